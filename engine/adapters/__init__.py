@@ -1,0 +1,1 @@
+"""Adapter versions: the state file, and the formats in which users take an adapter away."""

@@ -1,0 +1,117 @@
+"""The state file of one policy version: adapter, optimizer moments and counters, in one safetensors file.
+
+The trainer writes it (write, fsync, rename), the sampler and the exporters read its adapter part. numpy only. Keys are
+``adapter/<module>.lora_A`` (r, in) and ``.lora_B`` (out, r), and ``moment1/…``, ``moment2/…`` under the same names,
+where <module> is the path in the Hugging Face model, for example ``model.layers.0.self_attn.q_proj``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from marlaas.engine.errors import AdapterError
+
+Array = NDArray[np.float32]
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class StateHeader:
+    """What the file says of itself."""
+
+    rank: int
+    alpha: float
+    step: int
+    """Optimizer steps made: the version's number."""
+    base: str
+    """Fingerprint of the base model that the adapter belongs to."""
+    format: int = FORMAT
+
+
+@dataclass(frozen=True)
+class PolicyState:
+    """A policy at rest. ``moments`` is empty in files that cannot be resumed from."""
+
+    header: StateHeader
+    adapter: dict[str, Array]
+    moment1: dict[str, Array] = field(default_factory=dict)
+    moment2: dict[str, Array] = field(default_factory=dict)
+
+    @property
+    def resumable(self) -> bool:
+        """Whether training can go on from here."""
+        return bool(self.moment1)
+
+
+def checksum(adapter: dict[str, Array]) -> str:
+    """First 16 hex digits of SHA-256 over names, shapes and bytes in sorted order: what trainer and sampler compare."""
+    digest = hashlib.sha256()
+    for name in sorted(adapter):
+        array = np.ascontiguousarray(adapter[name], dtype=np.float32)
+        digest.update(f"{name}{array.shape}".encode())
+        digest.update(array.data)
+    return digest.hexdigest()[:16]
+
+
+def write_state(path: Path, state: PolicyState, sync: bool = True) -> int:
+    """Write atomically and return the size in bytes; ``sync`` makes it survive a power cut.
+
+    Raises ``AdapterError`` when the disk refuses; a file that stood there before is then untouched.
+    """
+    tensors = {f"adapter/{name}": array for name, array in state.adapter.items()}
+    tensors |= {f"moment1/{name}": array for name, array in state.moment1.items()}
+    tensors |= {f"moment2/{name}": array for name, array in state.moment2.items()}
+    payload = save(tensors, metadata={"marlaas": json.dumps(asdict(state.header))})
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(partial, "wb") as file:
+            file.write(payload)
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise AdapterError(
+            f"The state file {path} could not be written: {error.strerror}.",
+            "Free some space or move MARLAAS_HOME; training goes on from the last committed step.",
+        ) from error
+    return len(payload)
+
+
+def read_state(path: Path, moments: bool = True) -> PolicyState:
+    """Read a state file, or only its adapter. Raises ``AdapterError`` if it is missing, damaged or of another format."""
+    parts: dict[str, dict[str, Array]] = {"adapter": {}, "moment1": {}, "moment2": {}}
+    try:
+        with safe_open(path, framework="np") as file:
+            header = _header(path, file.metadata() or {})
+            for key in file.keys():  # noqa: SIM118 - safe_open is no mapping
+                part, _, name = key.partition("/")
+                if part == "adapter" or (moments and part in parts):
+                    parts[part][name] = file.get_tensor(key)
+    except (OSError, SafetensorError) as error:
+        raise AdapterError(f"The state file {path} cannot be read: {error}.") from error
+    if not parts["adapter"]:
+        raise AdapterError(f"The state file {path} holds no adapter.")
+    return PolicyState(header, parts["adapter"], parts["moment1"], parts["moment2"])
+
+
+def _header(path: Path, metadata: dict[str, Any]) -> StateHeader:
+    try:
+        header = StateHeader(**json.loads(metadata["marlaas"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise AdapterError(f"{path} is no marlaas state file.") from error
+    if header.format != FORMAT:
+        raise AdapterError(f"{path} has format {header.format}; this marlaas reads format {FORMAT}.")
+    return header

@@ -1,0 +1,71 @@
+"""Every error that a person may read, in one flat family.
+
+An error carries one sentence of what is wrong and where, and optionally a hint of how to mend it; the command line
+prints both and exits with the class's code. Nothing here knows who raises or prints it.
+"""
+
+from __future__ import annotations
+
+
+class MarlaasError(Exception):
+    """The root of the family: ``message`` says what and where, ``hint`` how to mend it."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}".strip()
+
+
+class ConfigError(MarlaasError, ValueError):
+    """A task file, ``marlaas.toml`` or command line says something that cannot be."""
+
+    exit_code = 2
+
+
+class BaseModelError(ConfigError):
+    """The base model is missing, unreadable or of an unknown architecture."""
+
+
+class EnvironmentMissing(ConfigError):
+    """No environment of that name is served."""
+
+
+class UnknownTask(ConfigError):
+    """No task has that number."""
+
+
+class AdapterError(MarlaasError, ValueError):
+    """An adapter or state file is missing, damaged or does not fit the base."""
+
+
+class HomeLocked(MarlaasError):
+    """Another engine serves this home already."""
+
+    exit_code = 2
+
+
+class EngineUnreachable(MarlaasError):
+    """No engine answers for this home."""
+
+    exit_code = 3
+
+
+class StoreError(MarlaasError):
+    """The database cannot be read or written: a full disk, a newer schema, a damaged file."""
+
+
+class WorkerDied(MarlaasError):
+    """A worker process ended while a call to it was under way; the call may be made again."""
+
+
+class CallFailed(MarlaasError):
+    """A worker raised while it served a call; the worker itself goes on."""
+
+
+class EnvironmentFailure(MarlaasError):
+    """An environment broke its own contract: recorded with file and line, never a reward."""

@@ -1,0 +1,98 @@
+"""The sampler protocol: what every backend (llama.cpp, vLLM, a fake) promises to the engine.
+
+Token ids go in, token ids and log-probabilities come out, under a named, immutable adapter version. A sampler knows
+nothing of tasks, rewards, text or the store. ``tests/engine/rollout/contract.py`` holds the suite that each backend
+passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from marlaas.engine.types import Logprobs, Tokens
+
+Finish = Literal["stop", "length", "abort"]
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """One turn of one conversation."""
+
+    conversation: str
+    """Where the KV memory of earlier turns is kept; freed by ``release``. The tokens may only grow between turns."""
+    version: str
+    """Name of a loaded adapter version."""
+    tokens: Tokens
+    """int32 (T,): the whole context, earlier turns included."""
+    max_tokens: int
+    """At most this many new tokens; fewer where the context is full."""
+    temperature: float
+    """0 is greedy. Log-probabilities are those of the distribution at this temperature (at 0: of temperature 1)."""
+    stop: tuple[int, ...]
+    """Token ids that end the turn; the one that ended it is part of the result."""
+    seed: int
+    """Unsigned 64 bits. The noise of the token at context position p depends on (seed, p) alone."""
+
+
+@dataclass(frozen=True)
+class SampleResult:
+    """What was sampled, and by exactly which adapter bytes."""
+
+    tokens: Tokens
+    """int32 (N,), N >= 1 unless aborted or the context was full."""
+    logprobs: Logprobs
+    """float32 (N,)"""
+    finish: Finish
+    version: str
+    checksum: str
+    """Of the adapter bytes that the sampler itself loaded under this name."""
+
+
+@dataclass(frozen=True)
+class SamplerStats:
+    """Totals since the worker started."""
+
+    sampled_tokens: int
+    prefilled_tokens: int
+    busy_seconds: float
+    active: int
+    waiting: int
+
+
+@dataclass(frozen=True)
+class SamplerLimits:
+    """What fits, measured from the memory that was really allocated."""
+
+    sequences: int
+    """Conversations held at the same time."""
+    context: int
+    """Tokens of one conversation."""
+
+
+class Sampler(Protocol):
+    """A backend. Methods may be called concurrently; all raise ``AdapterError`` or ``ValueError`` on bad input."""
+
+    async def limits(self) -> SamplerLimits:
+        """How many conversations, and how long each may grow."""
+
+    async def load(self, version: str, path: str) -> str:
+        """Read the adapter in the state file at ``path``, serve it under ``version``, return its checksum.
+
+        A name is never loaded twice (``AdapterError``).
+        """
+
+    async def retire(self, version: str) -> None:
+        """Free a version once its last request has ended; new requests for it are refused at once."""
+
+    async def generate(self, request: SampleRequest) -> SampleResult:
+        """Sample one turn; returns when it has ended."""
+
+    async def release(self, conversation: str) -> None:
+        """Forget a conversation, aborting its request if one is under way."""
+
+    async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
+        """Log-probabilities, float32 (T-start,), of ``tokens[start:]`` under a version: the canary's question."""
+
+    async def stats(self) -> SamplerStats:
+        """Totals for the screen."""

@@ -1,0 +1,1 @@
+"""Stage 3, training: complete groups in, adapter versions out."""

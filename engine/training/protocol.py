@@ -1,0 +1,117 @@
+"""The trainer protocol: one base model in memory, an adapter with its own optimizer per policy.
+
+Complete groups go in, gradients accumulate at fixed weights, ``step`` makes one optimizer step and writes one state
+file. A trainer knows nothing of tasks, environments, text or the store. ``tests/engine/training/contract.py`` holds the
+suite that each backend passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from marlaas.engine.types import Logprobs, Mask, Tokens
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """All that decides a policy's updates."""
+
+    rank: int = 16
+    alpha: float = 32.0
+    """The adapter's output is scaled by alpha / rank."""
+    loss: str = "dr_grpo"
+    learning_rate: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = 0.0
+    clip_norm: float = 1.0
+    """Largest gradient norm; 0 is off."""
+    importance_cap: float = 2.0
+    """C of the truncated importance weights."""
+    kl: float = 0.0
+    """Weight of the KL term to the base; 0 is off."""
+    denominator: float = 1.0
+    """groups_per_step * group_size * max_episode_tokens: constant, known before the first group."""
+    temperature: float = 1.0
+    """Of the rollouts: logits are divided by it before log-probabilities are taken."""
+    seed: int = 0
+    """Initial A matrices (B starts at zero)."""
+
+
+@dataclass(frozen=True)
+class TrainSequence:
+    """One trajectory as the loss sees it."""
+
+    tokens: Tokens
+    """int32 (T,)"""
+    mask: Mask
+    """uint8 (T,): 1 on the policy's own tokens."""
+    logprobs: Logprobs
+    """float32 (T,): behaviour log-probabilities, 0 where the mask is 0."""
+    advantage: float
+
+
+@dataclass(frozen=True)
+class TrainGroup:
+    """A closed group; its gradient is a sum, so groups may come in any number of calls before a step."""
+
+    number: int
+    sequences: tuple[TrainSequence, ...]
+
+
+@dataclass(frozen=True)
+class GroupStats:
+    """Sums over one group's trained tokens, so that groups add up to the step's means."""
+
+    tokens: int
+    loss: float
+    """The group's share of the step's loss (already divided by the denominator)."""
+    entropy: float
+    """Sum over trained tokens, in nats."""
+    clipped: int
+    """Tokens whose importance weight was truncated."""
+    gap_sum: float
+    """Sum of abs(trainer - sampler) log-probability; includes the drift of stale tokens."""
+    gap_max: float
+    kl: float
+    """Sum of the KL estimate to the base; 0 where there is no KL term."""
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """A state file on disk, ready to be committed."""
+
+    step: int
+    """Optimizer steps made so far = the number of the new version."""
+    path: str
+    checksum: str
+    """Of the adapter's bytes (A and B, not moments): equal to what a sampler computes on load."""
+    size: int
+    """Bytes of the state file."""
+    grad_norm: float
+    """Before clipping."""
+    seconds: float
+
+
+class Trainer(Protocol):
+    """A backend. Calls for one policy come one at a time; raises ``AdapterError`` or ``ValueError`` on bad input."""
+
+    async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
+        """Bring a policy into memory.
+
+        ``resume`` reads the state file at ``path``; otherwise a fresh adapter is made and version 0 written there.
+        Opening an open policy replaces it, unfinished gradients included.
+        """
+
+    async def accumulate(self, policy: str, group: TrainGroup) -> GroupStats:
+        """Add one group's gradient at the current weights. A group of equal rewards costs nothing without KL."""
+
+    async def step(self, policy: str, path: str) -> StepResult:
+        """Clip, one optimizer step, clear the gradients, write the state file (write, fsync, rename)."""
+
+    async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
+        """Log-probabilities, float32 (T-start,), of ``tokens[start:]`` at the current weights."""
+
+    async def close(self, policy: str) -> None:
+        """Forget a policy; unknown names are fine."""

@@ -1,0 +1,88 @@
+"""What crosses the stage borders: episodes, their trajectories, and the groups in which they are trained.
+
+Flows from the environments (rewards) and the rollout (tokens) through the store to the trainer. Frozen, picklable,
+numpy at most: a stage that needs tensors makes them itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Tokens = NDArray[np.int32]
+Mask = NDArray[np.uint8]
+Logprobs = NDArray[np.float32]
+
+Split = Literal["train", "eval"]
+EpisodeStatus = Literal["ok", "skip", "timeout", "error", "cancelled"]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Tokens ``start`` to ``stop`` (exclusive) of a trajectory, sampled by one policy version."""
+
+    start: int
+    stop: int
+    version: int
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """One agent's tokens in one episode: prompts, replies and tool results in the order in which the model saw them."""
+
+    agent: str
+    tokens: Tokens
+    """int32 (T,)"""
+    mask: Mask
+    """uint8 (T,): 1 where the policy sampled the token, 0 where it was given."""
+    logprobs: Logprobs
+    """float32 (T,): of the distribution sampled from; 0 where the mask is 0."""
+    spans: tuple[Span, ...]
+    """One per turn, in order; together they cover exactly the masked tokens."""
+    reward: float | None = None
+    """None where the episode has no reward: such a trajectory is never trained on."""
+    advantage: float = 0.0
+    """Fixed when the group closes."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong in an environment, with the place, for the author of the plugin."""
+
+    message: str
+    file: str = ""
+    line: int = 0
+    traceback: str = ""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One run of an environment function."""
+
+    member: int
+    """Its place in the group, 0 … group_size-1."""
+    status: EpisodeStatus
+    trajectories: tuple[Trajectory, ...]
+    parts: dict[str, float] = field(default_factory=dict)
+    """Named parts of the score (logged, not trained)."""
+    metrics: dict[str, float | str] = field(default_factory=dict)
+    """What the environment logged."""
+    failure: Failure | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Group:
+    """``group_size`` episodes of one instance, all begun with the policy version current at admission."""
+
+    number: int
+    """Its place in the policy's sequence of groups; step k consumes kB … kB+B-1."""
+    index: int
+    """The instance: which draw of the environment's split."""
+    version: int
+    """The policy version that all members are pinned to."""
+    environment_version: str
+    episodes: tuple[Episode, ...]

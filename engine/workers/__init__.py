@@ -1,0 +1,1 @@
+"""Worker processes: the same plain classes as local children, knowing nothing of where they run."""

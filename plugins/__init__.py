@@ -1,0 +1,1 @@
+"""The author API: what an environment file imports. Standard library only."""
