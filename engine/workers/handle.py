@@ -1,0 +1,183 @@
+"""The engine's side of one worker process: start it, call it, learn of its death, stop it.
+
+Calls go out with a number and may overlap; an answer whose caller was cancelled meanwhile is dropped (the worker still
+finishes that call). Knows nothing of what the worker computes, and never restarts one: that is the engine's decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from marlaas.engine.errors import WorkerDied
+
+from .ending import last_line, sentence
+from .failures import rebuild
+from .wire import Answer, Call, Failed, Ready, Start, pack, read
+
+T = TypeVar("T")
+
+GRACE = 5.0
+"""Seconds that a stopped worker has to end before it is killed."""
+
+
+class WorkerHandle:
+    """A running worker. Make one with ``spawn``; all methods belong to the event loop that did."""
+
+    def __init__(
+        self, name: str, process: asyncio.subprocess.Process, connection: socket.socket, log_path: Path
+    ) -> None:
+        self.name = name
+        self.log_path = log_path
+        self.died = asyncio.Event()
+        """Set when the process has ended, whether by ``stop`` or on its own."""
+        self._process = process
+        self._connection = connection
+        self._writer: asyncio.StreamWriter | None = None
+        self._listener: asyncio.Task[None] | None = None
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._numbers = itertools.count(1)  # 0 is the start-up
+        self._log_start = log_path.stat().st_size if log_path.exists() else 0
+
+    @classmethod
+    async def spawn(
+        cls, name: str, factory: str, kwargs: dict[str, Any], cores: tuple[int, ...] = (), *, log_path: Path
+    ) -> WorkerHandle:
+        """Start a child that builds ``factory`` (``"module:Class"``) with ``kwargs``, and wait until it takes calls.
+
+        ``cores`` pins it, one thread each; empty leaves it free. Standard output and error are appended to
+        ``log_path``. Raises what the constructor raised if that is a ``MarlaasError`` or ``ValueError``, ``CallFailed``
+        for any other exception, and ``WorkerDied`` with the last line of the log when the process just ended.
+        """
+        log_path.parent.mkdir(parents=True, exist_ok=True)
+        ours, theirs = socket.socketpair()
+        command = (sys.executable, "-P", "-m", "marlaas.engine.workers.host", name, str(theirs.fileno()))
+        with open(log_path, "ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                str(os.getpid()),
+                ",".join(map(str, cores)) or "any",
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(theirs.fileno(),),
+                process_group=0,  # Ctrl-C in a terminal goes to the whole foreground group; workers stay out of it
+            )
+        theirs.close()
+        handle = cls(name, process, ours, log_path)
+        try:
+            await handle._begin(Start(factory, kwargs))
+        except BaseException:
+            await asyncio.shield(handle.stop(grace=0))
+            raise
+        return handle
+
+    @property
+    def pid(self) -> int:
+        """Process id of the child."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether calls still make sense."""
+        return not self.died.is_set()
+
+    async def call(self, method: str, *args: Any) -> Any:
+        """Run an async method of the worker's object and return its value.
+
+        Raises what the method raised (``MarlaasError`` and ``ValueError`` as themselves, others as ``CallFailed``), or
+        ``WorkerDied``.
+        """
+        if self._writer is None or not self.alive:
+            raise self._death()
+        number = next(self._numbers)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        try:
+            self._writer.write(pack(Call(number, method, args)))
+            return await answer
+        finally:
+            self._waiting.pop(number, None)
+
+    def proxy(self, protocol: Callable[..., T]) -> T:
+        """An object typed as ``protocol`` (a Protocol class) whose methods are calls to this worker."""
+        return cast(T, _Proxy(self, protocol))
+
+    async def stop(self, grace: float = GRACE) -> None:
+        """Close the connection, which ends the child; kill it if it takes longer than ``grace`` seconds."""
+        if self._writer is not None:
+            self._writer.close()
+        else:
+            self._connection.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), grace)
+        except TimeoutError:
+            self._kill()
+            await self._process.wait()
+        if self._listener is not None:
+            await self._listener
+        self.died.set()
+
+    async def _begin(self, start: Start) -> None:
+        reader, self._writer = await asyncio.open_connection(sock=self._connection)
+        self._writer.write(pack(start))
+        first = await read(reader)
+        if isinstance(first, Failed):
+            raise rebuild(first, self.name)
+        if not isinstance(first, Ready):
+            await self._process.wait()
+            raise self._death(starting=True)
+        self._listener = asyncio.create_task(self._listen(reader), name=f"worker {self.name}")
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        while (message := await read(reader)) is not None:
+            if not isinstance(message, Answer | Failed):
+                break
+            answer = self._waiting.get(message.id)
+            if answer is None or answer.done():
+                continue  # its caller was cancelled
+            if isinstance(message, Answer):
+                answer.set_result(message.value)
+            else:
+                answer.set_exception(rebuild(message, self.name))
+        self._kill()  # it cannot answer any more, even if it still computes
+        await self._process.wait()
+        self.died.set()
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(self._death())
+        if self._writer is not None:
+            self._writer.close()
+
+    def _kill(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+
+    def _death(self, starting: bool = False) -> WorkerDied:
+        text = sentence(self.name, self._process.returncode, starting, last_line(self.log_path, self._log_start))
+        return WorkerDied(*text)
+
+
+class _Proxy:
+    """Turns attribute access into calls, for the names that the protocol has."""
+
+    def __init__(self, handle: WorkerHandle, protocol: Callable[..., Any]) -> None:
+        self._handle = handle
+        self._protocol = protocol
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_") or not hasattr(self._protocol, name):
+            raise AttributeError(f"{self._protocol!r} has no method {name}.")
+        handle = self._handle
+
+        async def method(*args: Any) -> Any:
+            return await handle.call(name, *args)
+
+        setattr(self, name, method)  # found without __getattr__ from now on
+        return method

@@ -1,0 +1,114 @@
+"""The child's main program: builds one object and serves calls to its async methods, concurrently.
+
+``python -P -m marlaas.engine.workers.host NAME FD PARENT CORES`` with CORES such as ``0,1`` or ``any``. Frames come in
+over the inherited socket FD; answers go out as they are ready. When the engine closes the socket, or dies, the child
+ends at once: everything that must survive is written atomically by the object itself. Must not import anything heavy
+before the cores are pinned and the threads are limited, because thread pools read both when they are loaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import importlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from .failures import describe
+from .wire import Answer, Call, Failed, Message, Ready, Start, pack, read
+
+PR_SET_PDEATHSIG = 1
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+def main(arguments: list[str]) -> None:
+    """Serve until the engine goes away; never returns."""
+    _, descriptor, parent, cores = arguments
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the engine, which stops its workers in order
+    die_with(int(parent))
+    pin(cores)
+    asyncio.run(serve(socket.socket(fileno=int(descriptor))))
+
+
+def die_with(parent: int) -> None:
+    """Ask the kernel to end this process with its parent; a closed socket says the same where it cannot."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the kernel could be asked
+        os._exit(1)
+
+
+def pin(cores: str) -> None:
+    """Keep to the given cores, with a thread for each: pools that share a core are 10 to 100 times slower."""
+    if cores == "any":
+        return
+    wanted = {int(core) for core in cores.split(",")}
+    for variable in THREAD_VARIABLES:
+        os.environ[variable] = str(len(wanted))
+    if hasattr(os, "sched_setaffinity"):
+        with contextlib.suppress(OSError):  # a container may have taken the core away since; slower, but it runs
+            os.sched_setaffinity(0, wanted)
+
+
+async def serve(connection: socket.socket) -> None:
+    """Build the object named in the first frame, then run every call as a task of its own."""
+    reader, writer = await asyncio.open_connection(sock=connection)
+
+    def send(message: Message) -> None:
+        writer.write(pack(message))
+
+    start = await read(reader)
+    if not isinstance(start, Start):
+        _end(1)
+    try:
+        target = build(start)
+    except Exception as error:
+        failed = describe(0, error)
+        print(failed.traceback, file=sys.stderr)
+        send(failed)
+        await writer.drain()
+        _end(1)
+    send(Ready())
+
+    running: set[asyncio.Task[None]] = set()
+    while isinstance(call := await read(reader), Call):
+        task = asyncio.create_task(_answer(target, call, send))
+        running.add(task)
+        task.add_done_callback(running.discard)
+    _end(0)
+
+
+def build(start: Start) -> Any:
+    """Import ``module:Class`` and call it with the keyword arguments."""
+    module, _, name = start.factory.partition(":")
+    return getattr(importlib.import_module(module), name)(**start.kwargs)
+
+
+async def _answer(target: Any, call: Call, send: Callable[[Message], None]) -> None:
+    message: Answer | Failed
+    try:
+        message = Answer(call.id, await getattr(target, call.method)(*call.args))
+    except Exception as error:
+        message = describe(call.id, error)
+        if not isinstance(error, ValueError):
+            print(message.traceback, file=sys.stderr, flush=True)
+    try:
+        send(message)
+    except Exception as error:  # a value that cannot be pickled must not leave the caller waiting
+        send(describe(call.id, error))
+
+
+def _end(code: int) -> NoReturn:
+    """Leave without waiting for threads: one that computes for a caller who is gone would hold the process up."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,66 @@
+"""A worker class for the tests of workers: plain Python, async methods, no idea where it runs."""
+
+import asyncio
+import os
+import signal
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marlaas.engine.errors import AdapterError
+
+
+class Dummy(Protocol):
+    async def echo(self, value: NDArray[np.int32]) -> NDArray[np.int32]: ...
+    async def wait_for(self, name: str) -> str: ...
+    async def let_go(self, name: str) -> None: ...
+    async def refuse(self) -> None: ...
+
+
+class DummyWorker:
+    def __init__(self, greeting: str = "", fail: str = "") -> None:
+        self.greeting = greeting
+        self.events: dict[str, asyncio.Event] = {}
+        if fail == "adapter":
+            raise AdapterError("No such adapter.", "Make one.")
+        if fail == "import":
+            import a_module_that_is_not_there  # type: ignore[import-not-found]  # noqa: F401
+        if fail == "illegal":
+            print("about to do something unheard of", flush=True)
+            os.kill(os.getpid(), signal.SIGILL)
+
+    def _event(self, name: str) -> asyncio.Event:
+        return self.events.setdefault(name, asyncio.Event())
+
+    async def greet(self) -> str:
+        return self.greeting
+
+    async def echo(self, value: object) -> object:
+        return value
+
+    async def wait_for(self, name: str) -> str:
+        await self._event(name).wait()
+        return name
+
+    async def let_go(self, name: str) -> None:
+        self._event(name).set()
+
+    async def refuse(self) -> None:
+        raise AdapterError("It does not fit.", "Bring another.")
+
+    async def value_error(self) -> None:
+        raise ValueError("Too long.")
+
+    async def bug(self) -> None:
+        raise KeyError("missing")
+
+    async def unpicklable(self) -> object:
+        return lambda: None
+
+    async def die(self) -> None:
+        print("last words", flush=True)
+        os._exit(3)
+
+    async def where(self) -> tuple[set[int], str, str]:
+        return os.sched_getaffinity(0), os.environ.get("OMP_NUM_THREADS", ""), os.environ.get("PYTHONSAFEPATH", "")

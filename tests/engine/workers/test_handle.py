@@ -1,0 +1,135 @@
+"""Worker processes from the engine's side: calls, errors, death."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+
+import numpy as np
+import pytest
+
+from marlaas.engine.errors import AdapterError, CallFailed, WorkerDied
+from marlaas.engine.workers.handle import WorkerHandle
+
+from .dummy import Dummy
+
+pytestmark = pytest.mark.processes
+Spawn = Callable[..., Awaitable[WorkerHandle]]
+
+
+async def test_calls_reach_the_object_with_its_arguments(spawn: Spawn) -> None:
+    handle = await spawn(greeting="good day")
+    assert await handle.call("greet") == "good day"
+
+
+async def test_arrays_come_back_as_they_went(spawn: Spawn) -> None:
+    handle = await spawn()
+    array = np.arange(100_000, dtype=np.int32).reshape(1000, 100)
+    back = await handle.call("echo", array)
+    assert back.dtype == array.dtype and np.array_equal(back, array)
+
+
+async def test_calls_overlap(spawn: Spawn) -> None:
+    handle = await spawn()
+    waits = [asyncio.create_task(handle.call("wait_for", name)) for name in "abc"]
+    for name in "cab":
+        await handle.call("let_go", name)
+    assert await asyncio.gather(*waits) == ["a", "b", "c"]
+
+
+async def test_answers_of_cancelled_calls_are_dropped(spawn: Spawn) -> None:
+    handle = await spawn()
+    wait = asyncio.create_task(handle.call("wait_for", "a"))
+    assert await handle.call("echo", 1) == 1
+    wait.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await wait
+    await handle.call("let_go", "a")
+    assert await handle.call("echo", 2) == 2
+
+
+async def test_the_proxy_has_the_protocols_methods_only(spawn: Spawn) -> None:
+    handle = await spawn()
+    proxy = handle.proxy(Dummy)
+    assert await proxy.echo(np.array([1], np.int32)) == np.array([1], np.int32)
+    with pytest.raises(AdapterError):
+        await proxy.refuse()
+    with pytest.raises(AttributeError):
+        proxy.die  # type: ignore[attr-defined]  # noqa: B018
+
+
+async def test_known_errors_arrive_as_themselves(spawn: Spawn) -> None:
+    handle = await spawn()
+    with pytest.raises(AdapterError) as caught:
+        await handle.call("refuse")
+    assert (caught.value.message, caught.value.hint) == ("It does not fit.", "Bring another.")
+    with pytest.raises(ValueError, match="Too long"):
+        await handle.call("value_error")
+
+
+async def test_other_errors_become_call_failed_with_the_traceback(spawn: Spawn) -> None:
+    handle = await spawn()
+    with pytest.raises(CallFailed, match="KeyError") as caught:
+        await handle.call("bug")
+    assert "raise KeyError" in "".join(caught.value.__notes__)
+    assert "raise KeyError" in handle.log_path.read_text()
+    with pytest.raises(CallFailed):
+        await handle.call("unpicklable")
+    with pytest.raises(CallFailed):
+        await handle.call("no_such_method")
+    assert await handle.call("echo", "still here") == "still here"
+
+
+async def test_death_fails_what_was_under_way_and_what_comes_later(spawn: Spawn) -> None:
+    handle = await spawn()
+    wait = asyncio.create_task(handle.call("wait_for", "never"))
+    with pytest.raises(WorkerDied, match="exit status 3: last words"):
+        await handle.call("die")
+    with pytest.raises(WorkerDied):
+        await wait
+    assert handle.died.is_set()
+    with pytest.raises(WorkerDied, match="last words"):
+        await handle.call("echo", 1)
+
+
+async def test_a_kill_is_noticed_without_any_call(spawn: Spawn) -> None:
+    handle = await spawn()
+    os.kill(handle.pid, signal.SIGKILL)
+    await asyncio.wait_for(handle.died.wait(), 10)
+
+
+async def test_interrupts_belong_to_the_engine(spawn: Spawn) -> None:
+    handle = await spawn()
+    os.kill(handle.pid, signal.SIGINT)
+    assert await handle.call("echo", 1) == 1
+
+
+async def test_stop_ends_the_process_even_if_it_hangs(spawn: Spawn) -> None:
+    handle = await spawn()
+    os.kill(handle.pid, signal.SIGSTOP)
+    await handle.stop(grace=0.05)
+    with pytest.raises(ProcessLookupError):
+        os.kill(handle.pid, 0)
+
+
+async def test_a_worker_is_pinned_before_anything_is_imported(spawn: Spawn) -> None:
+    core = min(os.sched_getaffinity(0))
+    handle = await spawn(cores=(core,))
+    affinity, threads, _ = await handle.call("where")
+    assert (affinity, threads) == ({core}, "1")
+
+
+async def test_a_refusing_constructor_is_raised_as_itself(spawn: Spawn) -> None:
+    with pytest.raises(AdapterError, match="No such adapter"):
+        await spawn(fail="adapter")
+
+
+async def test_a_missing_module_is_named(spawn: Spawn) -> None:
+    with pytest.raises(CallFailed, match="No module named 'a_module_that_is_not_there'"):
+        await spawn(fail="import")
+
+
+async def test_an_illegal_instruction_is_explained(spawn: Spawn) -> None:
+    with pytest.raises(WorkerDied, match=r"could not start by signal SIGILL .*: about to do") as caught:
+        await spawn(fail="illegal")
+    assert "another processor" in caught.value.hint
