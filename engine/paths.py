@@ -1,0 +1,73 @@
+"""Where a home keeps its files. Standard library and platformdirs only; nothing is created by asking."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+BUNDLED_PLUGINS = Path(__file__).resolve().parent.parent / "plugins" / "bundled"
+TINY_BASE = Path(__file__).resolve().parent / "base" / "tiny"
+
+
+@dataclass(frozen=True)
+class Home:
+    """One state folder: a database, its engine and its adapters belong together."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        """``marlaas.toml``: settings of this home."""
+        return self.root / "marlaas.toml"
+
+    @property
+    def database(self) -> Path:
+        """The store."""
+        return self.root / "marlaas.db"
+
+    @property
+    def plugins(self) -> Path:
+        """Where users drop environments."""
+        return self.root / "plugins"
+
+    @property
+    def adapters(self) -> Path:
+        """State files, one folder per task."""
+        return self.root / "adapters"
+
+    @property
+    def base(self) -> Path:
+        """Base models converted for llama.cpp; can be deleted at any time."""
+        return self.root / "base"
+
+    @property
+    def logs(self) -> Path:
+        """The engine's and the workers' own words."""
+        return self.root / "logs"
+
+    @property
+    def scratch(self) -> Path:
+        """Snapshots of plugins and their working folders."""
+        return self.root / "scratch"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the engine that serves this home."""
+        return self.root / "engine.lock"
+
+    def create(self) -> Home:
+        """Make the folders, readable by their owner alone."""
+        for folder in (self.root, self.plugins, self.adapters, self.base, self.logs, self.scratch):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self
+
+
+def find_home(given: str | None = None) -> Home:
+    """The home that the user means: ``--home``, else ``MARLAAS_HOME``, else the platform's state folder."""
+    chosen = given or os.environ.get("MARLAAS_HOME")
+    if chosen:
+        return Home(Path(chosen).expanduser().absolute())
+    from platformdirs import user_state_path
+
+    return Home(user_state_path("marlaas", appauthor=False))

@@ -1,0 +1,72 @@
+"""A task's life: which state may follow which, and whether a submission fits the environments that are served.
+
+Pure decisions; the store keeps the states, the orchestrator acts on them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .errors import ConfigError, EnvironmentMissing
+from .store.rows import EnvironmentRow
+from .store.submissions import Submission
+from .validation import nearest
+
+TRANSITIONS: dict[str, dict[str, str]] = {
+    "pause": {"submitted": "paused", "queued": "paused", "running": "paused"},
+    "resume": {"paused": "queued"},
+    "cancel": {"submitted": "cancelled", "queued": "cancelled", "running": "cancelled", "paused": "cancelled"},
+}
+_KINDS = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
+
+
+def next_state(command: str, state: str) -> str:
+    """The state after a command. Raises ``ConfigError`` where the command makes no sense."""
+    allowed = TRANSITIONS[command]
+    if state not in allowed:
+        raise ConfigError(f"A task that is {state} cannot be {_PAST[command]}.", f"Only {', '.join(allowed)} ones can.")
+    return allowed[state]
+
+
+_PAST = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
+
+
+def find_environment(name: str, environments: list[EnvironmentRow]) -> EnvironmentRow:
+    """The environment that a task file means, by "plugin/environment" or its last part alone."""
+    matches = [e for e in environments if e.name == name] or [
+        e for e in environments if e.name.rpartition("/")[2] == name
+    ]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        choices = ", ".join(e.name for e in matches)
+        raise EnvironmentMissing(f"The environment name {name!r} is ambiguous: {choices}.", "Write the whole name.")
+    known = sorted({e.name.rpartition("/")[2] for e in environments} | {e.name for e in environments if "/" in name})
+    raise EnvironmentMissing(
+        f"There is no environment {name!r}.", f"{nearest(name, known)} `marlaas env list` shows those that exist."
+    )
+
+
+def check_environment(submission: Submission, environments: list[EnvironmentRow]) -> None:
+    """Refuse a submission whose environment or its configuration cannot work.
+
+    Raises ``EnvironmentMissing`` or ``ConfigError``. A broken environment is no reason: the task waits for its repair.
+    """
+    found = find_environment(submission.environment, environments)
+    if not found.version:
+        return
+    parameters = {p["name"]: p for p in found.parameters}
+    config: dict[str, Any] = submission.config.get("environment_config", {})
+    for key, value in config.items():
+        if key not in parameters:
+            raise ConfigError(
+                f"The environment {found.name!r} has no parameter {key!r}.", nearest(key, list(parameters))
+            )
+        kinds = _KINDS.get(parameters[key]["type"])
+        if kinds and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
+            raise ConfigError(
+                f"The parameter {key!r} of {found.name!r} is {value!r}; it must be of type {parameters[key]['type']}."
+            )
+    missing = [name for name, p in parameters.items() if p.get("required") and name not in config]
+    if missing:
+        raise ConfigError(f"The environment {found.name!r} needs {', '.join(missing)} in [environment_config].")

@@ -1,0 +1,116 @@
+"""A task as its author describes it: the task file with every default filled in.
+
+Flows from the command line through the queue to the orchestrator, as JSON in the task's row. Defaults here are the
+documented ones; the demo trains with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .errors import ConfigError
+from .validation import between, build, one_of
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """The adapter that is trained."""
+
+    rank: int = between(16, 1, 512)
+    alpha: float = between(32.0, 0.01, 4096)
+
+
+@dataclass(frozen=True)
+class TrainSpec:
+    """How it is trained."""
+
+    loss: str = one_of("dr_grpo", "dr_grpo")
+    learning_rate: float = between(1e-3, 0.0, 1.0)
+    groups_per_step: int = between(8, 1, 4096)
+    group_size: int = between(8, 2, 4096)
+    max_staleness: int = between(2, 0, 64)
+    seed: int = between(0, 0, 2**31)
+    clip_norm: float = between(1.0, 0.0, 1e6)
+    importance_cap: float = between(2.0, 1.0, 1e6)
+    weight_decay: float = between(0.0, 0.0, 1.0)
+    kl: float = between(0.0, 0.0, 100.0)
+    deterministic: bool = False
+    """Repeat the run to the last bit; needs max_staleness = 0."""
+
+
+@dataclass(frozen=True)
+class SamplingSpec:
+    """How the policy writes during training."""
+
+    temperature: float = between(1.0, 0.05, 10.0)
+    max_tokens: int = between(32, 1, 131072)
+    """Of one turn."""
+    max_episode_tokens: int = between(256, 1, 1048576)
+    """Of all turns of an agent; part of the loss's constant denominator."""
+
+
+@dataclass(frozen=True)
+class QueueSpec:
+    """Its place among other tasks."""
+
+    priority: int = between(0, -1000, 1000)
+    depends_on: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class EvalSpec:
+    """How it is measured."""
+
+    every: int = between(10, 0, 1000000)
+    """Steps between held-out evaluations; 0 measures only before and after."""
+    prompts: int = between(64, 1, 100000)
+    temperature: float = between(0.0, 0.0, 10.0)
+    target: float | None = field(default=None)
+    """Stop early when a held-out score reaches it."""
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """One RL run of a tenant."""
+
+    tenant: str
+    name: str
+    environment: str
+    steps: int = between(60, 1, 10000000)
+    environment_version: str = one_of("follow", "follow", "pin")
+    environment_config: dict[str, Any] = field(default_factory=dict)
+    policy: PolicySpec = PolicySpec()
+    train: TrainSpec = TrainSpec()
+    sampling: SamplingSpec = SamplingSpec()
+    queue: QueueSpec = QueueSpec()
+    eval: EvalSpec = EvalSpec()
+
+    @property
+    def group_episodes(self) -> int:
+        """Episodes of one step."""
+        return self.train.groups_per_step * self.train.group_size
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, from which ``parse`` makes an equal spec."""
+        return asdict(self)
+
+
+def parse(table: dict[str, Any], where: str) -> TaskSpec:
+    """A spec from a parsed task file or from ``to_json``. Raises ``ConfigError``."""
+    plain = {key: value for key, value in table.items() if value is not None}
+    if isinstance(plain.get("eval"), dict):
+        plain["eval"] = {key: value for key, value in plain["eval"].items() if value is not None}
+    if isinstance(plain.get("queue"), dict) and isinstance(plain["queue"].get("depends_on"), tuple):
+        plain["queue"] = {**plain["queue"], "depends_on": list(plain["queue"]["depends_on"])}
+    spec = build(TaskSpec, plain, where)
+    for name in ("tenant", "name", "environment"):
+        text = getattr(spec, name)
+        if not text.strip() or len(text) > 200 or not text.isprintable():
+            raise ConfigError(f"{where}: {name!r} must be a printable text of 1 to 200 characters.")
+    if spec.train.deterministic and spec.train.max_staleness:
+        raise ConfigError(
+            f"{where}: 'train.deterministic' needs 'train.max_staleness' = 0, not {spec.train.max_staleness}.",
+            "Asynchronous training depends on timing; set one of the two.",
+        )
+    return spec

@@ -1,0 +1,83 @@
+"""The engine's connection: opened with migrations applied, and with sqlite's complaints turned into sentences.
+
+WAL mode, so that readers never wait. ``barrier`` makes what is committed survive a power cut; between barriers a
+commit survives the death of any process.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlite_utils import Database
+
+from ..errors import StoreError
+from .migrations import KNOWN_MIGRATIONS, migrations
+
+
+class GuardedConnection(sqlite3.Connection):
+    """A connection whose errors are ``StoreError`` with a way out, wherever a statement is run."""
+
+    def execute(self, *arguments: Any) -> sqlite3.Cursor:
+        """As sqlite3's."""
+        with guarded():
+            return super().execute(*arguments)
+
+    def executemany(self, *arguments: Any) -> sqlite3.Cursor:
+        """As sqlite3's."""
+        with guarded():
+            return super().executemany(*arguments)
+
+
+def open_database(path: Path) -> Database:
+    """Open or create the database of a home. Raises ``StoreError``."""
+    with guarded():
+        connection = sqlite3.connect(
+            path, timeout=30, isolation_level=None, check_same_thread=False, factory=GuardedConnection
+        )
+        database = Database(connection)
+        database.enable_wal()
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        migrations.apply(database)
+    if {done.name for done in migrations.applied(database)} - KNOWN_MIGRATIONS:
+        raise StoreError(f"The database {path} was made by a newer marlaas.", "Update marlaas, or use another --home.")
+    path.chmod(0o600)
+    return database
+
+
+def barrier(database: Database) -> None:
+    """Bring the write-ahead log to the disk."""
+    database.conn.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+
+def insert(database: Database, table: str, row: dict[str, Any]) -> int:
+    """Insert one row and return its key."""
+    key = database.table(table).insert(row).last_pk
+    if not isinstance(key, int):
+        raise StoreError(f"The table {table} gave no number to a new row.")
+    return key
+
+
+def insert_all(database: Database, table: str, rows: Iterable[dict[str, Any]], replace: bool = False) -> None:
+    """Insert many rows."""
+    database.table(table).insert_all(rows, replace=replace)
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Turn sqlite's errors into ``StoreError`` with a way out."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        text = str(error)
+        if "full" in text or "disk I/O" in text:
+            hint = "Free some space; nothing that was committed is lost."
+        elif "malformed" in text or "not a database" in text:
+            hint = "Move marlaas.db out of the home to begin anew; adapters/ keeps the trained adapters."
+        else:
+            hint = ""
+        raise StoreError(f"The database cannot be used: {text}.", hint) from error

@@ -1,0 +1,123 @@
+"""Complete groups with their trajectories: written when a group closes, read back on restart. Engine side."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from sqlite_utils import Database
+
+from ..types import Episode, EpisodeStatus, Failure, Group, Span, Split, Trajectory
+from .database import insert, insert_all
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """A trajectory as people read it: (role, text) per turn."""
+
+    turns: tuple[tuple[str, str], ...] = ()
+
+
+Transcripts = dict[tuple[int, str], Transcript]
+"""By (member, agent)."""
+
+
+class ExperienceTable:
+    """Reads and writes of groups and trajectories."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def add_group(
+        self, policy: int, split: Split, group: Group, transcripts: Transcripts, step: int | None = None
+    ) -> None:
+        """Store a closed group; one of the same number that stands there is replaced. ``step`` marks an evaluation."""
+        with self._db.atomic():
+            same = "SELECT id FROM groups WHERE policy = ? AND split = ? AND number = ? AND step IS ?"
+            key = [policy, split, group.number, step]
+            self._db.execute(f'DELETE FROM trajectories WHERE "group" IN ({same})', key)
+            self._db.execute(f"DELETE FROM groups WHERE id IN ({same})", key)
+            row = {
+                "policy": policy,
+                "split": split,
+                "number": group.number,
+                "instance": group.index,
+                "version": group.version,
+                "environment_version": group.environment_version,
+                "state": "complete",
+                "step": step,
+                "created": time.time(),
+            }
+            owner = insert(self._db, "groups", row)
+            rows = [row for episode in group.episodes for row in _rows(owner, episode, transcripts)]
+            insert_all(self._db, "trajectories", rows)
+
+    def waiting(self, policy: int) -> list[Group]:
+        """Groups that are complete and that no step has consumed, by number."""
+        groups = self._db.query(
+            "SELECT * FROM groups WHERE policy = ? AND split = 'train' AND state = 'complete' ORDER BY number", [policy]
+        )
+        return [
+            Group(g["number"], g["instance"], g["version"], g["environment_version"], self._episodes(g["id"]))
+            for g in list(groups)
+        ]
+
+    def drop_waiting(self, policy: int) -> None:
+        """Forget unconsumed groups, where they cannot be used any more."""
+        waiting = "SELECT id FROM groups WHERE policy = ? AND split = 'train' AND state = 'complete'"
+        with self._db.atomic():
+            self._db.execute(f'DELETE FROM trajectories WHERE "group" IN ({waiting})', [policy])
+            self._db.execute(f"DELETE FROM groups WHERE id IN ({waiting})", [policy])
+
+    def _episodes(self, group: int) -> tuple[Episode, ...]:
+        episodes: dict[int, list[tuple[EpisodeStatus, Trajectory, dict[str, float]]]] = {}
+        for row in self._db.query('SELECT * FROM trajectories WHERE "group" = ? ORDER BY id', [group]):
+            trajectory = Trajectory(
+                agent=row["agent"],
+                tokens=np.frombuffer(row["tokens"], np.int32),
+                mask=np.frombuffer(row["mask"], np.uint8),
+                logprobs=np.frombuffer(row["logprobs"], np.float32),
+                spans=tuple(Span(*span) for span in json.loads(row["spans"])),
+                reward=row["reward"],
+                advantage=row["advantage"],
+            )
+            episodes.setdefault(row["member"], []).append((row["status"], trajectory, json.loads(row["parts"])))
+        return tuple(
+            Episode(member, entries[0][0], tuple(t for _, t, _ in entries), entries[0][2])
+            for member, entries in episodes.items()
+        )
+
+
+def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[str, object]]:
+    """One row per trajectory; an episode that failed before its first turn still leaves a row that says why."""
+    nothing = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())
+    return [
+        {
+            "group": owner,
+            "member": episode.member,
+            "agent": trajectory.agent,
+            "status": episode.status,
+            "reward": trajectory.reward,
+            "advantage": trajectory.advantage,
+            "tokens": trajectory.tokens.astype(np.int32).tobytes(),
+            "mask": trajectory.mask.astype(np.uint8).tobytes(),
+            "logprobs": trajectory.logprobs.astype(np.float32).tobytes(),
+            "spans": json.dumps([[span.start, span.stop, span.version] for span in trajectory.spans]),
+            "turns": _turns(transcripts.get((episode.member, trajectory.agent), Transcript())),
+            "parts": json.dumps(episode.parts),
+            "metrics": json.dumps(episode.metrics),
+            "failure": _failure(episode.failure),
+            "seconds": episode.seconds,
+        }
+        for trajectory in episode.trajectories or (nothing,)
+    ]
+
+
+def _turns(transcript: Transcript) -> str:
+    return json.dumps([{"role": role, "text": text} for role, text in transcript.turns])
+
+
+def _failure(failure: Failure | None) -> str | None:
+    return json.dumps(asdict(failure)) if failure else None

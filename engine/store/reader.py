@@ -1,0 +1,208 @@
+"""Reads for screens and the command line: a read-only connection, standard library only, no long transactions.
+
+Every method is one short query that returns frozen rows; ``changed`` is the cheap question to ask once a second.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ..errors import StoreError
+from .rows import (
+    EngineRow,
+    EnvironmentRow,
+    EvalRow,
+    EventRow,
+    StepRow,
+    TaskRow,
+    TrajectoryRow,
+    Turn,
+    VersionRow,
+    WorkerRow,
+)
+
+_TASKS = """
+SELECT t.id, t.tenant, t.name, t.environment, t.state, t.reason, t.priority, t.steps, t.seconds,
+       t.created, t.started, t.finished, p.step AS step,
+       (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'reward') AS reward,
+       (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'staleness') AS staleness,
+       (SELECT total(value) FROM metrics WHERE policy = p.id AND name = 'tokens') AS tokens,
+       (SELECT score FROM evals WHERE policy = p.id ORDER BY id DESC LIMIT 1) AS score,
+       (SELECT max(score) FROM evals WHERE policy = p.id AND environment_version =
+           (SELECT environment_version FROM evals WHERE policy = p.id ORDER BY id DESC LIMIT 1)) AS best,
+       (SELECT floor FROM evals WHERE policy = p.id ORDER BY id DESC LIMIT 1) AS floor,
+       (SELECT name FROM versions WHERE policy = p.id AND state != 'void' ORDER BY number DESC, id DESC LIMIT 1)
+           AS adapter_version
+FROM tasks t LEFT JOIN policies p ON p.id = (SELECT min(id) FROM policies WHERE task = t.id)
+"""
+
+_TRAJECTORIES = """
+SELECT j.id, p.task, g.split, g.number AS "group", j.member, j.agent, j.status, j.reward, j.advantage, g.step,
+       g.version, g.environment_version, length(j.tokens) / 4 AS tokens, j.turns, j.parts, j.metrics, j.failure
+FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = g.policy
+"""
+
+
+class Reader:
+    """A read-only view of one home's database. Use it from one thread at a time; raises ``StoreError``."""
+
+    def __init__(self, database: Path) -> None:
+        if not database.exists():
+            raise StoreError(f"There is no database at {database}.", "Submit a task first, or give --home.")
+        try:
+            self._connection = sqlite3.connect(
+                f"file:{database}?mode=ro", uri=True, timeout=5, isolation_level=None, check_same_thread=False
+            )
+            self._connection.row_factory = sqlite3.Row
+            self._connection.execute("PRAGMA query_only = 1")
+        except sqlite3.Error as error:
+            raise StoreError(f"The database {database} cannot be opened: {error}.") from error
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _all(self, sql: str, *arguments: Any) -> list[sqlite3.Row]:
+        try:
+            return self._connection.execute(sql, arguments).fetchall()
+        except sqlite3.Error as error:
+            raise StoreError(f"The database cannot be read: {error}.") from error
+
+    def changed(self) -> int:
+        """A number that differs after any other process has committed."""
+        return int(self._all("PRAGMA data_version")[0][0])
+
+    def tasks(self) -> list[TaskRow]:
+        """All tasks, oldest first."""
+        return [_task(row) for row in self._all(f"{_TASKS} ORDER BY t.id")]
+
+    def task(self, task: int) -> TaskRow | None:
+        """One task."""
+        rows = self._all(f"{_TASKS} WHERE t.id = ?", task)
+        return _task(rows[0]) if rows else None
+
+    def task_config(self, task: int) -> dict[str, Any]:
+        """The whole task file with defaults filled; empty for an unknown task."""
+        rows = self._all("SELECT config FROM tasks WHERE id = ?", task)
+        return dict(json.loads(rows[0]["config"])) if rows else {}
+
+    def rewards(self, task: int, limit: int = 60) -> list[float]:
+        """Mean training reward of the last ``limit`` steps, oldest first: the sparkline."""
+        rows = self._all(
+            "SELECT value FROM metrics WHERE name = 'reward' AND policy = (SELECT min(id) FROM policies WHERE task = ?)"
+            " ORDER BY step DESC LIMIT ?",
+            task,
+            limit,
+        )
+        return [row["value"] for row in reversed(rows)]
+
+    def steps(self, task: int, after: int = 0) -> list[StepRow]:
+        """Steps with a number above ``after``, oldest first, with all their metrics."""
+        rows = self._all(
+            "SELECT s.number, s.created, s.seconds, m.name, m.value FROM steps s"
+            " LEFT JOIN metrics m ON m.policy = s.policy AND m.step = s.number"
+            " WHERE s.policy = (SELECT min(id) FROM policies WHERE task = ?) AND s.number > ? ORDER BY s.number",
+            task,
+            after,
+        )
+        steps: dict[int, StepRow] = {}
+        for row in rows:
+            step = steps.setdefault(row["number"], StepRow(row["number"], row["created"], row["seconds"], {}))
+            if row["name"] is not None:
+                step.metrics[row["name"]] = row["value"]
+        return list(steps.values())
+
+    def evals(self, task: int) -> list[EvalRow]:
+        """Held-out evaluations, oldest first."""
+        rows = self._all(
+            "SELECT step, score, coalesce(stderr, 0) AS stderr, n, floor, environment_version, metrics, created"
+            " FROM evals WHERE policy = (SELECT min(id) FROM policies WHERE task = ?) ORDER BY id",
+            task,
+        )
+        return [EvalRow(**{**dict(row), "metrics": json.loads(row["metrics"])}) for row in rows]
+
+    def trajectories(self, task: int, limit: int = 50, before: int | None = None) -> list[TrajectoryRow]:
+        """Newest first; ``before`` (an id) pages back."""
+        rows = self._all(
+            f"{_TRAJECTORIES} WHERE p.task = ? AND j.id < ? ORDER BY j.id DESC LIMIT ?",
+            task,
+            before if before is not None else 2**62,
+            limit,
+        )
+        return [_trajectory(row) for row in rows]
+
+    def versions(self, task: int | None = None) -> list[VersionRow]:
+        """Adapter versions, newest first; void ones left out."""
+        where, arguments = ("AND t.id = ?", (task,)) if task is not None else ("", ())
+        rows = self._all(
+            "SELECT v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.number, v.name, v.state,"
+            " v.label, (SELECT score FROM evals WHERE version = v.id ORDER BY id DESC LIMIT 1) AS score, v.checksum,"
+            " v.path, v.size, v.created"
+            " FROM versions v JOIN policies p ON p.id = v.policy JOIN tasks t ON t.id = p.task"
+            f" WHERE v.state != 'void' {where} ORDER BY t.id DESC, v.number DESC",
+            *arguments,
+        )
+        return [VersionRow(**dict(row)) for row in rows]
+
+    def events(self, task: int | None = None, after: int = 0, limit: int = 200) -> list[EventRow]:
+        """The last ``limit`` events with an id above ``after``, oldest first; of one task, or of all."""
+        where, arguments = ("AND task = ?", (task,)) if task is not None else ("", ())
+        rows = self._all(
+            f"SELECT id, task, level, kind, message, created FROM events WHERE id > ? {where} ORDER BY id DESC LIMIT ?",
+            after,
+            *arguments,
+            limit,
+        )
+        return [EventRow(**dict(row)) for row in reversed(rows)]
+
+    def engine(self) -> EngineRow | None:
+        """The newest engine, or None if none ever ran."""
+        rows = self._all("SELECT * FROM engines ORDER BY incarnation DESC LIMIT 1")
+        return EngineRow(**dict(rows[0])) if rows else None
+
+    def workers(self) -> list[WorkerRow]:
+        """Worker processes of the newest engine."""
+        return [WorkerRow(**dict(row)) for row in self._all("SELECT * FROM workers ORDER BY name")]
+
+    def environments(self) -> list[EnvironmentRow]:
+        """Environments as the engine last saw them."""
+        rows = self._all("SELECT * FROM environments ORDER BY name")
+        return [EnvironmentRow(**{**dict(row), "parameters": tuple(json.loads(row["parameters"]))}) for row in rows]
+
+    def command_outcomes(self, commands: Iterable[int]) -> dict[int, str]:
+        """Outcome of those of the commands that the engine has carried out; empty text is success."""
+        wanted = list(commands)
+        marks = ",".join("?" * len(wanted))
+        rows = self._all(f"SELECT id, outcome FROM commands WHERE done IS NOT NULL AND id IN ({marks})", *wanted)
+        return {row["id"]: row["outcome"] for row in rows}
+
+
+def _task(row: sqlite3.Row) -> TaskRow:
+    return TaskRow(
+        **{
+            **dict(row),
+            "step": row["step"] or 0,
+            "tokens": int(row["tokens"] or 0),
+            "adapter_version": row["adapter_version"] or "",
+        }
+    )
+
+
+def _trajectory(row: sqlite3.Row) -> TrajectoryRow:
+    turns = tuple(Turn(**turn) for turn in json.loads(row["turns"] or "[]"))
+    maps = {name: json.loads(row[name] or "{}") for name in ("parts", "metrics")}
+    failure = json.loads(row["failure"]) if row["failure"] else {}
+    return TrajectoryRow(**{**dict(row), **maps, "turns": turns, "failure": failure.get("message", "")})

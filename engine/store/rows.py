@@ -1,0 +1,184 @@
+"""What readers of the store get: frozen rows of plain values, one class per question that a screen asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+ACTIVE = ("submitted", "queued", "running", "paused")
+FINISHED = ("done", "failed", "cancelled")
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """A task with its progress, joined from its first policy."""
+
+    id: int
+    tenant: str
+    name: str
+    environment: str
+    state: str
+    """submitted, queued, running, paused, done, failed or cancelled"""
+    reason: str
+    """Why it waits, paused or failed: one sentence, or empty."""
+    priority: int
+    step: int
+    steps: int
+    reward: float | None
+    """Mean training reward of the newest step."""
+    score: float | None
+    """Newest held-out score."""
+    best: float | None
+    """Best held-out score of the newest evaluation series."""
+    floor: float | None
+    """Score of the best constant answer on the held-out prompts, where it is known."""
+    adapter_version: str
+    """Name of the newest committed version, or empty."""
+    staleness: float | None
+    """Mean staleness in versions of the tokens of the newest step."""
+    tokens: int
+    """Tokens trained on so far."""
+    seconds: float
+    created: float
+    started: float | None
+    finished: float | None
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the engine still has work to do for it."""
+        return self.state in ACTIVE
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """One optimizer step: every metric that was recorded, by name."""
+
+    step: int
+    created: float
+    seconds: float
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EvalRow:
+    """One held-out evaluation."""
+
+    step: int
+    score: float
+    stderr: float
+    n: int
+    floor: float | None
+    environment_version: str
+    metrics: dict[str, float] = field(default_factory=dict)
+    created: float = 0.0
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn of a trajectory, as text. Hostile: a model or a tenant wrote it."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True)
+class TrajectoryRow:
+    """One trajectory, for reading."""
+
+    id: int
+    task: int
+    split: str
+    group: int
+    """The group's number in its policy."""
+    member: int
+    agent: str
+    status: str
+    reward: float | None
+    advantage: float
+    step: int | None
+    """The step that consumed it, or None while it waits."""
+    version: int
+    environment_version: str
+    tokens: int
+    turns: tuple[Turn, ...]
+    parts: dict[str, float]
+    metrics: dict[str, Any]
+    failure: str
+
+
+@dataclass(frozen=True)
+class VersionRow:
+    """One adapter version."""
+
+    id: int
+    task: int
+    tenant: str
+    task_name: str
+    policy: str
+    number: int
+    name: str
+    state: str
+    """committed, pruned or void; only committed ones can be exported"""
+    label: str
+    score: float | None
+    checksum: str
+    path: str
+    size: int
+    created: float
+
+
+@dataclass(frozen=True)
+class EventRow:
+    """One line of the log."""
+
+    id: int
+    task: int | None
+    level: str
+    """info, warning or error"""
+    kind: str
+    message: str
+    created: float
+
+
+@dataclass(frozen=True)
+class EngineRow:
+    """The newest engine of this home."""
+
+    incarnation: int
+    pid: int
+    state: str
+    """starting, running, stopping or stopped, as it last said of itself"""
+    started: float
+    heartbeat: float
+    base: str
+    note: str
+
+
+@dataclass(frozen=True)
+class WorkerRow:
+    """A worker process."""
+
+    name: str
+    pid: int
+    state: str
+    rss: int
+    busy: float
+    """Share of the last interval in which it did useful work, 0 to 1."""
+    started: float
+    updated: float
+
+
+@dataclass(frozen=True)
+class EnvironmentRow:
+    """An environment as the engine last saw it."""
+
+    name: str
+    version: str
+    state: str
+    parameters: tuple[dict[str, Any], ...]
+    description: str
+    message: str
+    file: str
+    line: int
+    path: str
+    updated: float

@@ -1,0 +1,38 @@
+"""The engine's store: one connection, one table object per part of the schema.
+
+Only the engine's event loop uses it; every call is a short transaction of well under a millisecond.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .database import barrier, open_database
+from .experience import ExperienceTable
+from .tasks import TaskTable
+from .telemetry import TelemetryTable
+from .versions import VersionTable
+
+
+class Store:
+    """Opens the home's database under a new incarnation. Raises ``StoreError``."""
+
+    def __init__(self, path: Path, base: str) -> None:
+        self._database = open_database(path)
+        self.telemetry = TelemetryTable(self._database)
+        self.tasks = TaskTable(self._database)
+        self.experience = ExperienceTable(self._database)
+        self.incarnation = self.telemetry.begin_incarnation(base)
+        self.versions = VersionTable(self._database, self.incarnation)
+
+    def changed(self) -> int:
+        """A number that differs after another process has committed."""
+        return int(self._database.conn.execute("PRAGMA data_version").fetchone()[0])
+
+    def barrier(self) -> None:
+        """Bring all commits to the disk."""
+        barrier(self._database)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._database.close()

@@ -1,0 +1,92 @@
+"""The app's two writes: a task in state *submitted*, and a command. Standard library only; nothing is ever updated."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import StoreError, UnknownTask
+
+COMMANDS = ("pause", "resume", "cancel", "stop")
+"""``stop`` has no task: it ends the engine."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A validated task file."""
+
+    tenant: str
+    name: str
+    environment: str
+    steps: int
+    priority: int
+    config: dict[str, Any]
+    source: str = ""
+
+
+def submit(database: Path, submissions: Sequence[Submission]) -> list[int]:
+    """Insert tasks, all or none, and return their numbers."""
+    sql = (
+        "INSERT INTO tasks (tenant, name, environment, state, reason, config, source, priority, steps, created,"
+        " seconds) VALUES (?, ?, ?, 'submitted', 'waiting for the engine', ?, ?, ?, ?, ?, 0)"
+    )
+    with _transaction(database) as connection:
+        return [
+            _insert(
+                connection,
+                sql,
+                (s.tenant, s.name, s.environment, json.dumps(s.config), s.source, s.priority, s.steps, time.time()),
+            )
+            for s in submissions
+        ]
+
+
+def command(database: Path, kind: str, task: int | None = None) -> int:
+    """Ask the engine to do something; returns the command's number, under which its outcome appears."""
+    if kind not in COMMANDS:
+        raise ValueError(f"There is no command {kind!r}; known are {', '.join(COMMANDS)}.")
+    with _transaction(database) as connection:
+        if task is not None and not connection.execute("SELECT 1 FROM tasks WHERE id = ?", (task,)).fetchone():
+            raise UnknownTask(f"There is no task {task}.", "`marlaas list` shows the tasks.")
+        sql = "INSERT INTO commands (kind, task, arguments, created) VALUES (?, ?, '{}', ?)"
+        return _insert(connection, sql, (kind, task, time.time()))
+
+
+def _insert(connection: sqlite3.Connection, sql: str, values: tuple[Any, ...]) -> int:
+    row = connection.execute(sql, values).lastrowid
+    if row is None:
+        raise StoreError("The database gave no number to a new row.")
+    return row
+
+
+class _transaction:
+    """A short write transaction; translates what sqlite says into ``StoreError``."""
+
+    def __init__(self, database: Path) -> None:
+        self._database = database
+
+    def __enter__(self) -> sqlite3.Connection:
+        if not self._database.exists():
+            raise StoreError(f"There is no database at {self._database}.", "`marlaas engine start` makes one.")
+        self._connection = sqlite3.connect(self._database, timeout=30, isolation_level=None)
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            self._connection.close()
+            raise StoreError(f"The database {self._database} cannot be written: {error}.") from error
+        return self._connection
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        with closing(self._connection) as connection:
+            try:
+                connection.execute("ROLLBACK" if kind else "COMMIT")
+            except sqlite3.Error as failure:
+                raise StoreError(f"The database {self._database} cannot be written: {failure}.") from failure
+        if isinstance(error, sqlite3.Error):
+            raise StoreError(f"The database {self._database} cannot be written: {error}.") from error

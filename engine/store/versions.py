@@ -1,0 +1,211 @@
+"""Policies, their versions and steps: the step commit, and what recovery needs. Engine side.
+
+A step is one state file and then one transaction: step, version with checksum, consumed groups, metrics. Whatever is
+not in that transaction did not happen.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlite_utils import Database
+
+from .database import insert, insert_all
+
+
+@dataclass(frozen=True)
+class Version:
+    """A committed, immutable adapter version."""
+
+    id: int
+    policy: int
+    number: int
+    name: str
+    checksum: str
+    path: str
+    size: int
+
+
+@dataclass(frozen=True)
+class NewVersion:
+    """A state file that waits for its commit."""
+
+    number: int
+    name: str
+    checksum: str
+    path: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A held-out score."""
+
+    step: int
+    environment_version: str
+    score: float
+    stderr: float
+    n: int
+    floor: float | None
+    metrics: dict[str, float]
+
+
+_COLUMNS = "id, policy, number, name, checksum, path, size"
+
+
+class VersionTable:
+    """Reads and writes of policies, versions, steps, metrics and evaluations."""
+
+    def __init__(self, database: Database, incarnation: int) -> None:
+        self._db = database
+        self._incarnation = incarnation
+
+    def policy(self, task: int, name: str, config: dict[str, Any]) -> int:
+        """The policy's number, made on first use."""
+        with self._db.atomic():
+            rows = list(self._db.query("SELECT id FROM policies WHERE task = ? AND name = ?", [task, name]))
+            if rows:
+                return int(rows[0]["id"])
+            row = {"task": task, "name": name, "config": json.dumps(config), "step": 0}
+            return insert(self._db, "policies", row)
+
+    def candidates(self, policy: int) -> list[Version]:
+        """Versions that training may go on from, newest first."""
+        rows = self._db.query(
+            f"SELECT {_COLUMNS} FROM versions WHERE policy = ? AND state = 'committed' ORDER BY number DESC, id DESC",
+            [policy],
+        )
+        return [Version(**row) for row in rows]
+
+    def void_after(self, policy: int, number: int) -> None:
+        """Forget versions and steps above ``number`` (all with -1): their files did not verify."""
+        with self._db.atomic():
+            voided = "SELECT id FROM versions WHERE policy = ? AND number > ?"
+            self._db.execute(f"DELETE FROM evals WHERE version IN ({voided})", [policy, number])
+            self._db.execute("DELETE FROM steps WHERE policy = ? AND number > ?", [policy, number])
+            self._db.execute("DELETE FROM metrics WHERE policy = ? AND step > ?", [policy, number])
+            self._db.execute(
+                "UPDATE versions SET state = 'void', label = '' WHERE policy = ? AND number > ?", [policy, number]
+            )
+            self._db.execute(
+                "UPDATE groups SET state = 'complete', step = NULL"
+                " WHERE policy = ? AND split = 'train' AND state = 'consumed' AND step > ?",
+                [policy, number],
+            )
+            self._db.execute("UPDATE policies SET step = ? WHERE id = ?", [max(number, 0), policy])
+
+    def commit_first(self, policy: int, version: NewVersion) -> Version:
+        """Record version 0."""
+        with self._db.atomic():
+            return self._insert(policy, version)
+
+    def commit_step(
+        self, policy: int, version: NewVersion, groups: Sequence[int], seconds: float, metrics: dict[str, float]
+    ) -> Version:
+        """One optimizer step, all or nothing: version, step, consumed groups (by number), metrics."""
+        with self._db.atomic():
+            committed = self._insert(policy, version)
+            row = {
+                "policy": policy,
+                "number": version.number,
+                "version": committed.id,
+                "incarnation": self._incarnation,
+                "seconds": seconds,
+                "created": time.time(),
+            }
+            insert(self._db, "steps", row)
+            marks = ",".join("?" * len(groups))
+            self._db.execute(
+                "UPDATE groups SET state = 'consumed', step = ?"
+                f" WHERE policy = ? AND split = 'train' AND state = 'complete' AND number IN ({marks})",
+                [version.number, policy, *groups],
+            )
+            insert_all(
+                self._db,
+                "metrics",
+                (
+                    {"policy": policy, "step": version.number, "name": name, "value": value}
+                    for name, value in metrics.items()
+                ),
+            )
+            self._db.execute("UPDATE policies SET step = ? WHERE id = ?", [version.number, policy])
+        return committed
+
+    def add_metrics(self, policy: int, step: int, metrics: dict[str, float]) -> None:
+        """Metrics that are known only after the commit (the canary's)."""
+        insert_all(
+            self._db,
+            "metrics",
+            ({"policy": policy, "step": step, "name": name, "value": value} for name, value in metrics.items()),
+            replace=True,
+        )
+
+    def add_evaluation(self, policy: int, version: int, evaluation: Evaluation) -> None:
+        """Record a held-out score; the same (series, step) again replaces it."""
+        row = {
+            "policy": policy,
+            "version": version,
+            "step": evaluation.step,
+            "environment_version": evaluation.environment_version,
+            "score": evaluation.score,
+            "stderr": evaluation.stderr,
+            "n": evaluation.n,
+            "floor": evaluation.floor,
+            "metrics": json.dumps(evaluation.metrics),
+            "created": time.time(),
+        }
+        with self._db.atomic():
+            self._db.execute(
+                "DELETE FROM evals WHERE policy = ? AND environment_version = ? AND step = ?",
+                [policy, evaluation.environment_version, evaluation.step],
+            )
+            insert(self._db, "evals", row)
+
+    def evaluated(self, policy: int, environment_version: str) -> dict[int, float]:
+        """Held-out score by step of one evaluation series."""
+        rows = self._db.query(
+            "SELECT step, score FROM evals WHERE policy = ? AND environment_version = ?", [policy, environment_version]
+        )
+        return {row["step"]: row["score"] for row in rows}
+
+    def scores(self, policy: int) -> dict[int, float]:
+        """Held-out score by version number, of the newest evaluation series."""
+        rows = self._db.query(
+            "SELECT step, score FROM evals WHERE policy = ? AND environment_version ="
+            " (SELECT environment_version FROM evals WHERE policy = ? ORDER BY id DESC LIMIT 1)",
+            [policy, policy],
+        )
+        return {row["step"]: row["score"] for row in rows}
+
+    def label(self, policy: int, labels: dict[int, str]) -> None:
+        """Name versions (by number) best or last; all others lose their label."""
+        with self._db.atomic():
+            self._db.execute("UPDATE versions SET label = '' WHERE policy = ? AND label != ''", [policy])
+            for number, label in labels.items():
+                self._db.execute(
+                    "UPDATE versions SET label = ? WHERE policy = ? AND number = ? AND state = 'committed'",
+                    [label, policy, number],
+                )
+
+    def prune(self, version: int) -> None:
+        """Record that a version's file is going away; call before removing it."""
+        self._db.execute("UPDATE versions SET state = 'pruned' WHERE id = ?", [version])
+
+    def _insert(self, policy: int, version: NewVersion) -> Version:
+        row = {
+            "policy": policy,
+            "number": version.number,
+            "name": version.name,
+            "incarnation": self._incarnation,
+            "state": "committed",
+            "checksum": version.checksum,
+            "path": version.path,
+            "size": version.size,
+            "created": time.time(),
+        }
+        key = insert(self._db, "versions", row)
+        return Version(key, policy, version.number, version.name, version.checksum, version.path, version.size)

@@ -1,0 +1,38 @@
+"""Task files: TOML text in, validated submissions out. Standard library only; knows no store and no engine."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from .errors import ConfigError
+from .spec import TaskSpec, parse
+from .store.submissions import Submission
+
+
+def load(path: Path) -> list[Submission]:
+    """Read one task file. Raises ``ConfigError`` with one sentence that names the file and the key."""
+    try:
+        source = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is no UTF-8 text.", "A task file is TOML.") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    try:
+        table = tomllib.loads(source)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+    return [submission(parse(table, str(path)), source)]
+
+
+def submission(spec: TaskSpec, source: str = "") -> Submission:
+    """The row that the app inserts for a spec."""
+    return Submission(
+        tenant=spec.tenant,
+        name=spec.name,
+        environment=spec.environment,
+        steps=spec.steps,
+        priority=spec.queue.priority,
+        config=spec.to_json(),
+        source=source,
+    )

@@ -1,0 +1,115 @@
+"""TOML tables in, frozen dataclasses out, or one sentence that says what is wrong, where, and what is allowed.
+
+Works on any dataclass whose fields are int, float, str, bool, lists of these, other such dataclasses or free tables;
+``between`` and ``one_of`` attach the allowed range to a field. Knows nothing of tasks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from .errors import ConfigError
+
+T = TypeVar("T")
+_WORDS = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
+
+
+def between(default: Any, low: float, high: float) -> Any:
+    """A numeric field with its allowed range, both ends included."""
+    return dataclasses.field(default=default, metadata={"range": (low, high)})
+
+
+def one_of(default: str, *choices: str) -> Any:
+    """A text field with its allowed values."""
+    return dataclasses.field(default=default, metadata={"choices": choices})
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """A hint that names the closest known word, else all of them."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    return f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(sorted(known)) or 'none'}."
+
+
+def build(cls: type[T], table: dict[str, Any], where: str, prefix: str = "") -> T:
+    """Make ``cls`` from a parsed TOML table.
+
+    ``where`` names the file in messages, ``prefix`` the table. Raises ``ConfigError`` on an unknown key, a missing key
+    without default, a wrong type or a value out of range.
+    """
+    hints = typing.get_type_hints(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for key in table:
+        if key not in fields:
+            raise ConfigError(f"{where}: unknown key {prefix + key!r}.", nearest(key, list(fields)))
+    values = {}
+    for name, field in fields.items():
+        if name in table:
+            values[name] = _value(table[name], hints[name], field, where, prefix + name)
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise ConfigError(f"{where}: {prefix + name!r} is missing.", f"It must be {_expected(hints[name])}.")
+    return cls(**values)
+
+
+def _value(value: Any, kind: Any, field: dataclasses.Field[Any], where: str, name: str) -> Any:
+    origin = typing.get_origin(kind)
+    if origin in (types.UnionType, typing.Union):
+        kind = next(option for option in typing.get_args(kind) if option is not type(None))
+        origin = typing.get_origin(kind)
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where}: {name!r} must be a table.", f"Write [{name}] and its keys below it.")
+        return build(typing.cast(type[Any], kind), value, where, f"{name}.")
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where}: {name!r} must be a table.", f"Write [{name}] and its keys below it.")
+        return value
+    if origin is tuple:
+        item = typing.get_args(kind)[0]
+        if not isinstance(value, list) or not all(_is(entry, item) for entry in value):
+            raise ConfigError(f"{where}: {name!r} must be a list, each entry {_WORDS[item]}.")
+        return tuple(value)
+    if not _is(value, kind):
+        raise ConfigError(f"{where}: {name!r} is {_shown(value)}; it must be {_expected(kind)}.", _allowed(field))
+    _check_range(value, field, where, name)
+    return float(value) if kind is float else value
+
+
+def _check_range(value: Any, field: dataclasses.Field[Any], where: str, name: str) -> None:
+    if "range" in field.metadata:
+        low, high = field.metadata["range"]
+        if not low <= value <= high:
+            raise ConfigError(f"{where}: {name!r} is {value}; it must lie between {low:g} and {high:g}.")
+    choices = field.metadata.get("choices")
+    if choices and value not in choices:
+        raise ConfigError(f"{where}: {name!r} is {_shown(value)}.", nearest(value, choices))
+
+
+def _is(value: Any, kind: Any) -> bool:
+    if kind is bool or isinstance(value, bool):
+        return kind is bool and isinstance(value, bool)
+    if kind is float:
+        return isinstance(value, (int, float)) and math.isfinite(value)
+    return isinstance(value, kind)
+
+
+def _expected(kind: Any) -> str:
+    return _WORDS.get(kind, "a table" if dataclasses.is_dataclass(kind) else "given")
+
+
+def _allowed(field: dataclasses.Field[Any]) -> str:
+    if "range" in field.metadata:
+        low, high = field.metadata["range"]
+        return f"Allowed: {low:g} to {high:g}."
+    choices = field.metadata.get("choices")
+    return f"Allowed: {', '.join(choices)}." if choices else ""
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
