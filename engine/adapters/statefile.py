@@ -91,7 +91,7 @@ def write_state(path: Path, state: PolicyState, sync: bool = True) -> int:
 
 
 def read_state(path: Path, moments: bool = True) -> PolicyState:
-    """Read a state file, or only its adapter. Raises ``AdapterError`` if it is missing, damaged or of another format."""
+    """Read a state file, or only its adapter. Raises ``AdapterError`` if it is missing or damaged."""
     parts: dict[str, dict[str, Array]] = {"adapter": {}, "moment1": {}, "moment2": {}}
     try:
         with safe_open(path, framework="np") as file:

@@ -61,9 +61,13 @@ class TrainGroup:
 
 @dataclass(frozen=True)
 class GroupStats:
-    """Sums over one group's trained tokens, so that groups add up to the step's means."""
+    """Sums over one group's trained tokens, so that groups add up to the step's means.
+
+    A group without signal is skipped: its tokens count, and ``measured`` and all that is measured in a pass are 0.
+    """
 
     tokens: int
+    """Trained tokens of the group, measured or not."""
     loss: float
     """The group's share of the step's loss (already divided by the denominator)."""
     entropy: float
@@ -76,6 +80,8 @@ class GroupStats:
     kl: float
     """Sum of the KL estimate to the base; 0 where there is no KL term."""
     seconds: float
+    measured: int = 0
+    """Tokens that went through a pass: what entropy, clipped, gap_sum and kl are sums over, so their divisor."""
 
 
 @dataclass(frozen=True)

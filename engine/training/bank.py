@@ -1,0 +1,117 @@
+"""A policy in the trainer's memory: its weights, gradient, moments and counter.
+
+Everything of a policy lies in flat vectors of its own, so that nothing one policy does can reach another. State files
+flow in and out; knows nothing of the model beyond the layout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from marlaas.engine.adapters.statefile import Array, PolicyState, StateHeader
+from marlaas.engine.errors import AdapterError
+
+from .adamw import AdamState
+from .layout import Layout
+from .protocol import PolicyConfig
+
+
+@dataclass
+class PolicyMemory:
+    """One policy. ``parameters`` are views of the optimised vector, their gradients views of ``gradient``."""
+
+    config: PolicyConfig
+    layout: Layout
+    optimised: AdamState
+    gradient: Tensor
+    """float32 (P,)"""
+    parameters: dict[str, Parameter]
+    """By matrix name, in layout order."""
+
+    @classmethod
+    def of(cls, config: PolicyConfig, layout: Layout, optimised: AdamState) -> PolicyMemory:
+        """Bring a policy to memory with an empty gradient."""
+        gradient = torch.zeros(layout.size)
+        gradients = layout.views(gradient)
+        parameters = {}
+        for name, view in layout.views(optimised.weights).items():
+            parameters[name] = Parameter(view)
+            parameters[name].grad = gradients[name]  # autograd adds to it in place
+        return cls(config, layout, optimised, gradient, parameters)
+
+    @property
+    def scale(self) -> float:
+        """Factor on the adapter's output."""
+        return self.config.alpha / self.config.rank
+
+    def adopt(self, stepped: AdamState) -> None:
+        """Take over the state after a step, in place, and clear the gradient."""
+        self.optimised.weights.copy_(stepped.weights)
+        self.optimised = AdamState(self.optimised.weights, stepped.moment1, stepped.moment2, stepped.step)
+        self.gradient.zero_()
+
+
+def fresh(config: PolicyConfig, layout: Layout) -> AdamState:
+    """Version 0: A uniform within ±1/sqrt(in) (Kaiming with a = sqrt(5), as PEFT has it), B and moments zero.
+
+    Drawn by numpy from ``config.seed``: the same on every machine and every torch.
+    """
+    generator = np.random.default_rng(config.seed)
+    weights = torch.zeros(layout.size)
+    for name, view in layout.views(weights).items():
+        if name.endswith(".lora_A"):
+            bound = view.shape[1] ** -0.5
+            draw = generator.uniform(-bound, bound, size=tuple(view.shape))
+            view.copy_(torch.from_numpy(draw.astype(np.float32)))
+    return AdamState(weights, torch.zeros(layout.size), torch.zeros(layout.size), 0)
+
+
+def to_state(optimised: AdamState, config: PolicyConfig, layout: Layout, fingerprint: str) -> PolicyState:
+    """Return the policy at rest; the arrays are views of the vectors."""
+    return PolicyState(
+        StateHeader(config.rank, config.alpha, optimised.step, fingerprint),
+        layout.views(optimised.weights.numpy()),
+        layout.views(optimised.moment1.numpy()),
+        layout.views(optimised.moment2.numpy()),
+    )
+
+
+def from_state(state: PolicyState, config: PolicyConfig, layout: Layout, fingerprint: str) -> AdamState:
+    """Return the vectors of a resumable state, bit for bit; raises ``AdapterError`` if it fits not base or config."""
+    header = state.header
+    if header.base != fingerprint:
+        raise AdapterError(
+            f"The state belongs to base model {header.base}, but this trainer holds {fingerprint}.",
+            "Adapters only fit the base they were trained on: set `base` back, or start the task anew.",
+        )
+    if (header.rank, header.alpha) != (config.rank, config.alpha):
+        raise AdapterError(
+            f"The state has rank {header.rank} and alpha {header.alpha:g}, "
+            f"the policy is configured with rank {config.rank} and alpha {config.alpha:g}."
+        )
+    if not state.resumable:
+        raise AdapterError(f"The state of step {header.step} holds no optimizer moments, so training cannot resume.")
+    return AdamState(
+        _flatten(state.adapter, layout, "adapter"),
+        _flatten(state.moment1, layout, "first moments"),
+        _flatten(state.moment2, layout, "second moments"),
+        header.step,
+    )
+
+
+def _flatten(arrays: dict[str, Array], layout: Layout, what: str) -> Tensor:
+    expected = {entry.name: entry.shape for entry in layout.entries}
+    if expected != {name: array.shape for name, array in arrays.items()}:
+        strange = sorted(expected.keys() ^ arrays.keys()) or sorted(
+            name for name, shape in expected.items() if arrays[name].shape != shape
+        )
+        raise AdapterError(f"The state's {what} do not fit the base model: {strange[0]} differs.")
+    vector = torch.zeros(layout.size)
+    for name, view in layout.views(vector).items():
+        view.copy_(torch.from_numpy(np.array(arrays[name], dtype=np.float32)))
+    return vector

@@ -1,0 +1,31 @@
+"""Is a policy's configuration one that can be trained? Numbers flow in, a ``ValueError`` or nothing flows out."""
+
+from __future__ import annotations
+
+import math
+
+from .losses import find_loss
+from .protocol import PolicyConfig
+
+
+def check_config(config: PolicyConfig) -> None:
+    """Raise ``ValueError``, naming the field and what is allowed, unless every value makes sense."""
+    find_loss(config.loss)
+    beta1, beta2 = config.betas
+    rules = (
+        ("rank", config.rank, config.rank >= 1, "at least 1"),
+        ("alpha", config.alpha, config.alpha > 0, "above 0"),
+        ("learning_rate", config.learning_rate, config.learning_rate >= 0, "0 or more"),
+        ("betas[0]", beta1, 0 <= beta1 < 1, "from 0 to below 1"),
+        ("betas[1]", beta2, 0 <= beta2 < 1, "from 0 to below 1"),
+        ("weight_decay", config.weight_decay, config.weight_decay >= 0, "0 or more"),
+        ("clip_norm", config.clip_norm, config.clip_norm >= 0, "0 (off) or more"),
+        ("importance_cap", config.importance_cap, config.importance_cap > 0, "above 0"),
+        ("kl", config.kl, config.kl >= 0, "0 (off) or more"),
+        ("denominator", config.denominator, config.denominator > 0, "above 0"),
+        ("temperature", config.temperature, config.temperature > 0, "above 0"),
+        ("seed", config.seed, config.seed >= 0, "0 or more"),
+    )
+    for name, value, holds, allowed in rules:
+        if not holds or not math.isfinite(value):
+            raise ValueError(f"{name} is {value}, but must be {allowed}.")

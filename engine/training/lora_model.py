@@ -1,0 +1,121 @@
+"""The base model with LoRA layers by PEFT, into which any policy's weights can be mounted.
+
+Token ids flow in, logits flow out, for the policy whose weights are mounted. PEFT supplies the layers (one adapter slot
+per rank in use), policies bring the weights: switching is one assignment per matrix and touches no gradient. The only
+place that imports transformers and peft; knows nothing of losses or optimizers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
+
+from marlaas.engine.errors import BaseModelError
+
+from .layout import Layout
+
+
+class LoraModel:
+    """A causal language model in float32, frozen, with adapters on all linear layers but the output head."""
+
+    def __init__(self, folder: str) -> None:
+        self._model: Any = _load(folder)
+        self._head: nn.Module = self._model.get_output_embeddings()
+        self._modules = {  # name → (in, out), before PEFT wraps them; what PEFT calls "all-linear"
+            name: (module.in_features, module.out_features)
+            for name, module in self._model.named_modules()
+            if isinstance(module, nn.Linear) and module is not self._head
+        }
+        self._peft: Any = None
+        self._slots: dict[int, str] = {}
+        self._mounted: object = None
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids, V."""
+        return int(self._model.get_input_embeddings().weight.shape[0])
+
+    def layout(self, rank: int) -> Layout:
+        """Where an adapter of this rank keeps its matrices."""
+        return Layout.of(self._modules, rank)
+
+    def mount(self, parameters: Mapping[str, nn.Parameter], rank: int, scale: float) -> None:
+        """Make the next passes use these weights (named as in the layout); the same object again costs nothing."""
+        if parameters is self._mounted:
+            return
+        slot = self._slot(rank)
+        for name in self._modules:
+            layer = self._model.get_submodule(name)
+            if layer.active_adapters != [slot]:
+                layer.set_adapter(slot)
+            # PEFT freezes what lies in the slots that it turns off, hence requires_grad_
+            layer.lora_A[slot].weight = parameters[f"{name}.lora_A"].requires_grad_()
+            layer.lora_B[slot].weight = parameters[f"{name}.lora_B"].requires_grad_()
+            layer.scaling[slot] = scale
+        self._mounted = parameters
+
+    def unmount(self) -> None:
+        """Forget which weights are mounted."""
+        self._mounted = None
+
+    @contextmanager
+    def base_only(self) -> Iterator[None]:
+        """Within the block, passes see the base without an adapter."""
+        layers = [self._model.get_submodule(name) for name in self._modules]
+        for layer in layers:
+            layer.enable_adapters(False)
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer.enable_adapters(True)
+
+    def logits(self, inputs: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+        """Run ``inputs`` int64 (B, S) and return the logits (N, V) at places ``(rows[n], columns[n])``.
+
+        Inputs are padded on the right. The head sees only the places asked for: at a large vocabulary it is most of
+        the work. Selecting in front of the head, by a hook, keeps whatever a model does to its logits afterwards.
+        """
+
+        def select(_module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor]:
+            return (arguments[0][rows, columns],)  # (B, S, H) → (N, H)
+
+        hook = self._head.register_forward_pre_hook(select)
+        try:
+            logits: Tensor = self._model(input_ids=inputs, use_cache=False).logits
+        finally:
+            hook.remove()
+        return logits
+
+    def _slot(self, rank: int) -> str:
+        """Name of the PEFT adapter for this rank, made on first use."""
+        if rank not in self._slots:
+            slot = f"rank{rank}"
+            # alpha = rank: the scale is set per policy when it is mounted
+            config = LoraConfig(r=rank, lora_alpha=rank, lora_dropout=0.0, target_modules=list(self._modules))
+            if self._peft is None:
+                self._peft = get_peft_model(self._model, config, adapter_name=slot, low_cpu_mem_usage=True)
+            else:
+                self._peft.add_adapter(slot, config, low_cpu_mem_usage=True)
+            self._slots[rank] = slot
+        return self._slots[rank]
+
+
+def _load(folder: str) -> Any:
+    """Load a Hugging Face folder, widened to float32, frozen, without dropout; raises ``BaseModelError``."""
+    if not Path(folder, "config.json").is_file():
+        raise BaseModelError(f"{folder} is no base model: it holds no config.json.")
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise BaseModelError(f"The base model in {folder} cannot be loaded: {error}") from error
+    return model.requires_grad_(False).eval()
