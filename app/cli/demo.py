@@ -1,0 +1,175 @@
+"""``demo``: three tenants learn at the same time, in a home of their own.
+
+Goes on with the unfinished tasks of an earlier demo that was killed, else submits three new ones. With a terminal it
+opens the application on them; without one it prints a line per change and, with ``--json``, one object at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from marlaas.engine.paths import Home, find_home
+
+from .. import output
+from .verbs import Verbs, add_verb
+
+if TYPE_CHECKING:
+    from marlaas.engine.store.reader import Reader
+    from marlaas.engine.store.rows import TaskRow
+    from marlaas.engine.store.submissions import Submission
+
+STOP_SECONDS = 60.0
+
+
+def register(verbs: Verbs) -> None:
+    """Add the verb."""
+    add_verb(verbs, "demo", run, "watch three tenants' tasks learn on one shared base, in a home of their own", json=True)
+
+
+def demo_home(args: argparse.Namespace) -> Home:
+    """The demo's own home, unless one was given explicitly."""
+    given = getattr(args, "home", None)
+    if given or os.environ.get("MARLAAS_HOME"):
+        return find_home(given)
+    default = find_home().root
+    return Home(default.with_name(f"{default.name}-demo"))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the demo to its end, or until its application is closed."""
+    from .terminal import has_terminal, open_application
+
+    home = demo_home(args)
+    if has_terminal() and not args.json:
+        output.talk(f"Starting the demo's engine in {home.root} …")
+        begin(home, output.talk)
+        code = open_application(home, demo=True)
+        _stop_if_over(home)
+        return code
+    say = output.talk if args.json else output.result
+    try:
+        return _run_in_lines(home, say, args.json)
+    except KeyboardInterrupt:
+        output.talk("Interrupted; `marlaas demo` goes on from the last steps.")
+        return output.INTERRUPTED
+    finally:
+        _stop(home)
+
+
+def begin(home: Home, say: Any) -> list[int]:
+    """Start the engine; the numbers of the tasks to watch, new or from an earlier run."""
+    from marlaas.engine import demo
+    from marlaas.engine.daemon import control
+    from marlaas.engine.store.reader import Reader
+    from marlaas.engine.store.submissions import command
+
+    from .submit import enqueue
+
+    submissions = demo.tasks()
+    control.create_database(home)
+    with Reader(home.database) as reader:
+        earlier = unfinished_run(reader.tasks(), submissions)
+    if not earlier:
+        ids = enqueue(home, submissions)
+        say(f"Submitted {len(ids)} tasks of as many tenants.")
+        return ids
+    say("Going on with the tasks of an earlier run, from their last steps.")
+    control.ensure_running(home)
+    for task in earlier:
+        if task.state == "paused":
+            command(home.database, "resume", task.id)
+    return [task.id for task in earlier]
+
+
+def unfinished_run(tasks: Sequence[TaskRow], submissions: Sequence[Submission]) -> list[TaskRow]:
+    """The newest demo in the queue if it has not ended; tasks of other tenants are none of its business."""
+    newest = {(task.tenant, task.name): task for task in sorted(tasks, key=lambda task: task.id)}
+    found = [newest.get((submission.tenant, submission.name)) for submission in submissions]
+    run = [task for task in found if task is not None]
+    whole = len(run) == len(submissions)
+    return run if whole and any(task.unfinished for task in run) else []
+
+
+def _run_in_lines(home: Home, say: Any, as_json: bool) -> int:
+    from marlaas.engine.daemon import control
+    from marlaas.engine.store.reader import Reader
+
+    from .progress import Follower
+    from .reading import find_task
+
+    say(f"The demo's home is {home.root}.")
+    ids = begin(home, say)
+    memory: dict[str, int] = {}
+    with Reader(home.database) as reader:
+
+        def read() -> list[TaskRow]:
+            for worker in reader.workers():
+                memory[worker.name] = max(memory.get(worker.name, 0), worker.rss or 0)
+            return [find_task(reader, number) for number in ids]
+
+        tasks = Follower(read, partial(control.alive, home), say, paused_ends=True).follow()
+        report = [task_report(reader, task) for task in tasks]
+    if as_json:
+        output.result_json({"home": str(home.root), "tasks": report, "memory": memory})
+    else:
+        for entry in report:
+            say(_verdict(entry))
+    return output.OK if all(task.state == "done" for task in tasks) else output.FAILED
+
+
+def task_report(reader: Reader, task: TaskRow) -> dict[str, Any]:
+    """One task of the demo's result: how much it learned, in how long, and how well sampler and trainer agreed."""
+    from ..views import largest_gap, newest_series
+
+    series = newest_series(reader.evals(task.id))
+    first, last = (series[0], series[-1]) if series else (None, None)
+    return {
+        "id": task.id,
+        "tenant": task.tenant,
+        "name": task.name,
+        "environment": task.environment,
+        "state": task.state,
+        "reason": task.reason,
+        "steps": task.step,
+        "eval_before": first.score if first else None,
+        "eval_after": last.score if last else None,
+        "floor": task.floor,
+        "seconds": task.seconds,
+        "reward": task.reward,
+        "tokens": task.tokens,
+        "gap_max": largest_gap(reader.steps(task.id)),
+        "metrics_before": first.metrics if first else {},
+        "metrics_after": last.metrics if last else {},
+    }
+
+
+def _verdict(entry: dict[str, Any]) -> str:
+    from ..format import duration, line, score
+
+    who = line(f"{entry['tenant']}/{entry['name']}", 36)
+    return (
+        f"{who}: {entry['state']} after {entry['steps']} steps and {duration(entry['seconds'])}, held-out"
+        f" {score(entry['eval_before'])} → {score(entry['eval_after'])} (best constant answer {score(entry['floor'])})"
+    )
+
+
+def _stop_if_over(home: Home) -> None:
+    """After the application: an engine with unfinished tasks goes on, one without has nothing left to do."""
+    from marlaas.engine.store.reader import Reader
+
+    with Reader(home.database) as reader:
+        unfinished = any(task.unfinished and task.state != "paused" for task in reader.tasks())
+    if not unfinished:
+        _stop(home)
+
+
+def _stop(home: Home) -> None:
+    from marlaas.engine.daemon import control
+
+    if home.database.exists() and control.alive(home) and not control.stop(home, STOP_SECONDS):
+        print(f"marlaas: The demo's engine has not stopped within {STOP_SECONDS:g} s.", file=sys.stderr)

@@ -1,0 +1,33 @@
+"""``doctor``: what the machine has, what is missing, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from .. import output
+from .verbs import Verbs, add_verb, home_of
+
+_MARKS = {"ok": "✓", "note": "!", "missing": "✗"}
+
+
+def register(verbs: Verbs) -> None:
+    """Add the verb."""
+    add_verb(verbs, "doctor", run, "look at this machine and say what is missing", json=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the findings; exit 2 where something is missing."""
+    from ..machine import examine
+
+    findings = examine(home_of(args))
+    missing = [finding for finding in findings if finding.verdict == "missing"]
+    if args.json:
+        output.result_json({"ok": not missing, "findings": [asdict(finding) for finding in findings]})
+    else:
+        for finding in findings:
+            output.result(f"{_MARKS[finding.verdict]} {finding.name:<10} {finding.value}")
+            if finding.advice:
+                output.result(f"  {'':<10} → {finding.advice}")
+        output.talk("Something is missing." if missing else "All that is needed is here.")
+    return output.USAGE if missing else output.OK

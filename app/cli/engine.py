@@ -1,0 +1,93 @@
+"""``engine start | stop | status | run``."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import asdict
+
+from .. import output
+from ..format import duration, line, share, size
+from .verbs import Verbs, add_family, add_verb, home_of
+
+STOP_SECONDS = 60.0
+
+
+def register(verbs: Verbs) -> None:
+    """Add the family."""
+    family = add_family(verbs, "engine", "start, stop and see the engine")
+    add_verb(family, "start", start, "start an engine in the background; does nothing where one runs")
+    add_verb(family, "stop", stop, "ask the engine to stop; tasks go on from their last step when one starts again")
+    add_verb(family, "status", status, "say whether an engine runs, and what its workers do", json=True)
+    add_verb(family, "run", run, "run the engine in the foreground")
+
+
+def start(args: argparse.Namespace) -> int:
+    """Start an engine and wait until it serves."""
+    from marlaas.engine.daemon import control
+
+    home = home_of(args)
+    control.ensure_running(home)
+    output.talk(f"An engine serves {home.root}.")
+    return output.OK
+
+
+def stop(args: argparse.Namespace) -> int:
+    """Stop the engine and wait until it has ended."""
+    from marlaas.engine.daemon import control
+    from marlaas.engine.errors import EngineUnreachable
+
+    home = home_of(args)
+    if not control.alive(home):
+        output.talk(f"No engine serves {home.root}.")
+        return output.OK
+    if not control.stop(home, STOP_SECONDS):
+        raise EngineUnreachable(f"The engine has not stopped within {STOP_SECONDS:g} s.", f"Its log is in {home.logs}.")
+    output.talk("The engine has stopped; tasks go on from their last step when one starts again.")
+    return output.OK
+
+
+def run(args: argparse.Namespace) -> int:
+    """Be the engine."""
+    from marlaas.engine.daemon import main
+
+    return main.run(home_of(args))
+
+
+def status(args: argparse.Namespace) -> int:
+    """Print the engine's state; exit 3 where none is alive."""
+    from ..views import liveness
+    from .reading import reading
+
+    home = home_of(args)
+    with reading(home) as reader:
+        engine = reader.engine() if reader else None
+        workers = reader.workers() if reader else []
+    now = time.time()
+    alive = liveness(engine, now)
+    if args.json:
+        output.result_json(
+            {
+                "home": str(home.root),
+                "alive": alive.alive,
+                "state": alive.word,
+                "engine": asdict(engine) if engine else None,
+                "workers": [asdict(worker) for worker in workers],
+            }
+        )
+        return output.OK if alive.alive else output.UNREACHABLE
+    output.result(f"home    {home.root}")
+    output.result(f"engine  {alive.text}")
+    if engine is not None and alive.alive:
+        output.result(f"        process {engine.pid}, incarnation {engine.incarnation}, base {line(engine.base)}")
+        if engine.note:
+            output.result(f"        {line(engine.note)}")
+        output.result_table(
+            ("WORKER", "STATE", "PROCESS", "MEMORY", "BUSY", "UP"),
+            [
+                (w.name, w.state, str(w.pid), size(w.rss or 0), share(w.busy or 0), duration(now - (w.started or now)))
+                for w in workers
+            ],
+            right=("PROCESS", "MEMORY", "BUSY"),
+        )
+    return output.OK if alive.alive else output.UNREACHABLE

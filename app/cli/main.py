@@ -1,0 +1,104 @@
+"""The entry point: parses, runs one verb, and turns whatever happens into an exit code.
+
+No traceback ever reaches a user: known errors are a sentence and a hint, unknown ones a sentence and the file that the
+traceback was written to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from marlaas.engine.errors import MarlaasError
+
+from .. import output
+from . import adapters, demo, doctor, engine, environments, logs, steer, submit, tasks, terminal, wait
+from .verbs import add_home, home_of
+
+_FAMILIES = (demo, submit, tasks, wait, steer, logs, environments, adapters, engine, doctor)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="marlaas",
+        description="Fine-tune many LoRA adapters by reinforcement learning, at once, on the machine you already have."
+        " Without a verb: the terminal application.",
+        epilog="Exit codes: 0 ok, 1 a task failed, 2 usage or configuration, 3 engine not reachable, 130 interrupted.",
+    )
+    add_home(parser)
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and end")
+    parser.set_defaults(run=terminal.run)
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB")
+    for family in _FAMILIES:
+        family.register(verbs)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    output.tolerate_any_terminal()
+    args = build_parser().parse_args(argv)
+    try:
+        code = _run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        output.silence_broken_pipe()
+        return output.OK
+    return code
+
+
+def _run(args: argparse.Namespace) -> int:
+    try:
+        return int(args.run(args))
+    except MarlaasError as error:
+        output.complain(error.message, error.hint)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return output.INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        output.complain(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}.")
+        _keep_traceback(args)
+        return output.FAILED
+    except Exception as error:
+        where = _keep_traceback(args)
+        output.complain(
+            f"Something unexpected went wrong ({type(error).__name__}: {error}).",
+            f"The details are in {where}; please report them." if where else "",
+        )
+        return output.FAILED
+
+
+def _keep_traceback(args: argparse.Namespace) -> Path | None:
+    """Append the traceback under way to the home's log folder, else to the temporary folder."""
+    import tempfile
+    import time
+    import traceback
+
+    for folder in (home_of(args).logs, Path(tempfile.gettempdir())):
+        path = folder / "marlaas-errors.log"
+        try:
+            with path.open("a", encoding="utf-8", errors="replace") as file:
+                file.write(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')}\n{traceback.format_exc()}\n")
+        except OSError:
+            continue
+        return path
+    return None
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *unused: object) -> None:
+        from importlib.metadata import version
+
+        output.result(f"marlaas {version('marlaas')}")
+        parser.exit()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

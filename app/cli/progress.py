@@ -1,0 +1,79 @@
+"""Following tasks as lines of text: one line per change, about once a second, until they end.
+
+Reads the store through a function, so that it can be driven without an engine and without a clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from marlaas.engine.errors import EngineUnreachable
+from marlaas.engine.store.rows import TaskRow
+
+from ..format import line, pad, score
+from ..views import state_word
+
+GRACE_SECONDS = 20.0
+"""An engine may be silent this long (a restart, a busy disk) before following gives up."""
+
+
+def progress_line(task: TaskRow) -> str:
+    """A task in one line."""
+    parts = [
+        pad(line(f"{task.tenant}/{task.name}", 36), 36),
+        f"{state_word(task.state):<10}",
+        f"step {task.step:>3}/{task.steps}",
+        f"reward {score(task.reward)}",
+        f"held-out {score(task.score)}",
+    ]
+    return "  ".join([*parts, line(task.reason)] if task.reason else parts)
+
+
+@dataclass
+class Follower:
+    """Polls tasks and says what changed."""
+
+    read: Callable[[], Sequence[TaskRow]]
+    """The tasks to follow, as they are now."""
+    alive: Callable[[], bool]
+    """Whether an engine serves them."""
+    say: Callable[[str], None]
+    paused_ends: bool = False
+    """Whether a paused task counts as ended: nobody is there to resume it."""
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    _said: dict[int, str] = field(default_factory=dict)
+
+    def poll(self) -> list[TaskRow]:
+        """Read once, say what changed, and return the tasks."""
+        tasks = list(self.read())
+        for task in tasks:
+            text = progress_line(task)
+            if self._said.get(task.id) != text:
+                self._said[task.id] = text
+                self.say(text)
+        return tasks
+
+    def follow(self, timeout: float | None = None, interval: float = 1.0) -> list[TaskRow]:
+        """Until all have ended, or until the time is over: the tasks as they are then."""
+        begun = heard = self.clock()
+        while True:
+            tasks = self.poll()
+            if all(self._ended(task) for task in tasks):
+                return tasks
+            now = self.clock()
+            if timeout is not None and now - begun >= timeout:
+                return tasks
+            if self.alive():
+                heard = now
+            elif now - heard > GRACE_SECONDS:
+                raise EngineUnreachable(
+                    "The engine has stopped while tasks are unfinished.",
+                    "`marlaas engine start` goes on with them; `marlaas logs` may say why.",
+                )
+            self.sleep(interval)
+
+    def _ended(self, task: TaskRow) -> bool:
+        return not task.unfinished or (self.paused_ends and task.state == "paused")

@@ -1,0 +1,89 @@
+"""``list`` and ``show``: the queue and one task, as text or JSON."""
+
+from __future__ import annotations
+
+import argparse
+
+from .. import output
+from ..format import count, duration, line, number, score, sparkline
+from .verbs import Verbs, add_verb, home_of, task_number
+
+
+def register(verbs: Verbs) -> None:
+    """Add both verbs."""
+    add_verb(verbs, "list", list_tasks, "list all tasks", json=True)
+    show = add_verb(verbs, "show", show_task, "show one task", json=True)
+    show.add_argument("task", type=task_number, metavar="ID")
+
+
+def list_tasks(args: argparse.Namespace) -> int:
+    """Print the queue."""
+    from ..views import queue_order, state_word, task_json
+    from .reading import reading
+
+    with reading(home_of(args)) as reader:
+        tasks = reader.tasks() if reader else []
+    if args.json:
+        output.result_json([task_json(task) for task in tasks])
+        return output.OK
+    if not tasks:
+        output.talk("No tasks yet. `marlaas submit FILE` adds one, `marlaas demo` shows three.")
+        return output.OK
+    output.result_table(
+        ("ID", "TENANT", "TASK", "ENVIRONMENT", "STATE", "STEP", "REWARD", "HELD-OUT", "REASON"),
+        [
+            (
+                str(task.id),
+                line(task.tenant, 24),
+                line(task.name, 32),
+                line(task.environment, 24),
+                state_word(task.state),
+                f"{task.step}/{task.steps}",
+                score(task.reward),
+                score(task.score),
+                line(task.reason),
+            )
+            for task in sorted(tasks, key=queue_order)
+        ],
+        right=("ID", "STEP", "REWARD", "HELD-OUT"),
+    )
+    return output.OK
+
+
+def show_task(args: argparse.Namespace) -> int:
+    """Print one task."""
+    from ..views import state_word, task_detail_json
+    from .reading import find_task, reading
+
+    with reading(home_of(args)) as reader:
+        task = find_task(reader, args.task)
+        assert reader is not None
+        evals, config = reader.evals(task.id), reader.task_config(task.id)
+        newest = (reader.steps(task.id, after=task.step - 1) or [None])[-1]
+        rewards = reader.rewards(task.id)
+    if args.json:
+        output.result_json(task_detail_json(task, evals, newest, config))
+        return output.OK
+    fields = [
+        ("tenant", line(task.tenant)),
+        ("environment", line(task.environment)),
+        ("state", state_word(task.state)),
+        ("reason", line(task.reason)),
+        ("step", f"{task.step} of {task.steps}"),
+        ("reward", f"{score(task.reward)}  {sparkline(rewards, 40)}".rstrip()),
+        ("held-out", ", ".join(f"{score(row.score)} at step {row.step}" for row in evals)),
+        ("best", score(task.best)),
+        ("floor", f"{score(task.floor)} (best constant answer)" if task.floor is not None else ""),
+        ("adapter", task.adapter_version),
+        ("staleness", number(task.staleness)),
+        ("tokens", count(task.tokens)),
+        ("time", duration(task.seconds)),
+        *((line(name), number(value)) for name, value in sorted(newest.metrics.items() if newest else ())),
+    ]
+    output.result(f"task {task.id}: {line(task.name)}")
+    seen: set[str] = set()
+    for name, value in fields:
+        if value and value != "-" and name not in seen:
+            output.result(f"  {name:<12} {value}")
+        seen.add(name)
+    return output.OK

@@ -1,0 +1,60 @@
+"""What all verbs share in the parser: the options ``--home`` and ``--json``, and how a verb is added.
+
+A verb module has ``register``, which adds its arguments, and functions that take the parsed arguments and return an
+exit code. They import what they need when they run, so that ``--help`` costs nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from marlaas.engine.paths import Home, find_home
+
+Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Run = Callable[[argparse.Namespace], int]
+
+
+def add_verb(
+    verbs: Verbs, name: str, run: Run, summary: str, *, json: bool = False, epilog: str | None = None
+) -> argparse.ArgumentParser:
+    """Add a verb; ``json`` gives it the option of that name."""
+    parser = verbs.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.", epilog=epilog)
+    parser.set_defaults(run=run)
+    add_home(parser)
+    if json:
+        parser.add_argument("--json", action="store_true", help="print JSON on standard output")
+    return parser
+
+
+def add_family(verbs: Verbs, name: str, summary: str) -> Verbs:
+    """Add a verb that has verbs of its own; alone it prints its help."""
+    parser = verbs.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+    add_home(parser)
+
+    def help_and_fail(args: argparse.Namespace) -> int:
+        parser.print_help()
+        return 2
+
+    parser.set_defaults(run=help_and_fail)
+    return parser.add_subparsers(title="verbs", metavar="VERB")
+
+
+def add_home(parser: argparse.ArgumentParser, **more: Any) -> None:
+    """Add ``--home``, which may stand before the verb or after it."""
+    parser.add_argument(
+        "--home", metavar="FOLDER", default=argparse.SUPPRESS, help="the state folder (else MARLAAS_HOME)", **more
+    )
+
+
+def home_of(args: argparse.Namespace) -> Home:
+    """The home that the arguments mean."""
+    return find_home(getattr(args, "home", None))
+
+
+def task_number(text: str) -> int:
+    """An argument that is a task's number."""
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a task number; `marlaas list` shows them")
+    return int(text)

@@ -1,0 +1,40 @@
+"""``wait``: until tasks have ended; exit 0 only if all of them finished well."""
+
+from __future__ import annotations
+
+import argparse
+
+from .. import output
+from .verbs import Verbs, add_verb, home_of, task_number
+
+
+def register(verbs: Verbs) -> None:
+    """Add the verb."""
+    wait = add_verb(verbs, "wait", run, "wait until tasks have ended; exit 0 only if all are done", json=True)
+    wait.add_argument("tasks", type=task_number, nargs="+", metavar="ID")
+    wait.add_argument("--timeout", type=float, metavar="SECONDS", help="give up after this time (exit code 1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Wait, with progress on standard error."""
+    from marlaas.engine.daemon import control
+
+    from ..views import task_json
+    from .progress import Follower
+    from .reading import find_task, reading
+
+    home = home_of(args)
+    with reading(home) as reader:
+        wanted = [find_task(reader, number).id for number in dict.fromkeys(args.tasks)]
+        follower = Follower(
+            read=lambda: [find_task(reader, number) for number in wanted],
+            alive=lambda: control.alive(home),
+            say=output.talk,
+        )
+        tasks = follower.follow(args.timeout)
+    if args.json:
+        output.result_json([task_json(task) for task in tasks])
+    unfinished = [str(task.id) for task in tasks if task.unfinished]
+    if unfinished:
+        output.complain(f"Unfinished after {args.timeout:g} s: {', '.join(unfinished)}.")
+    return output.OK if all(task.state == "done" for task in tasks) else output.FAILED

@@ -1,0 +1,160 @@
+"""Pure text helpers: numbers, times and foreign text in, short safe strings out.
+
+Everything that a model, an environment or a tenant wrote passes ``plain`` or ``line`` before it meets a terminal: it
+may hold escape sequences, bidirectional overrides or half characters. Knows neither Textual nor the store.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Sequence
+
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor moves
+    r"|\x1b[\]PX^_].*?(?:\x1b\\|\x07|\x9c|$)"  # OSC, DCS, …: titles, clipboard
+    r"|\x9b[0-?]*[ -/]*[@-~]"  # CSI as one character
+    r"|\x1b[ -/]*[0-~]",  # the short ones: reset, charset
+    re.DOTALL,
+)
+_LINE_ENDS = re.compile(r"\r\n?|\x0b|\x0c|\x85|\u2028|\u2029")
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0e-\x1f\x7f-\x9f"  # control characters, tab and newline excepted
+    "\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # direction, joiners that show nothing
+    "\U000e0000-\U000e007f]"  # tags
+)
+_HALVES = re.compile("[\ud800-\udfff]")
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def plain(text: str) -> str:
+    """``text`` without anything that a terminal would obey; newlines stay, tabs become spaces."""
+    text = _ESCAPES.sub("", text)
+    text = _LINE_ENDS.sub("\n", text)
+    text = _INVISIBLE.sub("", text).replace("\t", "    ")
+    return _HALVES.sub("\ufffd", text)
+
+
+def line(text: str, width: int | None = None) -> str:
+    """``text`` as one safe line, cut to ``width`` terminal cells."""
+    if width is not None:
+        text = text[: 20 * width + 200]  # what follows cannot show; do not clean megabytes of it
+    flat = " ".join(plain(text).split())
+    return flat if width is None else clip(flat, width)
+
+
+def clip(text: str, width: int) -> str:
+    """Cut to ``width`` terminal cells, the last one an ellipsis where something was cut."""
+    if cells(text) <= width:
+        return text
+    kept, used = [], 0
+    for character in text:
+        used += _cells(character)
+        if used > width - 1:
+            break
+        kept.append(character)
+    return "".join(kept) + "…" if width > 0 else ""
+
+
+def pad(text: str, width: int, right: bool = False) -> str:
+    """Fill with spaces to ``width`` terminal cells; ``right`` aligns to the right."""
+    spaces = " " * max(0, width - cells(text))
+    return spaces + text if right else text + spaces
+
+
+def cells(text: str) -> int:
+    """How many terminal cells the text takes."""
+    return len(text) if text.isascii() else sum(map(_cells, text))
+
+
+def _cells(character: str) -> int:
+    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def excerpt(text: str, limit: int) -> str:
+    """Safe text of at most ``limit`` characters that says how much it leaves out."""
+    if len(text) <= limit:
+        return plain(text)
+    return f"{plain(text[:limit])}\n… {len(text) - limit:,} more characters"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A metric for reading: ``-`` where there is none, few digits, exponents only where needed."""
+    if value is None:
+        return "-"
+    if not math.isfinite(value):
+        return str(value)
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}f}".rstrip("0").rstrip(".")
+    return f"{value:.1e}"
+
+
+def score(value: float | None) -> str:
+    """A reward or held-out score, always two decimals so that a column of them can be compared."""
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if math.isfinite(value) and abs(value) < 1000 else number(value)
+
+
+def count(value: int) -> str:
+    """A count: 950, 12.3k, 4.5M."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit * 10 or (abs(value) >= limit and unit != "k"):
+            return f"{value / limit:.1f}{unit}"
+    return str(value)
+
+
+def size(value: float) -> str:
+    """Bytes: 812 MB, 1.4 GB."""
+    for limit, unit in ((1e12, "TB"), (1e9, "GB")):
+        if value >= limit:
+            return f"{value / limit:.1f} {unit}"
+    for limit, unit in ((1e6, "MB"), (1e3, "kB")):
+        if value >= limit:
+            return f"{value / limit:.0f} {unit}"
+    return f"{value:.0f} B"
+
+
+def duration(seconds: float | None) -> str:
+    """A span of time: 0.4 s, 41 s, 3 min 20 s, 2 h 05 min, 3 d 4 h."""
+    if seconds is None or not math.isfinite(seconds):
+        return "-"
+    whole = int(max(0.0, seconds))
+    if seconds < 10 and seconds != whole:
+        return f"{max(0.0, seconds):.1f} s"
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def ago(then: float, now: float) -> str:
+    """How long ago, in whole units."""
+    return f"{duration(float(int(max(0.0, now - then))))} ago"
+
+
+def share(value: float) -> str:
+    """A share of one as a percentage."""
+    return f"{100 * value:.0f} %" if math.isfinite(value) else "-"
+
+
+def bar(part: int, whole: int, width: int) -> str:
+    """A progress bar of full and light blocks."""
+    filled = 0 if whole <= 0 else round(width * min(1.0, max(0.0, part / whole)))
+    return "█" * filled + "░" * (width - filled)
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The last ``width`` values as bars. Values within 0 to 1 keep that scale, so that rows can be compared."""
+    shown = [value for value in values if math.isfinite(value)][-width:]
+    if not shown:
+        return ""
+    low, high = min(0.0, *shown), max(1.0, *shown) if max(shown) > 0 else max(shown)
+    span = (high - low) or 1.0
+    return "".join(BARS[min(len(BARS) - 1, int((value - low) / span * len(BARS)))] for value in shown)

@@ -1,0 +1,183 @@
+"""What this machine has and lacks: the findings of ``marlaas doctor``.
+
+Each check is a small function that returns a finding and never raises. Whatever may crash or take long (a library
+built for another processor, torch) is tried in a child process.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.paths import TINY_BASE, Home
+
+from .format import line, size
+
+PROBE_SECONDS = 120.0
+LOW_MEMORY, LOW_DISK = 2e9, 2e9
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the doctor's report."""
+
+    name: str
+    verdict: str
+    """ok, note (works, worth knowing) or missing (something will not work)"""
+    value: str
+    advice: str = ""
+    """What to do about it."""
+
+
+def base_folder(home: Home) -> Path:
+    """Where the base model of a home lies. Raises ``ConfigError``."""
+    from marlaas.engine.config import load_settings
+
+    base = load_settings(home).base
+    return TINY_BASE if base == "tiny" else Path(base).expanduser().absolute()
+
+
+def examine(home: Home) -> list[Finding]:
+    """Every check, in the order in which a person would ask."""
+    checks: tuple[Callable[[Home], Finding], ...] = (
+        _python, _cores, _memory, _disk, _compiler, _driver, _torch, _llama, _home, _base, _engine,
+    )  # fmt: skip
+    return [check(home) for check in checks]
+
+
+def _python(home: Home) -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < (3, 11):
+        return Finding("python", "missing", version, "Python 3.11 or newer is needed.")
+    return Finding("python", "ok", f"{version} ({sys.executable})")
+
+
+def _cores(home: Home) -> Finding:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if cores < 2:
+        return Finding("cores", "note", "1", "Sampling and training take turns on one core; two or more overlap them.")
+    return Finding("cores", "ok", f"{cores} of {os.cpu_count() or cores}")
+
+
+def _memory(home: Home) -> Finding:
+    import psutil
+
+    memory = psutil.virtual_memory()
+    value = f"{size(memory.available)} free of {size(memory.total)}"
+    if memory.available < LOW_MEMORY:
+        return Finding("memory", "note", value, "Less than 2 GB are free; larger bases will not fit.")
+    return Finding("memory", "ok", value)
+
+
+def _disk(home: Home) -> Finding:
+    folder = home.root
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if free < LOW_DISK:
+        return Finding("disk", "note", f"{size(free)} free", f"Make room at {folder}, or give another --home.")
+    return Finding("disk", "ok", f"{size(free)} free")
+
+
+def _compiler(home: Home) -> Finding:
+    for name in ("c++", "g++", "clang++"):
+        if found := shutil.which(name):
+            return Finding("compiler", "ok", found)
+    return Finding("compiler", "note", "none", "A C++ compiler is needed once, to build llama-cpp-python.")
+
+
+def _driver(home: Home) -> Finding:
+    if not shutil.which("nvidia-smi"):
+        return Finding("gpu", "ok", "no NVIDIA driver; rollouts run on llama.cpp")
+    code, text = _run(["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"], 20)
+    if code:
+        return Finding("gpu", "note", "nvidia-smi fails", line(text, 200) or "Reinstall the NVIDIA driver.")
+    return Finding("gpu", "ok", "; ".join(text.strip().splitlines()))
+
+
+def _torch(home: Home) -> Finding:
+    return _probe(
+        "torch",
+        "import torch; print(torch.__version__, 'with CUDA' if torch.cuda.is_available() else 'on the CPU')",
+        "Training needs it: run `make install` again.",
+    )
+
+
+def _llama(home: Home) -> Finding:
+    return _probe(
+        "llama.cpp",
+        "import llama_cpp; llama_cpp.llama_backend_init(); print('llama-cpp-python', llama_cpp.__version__)",
+        "Rollouts without a GPU need it: CMAKE_ARGS=-DLLAVA_BUILD=OFF pip install --no-binary llama-cpp-python"
+        " llama-cpp-python builds it for this processor.",
+    )
+
+
+def _probe(name: str, code: str, advice: str) -> Finding:
+    status, text = _run([sys.executable, "-P", "-c", code], PROBE_SECONDS)
+    last = line(text.strip().splitlines()[-1] if text.strip() else "", 160)
+    if status == 0:
+        return Finding(name, "ok", last)
+    if status == -4:  # SIGILL
+        return Finding(name, "missing", "crashes: it was built for another processor", advice)
+    return Finding(name, "missing", last or f"ends with status {status}", advice)
+
+
+def _run(command: list[str], timeout: float) -> tuple[int, str]:
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout,
+            text=True,
+            errors="replace",
+        )
+    except subprocess.TimeoutExpired:
+        return 1, f"no answer within {timeout:g} s"
+    except OSError as error:
+        return 1, str(error)
+    return done.returncode, done.stdout
+
+
+def _home(home: Home) -> Finding:
+    if not home.root.exists():
+        return Finding("home", "ok", f"{home.root} (not made yet)")
+    if not os.access(home.root, os.W_OK):
+        return Finding("home", "missing", str(home.root), "It cannot be written: mend its permissions, or give --home.")
+    return Finding("home", "ok", str(home.root))
+
+
+def _base(home: Home) -> Finding:
+    try:
+        folder = base_folder(home)
+    except MarlaasError as error:
+        return Finding("base", "missing", line(error.message), error.hint)
+    if not (folder / "config.json").exists():
+        return Finding("base", "missing", str(folder), f"No model is there; set `base` in {home.config}.")
+    return Finding("base", "ok", str(folder))
+
+
+def _engine(home: Home) -> Finding:
+    import time
+
+    from marlaas.engine.store.reader import Reader
+
+    from .views import liveness
+
+    try:
+        if not home.database.exists():
+            return Finding("engine", "ok", "never started; the first `marlaas submit` starts it")
+        with Reader(home.database) as reader:
+            alive = liveness(reader.engine(), time.time())
+    except MarlaasError as error:
+        return Finding("engine", "missing", line(error.message), error.hint)
+    if alive.word == "silent":
+        return Finding("engine", "note", alive.text, f"Its log is in {home.logs}; `marlaas engine stop` ends it.")
+    return Finding("engine", "ok", alive.text)

@@ -1,0 +1,83 @@
+"""Where words go: results to standard output, talk to standard error.
+
+Tables are plain aligned text, JSON is ASCII (it can hold no control character and no half character), errors are one
+sentence and a hint. Knows nothing of tasks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from .format import cells, clip, line, pad
+
+OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
+"""Exit codes; they are part of the interface."""
+
+
+def result(text: str) -> None:
+    """A line of the answer."""
+    print(text, flush=True)
+
+
+def talk(text: str) -> None:
+    """A line for the person who waits; never part of the answer."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def complain(message: str, hint: str = "") -> None:
+    """An error in one sentence, and how to mend it."""
+    talk(f"marlaas: {line(message)}")
+    if hint:
+        talk(f"  {line(hint)}")
+
+
+def result_json(value: Any) -> None:
+    """The answer for programs: one JSON document; numbers that JSON does not know become null."""
+    print(json.dumps(_finite(value), indent=2, allow_nan=False), flush=True)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def result_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
+    """A table with aligned columns; those named in ``right`` are numbers. On a terminal, lines are cut to fit."""
+    for text in table(headers, rows, right, shutil.get_terminal_size().columns if sys.stdout.isatty() else None):
+        result(text)
+
+
+def table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), width: int | None = None
+) -> list[str]:
+    """The lines of such a table; every cell is made safe first."""
+    safe = [list(headers), *([line(cell) for cell in row] for row in rows)]
+    widths = [max(cells(row[i]) for row in safe) for i in range(len(headers))]
+    numeric = [header in right for header in headers]
+    lines = ["  ".join(map(pad, row, widths, numeric)).rstrip() for row in safe]
+    return lines if width is None else [clip(text, width) for text in lines]
+
+
+def tolerate_any_terminal() -> None:
+    """Never fail on a character that the terminal's encoding lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+
+
+def silence_broken_pipe() -> None:
+    """The reader of standard output went away: write the rest, and Python's farewell flush, to nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())

@@ -1,0 +1,109 @@
+"""How rows of the store read: words, glyphs, and the fields that ``--json`` promises.
+
+Shared by the command line and the terminal application. Takes rows, gives plain values; knows neither argparse nor
+Textual.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from marlaas.engine.store.rows import EngineRow, EvalRow, StepRow, TaskRow
+
+from .format import ago
+
+GLYPHS = {
+    "submitted": "·",
+    "queued": "○",
+    "running": "●",
+    "paused": "‖",
+    "done": "✓",
+    "failed": "✗",
+    "cancelled": "⊘",
+}
+_ORDER = ("running", "paused", "queued", "submitted")
+
+FRESH_SECONDS = 5.0
+"""An engine that wrote its heartbeat within this time is alive; it writes one a second."""
+
+
+def state_word(state: str) -> str:
+    """Glyph and word: colour alone never tells a state."""
+    return f"{GLYPHS.get(state, '?')} {state}"
+
+
+def queue_order(task: TaskRow) -> tuple[int, int]:
+    """A sort key: what moves first, then what waits, then the finished, newest first."""
+    if task.state in _ORDER:
+        return (_ORDER.index(task.state), task.id)
+    return (len(_ORDER), -task.id)
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """Whether an engine serves the home, in a word and in a phrase."""
+
+    word: str
+    """alive, silent, down or never"""
+    text: str
+
+    @property
+    def alive(self) -> bool:
+        """Whether commands will be heard soon."""
+        return self.word == "alive"
+
+
+def process_exists(pid: int) -> bool:
+    """Whether a process of that number runs on this machine."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def liveness(engine: EngineRow | None, now: float, exists: Callable[[int], bool] = process_exists) -> Liveness:
+    """What the newest engine's row says at the time ``now``."""
+    if engine is None:
+        return Liveness("never", "never started")
+    since = ago(engine.heartbeat, now)
+    if engine.state == "stopped" or not exists(engine.pid):
+        return Liveness("down", f"down since {since}" if engine.state == "stopped" else f"down, last heard {since}")
+    if now - engine.heartbeat > FRESH_SECONDS:
+        return Liveness("silent", f"silent {since.removesuffix(' ago')}")
+    return Liveness("alive", f"alive {since}" if engine.state == "running" else f"{engine.state}, alive {since}")
+
+
+def newest_series(evals: Sequence[EvalRow]) -> list[EvalRow]:
+    """The evaluations on the newest environment version, by step: only those may be compared."""
+    if not evals:
+        return []
+    version = evals[-1].environment_version
+    return sorted((row for row in evals if row.environment_version == version), key=lambda row: row.step)
+
+
+def largest_gap(steps: Sequence[StepRow]) -> float | None:
+    """The largest log-probability gap between sampler and trainer in any step."""
+    return max((step.metrics["gap_max"] for step in steps if "gap_max" in step.metrics), default=None)
+
+
+def task_json(task: TaskRow) -> dict[str, Any]:
+    """A task as ``list --json`` gives it."""
+    return asdict(task)
+
+
+def task_detail_json(
+    task: TaskRow, evals: Sequence[EvalRow], newest: StepRow | None, config: dict[str, Any]
+) -> dict[str, Any]:
+    """A task as ``show ID --json`` gives it: all of its row, its evaluations, its newest metrics, its configuration."""
+    return {
+        **asdict(task),
+        "eval": [asdict(row) for row in evals],
+        "metrics": newest.metrics if newest else {},
+        "config": config,
+    }
