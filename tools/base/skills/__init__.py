@@ -1,0 +1,1 @@
+"""What the base is taught, one skill or family of skills per file."""
