@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,8 @@ def write_state(path: Path, state: PolicyState, sync: bool = True) -> int:
                 os.fsync(file.fileno())
         os.replace(partial, path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink()
         raise AdapterError(
             f"The state file {path} could not be written: {error.strerror}.",
             "Free some space or move MARLAAS_HOME; training goes on from the last committed step.",

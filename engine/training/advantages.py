@@ -58,7 +58,8 @@ def group_advantages(rewards: Sequence[float]) -> NDArray[np.float64]:
         raise ValueError(f"Rewards must be finite numbers, not {list(rewards)}.")
     if values.size == 0 or values.min() == values.max():
         return np.zeros_like(values)
-    return np.subtract(values, values.mean())
+    centred: NDArray[np.float64] = values - values.mean()
+    return centred
 
 
 def close_group(group: Group) -> ClosedGroup | TooFewRewards:

@@ -1,0 +1,311 @@
+"""What every trainer keeps, whatever it computes with: subclass ``TrainerContract`` and give it ``new_trainer``."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from marlaas.engine.adapters.statefile import checksum, read_state
+from marlaas.engine.errors import AdapterError
+from marlaas.engine.training.protocol import PolicyConfig, StepResult, Trainer, TrainGroup
+
+from .oracle import Oracle
+from .samples import group, sequence
+
+NewTrainer = Callable[[], Trainer]
+CONFIG = PolicyConfig(rank=4, alpha=8.0, learning_rate=1e-2, denominator=40.0)
+TIGHT = 2e-5
+
+
+class TrainerContract:
+    @pytest.fixture
+    def new_trainer(self, base: str) -> NewTrainer:
+        """Makes a trainer over the base in the folder ``base``; each call a new one."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def trainer(self, new_trainer: NewTrainer) -> Trainer:
+        return new_trainer()
+
+    async def test_a_fresh_policy_is_version_0_and_changes_nothing_yet(
+        self, trainer: Trainer, base: str, tmp_path: Path
+    ) -> None:
+        opened = await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        state = read_state(tmp_path / "0")
+        assert (opened.step, state.header.step, opened.size) == (0, 0, (tmp_path / "0").stat().st_size)
+        assert opened.checksum == checksum(state.adapter)
+        assert not any(state.adapter[name].any() for name in state.adapter if name.endswith("lora_B"))
+        tokens = group(1).sequences[0].tokens
+        plain = Oracle(base, tmp_path / "0").logprobs(tokens, base=True)
+        expected = plain[np.arange(len(tokens) - 1), tokens[1:]]
+        assert np.allclose(await trainer.score("a", tokens, 1, 1.0), expected, atol=TIGHT)
+
+    async def test_the_seed_decides_the_first_weights(self, trainer: Trainer, tmp_path: Path) -> None:
+        first = await trainer.open("a", CONFIG, str(tmp_path / "a"), resume=False)
+        same = await trainer.open("b", CONFIG, str(tmp_path / "b"), resume=False)
+        other = await trainer.open("c", replace(CONFIG, seed=1), str(tmp_path / "c"), resume=False)
+        assert first.checksum == same.checksum != other.checksum
+
+    @pytest.mark.parametrize(
+        "config",
+        [
+            CONFIG,
+            replace(CONFIG, clip_norm=1e-3, weight_decay=0.1, rank=3),
+            replace(CONFIG, clip_norm=0.0, temperature=0.7, kl=0.5),
+        ],
+    )
+    async def test_steps_are_those_of_plain_peft_and_adamw(
+        self, trainer: Trainer, base: str, tmp_path: Path, config: PolicyConfig
+    ) -> None:
+        await trainer.open("a", config, str(tmp_path / "0"), resume=False)
+        oracle = Oracle(base, tmp_path / "0")
+        batches = [(group(1), group(2)), (group(3),)]
+        for number, (groups, norm) in enumerate(zip(batches, oracle.steps(batches, config), strict=True), start=1):
+            result = await train(trainer, "a", groups, tmp_path / f"{number}")
+            assert result.step == number
+            assert result.grad_norm == pytest.approx(norm, rel=1e-4)
+        assert oracle.distance(read_state(tmp_path / "2")) < 1e-4  # a hundredth of the learning rate
+
+    async def test_a_step_beside_other_policies_is_the_step_alone(
+        self, new_trainer: NewTrainer, tmp_path: Path
+    ) -> None:
+        alone = new_trainer()
+        await alone.open("a", CONFIG, str(tmp_path / "a"), resume=False)
+        for number in range(1, 4):
+            expected = await train(alone, "a", (group(number), group(10 + number)), tmp_path / "a")
+
+        crowd = new_trainer()
+        others = {
+            "same rank": replace(CONFIG, seed=1),
+            "other rank": replace(CONFIG, rank=7, kl=0.3, learning_rate=0.5),
+            "other scale": replace(CONFIG, alpha=64.0, temperature=2.0),
+        }
+        await crowd.open("a", CONFIG, str(tmp_path / "b"), resume=False)
+        for other, config in others.items():
+            await crowd.open(other, config, str(tmp_path / "other"), resume=False)
+        for number in range(1, 4):
+            await crowd.accumulate("a", group(number))
+            for other in others:
+                await crowd.accumulate(other, group(20 + number))
+                await crowd.score(other, group(4).sequences[0].tokens, 2, 1.0)
+            await crowd.accumulate("a", group(10 + number))
+            for other in others:
+                await crowd.step(other, str(tmp_path / "other"))
+            crowded = await crowd.step("a", str(tmp_path / "b"))
+        assert crowded.checksum == expected.checksum
+        assert crowded.grad_norm == expected.grad_norm
+        assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+    async def test_it_does_not_matter_in_how_many_calls_a_batch_comes(self, trainer: Trainer, tmp_path: Path) -> None:
+        whole = TrainGroup(0, group(1).sequences + group(2).sequences)
+        for policy, groups in (("many", (group(1), group(2))), ("one", (whole,))):
+            await trainer.open(policy, CONFIG, str(tmp_path / policy), resume=False)
+            await train(trainer, policy, groups, tmp_path / policy)
+        many, one = (read_state(tmp_path / name).moment1 for name in ("many", "one"))
+        assert all(np.allclose(many[name], one[name], atol=1e-7) for name in many)
+
+    async def test_a_resumed_policy_goes_on_to_the_last_bit(self, new_trainer: NewTrainer, tmp_path: Path) -> None:
+        through = new_trainer()
+        await through.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        committed = await train(through, "a", (group(1),), tmp_path / "1")
+        await train(through, "a", (group(2),), tmp_path / "2")
+        final = await train(through, "a", (group(3),), tmp_path / "3")
+
+        again = new_trainer()
+        resumed = await again.open("a", CONFIG, str(tmp_path / "1"), resume=True)
+        assert (resumed.step, resumed.checksum, resumed.size) == (1, committed.checksum, committed.size)
+        await train(again, "a", (group(2),), tmp_path / "2 again")
+        repeated = await train(again, "a", (group(3),), tmp_path / "3 again")
+        assert (repeated.step, repeated.checksum) == (3, final.checksum)
+        assert (tmp_path / "3").read_bytes() == (tmp_path / "3 again").read_bytes()
+
+    async def test_opening_again_discards_an_unfinished_gradient(self, trainer: Trainer, tmp_path: Path) -> None:
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        expected = await train(trainer, "a", (group(1),), tmp_path / "1")
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=True)
+        await trainer.accumulate("a", group(2))
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=True)
+        assert (await train(trainer, "a", (group(1),), tmp_path / "1")).checksum == expected.checksum
+
+    @pytest.mark.parametrize("temperature", [1.0, 0.6])
+    async def test_scores_are_those_of_plain_peft(
+        self, trainer: Trainer, base: str, tmp_path: Path, temperature: float
+    ) -> None:
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        await train(trainer, "a", (group(1),), tmp_path / "1")
+        oracle = Oracle(base, tmp_path / "1")
+        for example in group(2).sequences:
+            scores = await trainer.score("a", example.tokens, 3, temperature)
+            logprobs = oracle.logprobs(example.tokens, temperature).detach().numpy()
+            expected = logprobs[np.arange(2, len(example.tokens) - 1), example.tokens[3:]]
+            assert scores.dtype == np.float32
+            assert np.allclose(scores, expected, atol=TIGHT)
+
+    async def test_what_is_rewarded_becomes_likely(self, trainer: Trainer, tmp_path: Path) -> None:
+        config = replace(CONFIG, denominator=8.0)
+        await trainer.open("a", config, str(tmp_path / "0"), resume=False)
+        answers, right = range(8, 16), 11
+        bandit = TrainGroup(0, tuple(sequence([1, 2, t], 2, (t == right) - 1 / 8, logprob=-np.log(8)) for t in answers))
+        before = await trainer.score("a", np.array([1, 2, right], dtype=np.int32), 2, 1.0)
+        for number in range(20):
+            await train(trainer, "a", (bandit,), tmp_path / f"{number + 1}")
+        after = await trainer.score("a", np.array([1, 2, right], dtype=np.int32), 2, 1.0)
+        assert np.exp(before[0]) < 0.3 < 0.8 < np.exp(after[0])
+
+    async def test_the_norm_is_reported_before_clipping(self, trainer: Trainer, tmp_path: Path) -> None:
+        norms = {}
+        for clip_norm in (0.0, 1e-3):
+            config = replace(CONFIG, clip_norm=clip_norm)
+            await trainer.open("a", config, str(tmp_path / "0"), resume=False)
+            norms[clip_norm] = (await train(trainer, "a", (group(1),), tmp_path / "1")).grad_norm
+            moments = np.concatenate([m.ravel() for m in read_state(tmp_path / "1").moment1.values()])
+            kept = np.linalg.norm(moments) / (1 - config.betas[0])
+            assert kept == pytest.approx(clip_norm or norms[0.0], rel=1e-4)
+        assert norms[0.0] == norms[1e-3] > 1e-3
+
+    async def test_statistics_are_sums_over_the_trained_tokens(
+        self, trainer: Trainer, base: str, tmp_path: Path
+    ) -> None:
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        oracle, some = Oracle(base, tmp_path / "0"), group(1)
+        stats = await trainer.accumulate("a", some)
+        entropy, gaps = 0.0, []
+        for own in some.sequences:
+            logprobs = oracle.logprobs(own.tokens).detach().numpy()  # (T-1, V)
+            trained = np.flatnonzero(own.mask)
+            entropy -= float((np.exp(logprobs) * logprobs)[trained - 1].sum())
+            gaps += (logprobs[trained - 1, own.tokens[trained]] - own.logprobs[trained]).tolist()
+        assert stats.tokens == stats.measured == len(gaps)
+        assert stats.entropy == pytest.approx(entropy, rel=1e-4)
+        assert stats.gap_sum == pytest.approx(np.abs(gaps).sum(), rel=1e-4)
+        assert stats.gap_max == pytest.approx(np.abs(gaps).max(), rel=1e-4)
+        assert stats.clipped == np.count_nonzero(np.array(gaps) > np.log(CONFIG.importance_cap))
+        assert stats.loss == pytest.approx(float(oracle.loss([some], CONFIG).detach()), rel=1e-4)
+        assert stats.kl == 0.0
+        assert stats.seconds > 0.0
+
+    async def test_a_group_without_signal_counts_and_costs_nothing(self, trainer: Trainer, tmp_path: Path) -> None:
+        silent = TrainGroup(0, tuple(replace(s, advantage=0.0) for s in group(1).sequences))
+        opened = await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        stats = await trainer.accumulate("a", silent)
+        stepped = await trainer.step("a", str(tmp_path / "1"))
+        assert (stats.tokens, stats.measured) == (sum(int(s.mask.sum()) for s in silent.sequences), 0)
+        assert (stats.loss, stats.entropy, stats.gap_sum) == (0.0, 0.0, 0.0)
+        assert (stepped.step, stepped.grad_norm, stepped.checksum) == (1, 0.0, opened.checksum)
+
+    async def test_with_a_kl_term_a_group_without_signal_pulls_to_the_base(
+        self, trainer: Trainer, tmp_path: Path
+    ) -> None:
+        config = replace(CONFIG, kl=1.0)
+        silent = TrainGroup(0, tuple(replace(s, advantage=0.0) for s in group(1).sequences))
+        await trainer.open("a", config, str(tmp_path / "0"), resume=False)
+        assert (await trainer.accumulate("a", silent)).kl == pytest.approx(0.0, abs=1e-5)
+        await train(trainer, "a", (group(1),), tmp_path / "1")
+        away = (await trainer.accumulate("a", silent)).kl
+        for number in range(2, 12):
+            await train(trainer, "a", (silent,), tmp_path / f"{number}")
+        assert away > 1e-3
+        assert (await trainer.accumulate("a", silent)).kl < away / 2
+
+    async def test_sequences_without_own_tokens_are_ignored(self, trainer: Trainer, tmp_path: Path) -> None:
+        given = sequence([1, 2, 3], 3, 0.5)
+        for policy, extra in (("a", ()), ("b", (given,))):
+            await trainer.open(policy, CONFIG, str(tmp_path / policy), resume=False)
+            await train(trainer, policy, (TrainGroup(0, group(1).sequences + extra),), tmp_path / policy)
+        assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+    @pytest.mark.parametrize(
+        ("fault", "message"),
+        [
+            (sequence([1, 2, 99], 1, 0.5), "from 2 to 99, the vocabulary from 0 to 31|from 1 to 99"),
+            (sequence([1, 2, -1], 1, 0.5), "from -1"),
+            (sequence([1, 2], 0, 0.5), "nothing precedes it"),
+            (sequence([1, 2], 1, float("nan")), "advantage is nan"),
+            (sequence([1, 2], 1, 0.5, logprob=float("-inf")), "not finite"),
+            (sequence([1, 2], 1, 0.5, logprob=0.1), "positive"),
+            (sequence([], 0, 0.5), "empty"),
+            (replace(sequence([1, 2], 1, 0.5), mask=np.array([0, 2], dtype=np.uint8)), "other than 0 and 1"),
+            (replace(sequence([1, 2], 1, 0.5), mask=np.array([1], dtype=np.uint8)), "shapes"),
+        ],
+    )
+    async def test_a_bad_sequence_is_named_and_leaves_the_policy_as_it_was(
+        self, trainer: Trainer, tmp_path: Path, fault: object, message: str
+    ) -> None:
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        expected = await train(trainer, "a", (group(1),), tmp_path / "1")
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=True)
+        with pytest.raises(ValueError, match=f"Sequence 4 of group 7 .*({message})"):
+            await trainer.accumulate("a", TrainGroup(7, (*group(2).sequences, fault)))  # type: ignore[arg-type]
+        assert (await train(trainer, "a", (group(1),), tmp_path / "1")).checksum == expected.checksum
+
+    @pytest.mark.parametrize(
+        ("config", "message"),
+        [
+            (replace(CONFIG, loss="magic"), "no loss named 'magic'; there are: dr_grpo"),
+            (replace(CONFIG, rank=0), "rank is 0, but must be at least 1"),
+            (replace(CONFIG, temperature=0.0), "temperature is 0.0, but must be above 0"),
+            (replace(CONFIG, learning_rate=float("inf")), "learning_rate is inf"),
+            (replace(CONFIG, denominator=0.0), "denominator is 0.0"),
+        ],
+    )
+    async def test_a_bad_configuration_is_refused(
+        self, trainer: Trainer, tmp_path: Path, config: PolicyConfig, message: str
+    ) -> None:
+        with pytest.raises(ValueError, match=message):
+            await trainer.open("a", config, str(tmp_path / "0"), resume=False)
+        assert not (tmp_path / "0").exists()
+
+    async def test_a_state_that_does_not_fit_is_refused(self, trainer: Trainer, tmp_path: Path) -> None:
+        path = tmp_path / "0"
+        await trainer.open("a", CONFIG, str(path), resume=False)
+        with pytest.raises(AdapterError, match=r"rank 4 and alpha 8, .* rank 5 and alpha 8"):
+            await trainer.open("a", replace(CONFIG, rank=5), str(path), resume=True)
+        with pytest.raises(AdapterError, match="cannot be read"):
+            await trainer.open("a", CONFIG, str(tmp_path / "missing"), resume=True)
+        path.write_bytes(path.read_bytes()[:-100])
+        with pytest.raises(AdapterError, match="cannot be read"):
+            await trainer.open("a", CONFIG, str(path), resume=True)
+
+    async def test_a_policy_that_is_not_open_is_refused(self, trainer: Trainer, tmp_path: Path) -> None:
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        await trainer.close("a")
+        await trainer.close("never was")
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: trainer.accumulate("a", group(1)),
+            lambda: trainer.step("a", str(tmp_path / "1")),
+            lambda: trainer.score("a", np.array([1, 2], dtype=np.int32), 1, 1.0),
+        ]
+        for call in calls:
+            with pytest.raises(AdapterError, match="Policy a is not open"):
+                await call()
+
+    @pytest.mark.parametrize(("start", "temperature"), [(0, 1.0), (4, 1.0), (1, 0.0), (1, -1.0)])
+    async def test_what_cannot_be_scored_is_refused(
+        self, trainer: Trainer, tmp_path: Path, start: int, temperature: float
+    ) -> None:
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        with pytest.raises(ValueError, match="start at 1 to 3|must be above 0"):
+            await trainer.score("a", np.array([1, 2, 3], dtype=np.int32), start, temperature)
+
+    async def test_scoring_nothing_gives_nothing(self, trainer: Trainer, tmp_path: Path) -> None:
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        assert (await trainer.score("a", np.array([1, 2], dtype=np.int32), 2, 1.0)).shape == (0,)
+
+    async def test_a_step_that_cannot_be_written_has_not_happened(self, trainer: Trainer, tmp_path: Path) -> None:
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+        expected = await train(trainer, "a", (group(1),), tmp_path / "1")
+        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=True)
+        await trainer.accumulate("a", group(1))
+        (tmp_path / "file").write_text("in the way")
+        with pytest.raises(AdapterError, match="could not be written"):
+            await trainer.step("a", str(tmp_path / "file" / "1"))
+        again = await trainer.step("a", str(tmp_path / "1"))
+        assert (again.step, again.checksum) == (1, expected.checksum)
+
+
+async def train(trainer: Trainer, policy: str, groups: tuple[TrainGroup, ...], path: Path) -> StepResult:
+    for one in groups:
+        await trainer.accumulate(policy, one)
+    return await trainer.step(policy, str(path))

@@ -1,0 +1,87 @@
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from marlaas.engine.adapters.statefile import read_state
+from marlaas.engine.errors import AdapterError, BaseModelError
+from marlaas.engine.training.losses import LOSSES, LossTerms
+from marlaas.engine.training.torch_trainer import TorchTrainer
+
+from .contract import CONFIG, NewTrainer, TrainerContract, train
+from .samples import group
+
+
+@pytest.fixture
+def new_torch_trainer(base: str) -> Iterator[NewTrainer]:
+    made: list[TorchTrainer] = []
+
+    def new() -> TorchTrainer:
+        made.append(TorchTrainer(base, "tiny", threads=1, sync=False))
+        return made[-1]
+
+    yield new
+    for trainer in made:
+        trainer.shutdown()
+
+
+class TestContract(TrainerContract):
+    @pytest.fixture
+    def new_trainer(self, new_torch_trainer: NewTrainer) -> NewTrainer:
+        return new_torch_trainer
+
+
+async def test_a_state_of_another_base_is_refused(base: str, new_torch_trainer: NewTrainer, tmp_path: Path) -> None:
+    await new_torch_trainer().open("a", CONFIG, str(tmp_path / "0"), resume=False)
+    assert read_state(tmp_path / "0").header.base == "tiny"
+    other = TorchTrainer(base, "other", sync=False)
+    with pytest.raises(AdapterError, match="belongs to base model tiny, but this trainer holds other"):
+        await other.open("a", CONFIG, str(tmp_path / "0"), resume=True)
+    other.shutdown()
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BaseModelError, match=r"holds no config\.json"):
+        TorchTrainer(str(tmp_path), "none")
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
+    with pytest.raises(BaseModelError, match="cannot be loaded"):
+        TorchTrainer(str(tmp_path), "none")
+
+
+async def test_a_gradient_that_is_not_finite_makes_no_step(
+    new_torch_trainer: NewTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = new_torch_trainer()
+    await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+    monkeypatch.setitem(LOSSES, "dr_grpo", lambda view, _: LossTerms(view.logp.sum() * torch.nan, 0))
+    await trainer.accumulate("a", group(1))
+    with pytest.raises(AdapterError, match="not finite, so step 1 was not made"):
+        await trainer.step("a", str(tmp_path / "1"))
+    assert not (tmp_path / "1").exists()
+
+
+async def test_a_pass_that_fails_halfway_closes_the_policy(
+    new_torch_trainer: NewTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("no room")
+
+    trainer = new_torch_trainer()
+    await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setitem(LOSSES, "dr_grpo", fail)
+        await trainer.accumulate("a", group(1))
+    with pytest.raises(AdapterError, match="not open"):
+        await trainer.step("a", str(tmp_path / "1"))
+    await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=True)
+    assert (await train(trainer, "a", (group(1),), tmp_path / "1")).step == 1
+
+
+async def test_the_event_loop_stays_free_while_it_works(new_torch_trainer: NewTrainer, tmp_path: Path) -> None:
+    trainer = new_torch_trainer()
+    opening = asyncio.create_task(trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False))
+    await asyncio.sleep(0)
+    assert not opening.done()
+    assert (await opening).step == 0
