@@ -1,0 +1,91 @@
+"""What an environment function may return or raise, and the rewards by agent that come of it.
+
+Flows in: the function's result. Flows out: finite numbers by agent name, and named parts for the charts. A result that
+is no reward raises ``TypeError`` or ``ValueError`` in the author's words; it never becomes a 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+DEFAULT_AGENT = "agent"
+
+
+class Skip(Exception):
+    """Raise it where this draw is no usable task: the episode counts for nothing."""
+
+
+class Invalid(Exception):
+    """Raise it where the agent broke the rules: the episode ends with ``reward`` and is trained on."""
+
+    def __init__(self, message: str = "", reward: float = 0.0) -> None:
+        super().__init__(message)
+        self.reward = reward
+
+
+class Score:
+    """A reward with named parts: ``Score(0.8, spelling=1.0, length=0.6)``. Parts are charted, the value trains."""
+
+    def __init__(self, value: float, **parts: float) -> None:
+        self.value = value
+        self.parts = parts
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """What is known about an episode that ended well."""
+
+    by_agent: dict[str, float]
+    parts: dict[str, float]
+
+
+def finite(value: object, what: str) -> float:
+    """``value`` as a float; anything that is not a finite number is an error that names ``what``."""
+    if not hasattr(type(value), "__float__"):
+        raise TypeError(f"{what} must be a number, not {type(value).__name__} {_short(value)}")
+    number = float(value)  # type: ignore[arg-type]  # __float__ was just looked up: numpy and torch scalars have it too
+    if not math.isfinite(number):
+        raise ValueError(f"{what} must be finite, not {number}")
+    return number
+
+
+def rewards_of(result: object, agents: Sequence[str], earned: Mapping[str, float]) -> Rewards:
+    """Read what the function returned.
+
+    A number or ``Score`` goes to every agent that spoke, a dict to the agents that it names. ``earned`` are the sums
+    of ``ep.reward``; they are added, and stand alone where the function returns nothing.
+    """
+    names = list(agents) or [DEFAULT_AGENT]
+    totals: dict[str, float] = {}
+    parts: dict[str, float] = {}
+    if isinstance(result, dict):
+        for name, value in result.items():
+            if name not in names:
+                raise ValueError(f"the reward names {name!r}, but the agents are {', '.join(names)}")
+            prefix = f"{name}." if len(names) > 1 else ""
+            totals[name] = _value(value, f"the reward of {name!r}", parts, prefix)
+        if not totals:
+            raise ValueError("an empty dict is no reward: name at least one agent")
+    elif result is not None:
+        value = _value(result, "the reward", parts, "")
+        totals = dict.fromkeys(names, value)
+    elif not earned:
+        raise TypeError("the function returned None: return a number, a bool, a Score or a dict by agent")
+    for name, extra in earned.items():
+        totals[name] = finite(totals.get(name, 0.0) + extra, f"the reward of {name!r}")
+    return Rewards(totals, parts)
+
+
+def _value(result: object, what: str, parts: dict[str, float], prefix: str) -> float:
+    if not isinstance(result, Score):
+        return finite(result, what)
+    for name, part in result.parts.items():
+        parts[prefix + name] = finite(part, f"the part {name!r} of {what}")
+    return finite(result.value, what)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,109 @@
+"""Tools: a plain function becomes a schema that the model reads, and a call that it writes becomes a result.
+
+Flows in: the author's function, and the arguments that the model wrote. Flows out: the OpenAI form of the schema, and
+text. Whatever goes wrong in a call is told to the model as text: its mistake is its to mend.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, get_args, get_origin
+
+from .messages import ToolCall
+from .parameters import signature_of
+from .rewards import Invalid, Skip
+
+Tool = Callable[..., Any]
+_JSON_TYPES: dict[object, str] = {
+    int: "integer",
+    float: "number",
+    str: "string",
+    bool: "boolean",
+    list: "array",
+    dict: "object",
+    "int": "integer",
+    "float": "number",
+    "str": "string",
+    "bool": "boolean",
+    "list": "array",
+    "dict": "object",
+}
+_PYTHON_TYPES: dict[str, type | tuple[type, ...]] = {
+    "integer": int,
+    "number": (int, float),
+    "string": str,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+}
+
+
+def schema_of(tool: Tool) -> dict[str, Any]:
+    """The tool's signature and docstring in the OpenAI form; ``TypeError`` where a parameter has no usable type."""
+    properties: dict[str, Any] = {}
+    required = []
+    for name, parameter in signature_of(tool).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise TypeError(f"parameter {name!r} of the tool {tool.__name__} must be a plain parameter")
+        properties[name] = _property(parameter.annotation, f"parameter {name!r} of the tool {tool.__name__}")
+        if parameter.default is parameter.empty:
+            required.append(name)
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.__name__,
+            "description": inspect.cleandoc(tool.__doc__ or ""),
+            "parameters": {"type": "object", "properties": properties, "required": required},
+        },
+    }
+
+
+async def result_of(call: ToolCall, tools: Mapping[str, Tool], schemas: Mapping[str, dict[str, Any]]) -> str:
+    """Run one call. ``Invalid`` and ``Skip`` end the episode; any other exception becomes the text of the result."""
+    if call.name not in tools:
+        return f"error: there is no tool {call.name!r}; there are: {', '.join(tools) or 'none'}"
+    wrong = _mismatch(call.arguments, schemas[call.name]["function"]["parameters"])
+    if wrong:
+        return f"error: {wrong}"
+    try:
+        result = tools[call.name](**call.arguments)
+        if inspect.isawaitable(result):
+            result = await result
+        return str(result)
+    except (Invalid, Skip):
+        raise
+    except Exception as error:
+        return f"error: {type(error).__name__}: {error}"
+
+
+def _property(annotation: Any, what: str) -> dict[str, Any]:
+    if annotation in (inspect.Parameter.empty, Any):
+        return {}
+    if get_origin(annotation) is Literal:
+        return {"enum": list(get_args(annotation))}
+    origin = get_origin(annotation) or annotation
+    kind = _JSON_TYPES.get(origin) if isinstance(origin, type | str) else None
+    if kind is None:
+        raise TypeError(f"{what} may be int, float, str, bool, list, dict or a Literal")
+    described: dict[str, Any] = {"type": kind}
+    if kind == "array" and get_args(annotation):
+        described["items"] = _property(get_args(annotation)[0], what)
+    return described
+
+
+def _mismatch(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    properties = schema["properties"]
+    for name in schema["required"]:
+        if name not in arguments:
+            return f"the argument {name!r} is missing"
+    for name, value in arguments.items():
+        if name not in properties:
+            return f"there is no argument {name!r}; there are: {', '.join(properties) or 'none'}"
+        allowed = properties[name].get("enum")
+        if allowed is not None and value not in allowed:
+            return f"the argument {name!r} must be one of {allowed}"
+        kind = properties[name].get("type")
+        if kind and (not isinstance(value, _PYTHON_TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")):
+            return f"the argument {name!r} must be of type {kind}"
+    return ""
