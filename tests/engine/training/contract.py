@@ -286,7 +286,7 @@ class TrainerContract:
         self, trainer: Trainer, tmp_path: Path, start: int, temperature: float
     ) -> None:
         await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
-        with pytest.raises(ValueError, match="start at 1 to 3|must be above 0"):
+        with pytest.raises(ValueError, match=r"start at 1 to 3|must be above 0"):
             await trainer.score("a", np.array([1, 2, 3], dtype=np.int32), start, temperature)
 
     async def test_scoring_nothing_gives_nothing(self, trainer: Trainer, tmp_path: Path) -> None:

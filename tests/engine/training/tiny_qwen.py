@@ -1,6 +1,7 @@
 """A random Qwen3 small enough for unit tests, saved as users save theirs: a folder, in bf16."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -25,5 +26,6 @@ def save_tiny_qwen(folder: Path) -> str:
         tie_word_embeddings=True,
         initializer_range=0.3,  # wide, so that logits differ and adapters matter
     )
-    Qwen3ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    model: Any = Qwen3ForCausalLM
+    model(config).to(torch.bfloat16).save_pretrained(folder)
     return str(folder)

@@ -1,0 +1,101 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marlaas.engine.training.advantages import ClosedGroup, TooFewRewards, close_group, group_advantages
+from marlaas.engine.types import Episode, Group, Span, Trajectory
+
+REWARDS = st.floats(-1e6, 1e6)
+
+
+def trajectory(reward: float | None, agent: str = "solver") -> Trajectory:
+    tokens, mask = np.array([1, 2], dtype=np.int32), np.array([0, 1], dtype=np.uint8)
+    return Trajectory(agent, tokens, mask, np.array([0, -1], dtype=np.float32), (Span(1, 2, 0),), reward)
+
+
+def group(*episodes: tuple[Trajectory, ...]) -> Group:
+    return Group(3, 0, 0, "v1", tuple(Episode(n, "ok", trajectories) for n, trajectories in enumerate(episodes)))
+
+
+def solo(*rewards: float | None) -> Group:
+    return group(*((trajectory(reward),) for reward in rewards))
+
+
+def closed(some: Group) -> ClosedGroup:
+    result = close_group(some)
+    assert isinstance(result, ClosedGroup)
+    return result
+
+
+def advantages(result: ClosedGroup) -> list[list[float]]:
+    return [[t.advantage for t in episode.trajectories] for episode in result.group.episodes]
+
+
+def test_the_advantage_is_the_reward_less_the_group_mean() -> None:
+    result = closed(solo(1.0, 0.0, 0.0, 1.0))
+    assert advantages(result) == [[0.5], [-0.5], [-0.5], [0.5]]
+    assert result.rewards.count == 4
+    assert (result.rewards.mean, result.rewards.spread) == (0.5, 0.5)
+    assert not result.rewards.constant
+
+
+def test_a_member_without_reward_neither_counts_nor_trains() -> None:
+    result = closed(solo(1.0, None, 0.0))
+    assert advantages(result) == [[0.5], [0.0], [-0.5]]
+    assert result.rewards.count == 2
+
+
+@pytest.mark.parametrize(("rewards", "rewarded"), [((), 0), ((None, None), 0), ((1.0,), 1), ((None, 1.0), 1)])
+def test_fewer_than_two_rewards_do_not_close(rewards: tuple[float | None, ...], rewarded: int) -> None:
+    assert close_group(solo(*rewards)) == TooFewRewards(rewarded)
+
+
+def test_each_agent_has_a_baseline_of_its_own() -> None:
+    result = closed(
+        group(
+            (trajectory(1.0, "solver"), trajectory(10.0, "critic")),
+            (trajectory(0.0, "solver"), trajectory(30.0, "critic")),
+        )
+    )
+    assert advantages(result) == [[0.5, -10.0], [-0.5, 10.0]]
+
+
+def test_an_agent_rewarded_once_has_no_signal() -> None:
+    result = closed(group((trajectory(1.0), trajectory(5.0, "critic")), (trajectory(0.0),)))
+    assert advantages(result) == [[0.5, 0.0], [-0.5]]
+
+
+def test_forking_an_episode_does_not_move_the_baseline() -> None:
+    result = closed(group((trajectory(1.0), trajectory(1.0), trajectory(1.0)), (trajectory(0.0),)))
+    assert advantages(result) == [[0.5, 0.5, 0.5], [-0.5]]
+    assert closed(group((trajectory(0.1),) * 3, (trajectory(0.1),))).rewards.constant
+
+
+@pytest.mark.parametrize("reward", [0.1, 1 / 3, 1e6 + 0.7])
+def test_equal_rewards_give_exact_zeros(reward: float) -> None:
+    result = closed(solo(*[reward] * 7))
+    assert advantages(result) == [[0.0]] * 7
+    assert result.rewards.constant
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf")])
+def test_a_reward_that_is_not_finite_is_refused(reward: float) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        close_group(solo(1.0, reward))
+
+
+@given(st.lists(REWARDS, min_size=2, max_size=16), REWARDS)
+def test_advantages_sum_to_zero_and_ignore_a_constant(rewards: list[float], shift: float) -> None:
+    values = group_advantages(rewards)
+    scale = 1 + max(map(abs, rewards)) + abs(shift)
+    assert abs(values.sum()) <= 1e-9 * scale
+    assert np.allclose(values, group_advantages([r + shift for r in rewards]), atol=1e-9 * scale)
+
+
+def test_everything_else_of_the_group_stays() -> None:
+    before = solo(1.0, 0.0)
+    after = closed(before).group
+    assert (after.number, after.index, after.version, after.environment_version) == (3, 0, 0, "v1")
+    for old, new in zip(before.episodes, after.episodes, strict=True):
+        assert new.trajectories[0].tokens is old.trajectories[0].tokens
