@@ -1,0 +1,67 @@
+"""The linear layers that an adapter may change: their names and shapes, and the check that an adapter fits.
+
+Pure: a ``BaseConfig`` and numpy arrays come in. llama.cpp silently ignores adapter tensors that match nothing, so what
+does not fit is refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marlaas.engine.errors import AdapterError
+
+from .model import BaseConfig
+
+Array = NDArray[np.float32]
+
+
+def linear_shapes(config: BaseConfig) -> dict[str, tuple[int, int]]:
+    """(out, in) of every linear layer that a LoRA may sit on, by its path in the Hugging Face model."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    block = {
+        "self_attn.q_proj": (queries, hidden),
+        "self_attn.k_proj": (keys, hidden),
+        "self_attn.v_proj": (keys, hidden),
+        "self_attn.o_proj": (hidden, queries),
+        "mlp.gate_proj": (inner, hidden),
+        "mlp.up_proj": (inner, hidden),
+        "mlp.down_proj": (hidden, inner),
+    }
+    shapes = {f"model.layers.{n}.{name}": shape for n in range(config.layers) for name, shape in block.items()}
+    if not config.tie_word_embeddings:  # a tied head is the embedding itself, which llama.cpp cannot adapt
+        shapes["lm_head"] = (config.vocab_size, hidden)
+    return shapes
+
+
+def pairs(adapter: dict[str, Array]) -> Iterator[tuple[str, Array, Array]]:
+    """(module, A (r, in), B (out, r)) of every adapted module, sorted. Raises ``AdapterError`` where a half lacks."""
+    for module in sorted({name.rpartition(".lora_")[0] for name in adapter}):
+        try:
+            yield module, adapter[f"{module}.lora_A"], adapter[f"{module}.lora_B"]
+        except KeyError as error:
+            raise AdapterError(f"The adapter has no {error.args[0]}.") from error
+
+
+def check_adapter(config: BaseConfig, adapter: dict[str, Array]) -> None:
+    """Raise ``AdapterError`` unless every tensor of the adapter fits a linear layer of the base."""
+    if not adapter:
+        raise AdapterError("The adapter is empty.")
+    shapes = linear_shapes(config)
+    for name in adapter:
+        if not name.endswith((".lora_A", ".lora_B")):
+            raise AdapterError(f"The adapter's tensor {name} is no LoRA matrix.")
+    for module, a, b in pairs(adapter):
+        if module not in shapes:
+            raise AdapterError(f"The adapter changes {module}, which this base model has not or cannot adapt.")
+        out, into = shapes[module]
+        rank = a.shape[0]
+        if a.shape != (rank, into) or b.shape != (out, rank):
+            raise AdapterError(
+                f"The adapter's {module} has A {a.shape} and B {b.shape}; this base model needs "
+                f"A ({rank}, {into}) and B ({out}, {rank}).",
+                "It was trained on another base model.",
+            )

@@ -1,0 +1,87 @@
+"""Reads safetensors weights as float32 numpy arrays, one tensor at a time, shards included.
+
+Why not the safetensors package: its numpy side knows no bfloat16, in which most models are stored. Format: eight bytes
+with the length of a JSON header (little-endian), the header (name → dtype, shape, data_offsets), then the data; see
+https://github.com/huggingface/safetensors#format.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marlaas.engine.errors import BaseModelError
+
+Array = NDArray[np.float32]
+
+STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+"""How numpy reads each type; bfloat16 is read as its bits."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Where one tensor lies."""
+
+    file: Path
+    kind: str
+    shape: tuple[int, ...]
+    offset: int
+    """Bytes from the start of the file."""
+
+    def load(self) -> Array:
+        """Its values, widened or narrowed to float32; a copy, not a view of the file."""
+        count = int(np.prod(self.shape, dtype=np.int64))
+        raw = np.fromfile(self.file, STORED[self.kind], count, offset=self.offset)
+        if raw.size != count:
+            raise BaseModelError(f"{self.file} ends too early; it was probably not copied whole.")
+        values = widen(raw) if self.kind == "BF16" else raw.astype(np.float32, copy=False)
+        return values.reshape(self.shape)
+
+
+def widen(bits: NDArray[np.uint16]) -> Array:
+    """bfloat16 bits as float32: the same upper half, so every value is exact."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+class Weights:
+    """All tensors of a model, by their Hugging Face names. Raises ``BaseModelError`` on damaged or unknown files."""
+
+    def __init__(self, files: Iterable[Path]) -> None:
+        self._tensors = {name: tensor for file in files for name, tensor in read_header(file)}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Its shape, without reading the data."""
+        return self._tensors[name].shape
+
+    def load(self, name: str) -> Array:
+        """float32 values in the tensor's shape."""
+        return self._tensors[name].load()
+
+
+def read_header(file: Path) -> Iterator[tuple[str, Tensor]]:
+    """Name and place of every tensor of one file."""
+    try:
+        with open(file, "rb") as opened:
+            length = int.from_bytes(opened.read(8), "little")
+            header = json.loads(opened.read(length)) if length < file.stat().st_size else None
+        if not isinstance(header, dict):
+            raise ValueError("its header is longer than the file")
+        for name, entry in header.items():
+            if name == "__metadata__":
+                continue
+            if entry["dtype"] not in STORED:
+                raise ValueError(f"tensor {name} is stored as {entry['dtype']}, marlaas reads {', '.join(STORED)}")
+            yield name, Tensor(file, entry["dtype"], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BaseModelError(f"The weights {file} cannot be read: {error}.") from error

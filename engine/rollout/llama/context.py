@@ -1,0 +1,145 @@
+"""One llama.cpp model and context: numpy arrays in, logits out. The only place with calls to llama.cpp.
+
+Knows sequences by number and adapters by handle; nothing of conversations, versions or sampling. Not safe for threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marlaas.engine.errors import AdapterError, BaseModelError, CallFailed
+
+from .library import last_error, llama
+
+Ints = NDArray[np.int32]
+Logits = NDArray[np.float32]
+
+MICRO_BATCH = 512
+"""Rows that llama.cpp computes at once; its buffers grow with this times the vocabulary."""
+KV_TYPES = {"f32": 0, "f16": 1}
+"""GGML_TYPE_F32 and GGML_TYPE_F16 in ggml.h"""
+
+
+class DecodeFailed(CallFailed):
+    """llama.cpp refused or failed a decode call; what the call wrote is undone by clearing its sequences."""
+
+
+class LlamaContext:
+    """``sequences`` conversations of up to ``length`` tokens each, in memory that is allocated here and now."""
+
+    def __init__(self, path: Path, sequences: int, length: int, threads: int = 1, kv: str = "f16") -> None:
+        """Load the GGUF at ``path``. Raises ``BaseModelError`` if llama.cpp cannot read it or memory is short."""
+        self._llama = llama()
+        settings = self._llama.llama_model_default_params()
+        self._model = self._llama.llama_model_load_from_file(str(path).encode(), settings)
+        if not self._model:
+            raise BaseModelError(f"llama.cpp cannot load {path}{last_error()}.", "Delete it; it is written again.")
+        parameters = self._llama.llama_context_default_params()
+        parameters.n_seq_max = sequences
+        parameters.n_ctx = sequences * length
+        parameters.n_batch = max(length, sequences)
+        parameters.n_ubatch = min(MICRO_BATCH, parameters.n_batch)
+        parameters.n_threads = parameters.n_threads_batch = threads
+        parameters.type_k = parameters.type_v = KV_TYPES[kv]
+        parameters.flash_attn_type = 1  # on: two to three times faster than off, and fixed rather than guessed
+        parameters.kv_unified = False  # else a step costs the square of the number of sequences
+        parameters.no_perf = True
+        self._context = self._llama.llama_init_from_model(self._model, parameters)
+        if not self._context:
+            raise BaseModelError(
+                f"llama.cpp could not make a context of {sequences} x {length} tokens{last_error()}.",
+                "Lower the number of sequences or their length.",
+            )
+        self._memory = self._llama.llama_get_memory(self._context)
+        self.sequences = int(self._llama.llama_n_seq_max(self._context))
+        self.length = int(self._llama.llama_n_ctx_seq(self._context))
+        self.vocabulary = int(self._llama.llama_n_vocab(self._llama.llama_model_get_vocab(self._model)))
+        self._rows = _Rows(self._llama, int(self._llama.llama_n_batch(self._context)))
+        self._adapter: int | None = None
+
+    def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
+        """Run one call; all arguments are (n,). Returns float32 (outputs.sum(), V), valid until the next call.
+
+        Raises ``DecodeFailed``; the sequences of the call are then in an unknown state.
+        """
+        code = self._llama.llama_decode(self._context, self._rows.fill(tokens, positions, sequences, outputs))
+        if code != 0:
+            raise DecodeFailed(f"llama.cpp failed to decode {len(tokens)} rows with code {code}{last_error()}.")
+        count = int(outputs.sum())
+        if count == 0:
+            return np.empty((0, self.vocabulary), np.float32)
+        pointer = self._llama.llama_get_logits(self._context)
+        logits: Logits = np.ctypeslib.as_array(pointer, shape=(count, self.vocabulary))
+        return logits
+
+    def cut(self, sequence: int, length: int) -> None:
+        """Forget what a sequence holds from position ``length`` on; 0 empties it."""
+        self._llama.llama_memory_seq_rm(self._memory, sequence, length, -1)
+
+    def copy(self, source: int, target: int) -> None:
+        """Give ``target``, which is empty, the memory of ``source``."""
+        self._llama.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+
+    def use(self, adapter: int | None) -> None:
+        """Decode with this adapter (a handle from ``load_adapter``), or with the bare base, until told otherwise."""
+        if adapter == self._adapter:
+            return
+        count = 0 if adapter is None else 1
+        handles = (self._llama.llama_adapter_lora_p_ctypes * count)()
+        if adapter is not None:
+            handles[0] = ctypes.cast(adapter, self._llama.llama_adapter_lora_p_ctypes)
+        self._llama.llama_set_adapters_lora(self._context, handles, count, (ctypes.c_float * count)(*[1.0] * count))
+        self._adapter = adapter
+
+    def load_adapter(self, path: Path) -> int:
+        """Read an adapter's GGUF. Raises ``AdapterError`` if it does not fit the model."""
+        handle = self._llama.llama_adapter_lora_init(self._model, str(path).encode())
+        if not handle:
+            raise AdapterError(f"llama.cpp cannot load the adapter{last_error()}.")
+        return int(ctypes.cast(handle, ctypes.c_void_p).value or 0)
+
+    def free_adapter(self, adapter: int) -> None:
+        """Give an adapter's memory back."""
+        if adapter == self._adapter:
+            self.use(None)
+        self._llama.llama_adapter_lora_free(ctypes.cast(adapter, self._llama.llama_adapter_lora_p_ctypes))
+
+    def close(self) -> None:
+        """Give everything back; the object is of no use afterwards. Adapters must have been freed before."""
+        self._llama.llama_free(self._context)
+        self._llama.llama_model_free(self._model)
+
+
+class _Rows:
+    """A ``llama_batch`` over numpy arrays, so that filling it takes no Python loop."""
+
+    def __init__(self, library: Any, size: int) -> None:
+        self._token, self._position, self._sequence = (np.zeros(size, np.int32) for _ in range(3))
+        self._output = np.zeros(size, np.int8)
+        self._one = np.ones(size, np.int32)
+        self._pointers = self._sequence.ctypes.data + np.arange(size, dtype=np.uintp) * self._sequence.itemsize
+        self._batch = library.llama_batch()
+        arrays: dict[str, NDArray[Any]] = {
+            "token": self._token,
+            "pos": self._position,
+            "n_seq_id": self._one,
+            "seq_id": self._pointers,
+            "logits": self._output,
+        }
+        for field, array in arrays.items():
+            kind = dict(library.llama_batch._fields_)[field]
+            setattr(self._batch, field, ctypes.cast(array.ctypes.data, kind))
+
+    def fill(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Any:
+        count = len(tokens)
+        self._token[:count] = tokens
+        self._position[:count] = positions
+        self._sequence[:count] = sequences
+        self._output[:count] = outputs
+        self._batch.n_tokens = count
+        return self._batch

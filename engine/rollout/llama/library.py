@@ -1,0 +1,45 @@
+"""Loads llama.cpp's low-level functions and keeps its log quiet, but for the last error, which goes into messages."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+from marlaas.engine.errors import ConfigError
+
+ERROR_LEVEL = 4
+"""GGML_LOG_LEVEL_ERROR in ggml.h"""
+
+_last_error = ""
+_kept_alive: list[Any] = []
+"""llama.cpp keeps only a pointer to the log function, which must live as long as the library."""
+
+
+@cache
+def llama() -> Any:
+    """The module ``llama_cpp.llama_cpp``, ready to use. Raises ``ConfigError`` if it is missing or does not load."""
+    try:
+        import llama_cpp.llama_cpp as library
+    except (ImportError, OSError, RuntimeError) as error:
+        raise ConfigError(
+            f"llama.cpp could not be loaded: {error}.", "Install it with `pip install 'marlaas[cpu]'`."
+        ) from error
+
+    @library.llama_log_callback  # type: ignore[untyped-decorator]
+    def remember(level: int, text: bytes, _: object) -> None:
+        global _last_error
+        if level == ERROR_LEVEL:
+            _last_error = text.decode("utf-8", "replace").strip()
+
+    library.llama_log_set(remember, ctypes.c_void_p(0))
+    _kept_alive.append(remember)
+    library.llama_backend_init()
+    return library
+
+
+def last_error() -> str:
+    """What llama.cpp last complained of, as `` (text)`` to be put before a full stop, or nothing; then forgotten."""
+    global _last_error
+    text, _last_error = _last_error, ""
+    return f" ({text.rstrip('.')})" if text else ""

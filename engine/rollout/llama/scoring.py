@@ -1,0 +1,39 @@
+"""Teacher-forced log-probabilities under one adapter version: what the canary and the contract tests compare."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from marlaas.engine.types import Logprobs, Tokens
+
+from ..choose import logprobs_of
+from .context import LlamaContext
+
+CHUNK = 128
+"""Tokens of a decode call; bounds the logits that are held at once."""
+
+
+def score(
+    context: LlamaContext, adapter: int, sequence: int, tokens: Tokens, start: int, temperature: float
+) -> Logprobs:
+    """float32 (T-start,): log-probabilities of ``tokens[start:]``, computed in ``sequence``, which is left empty.
+
+    Raises ``ValueError`` unless 1 <= start <= T and all tokens fit.
+    """
+    if not 1 <= start <= len(tokens):
+        raise ValueError(f"start is {start}; it must lie between 1 and the {len(tokens)} tokens.")
+    if len(tokens) > context.length or tokens.min() < 0 or tokens.max() >= context.vocabulary:
+        raise ValueError("The tokens do not fit the sampler's context or vocabulary.")
+    context.use(adapter)
+    given, targets = tokens[:-1], tokens[1:]
+    parts = [np.empty(0, np.float32)]
+    try:
+        for begin in range(0, len(given), CHUNK):
+            part = slice(begin, min(begin + CHUNK, len(given)))
+            positions = np.arange(part.start, part.stop, dtype=np.int32)
+            wanted = positions >= start - 1
+            logits = context.decode(given[part], positions, np.full_like(positions, sequence), wanted.astype(np.int8))
+            parts.append(logprobs_of(logits, targets[part][wanted], temperature))
+    finally:
+        context.cut(sequence, 0)
+    return np.concatenate(parts)

@@ -1,0 +1,84 @@
+"""The adapter versions that a sampler serves: immutable, named once, freed after their last request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from marlaas.engine.adapters.statefile import checksum, read_state
+from marlaas.engine.base.gguf_adapter import adapter_in_memory
+from marlaas.engine.base.model import BaseModel
+from marlaas.engine.errors import AdapterError
+
+from .context import LlamaContext
+
+
+@dataclass
+class Version:
+    """One loaded adapter."""
+
+    name: str
+    checksum: str
+    handle: int
+    users: int = 0
+    """Requests that wait or run under it."""
+    retired: bool = False
+
+
+class Versions:
+    """All versions of one context."""
+
+    def __init__(self, base: BaseModel, context: LlamaContext) -> None:
+        self._base = base
+        self._context = context
+        self._versions: dict[str, Version] = {}
+        self._used_names: set[str] = set()
+
+    def load(self, name: str, path: Path) -> str:
+        """Read the adapter of a state file and return the checksum of what was read.
+
+        Raises ``AdapterError`` for a name that was ever used, another base, or tensors that do not fit.
+        """
+        if name in self._used_names:
+            raise AdapterError(f"The version name {name!r} is taken; names are never used again.")
+        state = read_state(path, moments=False)
+        if state.header.base and state.header.base != self._base.fingerprint:
+            raise AdapterError(
+                f"{path} was trained on the base {state.header.base}; this sampler serves {self._base.fingerprint}."
+            )
+        with adapter_in_memory(self._base.config, state.adapter, state.header.alpha) as file:
+            handle = self._context.load_adapter(file)
+        version = Version(name, checksum(state.adapter), handle)
+        self._versions[name] = version
+        self._used_names.add(name)
+        return version.checksum
+
+    def serving(self, name: str) -> Version:
+        """The version of that name. Raises ``AdapterError`` if it was never loaded or is retired."""
+        version = self._versions.get(name)
+        if version is None or version.retired:
+            why = "has been retired" if name in self._used_names else "was never loaded"
+            raise AdapterError(f"The adapter version {name!r} {why}.")
+        return version
+
+    def retire(self, name: str) -> None:
+        """Refuse new requests at once, free the memory after the last one; unknown names are refused."""
+        version = self.serving(name)
+        version.retired = True
+        self._free_if_unused(version)
+
+    def leave(self, version: Version) -> None:
+        """A request under this version has ended."""
+        version.users -= 1
+        self._free_if_unused(version)
+
+    def close(self) -> None:
+        """Free all."""
+        for version in self._versions.values():
+            self._context.free_adapter(version.handle)
+        self._versions.clear()
+
+    def _free_if_unused(self, version: Version) -> None:
+        if version.retired and version.users == 0:
+            self._context.free_adapter(version.handle)
+            del self._versions[version.name]
