@@ -64,12 +64,17 @@ class ExperienceTable:
             for g in list(groups)
         ]
 
-    def drop_waiting(self, policy: int) -> None:
-        """Forget unconsumed groups, where they cannot be used any more."""
-        waiting = "SELECT id FROM groups WHERE policy = ? AND split = 'train' AND state = 'complete'"
+    def drop_newer(self, policy: int, version: int) -> None:
+        """Forget waiting groups that a version above ``version`` sampled: that version turned out to be lost."""
+        newer = "SELECT id FROM groups WHERE policy = ? AND split = 'train' AND state = 'complete' AND version > ?"
         with self._db.atomic():
-            self._db.execute(f'DELETE FROM trajectories WHERE "group" IN ({waiting})', [policy])
-            self._db.execute(f"DELETE FROM groups WHERE id IN ({waiting})", [policy])
+            self._db.execute(f'DELETE FROM trajectories WHERE "group" IN ({newer})', [policy, version])
+            self._db.execute(f"DELETE FROM groups WHERE id IN ({newer})", [policy, version])
+
+    def first_environment(self, policy: int) -> str | None:
+        """The environment version of the policy's first stored group: what a pinned task stays with."""
+        rows = self._db.query("SELECT environment_version FROM groups WHERE policy = ? ORDER BY id LIMIT 1", [policy])
+        return next((row["environment_version"] for row in rows), None)
 
     def _episodes(self, group: int) -> tuple[Episode, ...]:
         episodes: dict[int, list[tuple[EpisodeStatus, Trajectory, dict[str, float]]]] = {}

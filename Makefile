@@ -1,0 +1,42 @@
+# make demo: set up and watch three tenants' tasks learn.  make test: run the whole test suite.
+# Variables: PYTHON (3.11 or newer), PROFILE (cpu or gpu), TORCH_INDEX (where to take torch from).
+
+PYTHON ?= python3
+BIN := .venv/bin
+export PROFILE TORCH_INDEX
+
+.PHONY: demo install dev test test-slow-kills check format base clean
+
+demo: install
+	@$(BIN)/marlaas demo
+
+install:
+	@$(PYTHON) tools/install.py
+
+dev:
+	@$(PYTHON) tools/install.py dev
+
+# Two rounds: tests of pure code in parallel, then those that start worker processes, one at a time.
+test: dev
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not processes and not slow"
+	@$(BIN)/python -m pytest -q -p no:xdist -m "processes and not slow"
+
+test-slow-kills: dev
+	@$(BIN)/python -m pytest -q -p no:xdist -m slow --timeout 1800 tests/slow/test_kills.py
+
+check: dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: dev
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+# Makes the shipped base model anew; hours of a core, minutes of a GPU.
+base: dev
+	@$(BIN)/python -m tools.base
+
+clean:
+	rm -rf .venv .venv-setup.log build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

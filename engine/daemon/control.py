@@ -1,0 +1,105 @@
+"""How the app starts, asks and stops the engine of a home. Standard library only, so that commands start fast."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from ..errors import EngineUnreachable, StoreError
+from ..paths import Home
+from ..store.reader import Reader
+from ..store.submissions import command
+from .lock import holder
+
+STALE = 15.0
+"""Seconds without a heartbeat after which an engine counts as hung."""
+POLL = 0.05
+
+
+def create_database(home: Home) -> None:
+    """Make the home, its settings file and its schema where they are missing."""
+    home.create()
+    if not home.config.exists():
+        from ..config import DOCUMENTED
+
+        home.config.write_text(DOCUMENTED, encoding="utf-8")
+    if not home.database.exists():
+        from ..store.database import open_database
+
+        open_database(home.database).close()
+
+
+def alive(home: Home) -> bool:
+    """Whether an engine serves this home: it holds the lock and its heart beats."""
+    if holder(home.lock) is None or not home.database.exists():
+        return False
+    with Reader(home.database) as reader:
+        engine = reader.engine()
+    return engine is not None and engine.state == "running" and time.time() - engine.heartbeat < STALE
+
+
+def ensure_running(home: Home, timeout: float = 60.0) -> None:
+    """Start an engine in the background unless one is alive, and wait until it serves.
+
+    Raises ``EngineUnreachable`` with the last line of its log.
+    """
+    create_database(home)
+    if alive(home):
+        return
+    log = home.logs / "engine.log"
+    process = None if holder(home.lock) is not None else _start(home, log)
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if alive(home):
+            return
+        if process is not None and process.poll() is not None and holder(home.lock) is None:
+            raise EngineUnreachable(f"The engine of {home.root} did not start: {_last_line(log)}", f"See {log}.")
+        time.sleep(POLL)
+    raise EngineUnreachable(
+        f"The engine of {home.root} does not answer after {timeout:.0f} s: {_last_line(log)}", f"See {log}."
+    )
+
+
+def stop(home: Home, timeout: float = 30.0) -> bool:
+    """Ask the engine to stop and wait; False if none was running. Raises ``EngineUnreachable`` if it does not end."""
+    if holder(home.lock) is None:
+        return False
+    command(home.database, "stop")
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if holder(home.lock) is None:
+            return True
+        time.sleep(POLL)
+    raise EngineUnreachable(
+        f"The engine (process {holder(home.lock)}) did not stop within {timeout:.0f} s.",
+        "Ending it by force loses nothing that was committed.",
+    )
+
+
+def _start(home: Home, log: Path) -> subprocess.Popen[bytes]:
+    """A detached child in a session of its own: it hears neither Ctrl-C nor the closing of a terminal."""
+    command_line = [sys.executable, "-P", "-m", "marlaas.engine.daemon.main", str(home.root)]
+    try:
+        with open(log, "ab") as output:
+            return subprocess.Popen(
+                command_line,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                cwd=home.root,
+                env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            )
+    except OSError as error:
+        raise StoreError(f"The engine's log {log} cannot be written: {error.strerror}.") from error
+
+
+def _last_line(log: Path) -> str:
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        return "it left no log."
+    return lines[-1] if lines else "it left no word."

@@ -1,0 +1,86 @@
+"""Once a second: the engine says that it lives, workers are measured, and commits are brought to the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import psutil
+
+from ..errors import StoreError
+from ..orchestrator.crew import Crew
+from ..store.rows import WorkerRow
+from ..store.store import Store
+
+INTERVAL = 1.0
+
+
+class Heartbeat:
+    """The engine's pulse."""
+
+    def __init__(self, store: Store, running: Callable[[], list[int]]) -> None:
+        self._store = store
+        self._running = running
+        self._busy: Counter[str] = Counter()
+        self._last = time.monotonic()
+        self._sampled = 0.0
+
+    def busy(self, stage: str, seconds: float) -> None:
+        """Count useful work of a stage."""
+        self._busy[stage] += seconds
+
+    async def run(self, crew: Crew) -> None:
+        """Beat until cancelled; a full disk is tried again at the next beat."""
+        while True:
+            await asyncio.sleep(INTERVAL)
+            with contextlib.suppress(StoreError):
+                await self._beat(crew)
+
+    async def _beat(self, crew: Crew) -> None:
+        await self._ask_sampler(crew)
+        now = time.monotonic()
+        elapsed, self._last = now - self._last, now
+        self._store.telemetry.heartbeat(self._store.incarnation, "running")
+        for task in self._running():
+            self._store.tasks.add_seconds(task, elapsed)
+        self._store.telemetry.workers(measure(crew, self._busy, elapsed))
+        self._busy.clear()
+        self._store.barrier()
+
+    async def _ask_sampler(self, crew: Crew) -> None:
+        handle = crew.handles.get("rollout")
+        if handle is None or not handle.alive:
+            return
+        with contextlib.suppress(Exception):  # a dying worker is the crew's business, not the pulse's
+            stats = await asyncio.wait_for(handle.call("stats"), INTERVAL)
+            self._busy["rollout"] += max(0.0, stats.busy_seconds - self._sampled)
+            self._sampled = stats.busy_seconds
+
+
+def measure(crew: Crew, busy: Counter[str], elapsed: float) -> list[WorkerRow]:
+    """One row per process of this engine: its memory, and the share of the time in which it was busy."""
+    names = {os.getpid(): "engine"} | {handle.pid: name for name, handle in crew.handles.items()}
+    rows: dict[str, WorkerRow] = {}
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        with contextlib.suppress(psutil.Error):
+            name = names.get(process.pid) or _environment_name(process.cmdline())
+            if name is None:
+                continue
+            share = min(1.0, busy[name] / elapsed) if elapsed > 0 else 0.0
+            rss, started = process.memory_info().rss, process.create_time()
+            key = name if name not in rows else f"{name} ({process.pid})"
+            rows[key] = WorkerRow(key, process.pid, "running", rss, share, started, time.time())
+    return list(rows.values())
+
+
+def _environment_name(command_line: list[str]) -> str | None:
+    """The name of an environment process, from the snapshot that it was started on."""
+    if "marlaas.plugins.host" not in command_line:
+        return None
+    place = command_line.index("marlaas.plugins.host") + 1
+    words = [word for word in command_line[place:] if not word.isdigit()]
+    return f"env {os.path.basename(words[0]).removesuffix('.py')}" if words else "env"

@@ -1,0 +1,55 @@
+"""One engine per home: an advisory lock that the kernel drops with the process, however it dies."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from ..errors import HomeLocked
+
+
+class EngineLock:
+    """Holds a home's lock file while it lives; the file names the holder for people."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock. Raises ``HomeLocked``, naming the holder."""
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.read(file, 32).decode(errors="replace").strip() or "another process"
+            os.close(file)
+            raise HomeLocked(
+                f"An engine (process {holder}) serves {self._path.parent} already.",
+                "Use it, stop it with `marlaas engine stop`, or choose another --home.",
+            ) from None
+        os.truncate(file, 0)
+        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        self._file = file
+
+    def release(self) -> None:
+        """Give the lock back."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def holder(path: Path) -> int | None:
+    """Process id of the engine that holds the lock, or None if nobody does."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except OSError:
+        text = os.read(file, 32).decode(errors="replace").strip()
+        return int(text) if text.isdigit() else 0
+    finally:
+        os.close(file)

@@ -1,0 +1,103 @@
+"""The engine process: lock, store, environments, workers, queue; and an orderly end on Ctrl-C, SIGTERM or *stop*.
+
+Run as ``python -m marlaas.engine.daemon.main HOME`` or in the foreground by ``marlaas engine run``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from pathlib import Path
+
+from ..base.model import BaseModel, load_base
+from ..config import Settings, load_settings
+from ..environments.service import EnvironmentEvent, EnvironmentService
+from ..errors import MarlaasError, StoreError
+from ..orchestrator.crew import Crew
+from ..orchestrator.orchestrator import Orchestrator
+from ..paths import BUNDLED_PLUGINS, Home
+from ..store.store import Store
+from .control import create_database
+from .heartbeat import Heartbeat
+from .lock import EngineLock
+
+
+def run(home: Home) -> int:
+    """Serve a home until told to stop; returns an exit code, after one sentence on standard error if it is not 0."""
+    lock = EngineLock(home.lock)
+    try:
+        create_database(home)
+        lock.acquire()
+        settings = load_settings(home)
+        base = load_base(settings.base)
+        store = Store(home.database, settings.base)
+    except MarlaasError as error:
+        print(f"marlaas: {error}", file=sys.stderr)
+        lock.release()
+        return error.exit_code
+    except OSError as error:
+        print(f"marlaas: The home {home.root} cannot be used: {error}.", file=sys.stderr)
+        return 2
+    try:
+        return asyncio.run(_serve(home, settings, base, store))
+    except MarlaasError as error:
+        print(f"marlaas: {error}", file=sys.stderr)
+        return error.exit_code
+    finally:
+        store.close()
+        lock.release()
+
+
+async def _serve(home: Home, settings: Settings, base: BaseModel, store: Store) -> int:
+    def log(kind: str, message: str, level: str) -> None:
+        print(f"{level}: {message}", file=sys.stderr, flush=True)
+        with contextlib.suppress(StoreError):
+            store.telemetry.event(kind, message, None, level)
+
+    def on_environment(event: EnvironmentEvent) -> None:
+        log("environment", describe(event), "warning" if event.failure else "info")
+        with contextlib.suppress(StoreError):
+            store.telemetry.environments(environments.infos())
+        orchestrator.wake()
+
+    environments = EnvironmentService([BUNDLED_PLUGINS, home.plugins], home.scratch, on_environment)
+    heartbeat = Heartbeat(store, lambda: orchestrator.running())
+    crew = Crew(home, settings, base, store, environments, heartbeat.busy, log)
+    orchestrator = Orchestrator(store, crew, settings.engine.tasks)
+    _stop_on_signals(orchestrator)
+    try:
+        await asyncio.gather(environments.start(), crew.start())
+        store.telemetry.environments(environments.infos())
+        store.telemetry.heartbeat(store.incarnation, "running")
+        log("engine", f"The engine serves {home.root} with the base {settings.base!r}.", "info")
+        async with asyncio.TaskGroup() as group:
+            chores = [group.create_task(crew.run()), group.create_task(heartbeat.run(crew))]
+            await orchestrator.run()
+            for chore in chores:
+                chore.cancel()
+    finally:
+        await asyncio.gather(crew.stop(), environments.stop(), return_exceptions=True)
+        with contextlib.suppress(StoreError):
+            store.telemetry.heartbeat(store.incarnation, "stopped")
+    return 0
+
+
+def describe(event: EnvironmentEvent) -> str:
+    """One sentence on what happened to an environment."""
+    text = f"The environment {event.name} ({event.version or 'no version'}) is {event.kind}"
+    if event.failure is None:
+        return f"{text}."
+    place = f" ({event.failure.file}, line {event.failure.line})" if event.failure.file else ""
+    return f"{text}: {event.failure.message}{place}"
+
+
+def _stop_on_signals(orchestrator: Orchestrator) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, orchestrator.stop)
+
+
+if __name__ == "__main__":
+    sys.exit(run(Home(Path(sys.argv[1]))))

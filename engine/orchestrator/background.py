@@ -1,0 +1,68 @@
+"""What a policy's training loop has running beside it: group producers, which may be cut off, and evaluations, which
+are waited for. The first failure of either ends the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any
+
+
+class Background:
+    """An async context; leaving it cancels whatever still runs.
+
+    A failing coroutine given to ``start`` cancels the body of the context and is raised from it.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._producers: set[asyncio.Task[None]] = set()
+        self._body: asyncio.Task[Any] | None = None
+        self._failure: BaseException | None = None
+
+    async def __aenter__(self) -> Background:
+        self._body = asyncio.current_task()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        running = [*self._tasks, *self._producers]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        if self._failure is not None and self._body is not None and isinstance(error, asyncio.CancelledError):
+            self._body.uncancel()
+            raise self._failure from error
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something whose failure ends the body."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def produce(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something that reports its own failure."""
+        task = asyncio.ensure_future(work)
+        self._producers.add(task)
+        task.add_done_callback(self._producers.discard)
+
+    def stop_producing(self) -> None:
+        """Cut the producers off: nobody will take what they make."""
+        for task in self._producers:
+            task.cancel()
+
+    async def finish(self) -> None:
+        """Wait for everything that was started."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+            await asyncio.sleep(0)  # lets a failure cancel this body before it goes on
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or task.exception() is None:
+            return
+        if self._failure is None and self._body is not None:
+            self._failure = task.exception()
+            self._body.cancel()

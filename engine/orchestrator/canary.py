@@ -1,0 +1,56 @@
+"""Published means served: after every publish, sampler and trainer must agree on the tokens of the last batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import AdapterError
+from ..rollout.protocol import Sampler
+from ..training.advantages import ClosedGroup
+from ..training.protocol import Trainer
+from ..types import Trajectory
+
+TOLERANCE = 0.02
+"""Largest log-probability gap (nats) between an f32 llama.cpp and torch that is rounding and not a wrong adapter."""
+
+
+@dataclass(frozen=True)
+class CanaryReport:
+    """What one canary saw."""
+
+    gap: float
+    """Largest difference between sampler and trainer under the new version."""
+    distance: float
+    """Largest difference between the new version and the one before, by the sampler."""
+
+    @property
+    def resolved(self) -> bool:
+        """Whether the step moved the policy far enough to tell the two versions apart."""
+        return self.distance > 2 * self.gap
+
+
+async def canary(
+    sampler: Sampler, trainer: Trainer, policy: str, new: str, old: str, groups: list[ClosedGroup], temperature: float
+) -> CanaryReport:
+    """Score one trajectory of the last batch three times. Raises ``AdapterError`` if the gap is beyond rounding."""
+    chosen = _longest_reply(groups)
+    if chosen is None:
+        return CanaryReport(0.0, 0.0)
+    start = int(np.argmax(chosen.mask))
+    trained = await trainer.score(policy, chosen.tokens, start, temperature)
+    served = await sampler.score(new, chosen.tokens, start, temperature)
+    before = await sampler.score(old, chosen.tokens, start, temperature)
+    report = CanaryReport(float(np.abs(trained - served).max()), float(np.abs(served - before).max()))
+    if not report.gap <= TOLERANCE:
+        raise AdapterError(
+            f"The sampler serves {new} with log-probabilities up to {report.gap:.3g} away from the trainer's.",
+            "The adapter did not arrive as it was trained; the version is not used.",
+        )
+    return report
+
+
+def _longest_reply(groups: list[ClosedGroup]) -> Trajectory | None:
+    trajectories = [t for c in groups for e in c.group.episodes for t in e.trajectories if t.mask.any()]
+    return max(trajectories, key=lambda t: int(t.mask.sum()), default=None)

@@ -1,0 +1,138 @@
+"""The engine's centre: commands in, tasks started and stopped, states out. One event loop, no tensor work.
+
+Thin on purpose: what may run is decided in ``schedule``, how a task runs in ``task_run``, what lives in ``crew``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from time import monotonic
+
+from ..errors import MarlaasError, StoreError
+from ..queue import next_state
+from ..store.store import Store
+from ..store.tasks import Command, QueuedTask
+from .crew import Crew
+from .schedule import decide
+from .task_run import Ending, run_task
+
+POLL = 0.2
+"""Seconds between looks at the database for new commands."""
+BLOCKED_RETRY = 1.0
+"""Seconds after which a blocked task is tried again."""
+
+
+class Orchestrator:
+    """Runs the queue of one home until a *stop* command arrives or it is cancelled."""
+
+    def __init__(self, store: Store, crew: Crew, slots: int) -> None:
+        self._store = store
+        self._crew = crew
+        self._slots = slots
+        self._runs: dict[int, asyncio.Task[Ending]] = {}
+        self._unwritten: dict[int, Ending] = {}
+        self._blocked: dict[int, float] = {}
+        self._wake = asyncio.Event()
+        self._seen = -1
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Serve until told to stop; running tasks then stand at their last commit, in state *running*."""
+        try:
+            while not self._stopping:
+                with contextlib.suppress(StoreError):  # a full disk: tried again at the next turn
+                    await self._turn()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), POLL)
+                self._wake.clear()
+        finally:
+            await self._end_runs(list(self._runs))
+
+    def running(self) -> list[int]:
+        """Tasks that are being trained."""
+        return list(self._runs)
+
+    def stop(self) -> None:
+        """End ``run`` soon."""
+        self._stopping = True
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Something changed outside the database: an environment, for example."""
+        self._blocked.clear()
+        self._seen = -1
+        self._wake.set()
+
+    async def _turn(self) -> None:
+        self._collect()
+        seen = self._store.changed()
+        due = any(monotonic() >= when for when in self._blocked.values())
+        if seen == self._seen and not due and not self._unwritten:
+            return
+        self._seen = seen
+        for command in self._store.tasks.new_commands():
+            await self._carry_out(command)
+        self._start_what_may_run()
+
+    def _collect(self) -> None:
+        """Record how finished runs ended; what the disk refuses now is recorded later."""
+        for task, run in list(self._runs.items()):
+            if run.done():
+                del self._runs[task]
+                self._unwritten[task] = Ending("queued") if run.cancelled() else run.result()
+                self._seen = -1
+        for task, ending in list(self._unwritten.items()):
+            self._store.tasks.set_state(task, ending.state, ending.reason)
+            level = {"done": "info", "queued": "warning"}.get(ending.state, "error")
+            if ending.state == "queued":
+                self._blocked[task] = monotonic() + BLOCKED_RETRY
+            else:
+                text = f"The task is {ending.state}. {ending.reason}".strip()
+                self._store.telemetry.event("task", text, task, level)
+            del self._unwritten[task]
+
+    async def _carry_out(self, command: Command) -> None:
+        """Do what the app asked for, or record the sentence that says why not."""
+        outcome = ""
+        try:
+            if command.kind == "stop":
+                self._stopping = True
+            elif command.task is not None:
+                state = next_state(command.kind, self._store.tasks.state(command.task))
+                await self._end_runs([command.task])
+                if self._store.tasks.state(command.task) not in ("done", "failed"):
+                    self._store.tasks.set_state(command.task, state, "" if command.kind != "pause" else "by a person")
+                    self._store.telemetry.event("task", f"The task is {state} ({command.kind}).", command.task)
+        except MarlaasError as error:
+            outcome = str(error)
+        self._store.tasks.finish_command(command.id, outcome)
+
+    def _start_what_may_run(self) -> None:
+        tasks = self._store.tasks.unfinished()
+        depended = tuple({other for task in tasks for other in task.spec.queue.depends_on})
+        verdicts = decide(tasks, set(self._runs), self._slots, self._store.tasks.states(depended))
+        for task in tasks:
+            verdict = verdicts.get(task.id)
+            if verdict is None or monotonic() < self._blocked.get(task.id, 0.0):
+                continue
+            if verdict.start:
+                self._start(task)
+            else:
+                self._store.tasks.set_state(task.id, "failed" if verdict.failed else "queued", verdict.reason)
+
+    def _start(self, task: QueuedTask) -> None:
+        self._blocked.pop(task.id, None)
+
+        def started() -> None:
+            self._store.tasks.set_state(task.id, "running")
+
+        run = asyncio.ensure_future(run_task(task, self._crew, started))
+        run.add_done_callback(lambda _: self._wake.set())
+        self._runs[task.id] = run
+
+    async def _end_runs(self, tasks: list[int]) -> None:
+        runs = [run for task in tasks if (run := self._runs.pop(task, None))]
+        for run in runs:
+            run.cancel()
+        await asyncio.gather(*runs, return_exceptions=True)

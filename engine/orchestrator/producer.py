@@ -1,0 +1,135 @@
+"""Fills groups: plays the members of one instance with the current version, and closes the group when all are done.
+
+Group numbers flow in, closed groups flow to the pool and the store. A group that cannot close (too few rewards, a
+held-out prompt, an unusable draw) is filled again from another instance: its number never changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence, Set
+
+from ..environments.protocol import EpisodeSpec
+from ..environments.service import Lease
+from ..errors import WorkerDied
+from ..rollout.conversation import Voice
+from ..rollout.episodes import HeldOutPrompt, Play, Played, PromptHash
+from ..rollout.seeds import noise_seed
+from ..spec import TaskSpec
+from ..store.experience import Transcripts
+from ..store.versions import Version
+from ..training.advantages import ClosedGroup, TooFewRewards, close_group
+from ..types import Group
+from .endings import Paused
+from .environment import TaskEnvironment
+from .services import Services
+from .shelf import Shelf
+
+STRIDE = 1_000_003
+"""Distance between the instances that successive attempts at one group number draw; a prime, so that tables of rows
+are walked through evenly."""
+MAX_FAILURES = 5
+"""Attempts at one group that may fail in the environment before the task pauses."""
+MAX_ATTEMPTS = 200
+"""Attempts at one group, held-out prompts and unusable draws included."""
+
+
+def instance(number: int, attempt: int) -> int:
+    """The instance of a group: a pure function, so that a restart draws the same ones."""
+    return number + attempt * STRIDE
+
+
+class Producer:
+    """Plays the training groups of one policy."""
+
+    def __init__(
+        self,
+        services: Services,
+        spec: TaskSpec,
+        policy: int,
+        environment: TaskEnvironment,
+        shelf: Shelf,
+        held_out: Set[PromptHash],
+    ) -> None:
+        self._services = services
+        self._spec = spec
+        self._policy = policy
+        self._environment = environment
+        self._shelf = shelf
+        self._held_out = held_out
+
+    async def fill(self, number: int) -> ClosedGroup:
+        """Play group ``number`` until it closes, store it and return it.
+
+        Raises ``Paused`` when the environment keeps failing, ``Blocked`` when none serves, ``WorkerDied``.
+        """
+        failures = 0
+        for attempt in range(MAX_ATTEMPTS):
+            version = self._current()
+            async with self._shelf.hold(version), self._environment.bound() as lease:
+                played = await self._play(number, attempt, version, lease)
+                environment_version = lease.environment_version
+            if played is None:
+                continue
+            index = instance(number, attempt)
+            episodes = tuple(one.episode for one in played)
+            closed = close_group(Group(number, index, version.number, environment_version, episodes))
+            if isinstance(closed, ClosedGroup):
+                transcripts: Transcripts = {key: text for one in played for key, text in one.transcripts.items()}
+                self._services.store.experience.add_group(self._policy, "train", closed.group, transcripts)
+                return closed
+            failures += self._failed(closed, played)
+            if failures >= MAX_FAILURES:
+                raise Paused(f"The environment failed {failures} groups in a row: {_first_failure(played)}.")
+        raise Paused(
+            f"No usable training prompt was found in {MAX_ATTEMPTS} draws.",
+            "The environment's space of prompts may be too small for the held-out set.",
+        )
+
+    async def _play(self, number: int, attempt: int, version: Version, lease: Lease) -> list[Played] | None:
+        """All members of one attempt, or None where the prompt is held out."""
+        members = [
+            asyncio.ensure_future(self._member(number, attempt, member, version, self._environment.player(lease)))
+            for member in range(self._spec.train.group_size)
+        ]
+        try:
+            return list(await asyncio.gather(*members))
+        except HeldOutPrompt:
+            return None
+        finally:
+            for member in members:
+                member.cancel()
+            await asyncio.gather(*members, return_exceptions=True)
+
+    async def _member(self, number: int, attempt: int, member: int, version: Version, play: Play) -> Played:
+        seed = self._spec.train.seed
+        spec = EpisodeSpec("train", instance(number, attempt), seed, member, self._environment.config)
+        voice = Voice(
+            version=version.name,
+            number=version.number,
+            temperature=self._spec.sampling.temperature,
+            max_tokens=self._spec.sampling.max_tokens,
+            max_episode_tokens=self._spec.sampling.max_episode_tokens,
+            seed=noise_seed(seed, "train", number, attempt, member),
+        )
+        name = f"{version.name}/g{number}.{attempt}.{member}"
+        return await self._services.rollout.play(play, spec, voice, name, self._held_out.__contains__)
+
+    def _current(self) -> Version:
+        if self._shelf.current is None:
+            raise WorkerDied("No version of this policy is being served.")
+        return self._shelf.current
+
+    def _failed(self, closed: TooFewRewards, played: Sequence[Played]) -> int:
+        """1 if the environment is to blame, 0 if the draw was merely unusable."""
+        return int(any(one.episode.status in ("error", "timeout") for one in played))
+
+
+def _first_failure(played: Sequence[Played]) -> str:
+    for one in played:
+        failure = one.episode.failure
+        if failure:
+            place = f" ({failure.file}, line {failure.line})" if failure.file else ""
+            return f"{failure.message}{place}"
+    statuses = sorted({one.episode.status for one in played})
+    return ", ".join(statuses)

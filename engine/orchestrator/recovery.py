@@ -1,0 +1,86 @@
+"""Where a policy goes on: the newest committed version whose file verifies, else a fresh adapter.
+
+Runs at every start of a task, after a crash as after a pause: there is one way in.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import AdapterError
+from ..spec import TaskSpec
+from ..store.versions import NewVersion, Version
+from ..training.protocol import PolicyConfig, StepResult
+from .services import Services
+
+POLICY = "policy"
+"""The name of a task's only policy."""
+
+
+def policy_config(spec: TaskSpec) -> PolicyConfig:
+    """What the trainer needs to know of a task."""
+    train = spec.train
+    return PolicyConfig(
+        rank=spec.policy.rank,
+        alpha=spec.policy.alpha,
+        loss=train.loss,
+        learning_rate=train.learning_rate,
+        weight_decay=train.weight_decay,
+        clip_norm=train.clip_norm,
+        importance_cap=train.importance_cap,
+        kl=train.kl,
+        denominator=float(spec.group_episodes * spec.sampling.max_episode_tokens),
+        temperature=spec.sampling.temperature,
+        seed=train.seed,
+    )
+
+
+def version_path(services: Services, task: int, number: int) -> Path:
+    """Where the state file of a version lies; the incarnation keeps a rerun from overwriting an older one's file."""
+    folder = services.home.adapters / f"task-{task}"
+    return folder / f"{POLICY}-v{number}-i{services.store.incarnation}.safetensors"
+
+
+def new_version(services: Services, task: int, result: StepResult) -> NewVersion:
+    """The row of a state file that waits for its commit; its name is unique for ever."""
+    name = f"task-{task}/{POLICY}-v{result.step}-i{services.store.incarnation}"
+    return NewVersion(result.step, name, result.checksum, result.path, result.size)
+
+
+async def open_policy(services: Services, task: int, policy: int, spec: TaskSpec) -> Version:
+    """Bring a policy into the trainer and return the version that it stands at.
+
+    Versions whose file is missing or damaged are voided, with their steps, and reported; raises ``AdapterError`` only
+    if the disk refuses a fresh one.
+    """
+    versions, config = services.store.versions, policy_config(spec)
+    candidates = versions.candidates(policy)
+    for version in candidates:
+        problem = await _problem(services, task, config, version)
+        if problem is None:
+            services.store.experience.drop_newer(policy, version.number)
+            return version
+        message = f"Version {version.name} cannot be used and is void: {problem}"
+        services.store.telemetry.event("recovery", message, task, "warning")
+        versions.void_after(policy, version.number - 1)
+    if candidates:
+        services.store.telemetry.event("recovery", "No version verified; training begins anew.", task, "warning")
+        services.store.experience.drop_newer(policy, 0)
+    result = await services.trainer.open(key(task), config, str(version_path(services, task, 0)), False)
+    return versions.commit_first(policy, new_version(services, task, result))
+
+
+def key(task: int) -> str:
+    """The policy's name in the trainer."""
+    return f"task-{task}/{POLICY}"
+
+
+async def _problem(services: Services, task: int, config: PolicyConfig, version: Version) -> str | None:
+    """Why a version cannot be gone on from, or None."""
+    try:
+        opened = await services.trainer.open(key(task), config, version.path, True)
+    except AdapterError as error:
+        return str(error)
+    if opened.checksum != version.checksum or opened.step != version.number:
+        return f"its file holds {opened.checksum} of step {opened.step}, not {version.checksum} of {version.number}."
+    return None

@@ -1,0 +1,56 @@
+"""The versions of one policy that the sampler holds: published once, held by groups in flight, retired after the last.
+
+Committed versions flow in; the sampler's own checksum proves that what was published is what is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from ..errors import AdapterError
+from ..rollout.protocol import Sampler
+from ..store.versions import Version
+
+
+class Shelf:
+    """Live versions of one policy in one sampler."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+        self._holders: Counter[str] = Counter()
+        self._live: set[str] = set()
+        self.current: Version | None = None
+
+    async def publish(self, version: Version) -> None:
+        """Serve a committed version from now on. Raises ``AdapterError`` if other bytes arrived than were committed."""
+        loaded = await self._sampler.load(version.name, version.path)
+        self._live.add(version.name)
+        if loaded != version.checksum:
+            raise AdapterError(f"The sampler loaded {loaded} as {version.name}; {version.checksum} was committed.")
+        self.current = version
+        await self._sweep()
+
+    @asynccontextmanager
+    async def hold(self, version: Version) -> AsyncIterator[None]:
+        """Keep a version alive while the block runs."""
+        self._holders[version.name] += 1
+        try:
+            yield
+        finally:
+            self._holders[version.name] -= 1
+            await asyncio.shield(self._sweep())
+
+    async def clear(self) -> None:
+        """Retire everything; the policy leaves the sampler."""
+        self.current = None
+        self._holders.clear()
+        await self._sweep()
+
+    async def _sweep(self) -> None:
+        current = self.current.name if self.current else None
+        for name in [name for name in self._live if name != current and not self._holders[name]]:
+            self._live.discard(name)
+            await self._sampler.retire(name)

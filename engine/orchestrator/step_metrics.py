@@ -1,0 +1,74 @@
+"""The metrics of one optimizer step, from its groups and what the trainer said of them. Pure arithmetic."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from ..training.advantages import ClosedGroup
+from ..training.protocol import GroupStats, StepResult
+from .admission import staleness
+
+
+@dataclass
+class StepTally:
+    """Collects a step's groups in whatever order they were trained on."""
+
+    groups_per_step: int
+    groups: list[ClosedGroup] = field(default_factory=list)
+    stats: list[GroupStats] = field(default_factory=list)
+
+    def add(self, group: ClosedGroup, stats: GroupStats) -> None:
+        """Count one group."""
+        self.groups.append(group)
+        self.stats.append(stats)
+
+    @property
+    def numbers(self) -> list[int]:
+        """Which groups were consumed."""
+        return [closed.group.number for closed in self.groups]
+
+    @property
+    def signal(self) -> bool:
+        """Whether any group had unequal rewards."""
+        return any(not closed.rewards.constant for closed in self.groups)
+
+    def metrics(self, result: StepResult, seconds: float) -> dict[str, float]:
+        """Everything that is known when the step commits; ``seconds`` is the wall time since the last commit.
+
+        ``gap_max`` and ``gap_mean`` compare sampler and trainer on tokens of the version being updated only, where the
+        two should agree; ``drift_max`` includes stale tokens, which differ because the policy moved.
+        """
+        trained = max(1, sum(stats.tokens for stats in self.stats))
+        ages = [staleness(c.group.number, c.group.version, self.groups_per_step) for c in self.groups]
+        fresh = [stats for stats, age in zip(self.stats, ages, strict=True) if age == 0]
+        members = max(1, sum(closed.rewards.count for closed in self.groups))
+        metrics = {
+            "reward": math.fsum(c.rewards.mean * c.rewards.count for c in self.groups) / members,
+            "reward_spread": math.fsum(c.rewards.spread for c in self.groups) / len(self.groups),
+            "no_signal": sum(closed.rewards.constant for closed in self.groups) / len(self.groups),
+            "loss": math.fsum(stats.loss for stats in self.stats),
+            "entropy": math.fsum(stats.entropy for stats in self.stats) / trained,
+            "clipped": sum(stats.clipped for stats in self.stats) / trained,
+            "kl": math.fsum(stats.kl for stats in self.stats) / trained,
+            "grad_norm": result.grad_norm,
+            "drift_max": max(stats.gap_max for stats in self.stats),
+            "staleness": math.fsum(ages) / len(ages),
+            "staleness_max": float(max(ages)),
+            "tokens": float(sum(_sampled(closed) for closed in self.groups)),
+            "errors": float(_without_reward(self.groups)),
+            "training_seconds": math.fsum(stats.seconds for stats in self.stats) + result.seconds,
+            "seconds": seconds,
+        }
+        if fresh:
+            metrics["gap_max"] = max(stats.gap_max for stats in fresh)
+            metrics["gap_mean"] = math.fsum(s.gap_sum for s in fresh) / max(1, sum(s.tokens for s in fresh))
+        return metrics
+
+
+def _sampled(closed: ClosedGroup) -> int:
+    return sum(int(t.mask.sum()) for episode in closed.group.episodes for t in episode.trajectories)
+
+
+def _without_reward(groups: list[ClosedGroup]) -> int:
+    return sum(episode.status != "ok" for closed in groups for episode in closed.group.episodes)

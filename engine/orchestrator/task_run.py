@@ -1,0 +1,74 @@
+"""One task from its claim to its end: runs the learner, again after a lost worker, and says how it ended.
+
+A queued task flows in, an ``Ending`` flows out. It never raises for anything that can happen to a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..errors import AdapterError, MarlaasError, StoreError, WorkerDied
+from ..store.tasks import QueuedTask
+from .crew import Crew
+from .endings import Blocked, Failed, Paused
+from .learner import Learner
+
+MAX_LOSSES = 5
+"""Workers that may die under a task without a step between before the task is failed as their likely cause."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The state that a task's run leaves it in."""
+
+    state: str
+    reason: str = ""
+
+
+async def run_task(task: QueuedTask, crew: Crew, started: Callable[[], None]) -> Ending:
+    """Train a task to its end, or to whatever stops it. Cancelling leaves it at its last commit.
+
+    ``started`` is called once nothing blocks the task any more.
+    """
+    losses, last = 0, -1
+    while True:
+        services = await crew.services()
+        learner = Learner(services, task.id, task.spec, started)
+        try:
+            await _unless_lost(learner, crew.lost)
+            return Ending("done")
+        except WorkerDied as error:
+            losses = losses + 1 if learner.step == last else 1
+            last = learner.step
+            if losses >= MAX_LOSSES:
+                return Ending("failed", f"Workers died {losses} times at step {last + 1} of this task: {error}")
+            await crew.lost.wait()
+        except Blocked as error:
+            return Ending("queued", str(error))
+        except (Paused, StoreError, AdapterError) as error:
+            return Ending("paused", str(error))
+        except (Failed, MarlaasError, ValueError) as error:
+            return Ending("failed", str(error))
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{place.filename.rsplit('/', 1)[-1]}, line {place.lineno}"
+            services.store.telemetry.event("bug", traceback.format_exc(), task.id, "error")
+            return Ending("failed", f"An error in marlaas itself ({where}): {type(error).__name__}: {error}")
+
+
+async def _unless_lost(learner: Learner, lost: asyncio.Event) -> None:
+    """Run the learner; a worker's death ends it even where it waits for something else."""
+    work = asyncio.ensure_future(learner.run())
+    loss = asyncio.ensure_future(lost.wait())
+    try:
+        await asyncio.wait((work, loss), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise WorkerDied("A worker died.")
+        work.result()
+    finally:
+        loss.cancel()
+        work.cancel()
+        await asyncio.gather(work, loss, return_exceptions=True)

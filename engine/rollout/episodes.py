@@ -1,0 +1,160 @@
+"""One episode: an environment function in its process on one side, the sampler on the other.
+
+A spec and a voice flow in, an ``Episode`` with trajectories flows out. Failures of the environment are part of the
+result; the death of a worker is not, it is raised for the orchestrator to deal with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from ..environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Reply
+from ..errors import EnvironmentFailure, MarlaasError
+from ..store.experience import Transcripts
+from ..types import Episode
+from .conversation import Conversation, Voice
+from .protocol import Sampler
+from .renderer import Renderer
+from .seeds import noise_seed
+
+PromptHash = bytes
+
+
+class HeldOutPrompt(MarlaasError):
+    """A training draw met a prompt of the held-out set; another instance takes its place."""
+
+
+class Play(Protocol):
+    """Runs an environment function: ``EnvironmentService.play`` bound to one lease."""
+
+    async def __call__(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+        """See ``EnvironmentService.play``."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """An episode with what only the engine needs to know of it."""
+
+    episode: Episode
+    transcripts: Transcripts
+    prompt: PromptHash | None
+    """Of the first agent's first prompt; None where nothing was asked."""
+
+
+class Rollout:
+    """Plays episodes, at most as many at a time as the sampler holds conversations."""
+
+    def __init__(self, sampler: Sampler, renderer: Renderer, sequences: int, context: int) -> None:
+        self._sampler = sampler
+        self._renderer = renderer
+        self._context = context
+        self._permits = asyncio.Semaphore(sequences)
+
+    async def play(
+        self,
+        play: Play,
+        spec: EpisodeSpec,
+        voice: Voice,
+        name: str,
+        refuse: Callable[[PromptHash], bool] = lambda _: False,
+    ) -> Played:
+        """Play one episode to its end.
+
+        ``refuse`` is asked about the first prompt; if it says yes the episode is abandoned with ``HeldOutPrompt``.
+        Raises ``WorkerDied`` when the sampler is lost.
+        """
+        async with self._permits:
+            run = _Run(self, spec, voice, name, refuse)
+            try:
+                outcome = await run.until_done(play)
+            finally:
+                await run.release()
+        return run.result(outcome)
+
+    def prompt_hash(self, ask: Ask) -> PromptHash:
+        """What a first prompt is recognised by, on both sides of the held-out line."""
+        return _hash(self._renderer.open(ask.messages, ask.tools))
+
+
+class _Run:
+    """The state of one episode while it is played."""
+
+    def __init__(
+        self, rollout: Rollout, spec: EpisodeSpec, voice: Voice, name: str, refuse: Callable[[PromptHash], bool]
+    ) -> None:
+        self._rollout = rollout
+        self._spec = spec
+        self._voice = voice
+        self._name = name
+        self._refuse = refuse
+        self._conversations: dict[str, Conversation] = {}
+        self._prompt: PromptHash | None = None
+        self._abort: asyncio.Future[EpisodeOutcome] = asyncio.get_running_loop().create_future()
+
+    async def until_done(self, play: Play) -> EpisodeOutcome:
+        """Play; a failure on the engine's side ends the episode at once instead of being sent to the plugin."""
+        playing = asyncio.ensure_future(play(self._spec, self._answer))
+        try:
+            await asyncio.wait((playing, self._abort), return_when=asyncio.FIRST_COMPLETED)
+            return self._abort.result() if self._abort.done() else playing.result()
+        finally:
+            if not playing.done():
+                playing.cancel()
+                await asyncio.gather(playing, return_exceptions=True)
+
+    async def _answer(self, ask: Ask) -> Reply:
+        try:
+            return await self._say(ask)
+        except MarlaasError as error:
+            if not self._abort.done():
+                self._abort.set_exception(error)
+            await asyncio.Event().wait()  # the plugin never hears of it: until_done cancels this
+            raise EnvironmentFailure("The episode was abandoned.") from error
+
+    async def _say(self, ask: Ask) -> Reply:
+        rollout = self._rollout
+        if not self._conversations:
+            self._prompt = rollout.prompt_hash(ask)
+            if self._refuse(self._prompt):
+                raise HeldOutPrompt("This prompt belongs to the held-out set.")
+        conversation = self._conversations.get(ask.agent)
+        if conversation is None:
+            place = len(self._conversations)
+            voice = replace(self._voice, seed=noise_seed(self._voice.seed, place))
+            conversation = Conversation(f"{self._name}/{place}", ask.agent, voice, rollout._context)
+            self._conversations[ask.agent] = conversation
+        return await conversation.answer(ask, rollout._sampler, rollout._renderer)
+
+    async def release(self) -> None:
+        """Free the sampler's memory, also when this episode is being cancelled."""
+        for conversation in self._conversations.values():
+            await self._rollout._sampler.release(conversation.name)
+
+    def result(self, outcome: EpisodeOutcome) -> Played:
+        """The episode with each agent's trajectory and reward."""
+        trained = outcome.status == "ok"
+        trajectories = tuple(
+            conversation.trajectory(outcome.rewards.get(agent) if trained else None)
+            for agent, conversation in self._conversations.items()
+        )
+        episode = Episode(
+            member=self._spec.member,
+            status=outcome.status,
+            trajectories=trajectories,
+            parts=outcome.parts,
+            metrics=outcome.metrics | ({"invalid": outcome.invalid} if outcome.invalid else {}),
+            failure=outcome.failure,
+            seconds=outcome.seconds,
+        )
+        transcripts = {
+            (self._spec.member, agent): conversation.transcript() for agent, conversation in self._conversations.items()
+        }
+        return Played(episode, transcripts, self._prompt)
+
+
+def _hash(tokens: list[int]) -> PromptHash:
+    return hashlib.blake2b(repr(tokens).encode(), digest_size=16).digest()
