@@ -1,0 +1,56 @@
+"""Take an adapter away: from a state file to a folder that PEFT, and if asked llama.cpp, can load.
+
+A state file and the base it was trained on flow in; a new folder flows out, whole or not at all. Nothing is ever
+overwritten, and no torch is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from marlaas.engine.base.gguf_adapter import write_adapter
+from marlaas.engine.base.model import BaseModel, load_base
+from marlaas.engine.errors import AdapterError
+
+from .peft_folder import write_peft_folder
+from .statefile import PolicyState, read_state
+
+GGUF = "adapter.gguf"
+
+
+def export_adapter(
+    state_path: Path, base_folder: Path, out_dir: Path, gguf: bool = False, task: str = ""
+) -> list[Path]:
+    """Write the folder ``out_dir`` and return the files in it.
+
+    ``task`` is named in its README. Raises ``AdapterError`` if ``out_dir`` exists, the state file is damaged or belongs
+    to another base, or the disk refuses; ``BaseModelError`` if the base cannot be read or has no GGUF form.
+    """
+    if out_dir.exists() or out_dir.is_symlink():
+        raise AdapterError(f"{out_dir} exists already, and nothing is overwritten.", "Choose another folder.")
+    state = read_state(state_path, moments=False)
+    base = load_base(base_folder)
+    if base.fingerprint != state.header.base:
+        raise AdapterError(
+            f"The adapter belongs to the base model {state.header.base}, but {base.path} holds {base.fingerprint}."
+        )
+    partial = out_dir.with_name(f".{out_dir.name}.{os.getpid()}")
+    try:
+        partial.mkdir(parents=True)
+        files = _write(partial, state, base, gguf, task)
+        os.rename(partial, out_dir)
+    except OSError as error:
+        raise AdapterError(f"The folder {out_dir} could not be written: {error.strerror}.") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return [out_dir / file.name for file in files]
+
+
+def _write(folder: Path, state: PolicyState, base: BaseModel, gguf: bool, task: str) -> list[Path]:
+    files = write_peft_folder(folder, state, base.path.resolve(), task)
+    if gguf:
+        write_adapter(base.config, state.adapter, state.header.alpha, folder / GGUF)
+        files.append(folder / GGUF)
+    return files

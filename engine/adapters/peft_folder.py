@@ -1,0 +1,93 @@
+"""An adapter in the format of Hugging Face PEFT: a folder with a configuration, safetensors weights and a README.
+
+The adapter part of a state file flows in, files flow out; numpy only, so that exporting needs no torch. Format:
+https://huggingface.co/docs/peft/developer_guides/checkpoint
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save
+
+from .statefile import Array, PolicyState, StateHeader
+
+CONFIG, WEIGHTS, README = "adapter_config.json", "adapter_model.safetensors", "README.md"
+
+
+def write_peft_folder(folder: Path, state: PolicyState, base: Path, task: str) -> list[Path]:
+    """Write the three files into an existing folder and return their paths; raises ``OSError`` if the disk refuses."""
+    contents = {
+        CONFIG: (json.dumps(peft_config(state, base), indent=2) + "\n").encode(),
+        WEIGHTS: save(peft_tensors(state.adapter), metadata={"format": "pt"}),
+        README: readme(state.header, base, task).encode(),
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return [folder / name for name in contents]
+
+
+def peft_config(state: PolicyState, base: Path) -> dict[str, Any]:
+    """What PEFT needs to rebuild the layers; everything left out is PEFT's default."""
+    alpha = state.header.alpha
+    modules = {name.rpartition(".lora_")[0] for name in state.adapter}
+    return {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": str(base),
+        "r": state.header.rank,
+        "lora_alpha": int(alpha) if alpha.is_integer() else alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "target_modules": sorted({module.rpartition(".")[2] for module in modules}),
+        "inference_mode": True,
+    }
+
+
+def peft_tensors(adapter: dict[str, Array]) -> dict[str, Array]:
+    """The matrices under PEFT's names: ``base_model.model.<module>.lora_A.weight``."""
+    return {
+        f"base_model.model.{name}.weight": np.ascontiguousarray(array, dtype=np.float32)
+        for name, array in adapter.items()
+    }
+
+
+def readme(header: StateHeader, base: Path, task: str) -> str:
+    """Return a few lines for whoever finds the folder. Names are quoted as JSON: a task's author may write anything."""
+    return f"""---
+base_model: {json.dumps(str(base))}
+library_name: peft
+---
+# A LoRA adapter trained by marlaas
+
+| | |
+|---|---|
+| task | {json.dumps(task).replace("|", "&#124;")} |
+| step | {header.step} |
+| rank, alpha | {header.rank}, {header.alpha:g} |
+| base model | {json.dumps(str(base)).replace("|", "&#124;")} |
+| base fingerprint | {header.base} |
+| marlaas | {_own_version()} |
+
+It fits only the base model with this fingerprint:
+
+```python
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+
+model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(BASE), FOLDER)
+```
+
+If there is an `adapter.gguf`, llama.cpp takes it with `--lora adapter.gguf`.
+"""
+
+
+def _own_version() -> str:
+    try:
+        return version("marlaas")
+    except PackageNotFoundError:
+        return "of a source tree"
