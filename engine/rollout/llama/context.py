@@ -58,7 +58,7 @@ class LlamaContext:
         self._memory = self._llama.llama_get_memory(self._context)
         self.sequences = int(self._llama.llama_n_seq_max(self._context))
         self.length = int(self._llama.llama_n_ctx_seq(self._context))
-        self.vocabulary = int(self._llama.llama_n_vocab(self._llama.llama_model_get_vocab(self._model)))
+        self.vocabulary = int(self._llama.llama_vocab_n_tokens(self._llama.llama_model_get_vocab(self._model)))
         self._rows = _Rows(self._llama, int(self._llama.llama_n_batch(self._context)))
         self._adapter: int | None = None
 

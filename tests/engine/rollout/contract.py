@@ -1,0 +1,285 @@
+"""What every sampler keeps, whatever it samples with: subclass ``SamplerContract`` and give it ``sampler``.
+
+The sampler's base has ``VOCABULARY`` tokens; the fixture ``state`` makes state files that fit it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from marlaas.engine.adapters.statefile import checksum, read_state
+from marlaas.engine.errors import AdapterError
+from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
+
+VOCABULARY = 50
+State = Callable[[int], Path]
+"""Writes the state file of a random adapter with the given seed."""
+
+
+def request(name: str, tokens: list[int] | None = None, **changes: object) -> SampleRequest:
+    plain = SampleRequest(name, "v0", np.array(tokens or [3, 1, 4, 1, 5], np.int32), 20, 1.0, (), 7)
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def same(one: SampleResult, other: SampleResult) -> bool:
+    """To the last bit."""
+    return (
+        one.tokens.tobytes() == other.tokens.tobytes()
+        and one.logprobs.tobytes() == other.logprobs.tobytes()
+        and (one.finish, one.version, one.checksum) == (other.finish, other.version, other.checksum)
+    )
+
+
+async def alone(sampler: Sampler, asked: SampleRequest) -> SampleResult:
+    result = await sampler.generate(asked)
+    await sampler.release(asked.conversation)
+    return result
+
+
+async def until_sampled(sampler: Sampler, count: int) -> None:
+    """Return once ``count`` more tokens have been sampled."""
+    begin = (await sampler.stats()).sampled_tokens
+    while (await sampler.stats()).sampled_tokens < begin + count:
+        pass
+
+
+class SamplerContract:
+    @pytest.fixture
+    async def sampler(self) -> Sampler:
+        """With the versions v0 and v1 loaded from ``state(0)`` and ``state(1)``; room for 64 sequences or more."""
+        raise NotImplementedError
+
+    # tokens in, tokens out
+
+    async def test_a_turn_ends_at_its_length(self, sampler: Sampler) -> None:
+        result = await sampler.generate(request("a", max_tokens=5))
+        assert (result.tokens.shape, result.tokens.dtype) == ((5,), np.int32)
+        assert (result.logprobs.shape, result.logprobs.dtype) == ((5,), np.float32)
+        assert result.finish == "length" and result.version == "v0"
+        assert result.tokens.min() >= 0 and result.tokens.max() < VOCABULARY and (result.logprobs <= 0).all()
+
+    async def test_a_stop_token_ends_a_turn_and_is_part_of_it(self, sampler: Sampler) -> None:
+        free = await alone(sampler, request("a"))
+        stop = int(free.tokens[6])
+        first = free.tokens.tolist().index(stop)
+        stopped = await alone(sampler, request("b", stop=(stop,)))
+        assert stopped.finish == "stop"
+        assert stopped.tokens.tolist() == free.tokens[: first + 1].tolist()
+
+    async def test_a_full_context_ends_a_turn(self, sampler: Sampler) -> None:
+        room = (await sampler.limits()).context
+        tokens = [1 + n % 40 for n in range(room - 3)]
+        result = await sampler.generate(request("a", tokens, max_tokens=50))
+        assert (result.finish, len(result.tokens)) == ("length", 3)
+        grown = await sampler.generate(request("a", tokens + result.tokens.tolist()))
+        assert (grown.finish, len(grown.tokens), grown.version) == ("length", 0, "v0")
+
+    @pytest.mark.parametrize("length", [1, 2, 3])
+    async def test_the_shortest_prompts_work(self, sampler: Sampler, length: int) -> None:
+        result = await sampler.generate(request("a", [1, 2, 3][:length]))
+        assert len(result.tokens) == 20
+
+    # noise and log-probabilities
+
+    async def test_the_seed_alone_decides(self, sampler: Sampler) -> None:
+        one, again, other = [await alone(sampler, request("a", seed=seed)) for seed in (7, 7, 8)]
+        assert same(one, again) and one.tokens.tolist() != other.tokens.tolist()
+        await alone(sampler, request("a", seed=2**64 - 1))
+
+    async def test_noise_belongs_to_the_position_not_to_the_turn(self, sampler: Sampler) -> None:
+        whole = await alone(sampler, request("a"))
+        begun = await sampler.generate(request("b", max_tokens=8))
+        tokens = request("b").tokens.tolist() + begun.tokens.tolist()
+        ended = await sampler.generate(request("b", tokens, max_tokens=12))
+        assert begun.tokens.tolist() + ended.tokens.tolist() == whole.tokens.tolist()
+
+    async def test_greedy_takes_the_likeliest_whatever_the_seed(self, sampler: Sampler) -> None:
+        one, other = [await alone(sampler, request("a", temperature=0.0, seed=seed)) for seed in (1, 2)]
+        assert same(one, other)
+        tokens = np.concatenate([request("a").tokens, one.tokens])
+        best = [await self.likeliest(sampler, tokens[: 5 + n]) for n in range(3)]
+        assert best == one.tokens[:3].tolist()
+
+    async def likeliest(self, sampler: Sampler, tokens: np.ndarray) -> int:
+        options = [np.append(tokens, np.int32(token)) for token in range(VOCABULARY)]
+        scores = [await sampler.score("v0", option, len(tokens), 1.0) for option in options]
+        return int(np.argmax(scores))
+
+    @pytest.mark.parametrize("temperature", [1.0, 0.5, 1.7, 0.0])
+    async def test_logprobs_are_those_of_score(self, sampler: Sampler, temperature: float) -> None:
+        result = await sampler.generate(request("a", temperature=temperature))
+        tokens = np.concatenate([request("a").tokens, result.tokens])
+        scored = await sampler.score("v0", tokens, 5, temperature)
+        assert scored.dtype == np.float32
+        np.testing.assert_allclose(scored, result.logprobs, atol=2e-2)
+
+    async def test_probabilities_add_up_to_one(self, sampler: Sampler) -> None:
+        options = [np.array([5, 6, 7, token], np.int32) for token in range(VOCABULARY)]
+        scores = [await sampler.score("v0", option, 3, 1.0) for option in options]
+        assert np.exp(scores).sum() == pytest.approx(1, abs=1e-4)
+
+    # conversations
+
+    async def test_a_conversation_grows_turn_by_turn(self, sampler: Sampler) -> None:
+        tokens = [3, 1, 4]
+        for number in range(4):
+            result = await sampler.generate(request("a", tokens, max_tokens=6, seed=number))
+            context = tokens + result.tokens.tolist()
+            scored = await sampler.score("v0", np.array(context, np.int32), len(tokens), 1.0)
+            np.testing.assert_allclose(scored, result.logprobs, atol=2e-2)
+            tokens = context + [10, 11, 12, 13][: number + 1]
+
+    async def test_a_conversation_may_only_grow(self, sampler: Sampler) -> None:
+        result = await sampler.generate(request("a", max_tokens=3))
+        tokens = request("a").tokens.tolist() + result.tokens.tolist()
+        for wrong in ([9, *tokens[1:], 4], tokens[:-1]):
+            with pytest.raises(ValueError):
+                await sampler.generate(request("a", wrong))
+        await sampler.generate(request("a", [*tokens, 4]))
+        await sampler.release("a")
+        await sampler.generate(request("a", [9]))
+
+    async def test_one_turn_at_a_time(self, sampler: Sampler) -> None:
+        first = asyncio.create_task(sampler.generate(request("a", max_tokens=200)))
+        await until_sampled(sampler, 2)
+        with pytest.raises(ValueError):
+            await sampler.generate(request("a", max_tokens=200))
+        await sampler.release("a")
+        assert (await first).finish == "abort"
+
+    async def test_release_aborts_and_forgets(self, sampler: Sampler) -> None:
+        untouched = await alone(sampler, request("b"))
+        running = asyncio.create_task(sampler.generate(request("a", max_tokens=200)))
+        await until_sampled(sampler, 3)
+        await sampler.release("a")
+        aborted = await running
+        assert aborted.finish == "abort" and len(aborted.tokens) == len(aborted.logprobs) < 200
+        assert same(await alone(sampler, request("a")), untouched)
+        await sampler.release("a")
+        await sampler.release("never heard of")
+
+    async def test_more_conversations_than_sequences_take_turns(self, sampler: Sampler) -> None:
+        count = (await sampler.limits()).sequences + 5
+        results = await asyncio.gather(*[alone(sampler, request(f"{n}", seed=n, max_tokens=4)) for n in range(count)])
+        assert [len(result.tokens) for result in results] == [4] * count
+        assert same(results[-1], await alone(sampler, request("again", seed=count - 1, max_tokens=4)))
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"tokens": np.empty(0, np.int32)},
+            {"tokens": np.array([1, VOCABULARY], np.int32)},
+            {"tokens": np.array([-1, 1], np.int32)},
+            {"tokens": np.ones(100_000, np.int32)},
+            {"max_tokens": 0},
+            {"temperature": -1.0},
+            {"temperature": float("nan")},
+            {"seed": -1},
+            {"version": "unknown"},
+        ],
+    )
+    async def test_bad_requests_are_refused_and_leave_no_trace(
+        self, sampler: Sampler, wrong: dict[str, object]
+    ) -> None:
+        with pytest.raises(ValueError):  # AdapterError is one
+            await sampler.generate(request("a", **wrong))
+        assert len((await sampler.generate(request("a"))).tokens) == 20
+
+    # versions
+
+    async def test_results_name_the_bytes_that_served_them(self, sampler: Sampler, state: State) -> None:
+        expected = [checksum(read_state(state(seed)).adapter) for seed in (0, 1)]
+        results = [await alone(sampler, request("a", version=version)) for version in ("v0", "v1")]
+        assert [result.checksum for result in results] == expected
+        assert results[0].tokens.tolist() != results[1].tokens.tolist()
+        assert await sampler.load("v2", str(state(2))) == checksum(read_state(state(2)).adapter)
+
+    async def test_a_version_never_changes(self, sampler: Sampler, state: State) -> None:
+        before = await alone(sampler, request("a"))
+        with pytest.raises(AdapterError):
+            await sampler.load("v0", str(state(3)))
+        await sampler.load("v2", str(state(3)))
+        assert same(await alone(sampler, request("a")), before)
+
+    async def test_names_are_never_used_again(self, sampler: Sampler, state: State) -> None:
+        await sampler.retire("v0")
+        with pytest.raises(AdapterError):
+            await sampler.load("v0", str(state(0)))
+
+    async def test_a_damaged_state_file_is_refused_and_its_name_stays_free(
+        self, sampler: Sampler, state: State, tmp_path: Path
+    ) -> None:
+        (tmp_path / "damaged").write_bytes(state(2).read_bytes()[:-100])
+        for name in ("damaged", "missing"):
+            with pytest.raises(AdapterError):
+                await sampler.load("v2", str(tmp_path / name))
+        await sampler.load("v2", str(state(2)))
+
+    async def test_retiring_lets_running_turns_end_and_refuses_new_ones(self, sampler: Sampler) -> None:
+        expected = await alone(sampler, request("b", max_tokens=100))
+        running = asyncio.create_task(sampler.generate(request("a", max_tokens=100)))
+        await until_sampled(sampler, 2)
+        await sampler.retire("v0")
+        with pytest.raises(AdapterError):
+            await sampler.generate(request("c"))
+        with pytest.raises(AdapterError):
+            await sampler.score("v0", np.array([1, 2, 3], np.int32), 1, 1.0)
+        assert same(await running, expected)
+        assert len((await sampler.generate(request("c", version="v1"))).tokens) == 20
+
+    # repeatable to the last bit
+
+    async def test_company_changes_nothing(self, sampler: Sampler) -> None:
+        asked = request("a", [5, 4, 3, 2, 1, 2, 3], max_tokens=60)
+        expected = await alone(sampler, asked)
+        others = [
+            request(f"other {n}", [1 + (n * k) % 40 for k in range(1, 2 + n)], seed=n, max_tokens=10 + n)
+            for n in range(40)
+        ]
+        crowd = await asyncio.gather(*[alone(sampler, each) for each in (*others[:20], asked, *others[20:])])
+        assert same(crowd[20], expected)
+        for each, result in zip(others, crowd[:20] + crowd[21:], strict=True):
+            assert same(await alone(sampler, each), result)
+
+    async def test_late_joiners_change_nothing(self, sampler: Sampler) -> None:
+        asked = request("a", max_tokens=120)
+        expected = await alone(sampler, asked)
+        running = asyncio.create_task(alone(sampler, asked))
+        joined = []
+        for n in range(12):
+            await until_sampled(sampler, 3)
+            late = request(f"late {n}", list(range(1, 2 + 3 * n)), seed=n, max_tokens=5 + 7 * (n % 4))
+            joined.append(asyncio.create_task(alone(sampler, late)))
+        assert same(await running, expected)
+        await asyncio.gather(*joined)
+
+    async def test_other_versions_change_nothing(self, sampler: Sampler) -> None:
+        asked = [request(f"{n}", version=f"v{n % 2}", seed=n // 2, max_tokens=30 + n) for n in range(14)]
+        expected = [await alone(sampler, each) for each in asked]
+        together = await asyncio.gather(*[alone(sampler, each) for each in asked])
+        assert all(map(same, expected, together))
+
+    async def test_a_group_is_the_same_as_its_members_one_by_one(self, sampler: Sampler) -> None:
+        asked = [request(f"{n}", [7, 8, 9, 10], seed=n) for n in range(8)]
+        together = await asyncio.gather(*[alone(sampler, each) for each in asked])
+        for each, result in zip(asked, together, strict=True):
+            assert same(await alone(sampler, each), result)
+
+    @pytest.mark.parametrize("appended", [1, 2, 9])
+    async def test_later_turns_are_repeatable_too(self, sampler: Sampler, appended: int) -> None:
+        async def talk(name: str, seed: int) -> list[SampleResult]:
+            tokens, results = [2, 7, 1, 8], []
+            for turn in range(3):
+                results.append(await sampler.generate(request(name, tokens, seed=seed, max_tokens=9)))
+                tokens = tokens + results[-1].tokens.tolist() + [20 + turn] * (appended - 1)
+            await sampler.release(name)
+            return results
+
+        one_by_one = [await talk("a", seed) for seed in range(9)]
+        together = await asyncio.gather(*[talk(f"{seed}", seed) for seed in range(9)])
+        for alone_, beside in zip(one_by_one, together, strict=True):
+            assert all(map(same, alone_, beside))

@@ -1,0 +1,144 @@
+"""A sampler without a model, for tests only: it keeps a ledger of which version's bytes served which conversation.
+
+Its next-token distribution is a pure function of the adapter's checksum, the last two tokens and the position.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marlaas.engine.adapters.statefile import checksum, read_state
+from marlaas.engine.errors import AdapterError
+from marlaas.engine.rollout.choose import choose, logprobs_of, uniforms
+from marlaas.engine.rollout.protocol import Finish, SampleRequest, SampleResult, SamplerLimits, SamplerStats
+from marlaas.engine.types import Logprobs, Tokens
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the ledger."""
+
+    conversation: str
+    version: str
+    checksum: str
+    start: int
+    """Context position of the first sampled token."""
+    sampled: int
+
+
+@dataclass
+class _Version:
+    checksum: str
+    users: int = 0
+    retired: bool = False
+
+
+@dataclass
+class FakeSampler:
+    """``protocol.Sampler``, one token for each turn of the event loop."""
+
+    vocabulary: int = 50
+    sequences: int = 64
+    context: int = 256
+    ledger: list[Entry] = field(default_factory=list)
+    versions: dict[str, _Version] = field(default_factory=dict)
+    conversations: dict[str, Tokens] = field(default_factory=dict)
+    running: set[str] = field(default_factory=set)
+    aborted: set[str] = field(default_factory=set)
+    sampled: int = 0
+
+    def __post_init__(self) -> None:
+        self._seats = asyncio.Semaphore(self.sequences)
+
+    async def limits(self) -> SamplerLimits:
+        return SamplerLimits(self.sequences, self.context)
+
+    async def load(self, version: str, path: str) -> str:
+        if version in self.versions:
+            raise AdapterError(f"The version name {version!r} is taken.")
+        self.versions[version] = _Version(checksum(read_state(Path(path), moments=False).adapter))
+        return self.versions[version].checksum
+
+    async def retire(self, version: str) -> None:
+        self._serving(version).retired = True
+
+    async def generate(self, request: SampleRequest) -> SampleResult:
+        version = self._serving(request.version)
+        self._check(request)
+        if request.conversation not in self.conversations:
+            await self._seats.acquire()
+        self.conversations[request.conversation] = request.tokens
+        self.running.add(request.conversation)
+        room = min(request.max_tokens, self.context - len(request.tokens))
+        noise = uniforms(request.seed, len(request.tokens), len(request.tokens) + room)
+        tokens, logprobs, finish = request.tokens, [], "length"
+        for u in noise:
+            await asyncio.sleep(0)
+            if request.conversation in self.aborted:
+                finish = "abort"
+                break
+            logits = self._logits(version.checksum, tokens)[None]
+            token, logprob = choose(logits, np.array([request.temperature]), np.array([u]))
+            tokens = np.concatenate([tokens, token])
+            logprobs.append(logprob[0])
+            self.sampled += 1
+            if token[0] in request.stop:
+                finish = "stop"
+                break
+        return self._finish(request, tokens, logprobs, finish)  # type: ignore[arg-type]
+
+    async def release(self, conversation: str) -> None:
+        if conversation in self.running:
+            self.aborted.add(conversation)
+        if self.conversations.pop(conversation, None) is not None:
+            self._seats.release()
+
+    async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
+        digest = self._serving(version).checksum
+        if not 1 <= start <= len(tokens):
+            raise ValueError("start lies outside of the tokens.")
+        logits = [self._logits(digest, tokens[:position]) for position in range(start, len(tokens))]
+        return logprobs_of(np.array(logits).reshape(-1, self.vocabulary), tokens[start:], temperature)
+
+    async def stats(self) -> SamplerStats:
+        await asyncio.sleep(0)
+        return SamplerStats(self.sampled, 0, 0.0, len(self.running), 0)
+
+    def _finish(self, request: SampleRequest, tokens: Tokens, logprobs: list[float], finish: Finish) -> SampleResult:
+        start = len(request.tokens)
+        self.running.discard(request.conversation)
+        self.aborted.discard(request.conversation)
+        if request.conversation in self.conversations:
+            self.conversations[request.conversation] = tokens
+        digest = self.versions[request.version].checksum
+        self.ledger.append(Entry(request.conversation, request.version, digest, start, len(tokens) - start))
+        new = tokens[start:].astype(np.int32)
+        return SampleResult(new, np.array(logprobs, np.float32), finish, request.version, digest)
+
+    def _serving(self, name: str) -> _Version:
+        version = self.versions.get(name)
+        if version is None or version.retired:
+            raise AdapterError(f"The version {name!r} is not served.")
+        return version
+
+    def _check(self, request: SampleRequest) -> None:
+        tokens, known = request.tokens, self.conversations.get(request.conversation, np.empty(0, np.int32))
+        if request.conversation in self.running:
+            raise ValueError("It is sampling already.")
+        if not 1 <= len(tokens) <= self.context or tokens.min() < 0 or tokens.max() >= self.vocabulary:
+            raise ValueError("The tokens do not fit.")
+        if request.max_tokens < 1 or not 0 <= request.temperature < np.inf or not 0 <= request.seed < 2**64:
+            raise ValueError("The request is out of range.")
+        if not np.array_equal(tokens[: len(known)], known):
+            raise ValueError("The conversation may only grow.")
+
+    def _logits(self, digest: str, tokens: Tokens) -> NDArray[np.float32]:
+        key = hashlib.sha256(f"{digest}{tokens[-2:].tolist()}{len(tokens)}".encode()).digest()
+        random = np.random.Generator(np.random.Philox(key=int.from_bytes(key[:8], "little")))
+        return (random.normal(size=self.vocabulary) * 2).astype(np.float32)
