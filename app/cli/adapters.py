@@ -112,12 +112,9 @@ def choose(versions: list[VersionRow], adapter: str, which: str | None) -> Versi
 def _pick(kept: list[VersionRow], which: str | None) -> VersionRow | None:
     """One of the versions (oldest first) by number or label; without a wish the best, else the last."""
     best = [v for v in kept if "best" in v.label]
-    if which is None:
-        return (best or kept or [None])[-1]
-    if which == "best":
-        return best[-1] if best else None
-    if which == "last":
-        return kept[-1] if kept else None
+    if which in (None, "best", "last"):
+        among = {None: best or kept, "best": best, "last": kept}[which]
+        return among[-1] if among else None
     return next((v for v in kept if str(v.number) == which), None)
 
 

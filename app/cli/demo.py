@@ -28,7 +28,7 @@ STOP_SECONDS = 60.0
 
 def register(verbs: Verbs) -> None:
     """Add the verb."""
-    add_verb(verbs, "demo", run, "watch three tenants' tasks learn on one shared base, in a home of their own", json=True)
+    add_verb(verbs, "demo", run, "watch three tenants learn on one shared base, in a home of its own", json=True)
 
 
 def demo_home(args: argparse.Namespace) -> Home:

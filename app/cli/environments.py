@@ -35,10 +35,7 @@ def run(args: argparse.Namespace) -> int:
         return output.OK
     output.result_table(
         ("NAME", "STATE", "VERSION", "PARAMETERS", "DESCRIPTION"),
-        [
-            (e.name, e.state, e.version[:8], _parameters(e), line(e.description or "", 60))
-            for e in environments
-        ],
+        [(e.name, e.state, e.version[:8], _parameters(e), line(e.description or "", 60)) for e in environments],
     )
     for environment in environments:
         if environment.message:

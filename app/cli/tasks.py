@@ -59,7 +59,7 @@ def show_task(args: argparse.Namespace) -> int:
         task = find_task(reader, args.task)
         assert reader is not None
         evals, config = reader.evals(task.id), reader.task_config(task.id)
-        newest = (reader.steps(task.id, after=task.step - 1) or [None])[-1]
+        newest = next(iter(reader.steps(task.id, after=task.step - 1)), None)
         rewards = reader.rewards(task.id)
     if args.json:
         output.result_json(task_detail_json(task, evals, newest, config))

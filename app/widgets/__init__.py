@@ -1,0 +1,1 @@
+"""What screens are made of, one widget per file; they take rows and know no store."""

@@ -1,0 +1,40 @@
+"""The first line of every screen: which home, and whether an engine serves it."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.reactive import reactive
+from textual.widget import Widget
+
+from ..format import cells, line
+from ..views import Liveness
+
+_STYLES = {"alive": "bold $text-success", "silent": "bold $text-warning", "down": "bold $text-error"}
+_MARKS = {"alive": "●", "silent": "!", "down": "✗", "never": "○"}
+
+
+class TopBar(Widget):
+    """Title at the left, engine at the right; the engine is never cut."""
+
+    DEFAULT_CSS = """
+    TopBar { dock: top; height: 1; padding: 0 1; background: $panel; }
+    """
+
+    engine: reactive[Liveness] = reactive(Liveness("never", "never started"))
+
+    def __init__(self, title: str, home: str) -> None:
+        super().__init__()
+        self._title = title
+        self._home = home
+
+    def render(self) -> Content:
+        """The line."""
+        engine = f"engine: {_MARKS.get(self.engine.word, '')} {self.engine.text}"
+        width = self.content_size.width
+        room = width - cells(engine) - 2
+        title = line(f"{self._title}  {self._home}", max(0, room))
+        name, rest = title[: len(self._title)], title[len(self._title) :]
+        gap = " " * max(0, width - cells(title) - cells(engine))
+        return Content.assemble(
+            (name, "bold"), (rest, "$text-muted"), gap, (engine, _STYLES.get(self.engine.word, "$text-muted"))
+        )

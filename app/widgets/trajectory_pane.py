@@ -1,0 +1,112 @@
+"""What the model actually writes: the newest trajectories of a task, one at a time, as readable turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from marlaas.engine.store.rows import TrajectoryRow
+
+from ..format import excerpt, line, number, score
+
+_TURN_CHARACTERS = 4000
+_ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning"}
+
+
+class TrajectoryPane(VerticalScroll, can_focus=True):
+    """Follows the newest trajectory until the person pages back; then it stays where it is."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left,h,[", "newer", "newer trajectory", show=False, id="task.newer"),
+        Binding("right,l,]", "older", "page", key_display="←→", id="task.older"),
+        Binding("j", "scroll_down", "down", show=False, id="task.down"),
+        Binding("k", "scroll_up", "up", show=False, id="task.up"),
+        Binding("g", "scroll_home", "top", show=False, id="task.top"),
+        Binding("G", "scroll_end", "bottom", show=False, id="task.bottom"),
+    ]
+    DEFAULT_CSS = """
+    TrajectoryPane { height: 1fr; padding: 0 1; border-top: solid $panel-lighten-2; }
+    TrajectoryPane:focus { border-top: solid $primary; }
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._rows: Sequence[TrajectoryRow] = ()
+        self._shown: int | None = None
+        self._follows = True
+        self._text = Static("", markup=False)
+        self.border_title = "trajectories"
+
+    def compose(self) -> Any:
+        """One text that scrolls."""
+        yield self._text
+
+    def show(self, rows: Sequence[TrajectoryRow]) -> None:
+        """New rows, newest first."""
+        if rows is self._rows:
+            return
+        self._rows = rows
+        self._render_row()
+
+    def action_newer(self) -> None:
+        """One trajectory nearer to now."""
+        self._turn(-1)
+
+    def action_older(self) -> None:
+        """One trajectory back."""
+        self._turn(1)
+
+    def _turn(self, by: int) -> None:
+        place = min(len(self._rows) - 1, max(0, self._place() + by))
+        if self._rows:
+            self._shown = self._rows[place].id
+            self._follows = place == 0
+            self._render_row()
+            self.scroll_home(animate=False)
+
+    def _place(self) -> int:
+        """Where the shown trajectory is in the list; the newest where it has left it."""
+        if self._follows:
+            return 0
+        return next((i for i, row in enumerate(self._rows) if row.id == self._shown), len(self._rows) - 1)
+
+    def _render_row(self) -> None:
+        if not self._rows:
+            self.border_title = "trajectories"
+            self._text.update(Content.styled("No trajectory yet.", "$text-muted"))
+            return
+        place = self._place()
+        row = self._rows[place]
+        self._shown = row.id
+        self.border_title = Content(f"trajectory {place + 1} of {len(self._rows)} newest")
+        self._text.update(trajectory_text(row))
+
+
+def trajectory_text(row: TrajectoryRow) -> Content:
+    """A trajectory for reading. Every part of it is foreign text."""
+    head = [
+        "held-out" if row.split == "eval" else f"group {row.group}",
+        f"member {row.member}",
+        line(row.agent, 20) if row.agent not in ("", "agent", "policy") else "",
+        f"version {row.version}",
+        f"{row.tokens} tokens",
+        line(row.status, 12) if row.status != "ok" else "",
+    ]
+    rewards = [f"reward {score(row.reward)}", f"advantage {row.advantage:+.2f}"]
+    rewards += [f"{line(name, 20)} {number(value)}" for name, value in list(row.parts.items())[:8]]
+    parts: list[tuple[str, str] | str] = [
+        (" · ".join(part for part in head if part), "$text-muted"),
+        "\n",
+        (" · ".join(rewards), "bold"),
+    ]
+    if row.failure:
+        parts += ["\n", (f"! {line(row.failure, 400)}", "$text-error")]
+    for turn in row.turns:
+        role = line(turn.role, 20)
+        parts += ["\n\n", (role, _ROLES.get(role, "bold $text-muted")), "\n", excerpt(turn.text, _TURN_CHARACTERS)]
+    return Content.assemble(*parts)
