@@ -1,0 +1,91 @@
+"""What the app inserts, what the engine makes of it, and what refuses."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from marlaas.engine.errors import StoreError, UnknownTask
+from marlaas.engine.spec import QueueSpec, TaskSpec
+from marlaas.engine.store.database import open_database
+from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.store import Store
+from marlaas.engine.store.submissions import command, submit
+from marlaas.engine.taskfile import submission
+
+
+def test_the_queue_runs_by_priority_then_by_age(store: Store, database: Path) -> None:
+    urgent = TaskSpec("lab", "urgent", "guess", queue=QueueSpec(priority=5))
+    assert submit(database, [submission(urgent), submission(TaskSpec("b", "c", "d"))]) == [2, 3]
+    assert [task.id for task in store.tasks.unfinished()] == [2, 1, 3]
+
+
+def test_states_carry_their_times(store: Store, database: Path) -> None:
+    store.tasks.set_state(1, "running")
+    store.tasks.add_seconds(1, 1.5)
+    with Reader(database) as reader:
+        task = reader.task(1)
+        assert task is not None and task.started and not task.finished and task.seconds == 1.5
+    store.tasks.set_state(1, "failed", "no luck")
+    with Reader(database) as reader:
+        task = reader.task(1)
+        assert task is not None and task.finished and (task.state, task.reason) == ("failed", "no luck")
+    assert store.tasks.unfinished() == []
+
+
+def test_commands_are_carried_out_once(store: Store, database: Path) -> None:
+    number = command(database, "pause", 1)
+    (waiting,) = store.tasks.new_commands()
+    assert (waiting.id, waiting.kind, waiting.task) == (number, "pause", 1)
+    store.tasks.finish_command(number, "not now")
+    assert store.tasks.new_commands() == []
+    with Reader(database) as reader:
+        assert reader.command_outcomes([number]) == {number: "not now"}
+
+
+def test_commands_for_nobody_are_refused(store: Store, database: Path) -> None:
+    with pytest.raises(UnknownTask, match="no task 7"):
+        command(database, "cancel", 7)
+    with pytest.raises(ValueError, match="no command"):
+        command(database, "explode", 1)
+
+
+def test_a_reader_sees_that_something_changed(store: Store, database: Path) -> None:
+    with Reader(database) as reader:
+        before = reader.changed()
+        assert reader.changed() == before
+        store.tasks.set_state(1, "running")
+        assert reader.changed() != before
+
+
+def test_readers_cannot_write(store: Store, database: Path) -> None:
+    with Reader(database) as reader, pytest.raises(sqlite3.OperationalError):
+        reader._connection.execute("DELETE FROM tasks")
+
+
+def test_what_is_no_database_is_said_to_be_none(tmp_path: Path) -> None:
+    path = tmp_path / "marlaas.db"
+    with pytest.raises(StoreError, match="no database"):
+        Reader(path)
+    path.write_text("this is no database" * 100)
+    with pytest.raises(StoreError, match=r"Move marlaas\.db"):
+        open_database(path)
+
+
+def test_a_database_of_a_newer_marlaas_is_left_alone(database: Path) -> None:
+    opened = open_database(database)
+    opened["_sqlite_migrations"].insert(  # type: ignore[union-attr]
+        {"migration_set": "marlaas", "name": "m999_future", "applied_at": ""}
+    )
+    opened.close()
+    with pytest.raises(StoreError, match="newer marlaas"):
+        open_database(database)
+
+
+def test_a_full_disk_is_named(store: Store) -> None:
+    store._database.conn.execute("PRAGMA max_page_count = 1")
+    with pytest.raises(StoreError, match="Free some space"):
+        for _ in range(100):
+            store.telemetry.event("filler", "x" * 4000)

@@ -1,0 +1,111 @@
+"""The step commit: all or nothing, and what recovery finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from marlaas.engine.errors import StoreError
+from marlaas.engine.store.experience import Transcript
+from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.store import Store
+from marlaas.engine.store.versions import Evaluation, NewVersion
+from marlaas.engine.types import Episode, Failure, Group, Span, Trajectory
+
+
+def group(number: int, version: int = 0) -> Group:
+    trajectory = Trajectory(
+        "agent",
+        np.array([5, 6, 7], np.int32),
+        np.array([0, 1, 1], np.uint8),
+        np.array([0, -0.25, -1.5], np.float32),
+        (Span(1, 3, version),),
+        1.0,
+        0.5,
+    )
+    failed = Episode(1, "error", (), failure=Failure("it broke", "env.py", 3))
+    return Group(number, number, version, "env1", (Episode(0, "ok", (trajectory,), {"lenient": 1.0}), failed))
+
+
+def commit(store: Store, policy: int, number: int, groups: list[int]) -> None:
+    name = f"v{number}-i{store.incarnation}"
+    store.versions.commit_step(
+        policy, NewVersion(number, name, "sum", "path", 9), groups, 0.5, {"reward": 0.5, "tokens": 4}
+    )
+
+
+def test_trajectories_come_back_token_for_token(store: Store, policy: int, database: Path) -> None:
+    store.experience.add_group(policy, "train", group(3), {(0, "agent"): Transcript((("user", "2+2="),))})
+    (back,) = store.experience.waiting(policy)
+    sent, got = group(3).episodes[0].trajectories[0], back.episodes[0].trajectories[0]
+    for name in ("tokens", "mask", "logprobs"):
+        np.testing.assert_array_equal(getattr(sent, name), getattr(got, name))
+    assert (got.spans, got.reward, got.advantage) == (sent.spans, 1.0, 0.5)
+    with Reader(database) as reader:
+        failed, good = reader.trajectories(1)
+    assert good.turns[0].text == "2+2=" and good.reward == 1.0
+    assert failed.failure == "it broke" and failed.reward is None
+
+
+def test_a_step_consumes_its_groups_once(store: Store, policy: int, database: Path) -> None:
+    for number in (0, 1, 2):
+        store.experience.add_group(policy, "train", group(number), {})
+    commit(store, policy, 1, [0, 1])
+    assert [g.number for g in store.experience.waiting(policy)] == [2]
+    with Reader(database) as reader:
+        (step,) = reader.steps(1)
+        task = reader.task(1)
+    assert step.metrics == {"reward": 0.5, "tokens": 4.0}
+    assert task is not None and (task.step, task.tokens, task.adapter_version) == (1, 4, f"v1-i{store.incarnation}")
+
+
+def test_a_failing_commit_leaves_nothing(store: Store, policy: int) -> None:
+    store.experience.add_group(policy, "train", group(0), {})
+    commit(store, policy, 1, [0])
+    store.experience.add_group(policy, "train", group(1), {})
+    with pytest.raises(StoreError):  # the name stands there already
+        commit(store, policy, 1, [1])
+    assert [g.number for g in store.experience.waiting(policy)] == [1]
+    assert [v.number for v in store.versions.candidates(policy)] == [1]
+
+
+def test_voided_steps_give_their_groups_back(store: Store, policy: int) -> None:
+    store.versions.commit_first(policy, NewVersion(0, "v0", "sum", "path", 9))
+    for number in (0, 1):
+        store.experience.add_group(policy, "train", group(number, number), {})
+        commit(store, policy, number + 1, [number])
+    store.versions.void_after(policy, 1)
+    assert [v.number for v in store.versions.candidates(policy)] == [1, 0]
+    assert [g.number for g in store.experience.waiting(policy)] == [1]
+    store.experience.drop_newer(policy, 0)
+    assert store.experience.waiting(policy) == []
+
+
+def test_names_are_unique_over_incarnations(database: Path) -> None:
+    first, second = Store(database, "tiny"), None
+    first.close()
+    second = Store(database, "tiny")
+    assert second.incarnation > first.incarnation
+    second.close()
+
+
+def test_best_and_last_are_labels_of_one_version_each(store: Store, policy: int, database: Path) -> None:
+    store.versions.commit_first(policy, NewVersion(0, "v0", "sum", "path", 9))
+    commit(store, policy, 1, [])
+    store.versions.label(policy, {1: "last", 0: "best"})
+    store.versions.label(policy, {1: "best, last"})
+    with Reader(database) as reader:
+        assert [v.label for v in reader.versions(1)] == ["best, last", ""]
+
+
+def test_evaluations_of_a_series_replace_each_other(store: Store, policy: int, database: Path) -> None:
+    version = store.versions.commit_first(policy, NewVersion(0, "v0", "sum", "path", 9))
+    for score in (0.2, 0.4):
+        store.versions.add_evaluation(policy, version.id, Evaluation(0, "env1", score, 0.1, 64, 0.1, {"lenient": 0.5}))
+    store.versions.add_evaluation(policy, version.id, Evaluation(0, "env2", 0.9, 0.1, 64, None, {}))
+    assert store.versions.evaluated(policy, "env1") == {0: 0.4}
+    assert store.versions.scores(policy) == {0: 0.9}
+    with Reader(database) as reader:
+        assert [e.score for e in reader.evals(1)] == [0.4, 0.9]

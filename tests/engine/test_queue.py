@@ -1,0 +1,62 @@
+"""States and submissions: what may follow what, and what fits."""
+
+from __future__ import annotations
+
+import pytest
+
+from marlaas.engine.errors import ConfigError, EnvironmentMissing
+from marlaas.engine.queue import TRANSITIONS, check_environment, find_environment, next_state
+from marlaas.engine.spec import TaskSpec
+from marlaas.engine.store.rows import ACTIVE, FINISHED, EnvironmentRow
+from marlaas.engine.taskfile import submission
+
+
+def served(name: str, *parameters: dict[str, object], version: str = "abc") -> EnvironmentRow:
+    return EnvironmentRow(name, version, "ready", tuple(parameters), "", "", "", 0, "", 0.0)
+
+
+DIGITS: dict[str, object] = {"name": "digits", "type": "int", "default": 2, "required": False}
+
+
+def task(environment: str, **config: object) -> TaskSpec:
+    return TaskSpec("t", "n", environment, environment_config=dict(config))
+
+
+def test_finished_tasks_accept_no_command() -> None:
+    for command in TRANSITIONS:
+        for state in FINISHED:
+            with pytest.raises(ConfigError, match=state):
+                next_state(command, state)
+
+
+def test_every_command_leads_to_a_known_state() -> None:
+    assert {s for table in TRANSITIONS.values() for s in table.values()} <= {*ACTIVE, *FINISHED}
+
+
+def test_finds_environments_by_their_short_or_whole_name() -> None:
+    rows = [served("a/add"), served("b/guess")]
+    assert find_environment("add", rows).name == "a/add"
+    assert find_environment("b/guess", rows).name == "b/guess"
+
+
+def test_missing_and_ambiguous_environments_name_the_choices() -> None:
+    rows = [served("a/add"), served("b/add"), served("b/guess")]
+    with pytest.raises(EnvironmentMissing, match="a/add, b/add"):
+        find_environment("add", rows)
+    with pytest.raises(EnvironmentMissing, match="Did you mean 'guess'"):
+        find_environment("gues", rows)
+
+
+def test_configuration_is_checked_before_the_queue_takes_it() -> None:
+    rows = [served("a/add", DIGITS)]
+    check_environment(submission(task("add", digits=3)), rows)
+    with pytest.raises(ConfigError, match="Did you mean 'digits'"):
+        check_environment(submission(task("add", digit=3)), rows)
+    with pytest.raises(ConfigError, match="of type int"):
+        check_environment(submission(task("add", digits="3")), rows)
+    with pytest.raises(ConfigError, match="of type int"):
+        check_environment(submission(task("add", digits=True)), rows)
+
+
+def test_a_broken_environment_is_no_reason_to_refuse() -> None:
+    check_environment(submission(task("add", anything=1)), [served("a/add", version="")])
