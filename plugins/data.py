@@ -15,8 +15,10 @@ from typing import Any
 from .definition import Data
 
 
-def rows_of(data: Data, split: str, folder: Path) -> Sequence[Any]:
+def rows_of(data: Data | None, split: str, folder: Path) -> Sequence[Any]:
     """The rows of a split; never empty."""
+    if data is None:
+        raise ValueError("the environment has no data")
     rows = _from_file(data, split, folder) if isinstance(data, str) else list(data(split))
     if not rows:
         raise ValueError(f"the data has no rows for the split {split!r}")

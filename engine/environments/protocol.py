@@ -6,53 +6,28 @@ code that may be broken or hostile, so it arrives validated or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from marlaas.engine.types import EpisodeStatus, Failure, Split
+from marlaas.plugins.messages import Answer, Ask, Message, Reply, ToolCall
+from marlaas.plugins.parameters import Parameter
 
+__all__ = [
+    "Answer",
+    "Ask",
+    "EnvironmentEvent",
+    "EnvironmentInfo",
+    "EpisodeOutcome",
+    "EpisodeSpec",
+    "EventKind",
+    "Message",
+    "Parameter",
+    "Reply",
+    "ToolCall",
+]
 
-@dataclass(frozen=True)
-class ToolCall:
-    """A call that the model wrote."""
-
-    name: str
-    arguments: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Message:
-    """One new turn; ``role`` is system, user, assistant or tool."""
-
-    role: str
-    content: str
-    name: str = ""
-    """The tool whose result this is."""
-    tool_calls: tuple[ToolCall, ...] = ()
-
-
-@dataclass(frozen=True)
-class Ask:
-    """An agent's question to the model: only what is new since its last turn."""
-
-    agent: str
-    messages: tuple[Message, ...]
-    tools: tuple[dict[str, Any], ...] = ()
-    """JSON schemas (OpenAI form), on the agent's first ask only."""
-    max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What the model said."""
-
-    text: str
-    finish: str
-    """stop, length or tool"""
-    turn: int
-    tool_calls: tuple[ToolCall, ...] = ()
+EventKind = Literal["loaded", "rejected", "removed", "died", "restarted", "quarantined"]
 
 
 @dataclass(frozen=True)
@@ -85,22 +60,11 @@ class EpisodeOutcome:
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """One typed keyword parameter of an environment function."""
-
-    name: str
-    type: str
-    """int, float, str, bool or json"""
-    default: Any
-    required: bool = False
-
-
-@dataclass(frozen=True)
 class EnvironmentInfo:
     """One environment of one plugin, as the screen shows it."""
 
     name: str
-    """"plugin/environment"."""
+    """"plugin/environment"; the plugin's name alone where no version of it ever served."""
     version: str
     """Content hash of the version that serves; empty when none ever did."""
     state: str
@@ -112,5 +76,12 @@ class EnvironmentInfo:
     description: str = ""
 
 
-Answer = Callable[[Ask], Awaitable[Reply]]
-"""How the engine answers one episode's asks."""
+@dataclass(frozen=True)
+class EnvironmentEvent:
+    """Something that happened to a plugin, for the log and the screen."""
+
+    kind: EventKind
+    plugin: str
+    version: str
+    """Of the content that the event is about; empty where there is none."""
+    failure: Failure | None = None

@@ -1,0 +1,233 @@
+"""One process of one plugin version, and the episodes that it plays.
+
+Flows in: episodes to play and someone who answers their asks. Flows out: exactly one outcome per episode, whatever the
+process does. It never restarts itself: its owner hears of its death once and decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from marlaas.engine.errors import EnvironmentFailure
+from marlaas.engine.types import Failure
+from marlaas.plugins.host.channel import Channel, Record
+
+from .launch import Folders, Launched, launch
+from .protocol import Answer, EpisodeOutcome, EpisodeSpec
+from .wire import Asked, Broken, Described, Ended, Hello, Pong, WireError, decode, encode_reply, encode_start
+
+BEAT = 1.0
+"""Seconds between two pings while episodes are under way."""
+_INTERRUPT_AFTER = 3
+_KILL_AFTER = 6
+_MOST_ASKS = 64
+
+
+class BrokenPlugin(EnvironmentFailure):
+    """The plugin cannot be imported, or ended its process while it was."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+@dataclass
+class _Play:
+    """An episode under way."""
+
+    answer: Answer
+    ended: asyncio.Future[EpisodeOutcome]
+    began: float
+    asks: set[asyncio.Task[None]] = field(default_factory=set)
+
+
+class Child:
+    """A process that has said hello, until it is dead."""
+
+    def __init__(self, process: Launched, on_death: Callable[[Failure], None]) -> None:
+        self.environments: dict[str, Described] = {}
+        self.dead: Failure | None = None
+        self._process = process
+        self._channel: Channel | None = None
+        self._on_death = on_death
+        self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
+        self._plays: dict[int, _Play] = {}
+        self._cancelled: set[int] = set()
+        self._started = 0
+        self._unanswered = 0
+        self._blocked = False
+        self._heart: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def start(cls, path: Path, folders: Folders, on_death: Callable[[Failure], None], patience: float) -> Child:
+        """Start a process and wait until it has imported the plugin; ``BrokenPlugin`` if that fails."""
+        child = cls(await launch(path, folders), on_death)
+        try:
+            await child._connect(patience)
+        except BaseException:
+            child.kill("it was stopped while it started")
+            await child.wait()
+            raise
+        return child
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
+    @property
+    def idle(self) -> bool:
+        """Whether no episode is under way, not even one that is being cancelled."""
+        return not self._plays and not self._cancelled
+
+    async def play(self, environment: str, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+        """Play one episode. Raises only what ``answer`` raised, or ``CancelledError``."""
+        if self.dead is not None:
+            return EpisodeOutcome("error", failure=self.dead)
+        self._started += 1
+        number = self._started
+        ended: asyncio.Future[EpisodeOutcome] = asyncio.get_running_loop().create_future()
+        play = self._plays[number] = _Play(answer, ended, time.monotonic())
+        try:
+            self._send(encode_start(number, environment, spec))
+            self._beat()
+            return await ended
+        finally:
+            for task in play.asks:
+                task.cancel()
+            if self._plays.pop(number, None) is not None and self.dead is None:
+                self._cancelled.add(number)
+                self._send({"op": "cancel", "episode": number})
+
+    def kill(self, reason: str) -> None:
+        """End the process; episodes under way end as errors. The owner, who wants it so, is not told."""
+        self._on_death = lambda failure: None
+        self._die(Failure(reason))
+
+    async def wait(self) -> None:
+        """Wait until the process is gone for the operating system, too."""
+        await self._process.wait()
+
+    async def _connect(self, patience: float) -> None:
+        loop = asyncio.get_running_loop()
+        _, self._channel = await loop.create_connection(
+            lambda: Channel(self._receive, self._lost), sock=self._process.connection
+        )
+        try:
+            async with asyncio.timeout(patience):
+                await asyncio.shield(self._hello)
+        except TimeoutError:
+            self._process.interrupt()  # it can still say at which line it stands
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(BEAT):
+                    await asyncio.shield(self._hello)
+            if not self._hello.done():
+                raise BrokenPlugin(Failure(f"importing the plugin took longer than {patience:g} s")) from None
+        hello = self._hello.result()
+        self.environments = {found.name: found for found in hello.environments}
+
+    def _send(self, record: Record) -> None:
+        if self._channel is not None:
+            self._channel.send(record)
+
+    def _receive(self, record: Record) -> None:
+        try:
+            match decode(record):
+                case Asked() as asked:
+                    self._asked(asked)
+                case Ended() as ended:
+                    self._ended(ended)
+                case Pong():
+                    if not self._unanswered:
+                        raise WireError("a pong that nobody asked for")
+                    self._unanswered = 0
+                    self._blocked = False
+                case Broken(failure):
+                    self._die(failure)
+                case Hello() as hello:
+                    if self._hello.done():
+                        raise WireError("a second hello")
+                    self._hello.set_result(hello)
+        except WireError as error:
+            self._die(Failure(f"its process broke the protocol: {error}"))
+
+    def _asked(self, asked: Asked) -> None:
+        if asked.episode in self._cancelled:
+            return
+        play = self._plays.get(asked.episode)
+        if play is None or len(play.asks) >= _MOST_ASKS:
+            raise WireError(f"an ask of episode {asked.episode} out of turn")
+        task = asyncio.get_running_loop().create_task(self._reply(play, asked))
+        play.asks.add(task)
+        task.add_done_callback(play.asks.discard)
+
+    async def _reply(self, play: _Play, asked: Asked) -> None:
+        try:
+            reply = await play.answer(asked.ask)
+            self._send(encode_reply(asked.id, reply))
+        except Exception as error:  # the engine's own fault: it goes to whoever plays the episode
+            if not play.ended.done():
+                play.ended.set_exception(error)
+
+    def _ended(self, ended: Ended) -> None:
+        if ended.episode in self._cancelled:
+            self._cancelled.discard(ended.episode)
+            return
+        play = self._plays.pop(ended.episode, None)
+        if play is None:
+            raise WireError(f"episode {ended.episode} ended twice")
+        if not play.ended.done():
+            play.ended.set_result(ended.outcome)
+
+    def _lost(self, reason: str) -> None:
+        if self.dead is None:
+            asyncio.get_running_loop().create_task(self._autopsy(reason))
+
+    async def _autopsy(self, reason: str) -> None:
+        """The socket closes a moment before the process is gone; its exit code says more than the socket."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BEAT):
+                reason = await self._process.wait()
+        self._die(Failure(reason))
+
+    def _die(self, failure: Failure) -> None:
+        if self.dead is not None:
+            return
+        self.dead = failure
+        self._process.kill()
+        if self._heart is not None:
+            self._heart.cancel()
+        if not self._hello.done():
+            self._hello.set_exception(BrokenPlugin(failure))
+            self._hello.exception()
+        for play in self._plays.values():
+            if not play.ended.done():
+                play.ended.set_result(EpisodeOutcome("error", failure=failure, seconds=time.monotonic() - play.began))
+        self._plays.clear()
+        self._cancelled.clear()
+        if self._channel is not None:
+            self._channel.close(failure.message)
+        if self.environments:
+            self._on_death(failure)
+
+    def _beat(self) -> None:
+        if self._heart is None or self._heart.done():
+            self._heart = asyncio.get_running_loop().create_task(self._heartbeat())
+
+    async def _heartbeat(self) -> None:
+        """While episodes are under way, make sure that the loop of the process turns."""
+        while not self.idle:
+            if self._unanswered == _INTERRUPT_AFTER:
+                self._process.interrupt()
+            if self._unanswered >= _KILL_AFTER:
+                self._die(Failure("the plugin blocked its process and did not stop when it was interrupted"))
+                return
+            self._unanswered += 1
+            self._send({"op": "ping"})
+            self._process.trim_log()
+            await asyncio.sleep(BEAT)

@@ -1,0 +1,56 @@
+"""Plays an environment up to its first question, without a model.
+
+Flows in: a live process. Flows out: the first ask, or the reason why there is none. This shows a prompt on the screen,
+and it is the last gate before a new version serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from marlaas.engine.types import Failure
+
+from .child import BrokenPlugin, Child
+from .protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Reply
+from .wire import Described
+
+_PATIENCE = 10.0
+
+Play = Callable[[EpisodeSpec, Answer], Awaitable[EpisodeOutcome]]
+
+
+async def first_ask(play: Play, spec: EpisodeSpec) -> Ask | EpisodeOutcome:
+    """The episode's first ask; its outcome where it ended without one."""
+    asked: asyncio.Future[Ask] = asyncio.get_running_loop().create_future()
+
+    async def listen(ask: Ask) -> Reply:
+        if not asked.done():
+            asked.set_result(ask)
+        return await asyncio.Future()  # the question stays open until the episode is cancelled
+
+    episode = asyncio.ensure_future(play(spec, listen))
+    try:
+        await asyncio.wait((asked, episode), return_when=asyncio.FIRST_COMPLETED)
+        return asked.result() if asked.done() else episode.result()
+    finally:
+        episode.cancel()
+        await asyncio.gather(episode, return_exceptions=True)
+
+
+async def probe(child: Child) -> None:
+    """Try every environment that runs on defaults alone; ``BrokenPlugin`` names the first that cannot."""
+    ready = [found for found in child.environments.values() if not any(p.required for p in found.parameters)]
+    for failure in await asyncio.gather(*(_tried(child, found) for found in ready)):
+        if failure is not None:
+            raise BrokenPlugin(failure)
+
+
+async def _tried(child: Child, found: Described) -> Failure | None:
+    config = {parameter.name: parameter.default for parameter in found.parameters}
+    patience = min(_PATIENCE, found.timeout)
+    spec = EpisodeSpec("train", index=0, seed=0, member=0, config=config, timeout=patience)
+    reached = await first_ask(lambda spec, answer: child.play(found.name, spec, answer), spec)
+    if isinstance(reached, Ask) or reached.status in ("ok", "skip"):
+        return None
+    return reached.failure or Failure(f"{found.name} ended as {reached.status} before its first ask")

@@ -1,0 +1,136 @@
+"""The environments of one engine: every plugin in the folders, each in processes of its own, reloaded as files change.
+
+Flows in: folders to serve, and episodes to play with someone who answers their asks. Flows out: outcomes, and events
+for the screen. No code of a plugin ever runs in this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from marlaas.engine.errors import ConfigError, EnvironmentFailure
+from marlaas.engine.types import Failure
+from marlaas.plugins.parameters import complete
+
+from .lease import Lease
+from .names import find
+from .plugin import Plugin
+from .probe import first_ask
+from .protocol import Answer, Ask, EnvironmentEvent, EnvironmentInfo, EpisodeOutcome, EpisodeSpec
+from .source import SourceError, plugin_paths, read_source
+from .watch import hints
+
+
+class EnvironmentService:
+    """Start it once; then ``bind`` a version for a group, ``play`` its episodes, and release the lease."""
+
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        scratch: Path,
+        on_event: Callable[[EnvironmentEvent], None] | None = None,
+    ) -> None:
+        """``folders``: where plugins lie; a plugin in a later folder hides one of the same name in an earlier one."""
+        self._folders = tuple(folders)
+        self._scratch = scratch
+        self._on_event = on_event or (lambda event: None)
+        self._plugins: dict[str, Plugin] = {}
+        self._watching: asyncio.Task[None] | None = None
+        self._scanning = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Serve what is there, then keep watching. Returns when every plugin has proven itself or failed."""
+        for folder in self._folders:
+            with contextlib.suppress(OSError):
+                folder.mkdir(parents=True, exist_ok=True)
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        proofs = await self.scan()
+        await asyncio.gather(*proofs, return_exceptions=True)
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
+
+    async def stop(self) -> None:
+        """End the watch and every process; no child outlives this call."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await asyncio.gather(*(plugin.stop() for plugin in self._plugins.values()))
+
+    async def scan(self) -> list[asyncio.Task[None]]:
+        """Read the folders now; returns the proofs that are under way because of what changed."""
+        async with self._scanning:
+            found: dict[str, Path] = {}
+            for folder in self._folders:
+                found.update(await asyncio.to_thread(plugin_paths, folder))
+            for name, plugin in self._plugins.items():
+                if name not in found:
+                    plugin.remove()
+            proofs = [await self._update(name, path) for name, path in found.items()]
+            return [proof for proof in proofs if proof is not None]
+
+    def infos(self) -> tuple[EnvironmentInfo, ...]:
+        """Every environment, sorted by name."""
+        served = [plugin for _, plugin in sorted(self._plugins.items()) if not plugin.removed]
+        return tuple(info for plugin in served for info in plugin.infos())
+
+    def resolve(self, name: str) -> EnvironmentInfo:
+        """What a task means by ``name``; ``EnvironmentMissing`` where there is no such environment.
+
+        A plugin that is there but never served is found under any of its names, in state broken or loading.
+        """
+        return find(name, self.infos())
+
+    def validate(self, name: str, config: dict[str, Any]) -> dict[str, Any]:
+        """``config`` typed and with its defaults; ``ConfigError`` says what is wrong with it."""
+        info = self.resolve(name)
+        if "/" not in info.name:
+            raise EnvironmentFailure(f"The parameters of {name} are not known: it does not serve.")
+        try:
+            return complete(info.parameters, config, info.name.rpartition("/")[2])
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+
+    async def bind(self, name: str, version: str | None = None) -> Lease:
+        """Hold one version for a group: the newest good one, or ``version``, started again where needed."""
+        plugin = self._plugins[self.resolve(name).name.partition("/")[0]]
+        serving = await plugin.acquire(name.rpartition("/")[2], version)
+        environment = name.rpartition("/")[2]
+        return Lease(f"{plugin.name}/{environment}", serving.environments[environment], serving)
+
+    async def play(self, lease: Lease, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+        """Play one episode. What the plugin does wrong is in the outcome; what ``answer`` raises is raised here.
+
+        Cancelling this coroutine cancels the episode in its process.
+        """
+        if lease.released:
+            raise ValueError(f"the lease of {lease.environment} was released")
+        return await lease.serving.play(lease.declared.name, spec, answer)
+
+    async def peek(self, lease: Lease, spec: EpisodeSpec) -> Ask:
+        """The episode's first ask, without a model; ``EnvironmentFailure`` where it ends before one."""
+        reached = await first_ask(lambda spec, answer: self.play(lease, spec, answer), spec)
+        if isinstance(reached, Ask):
+            return reached
+        reason = reached.failure.message if reached.failure is not None else reached.status
+        raise EnvironmentFailure(f"{lease.environment} ended before its first question: {reason}.")
+
+    async def _watch(self) -> None:
+        async with contextlib.aclosing(hints(self._folders)) as changes:
+            async for _ in changes:
+                await self.scan()
+
+    async def _update(self, name: str, path: Path) -> asyncio.Task[None] | None:
+        plugin = self._plugins.get(name)
+        if plugin is None:
+            plugin = self._plugins[name] = Plugin(name, path, self._scratch, self._on_event)
+        plugin.path = path
+        try:
+            return plugin.update(await asyncio.to_thread(read_source, path))
+        except FileNotFoundError:  # it went away meanwhile; the next hint will say so
+            return None
+        except (OSError, SourceError) as error:
+            plugin.reject(Failure(str(error), path.name))
+            return None

@@ -1,0 +1,59 @@
+"""Tells when something in the plugin folders may have changed. Only when: what changed is read from the files.
+
+File events get lost (network file systems, a folder that is deleted and made anew), so silence ends in a hint too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from pathlib import Path
+
+from watchfiles import Change, awatch
+
+from .source import ignored
+
+_DEBOUNCE_MS = 50
+_STEP_MS = 20
+_SILENCE_MS = 2000
+
+
+async def hints(folders: Sequence[Path]) -> AsyncGenerator[None, None]:
+    """Yield whenever it is worth reading the folders again; at least every few seconds, until cancelled."""
+    while True:
+        present = [folder for folder in folders if folder.is_dir()]
+        seen = _identities(present)
+        if not present:
+            await asyncio.sleep(_SILENCE_MS / 1000)
+        with contextlib.suppress(FileNotFoundError):  # gone between the look and the watch
+            async for _ in _watch(present):
+                yield
+                if _identities([folder for folder in folders if folder.is_dir()]) != seen:
+                    break
+        yield
+
+
+def _watch(folders: Sequence[Path]) -> AsyncIterator[object]:
+    return awatch(
+        *folders,
+        watch_filter=_matters,
+        debounce=_DEBOUNCE_MS,
+        step=_STEP_MS,
+        rust_timeout=_SILENCE_MS,
+        yield_on_timeout=True,
+        raise_interrupt=False,
+    )
+
+
+def _matters(_change: Change, path: str) -> bool:
+    return not ignored(Path(path).name) and "__pycache__" not in path
+
+
+def _identities(folders: Sequence[Path]) -> list[tuple[int, int]]:
+    found = []
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError):
+            status = folder.stat()
+            found.append((status.st_dev, status.st_ino))
+    return found

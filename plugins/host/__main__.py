@@ -1,0 +1,40 @@
+"""``python -P -m marlaas.plugins.host FD PATH MEMORY_MB PARENT``: started by the engine, never by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import socket
+import sys
+from pathlib import Path
+
+from .channel import Channel
+from .limits import apply
+from .process import PluginHost
+
+
+async def _serve(connection: socket.socket, path: Path) -> None:
+    host = PluginHost(path)
+    _, channel = await asyncio.get_running_loop().create_connection(
+        lambda: Channel(host.receive, host.closed), sock=connection
+    )
+    await host.serve(channel)
+
+
+def main() -> None:
+    """Serve one snapshot until the engine closes the connection."""
+    descriptor, path, memory_mb, parent = sys.argv[1:]
+    apply(int(memory_mb), int(parent))
+    # A plugin's own modules come from its snapshot, whose name is its content: cached bytecode could only be wrong.
+    sys.dont_write_bytecode = True
+    sys.argv = [path]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # what was printed survives a crash
+    asyncio.run(_serve(socket.socket(fileno=int(descriptor)), Path(path)))
+    # Threads of the plugin may not keep the process; the finalizers of a plugin are nobody's business any more.
+    sys.stdout.flush()
+    os._exit(0)
+
+
+main()

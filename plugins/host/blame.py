@@ -1,0 +1,76 @@
+"""Where an error comes from, in the author's terms: the deepest frame of the plugin itself, not of a library below it.
+
+Flows in: an exception. Flows out: a record {message, file, line, traceback} with paths relative to the plugin.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from .channel import Record
+
+_LONGEST = 8000
+
+
+class Blame:
+    """Knows the plugin's folder, and so which frames are the author's."""
+
+    def __init__(self, folder: Path) -> None:
+        self._prefix = f"{folder}/"
+
+    def of(self, error: BaseException) -> Record:
+        """The record of an exception."""
+        message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        file, line = "", 0
+        for frame, at in traceback.walk_tb(error.__traceback__):
+            if self.owns(frame.f_code):
+                file, line = self._relative(frame.f_code.co_filename), at
+        if isinstance(error, SyntaxError) and (error.filename or "").startswith(self._prefix):
+            file, line = self._relative(error.filename or ""), error.lineno or 0
+            message = f"{type(error).__name__}: {error.msg}"
+        lines = "".join(traceback.format_exception(error, limit=-12))
+        return _record(message, file, line, lines.replace(self._prefix, ""))
+
+    def of_function(self, error: BaseException, function: Callable[..., Any]) -> Record:
+        """The record of an error for which the function as a whole answers: the place of its ``def``."""
+        record = self.of(error)
+        code: CodeType | None = getattr(inspect.unwrap(function), "__code__", None)
+        if code is not None and self.owns(code):
+            record.update(file=self._relative(code.co_filename), line=_def_line(function, code))
+        return record
+
+    def owns(self, code: CodeType) -> bool:
+        """Whether this code is the plugin's own."""
+        return code.co_filename.startswith(self._prefix)
+
+    def inside(self, frame: FrameType | None) -> bool:
+        """Whether the plugin's code is running in this frame or in one that called it."""
+        while frame is not None:
+            if self.owns(frame.f_code):
+                return True
+            frame = frame.f_back
+        return False
+
+    def _relative(self, filename: str) -> str:
+        return filename.removeprefix(self._prefix)
+
+
+def _def_line(function: Callable[..., Any], code: CodeType) -> int:
+    """A code object starts at its first decorator; the reader looks for the ``def``."""
+    try:
+        source, first = inspect.getsourcelines(function)
+    except (OSError, TypeError):
+        return code.co_firstlineno
+    for offset, text in enumerate(source):
+        if text.lstrip().startswith(("def ", "async def ")):
+            return first + offset
+    return first
+
+
+def _record(message: str, file: str, line: int, lines: str) -> Record:
+    return {"message": message[:_LONGEST], "file": file, "line": line, "traceback": lines[-_LONGEST:]}

@@ -1,0 +1,93 @@
+"""Messages over a socket: JSON objects, each behind its length. Both ends of the wire use this file.
+
+Flows in: bytes of any origin. Flows out: parsed objects, one callback each, then one call with the reason of the end.
+What the objects mean is not known here; that they are objects and not too large is checked here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from collections.abc import Callable
+from typing import Any, cast
+
+LARGEST_MESSAGE = 4 << 20
+"""Bytes. A prompt of a million tokens still fits; a plugin that floods the engine does not."""
+_LENGTH = struct.Struct("<I")
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+Record = dict[str, Any]
+
+
+class Channel(asyncio.Protocol):
+    """One end of the wire."""
+
+    def __init__(self, on_message: Callable[[Record], None], on_close: Callable[[str], None]) -> None:
+        self._on_message = on_message
+        self._on_close = on_close
+        self._received = bytearray()
+        self._outgoing: list[bytes] = []
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._reason = ""
+        self._closed = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Asyncio opened the socket."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The other end is gone, or this end closed; told once."""
+        if not self._closed:
+            self._closed = True
+            self._on_close(self._reason or (str(exc) if exc else "the other end closed the connection"))
+
+    def data_received(self, data: bytes) -> None:
+        """Cut the stream into messages."""
+        received = self._received
+        received += data
+        start = 0
+        while not self._closed and not self._reason and len(received) - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(received, start)
+            if length > LARGEST_MESSAGE:
+                self.close(f"a message of {length} bytes is over the limit of {LARGEST_MESSAGE}")
+                break
+            stop = start + _LENGTH.size + length
+            if len(received) < stop:
+                break
+            self._deliver(bytes(received[start + _LENGTH.size : stop]))
+            start = stop
+        del received[:start]
+
+    def send(self, record: Record) -> None:
+        """Queue a message; all that are queued in one turn of the loop leave together. ``ValueError`` if too large."""
+        body = _encode(record).encode()
+        if len(body) > LARGEST_MESSAGE:
+            raise ValueError(f"a message of {len(body)} bytes is over the limit of {LARGEST_MESSAGE}")
+        if not self._outgoing:
+            self._loop.call_soon(self.flush)
+        self._outgoing.append(_LENGTH.pack(len(body)) + body)
+
+    def flush(self) -> None:
+        """Hand everything queued to the socket now."""
+        if self._outgoing and self._transport is not None and not self._closed:
+            self._transport.write(b"".join(self._outgoing))
+        self._outgoing.clear()
+
+    def close(self, reason: str) -> None:
+        """End the connection; ``on_close`` hears the first reason given."""
+        self._reason = self._reason or reason
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _deliver(self, body: bytes) -> None:
+        try:
+            record = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            self.close(f"a message is no JSON: {type(error).__name__}")
+            return
+        if not isinstance(record, dict):
+            self.close(f"a message is a JSON {type(record).__name__}, not an object")
+            return
+        self._on_message(record)

@@ -1,0 +1,44 @@
+"""What the operating system is asked to enforce on this process.
+
+It is no security boundary: a plugin runs with the user's rights. Every limit is best effort: what a platform lacks is
+left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+
+_OPEN_FILES = 256
+_LARGEST_FILE = 256 << 20
+_PR_SET_PDEATHSIG = 1
+
+
+def apply(memory_mb: int, parent: int) -> None:
+    """Bound memory, files and priority, and die with the engine."""
+    import resource
+
+    bounds = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_NOFILE: _OPEN_FILES,
+        resource.RLIMIT_FSIZE: _LARGEST_FILE,
+        resource.RLIMIT_AS: memory_mb << 20,
+    }
+    for kind, bound in bounds.items():
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(kind, (bound, bound))
+    with contextlib.suppress(OSError):
+        os.nice(5)
+    if sys.platform == "linux":
+        _die_with_parent()
+    if os.getppid() != parent:  # it died before it could be watched
+        os._exit(1)
+
+
+def _die_with_parent() -> None:
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

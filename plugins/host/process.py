@@ -1,0 +1,171 @@
+"""The host of one plugin version: imports it, says what it found, plays episodes until the engine goes away.
+
+Flows in: messages ``start reply cancel ping`` of the engine. Flows out: ``hello`` or ``broken``, then ``ask end pong``.
+It keeps the table of episodes and of asks in flight, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ..data import rows_of
+from ..definition import Environment
+from ..messages import Ask, Message, Reply, ToolCall
+from .blame import Blame
+from .channel import Channel, Record
+from .loading import load
+from .runner import Run
+from .threads import Stopped
+
+_BLOCKED_AFTER = 0.8
+"""Seconds without a ping (the engine sends one a second) after which the loop counts as blocked."""
+_MOST_THREADS = 128
+
+
+class PluginHost:
+    """One process's state."""
+
+    def __init__(self, path: Path) -> None:
+        self.blame = Blame(path.parent)
+        self._path = path
+        self._environments: dict[str, Environment] = {}
+        self._runs: dict[int, Run] = {}
+        self._asks: dict[int, asyncio.Future[Reply]] = {}
+        self._asked = 0
+        self._rows: dict[tuple[str, str], asyncio.Future[Sequence[Any]]] = {}
+        self._heard = time.monotonic()
+        self._loading = True
+        self._closed = asyncio.Event()
+
+    async def serve(self, channel: Channel) -> None:
+        """Import the plugin and work until the channel closes."""
+        self._channel = channel
+        signal.signal(signal.SIGUSR1, self._interrupt)
+        try:
+            self._environments = load(self._path)
+        except BaseException as error:  # SystemExit at import is a broken plugin too
+            failure = self.blame.of(error)
+            if isinstance(error, Stopped):
+                failure["message"] = "importing the plugin takes too long"
+            channel.send({"op": "broken", "failure": failure})
+            channel.flush()
+            return
+        finally:
+            self._loading = False
+        channel.send({"op": "hello", "environments": [_described(found) for found in self._environments.values()]})
+        await self._closed.wait()
+
+    def receive(self, message: Record) -> None:
+        """The engine said something; it is trusted."""
+        match message["op"]:
+            case "start":
+                run = Run(self, message, self._environments[message["environment"]])
+                self._runs[run.number] = run
+            case "reply":
+                waiting = self._asks.pop(message["id"], None)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(_reply(message))
+            case "cancel":
+                run_or_none = self._runs.get(message["episode"])
+                if run_or_none is not None:
+                    run_or_none.cancel()
+            case "ping":
+                self._heard = time.monotonic()
+                self._channel.send({"op": "pong"})
+
+    def closed(self, _reason: str) -> None:
+        """The engine is gone, or done with this process."""
+        self._closed.set()
+
+    def send_ask(self, run: Run, ask: Ask) -> asyncio.Future[Reply]:
+        """See ``runner.Host``."""
+        self._asked += 1
+        record: Record = {
+            "op": "ask",
+            "id": self._asked,
+            "episode": run.number,
+            "agent": ask.agent,
+            "messages": [_message(message) for message in ask.messages],
+        }
+        if ask.tools:
+            record["tools"] = ask.tools
+        if ask.max_tokens is not None:
+            record["max_tokens"] = ask.max_tokens
+        if ask.stop:
+            record["stop"] = ask.stop
+        self._channel.send(record)
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._asks[self._asked] = future
+        return future
+
+    async def row(self, environment: Environment, split: str, index: int) -> Any:
+        """See ``runner.Host``. Rows are read once per split, in a thread."""
+        key = environment.name, split
+        if key not in self._rows:
+            folder = self._path if self._path.is_dir() else self._path.parent
+            reading = asyncio.to_thread(rows_of, environment.data, split, folder)
+            self._rows[key] = asyncio.ensure_future(reading)
+        rows = await asyncio.shield(self._rows[key])
+        return rows[index % len(rows)]
+
+    def ended(self, run: Run, record: Record) -> None:
+        """See ``runner.Host``."""
+        del self._runs[run.number]
+        message = {"op": "end", "episode": run.number, **record}
+        try:
+            self._channel.send(message)
+        except (TypeError, ValueError) as error:  # what the plugin logged cannot be sent
+            failure = self.blame.of_function(error, run.environment.function)
+            self._channel.send({"op": "end", "episode": run.number, "status": "error", "failure": failure})
+        if threading.active_count() > _MOST_THREADS:
+            self._leave(f"{_MOST_THREADS} threads of this plugin did not end when they were told to")
+
+    def give_up(self, run: Run) -> None:
+        """See ``runner.Host``."""
+        if not run.task.done():
+            self._leave(f"an episode of {run.environment.name} ignored that it was cancelled")
+
+    def _leave(self, message: str) -> None:
+        self._channel.send({"op": "broken", "failure": {"message": message, "file": "", "line": 0, "traceback": ""}})
+        self._channel.flush()
+        sys.stdout.flush()
+        os._exit(1)
+
+    def _interrupt(self, _signal: int, frame: FrameType | None) -> None:
+        """The engine hears no pong: end what blocks the loop, at the very line where it stands."""
+        blocked = self._loading or time.monotonic() - self._heard > _BLOCKED_AFTER
+        if blocked and self.blame.inside(frame):
+            raise Stopped("blocked")
+
+
+def _described(environment: Environment) -> Record:
+    return {
+        "name": environment.name,
+        "timeout": environment.timeout,
+        "description": environment.description,
+        "parameters": [dataclasses.asdict(parameter) for parameter in environment.parameters],
+    }
+
+
+def _message(message: Message) -> Record:
+    record: Record = {"role": message.role, "content": message.content}
+    if message.name:
+        record["name"] = message.name
+    if message.tool_calls:
+        record["tool_calls"] = [{"name": call.name, "arguments": call.arguments} for call in message.tool_calls]
+    return record
+
+
+def _reply(record: Record) -> Reply:
+    calls = tuple(ToolCall(call["name"], call["arguments"]) for call in record["tool_calls"])
+    return Reply(record["text"], record["finish"], record["turn"], calls)

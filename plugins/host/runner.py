@@ -1,0 +1,140 @@
+"""Plays one episode: from the engine's start message to the record of how it ended.
+
+Flows in: an environment, what to play, and the host, which carries asks to the engine. Flows out: exactly one ``end``
+record, whatever the plugin does. It knows nothing of sockets, processes or other episodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from typing import Any, Protocol
+
+from ..blocking import BlockingEpisode, wait_on
+from ..definition import Environment
+from ..episode import Episode
+from ..messages import Ask, Reply
+from ..rewards import Invalid, Skip, finite, rewards_of
+from .blame import Blame
+from .channel import Record
+from .clock import Clock
+from .threads import Stopped, in_thread
+
+GRACE = 5.0
+"""Seconds in which a cancelled episode has to end, before the process is given up."""
+
+
+class Host(Protocol):
+    """What a run asks of the process around it."""
+
+    blame: Blame
+
+    def send_ask(self, run: Run, ask: Ask) -> asyncio.Future[Reply]:
+        """Carry an ask to the engine; the future has its reply."""
+
+    async def row(self, environment: Environment, split: str, index: int) -> Any:
+        """The task of an instance."""
+
+    def ended(self, run: Run, record: Record) -> None:
+        """Carry the end to the engine and forget the run."""
+
+    def give_up(self, run: Run) -> None:
+        """The run ignores that it was cancelled."""
+
+
+class Run:
+    """One episode on its way."""
+
+    def __init__(self, host: Host, start: Record, environment: Environment) -> None:
+        self.number: int = start["episode"]
+        self.environment = environment
+        self._host = host
+        self._episode = Episode(
+            self._answer,
+            split=start["split"],
+            index=start["index"],
+            seed=start["seed"],
+            member=start["member"],
+            config=start["config"],
+        )
+        self._seconds: float = environment.timeout if start["timeout"] is None else start["timeout"]
+        self._asks: set[asyncio.Future[Reply]] = set()
+        self._late = False
+        self._began = time.monotonic()
+        self._loop = asyncio.get_running_loop()
+        self._grace: asyncio.TimerHandle | None = None
+        self._clock = Clock(self._loop, self._seconds, self._expire)
+        self.task = self._loop.create_task(self._play())
+
+    def cancel(self) -> None:
+        """End it from outside."""
+        self.task.cancel()
+        if self._grace is None:
+            self._grace = self._loop.call_later(GRACE, self._host.give_up, self)
+
+    async def _play(self) -> None:
+        try:
+            end = await self._outcome()
+        except Skip:
+            end = {"status": "skip"}
+        except asyncio.CancelledError as error:
+            end = self._timeout(error, f"the episode took longer than {self._seconds:g} s") if self._late else {}
+            end.setdefault("status", "cancelled")
+        except Stopped as error:
+            end = self._timeout(error, "the plugin blocked its process: nothing may run for seconds without an await")
+        except BaseException as error:  # SystemExit too: a plugin does not end its process
+            end = {"status": "error", "failure": self._host.blame.of(error)}
+        self._clock.stop()
+        if self._grace is not None:
+            self._grace.cancel()
+        for ask in self._asks:
+            ask.cancel()
+        end["metrics"] = self._episode.logged
+        end["seconds"] = time.monotonic() - self._began
+        self._host.ended(self, end)
+
+    async def _outcome(self) -> Record:
+        invalid = ""
+        try:
+            result = await self._call()
+        except Invalid as error:
+            result, invalid = error.reward, str(error) or "invalid"
+        try:
+            if invalid:
+                result = finite(result, "the reward of Invalid")
+            rewards = rewards_of(result, tuple(self._episode.agents), self._episode.earned)
+        except (TypeError, ValueError) as error:
+            return {"status": "error", "failure": self._host.blame.of_function(error, self.environment.function)}
+        return {"status": "ok", "rewards": rewards.by_agent, "parts": rewards.parts, "invalid": invalid}
+
+    async def _call(self) -> object:
+        environment, episode = self.environment, self._episode
+        arguments = dict(episode.config)
+        if environment.data is not None:
+            episode.task = await self._host.row(environment, episode.split, episode.index)
+        if environment.takes_task:
+            arguments["task"] = episode.task
+        if environment.blocking:
+            blocking = BlockingEpisode(episode, wait_on(self._loop))
+            return await in_thread(functools.partial(environment.function, blocking, **arguments))
+        return await environment.function(episode, **arguments)
+
+    async def _answer(self, ask: Ask) -> Reply:
+        if self.task.done():
+            raise Stopped("the episode has ended")
+        reply = self._host.send_ask(self, ask)
+        self._asks.add(reply)
+        self._clock.pause()
+        try:
+            return await reply
+        finally:
+            self._asks.discard(reply)
+            self._clock.resume()
+
+    def _timeout(self, error: BaseException, message: str) -> Record:
+        return {"status": "timeout", "failure": self._host.blame.of(error) | {"message": message}}
+
+    def _expire(self) -> None:
+        self._late = True
+        self.cancel()
