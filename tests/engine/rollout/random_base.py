@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, write_state
@@ -35,8 +36,8 @@ def write_base(folder: Path, seed: int = 0, **changes: object) -> BaseModel:
     hidden, head = int(str(config["hidden_size"])), int(str(config["head_dim"]))
     tensors = {"model.norm.weight": np.ones(hidden, np.float32)}
 
-    def matrix(out: int, into: int, scale: float = 1.0) -> np.ndarray:
-        return (random.normal(size=(out, into)) * scale / np.sqrt(into)).astype(np.float32)
+    def matrix(out: int, into: int, scale: float = 1.0) -> NDArray[np.float32]:
+        return np.float32(scale / np.sqrt(into)) * random.standard_normal((out, into), np.float32)
 
     tensors["model.embed_tokens.weight"] = matrix(int(str(config["vocab_size"])), hidden, 2.0)
     (folder / "model.safetensors").write_bytes(b"")  # load_base wants one; rewritten below
@@ -55,7 +56,7 @@ def write_base(folder: Path, seed: int = 0, **changes: object) -> BaseModel:
 def write_adapter(path: Path, base: BaseModel, seed: int, rank: int = 4, scale: float = 0.5) -> Path:
     """A state file with a random adapter that clearly changes what the base says."""
     random = np.random.default_rng(seed)
-    adapter: dict[str, np.ndarray] = {}
+    adapter: dict[str, NDArray[np.float32]] = {}
     for module, (out, into) in linear_shapes(base.config).items():
         adapter[f"{module}.lora_A"] = (random.normal(size=(rank, into)) / np.sqrt(into)).astype(np.float32)
         adapter[f"{module}.lora_B"] = (random.normal(size=(out, rank)) * scale / np.sqrt(rank)).astype(np.float32)
