@@ -1,6 +1,6 @@
 """What every trainer keeps, whatever it computes with: subclass ``TrainerContract`` and give it ``new_trainer``."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from marlaas.engine.adapters.statefile import checksum, read_state
-from marlaas.engine.errors import AdapterError
 from marlaas.engine.training.protocol import PolicyConfig, StepResult, Trainer, TrainGroup
 
 from .oracle import Oracle
@@ -215,94 +214,6 @@ class TrainerContract:
             await trainer.open(policy, CONFIG, str(tmp_path / policy), resume=False)
             await train(trainer, policy, (TrainGroup(0, group(1).sequences + extra),), tmp_path / policy)
         assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-    @pytest.mark.parametrize(
-        ("fault", "message"),
-        [
-            (sequence([1, 2, 99], 1, 0.5), "from 2 to 99, the vocabulary from 0 to 31|from 1 to 99"),
-            (sequence([1, 2, -1], 1, 0.5), "from -1"),
-            (sequence([1, 2], 0, 0.5), "nothing precedes it"),
-            (sequence([1, 2], 1, float("nan")), "advantage is nan"),
-            (sequence([1, 2], 1, 0.5, logprob=float("-inf")), "not finite"),
-            (sequence([1, 2], 1, 0.5, logprob=0.1), "positive"),
-            (sequence([], 0, 0.5), "empty"),
-            (replace(sequence([1, 2], 1, 0.5), mask=np.array([0, 2], dtype=np.uint8)), "other than 0 and 1"),
-            (replace(sequence([1, 2], 1, 0.5), mask=np.array([1], dtype=np.uint8)), "shapes"),
-        ],
-    )
-    async def test_a_bad_sequence_is_named_and_leaves_the_policy_as_it_was(
-        self, trainer: Trainer, tmp_path: Path, fault: object, message: str
-    ) -> None:
-        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
-        expected = await train(trainer, "a", (group(1),), tmp_path / "1")
-        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=True)
-        with pytest.raises(ValueError, match=f"Sequence 4 of group 7 .*({message})"):
-            await trainer.accumulate("a", TrainGroup(7, (*group(2).sequences, fault)))  # type: ignore[arg-type]
-        assert (await train(trainer, "a", (group(1),), tmp_path / "1")).checksum == expected.checksum
-
-    @pytest.mark.parametrize(
-        ("config", "message"),
-        [
-            (replace(CONFIG, loss="magic"), "no loss named 'magic'; there are: dr_grpo"),
-            (replace(CONFIG, rank=0), "rank is 0, but must be at least 1"),
-            (replace(CONFIG, temperature=0.0), "temperature is 0.0, but must be above 0"),
-            (replace(CONFIG, learning_rate=float("inf")), "learning_rate is inf"),
-            (replace(CONFIG, denominator=0.0), "denominator is 0.0"),
-        ],
-    )
-    async def test_a_bad_configuration_is_refused(
-        self, trainer: Trainer, tmp_path: Path, config: PolicyConfig, message: str
-    ) -> None:
-        with pytest.raises(ValueError, match=message):
-            await trainer.open("a", config, str(tmp_path / "0"), resume=False)
-        assert not (tmp_path / "0").exists()
-
-    async def test_a_state_that_does_not_fit_is_refused(self, trainer: Trainer, tmp_path: Path) -> None:
-        path = tmp_path / "0"
-        await trainer.open("a", CONFIG, str(path), resume=False)
-        with pytest.raises(AdapterError, match=r"rank 4 and alpha 8, .* rank 5 and alpha 8"):
-            await trainer.open("a", replace(CONFIG, rank=5), str(path), resume=True)
-        with pytest.raises(AdapterError, match="cannot be read"):
-            await trainer.open("a", CONFIG, str(tmp_path / "missing"), resume=True)
-        path.write_bytes(path.read_bytes()[:-100])
-        with pytest.raises(AdapterError, match="cannot be read"):
-            await trainer.open("a", CONFIG, str(path), resume=True)
-
-    async def test_a_policy_that_is_not_open_is_refused(self, trainer: Trainer, tmp_path: Path) -> None:
-        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
-        await trainer.close("a")
-        await trainer.close("never was")
-        calls: list[Callable[[], Awaitable[object]]] = [
-            lambda: trainer.accumulate("a", group(1)),
-            lambda: trainer.step("a", str(tmp_path / "1")),
-            lambda: trainer.score("a", np.array([1, 2], dtype=np.int32), 1, 1.0),
-        ]
-        for call in calls:
-            with pytest.raises(AdapterError, match="Policy a is not open"):
-                await call()
-
-    @pytest.mark.parametrize(("start", "temperature"), [(0, 1.0), (4, 1.0), (1, 0.0), (1, -1.0)])
-    async def test_what_cannot_be_scored_is_refused(
-        self, trainer: Trainer, tmp_path: Path, start: int, temperature: float
-    ) -> None:
-        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
-        with pytest.raises(ValueError, match=r"start at 1 to 3|must be above 0"):
-            await trainer.score("a", np.array([1, 2, 3], dtype=np.int32), start, temperature)
-
-    async def test_scoring_nothing_gives_nothing(self, trainer: Trainer, tmp_path: Path) -> None:
-        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
-        assert (await trainer.score("a", np.array([1, 2], dtype=np.int32), 2, 1.0)).shape == (0,)
-
-    async def test_a_step_that_cannot_be_written_has_not_happened(self, trainer: Trainer, tmp_path: Path) -> None:
-        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
-        expected = await train(trainer, "a", (group(1),), tmp_path / "1")
-        await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=True)
-        await trainer.accumulate("a", group(1))
-        (tmp_path / "file").write_text("in the way")
-        with pytest.raises(AdapterError, match="could not be written"):
-            await trainer.step("a", str(tmp_path / "file" / "1"))
-        again = await trainer.step("a", str(tmp_path / "1"))
-        assert (again.step, again.checksum) == (1, expected.checksum)
 
 
 async def train(trainer: Trainer, policy: str, groups: tuple[TrainGroup, ...], path: Path) -> StepResult:

@@ -11,6 +11,7 @@ from marlaas.engine.training.losses import LOSSES, LossTerms
 from marlaas.engine.training.torch_trainer import TorchTrainer
 
 from .contract import CONFIG, NewTrainer, TrainerContract, train
+from .contract_refusals import RefusalContract
 from .samples import group
 
 
@@ -28,6 +29,12 @@ def new_torch_trainer(base: str) -> Iterator[NewTrainer]:
 
 
 class TestContract(TrainerContract):
+    @pytest.fixture
+    def new_trainer(self, new_torch_trainer: NewTrainer) -> NewTrainer:
+        return new_torch_trainer
+
+
+class TestRefusals(RefusalContract):
     @pytest.fixture
     def new_trainer(self, new_torch_trainer: NewTrainer) -> NewTrainer:
         return new_torch_trainer
