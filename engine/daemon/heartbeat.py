@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import os
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 
 import psutil
 
@@ -25,7 +25,7 @@ class Heartbeat:
     def __init__(self, store: Store, running: Callable[[], list[int]]) -> None:
         self._store = store
         self._running = running
-        self._busy: Counter[str] = Counter()
+        self._busy: defaultdict[str, float] = defaultdict(float)
         self._last = time.monotonic()
         self._sampled = 0.0
 
@@ -61,7 +61,7 @@ class Heartbeat:
             self._sampled = stats.busy_seconds
 
 
-def measure(crew: Crew, busy: Counter[str], elapsed: float) -> list[WorkerRow]:
+def measure(crew: Crew, busy: Mapping[str, float], elapsed: float) -> list[WorkerRow]:
     """One row per process of this engine: its memory, and the share of the time in which it was busy."""
     names = {os.getpid(): "engine"} | {handle.pid: name for name, handle in crew.handles.items()}
     rows: dict[str, WorkerRow] = {}
@@ -70,7 +70,7 @@ def measure(crew: Crew, busy: Counter[str], elapsed: float) -> list[WorkerRow]:
             name = names.get(process.pid) or _environment_name(process.cmdline())
             if name is None:
                 continue
-            share = min(1.0, busy[name] / elapsed) if elapsed > 0 else 0.0
+            share = min(1.0, busy.get(name, 0.0) / elapsed) if elapsed > 0 else 0.0
             rss, started = process.memory_info().rss, process.create_time()
             key = name if name not in rows else f"{name} ({process.pid})"
             rows[key] = WorkerRow(key, process.pid, "running", rss, share, started, time.time())

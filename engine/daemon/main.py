@@ -86,7 +86,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, store: Store) 
 
 def describe(event: EnvironmentEvent) -> str:
     """One sentence on what happened to an environment."""
-    text = f"The environment {event.name} ({event.version or 'no version'}) is {event.kind}"
+    text = f"The environment plugin {event.plugin} ({event.version or 'no version'}) is {event.kind}"
     if event.failure is None:
         return f"{text}."
     place = f" ({event.failure.file}, line {event.failure.line})" if event.failure.file else ""

@@ -39,9 +39,10 @@ async def canary(
     if chosen is None:
         return CanaryReport(0.0, 0.0)
     start = int(np.argmax(chosen.mask))
-    trained = await trainer.score(policy, chosen.tokens, start, temperature)
-    served = await sampler.score(new, chosen.tokens, start, temperature)
-    before = await sampler.score(old, chosen.tokens, start, temperature)
+    own = chosen.mask[start:].astype(bool)  # what others wrote may be so unlikely that its log-probability is all noise
+    trained = (await trainer.score(policy, chosen.tokens, start, temperature))[own]
+    served = (await sampler.score(new, chosen.tokens, start, temperature))[own]
+    before = (await sampler.score(old, chosen.tokens, start, temperature))[own]
     report = CanaryReport(float(np.abs(trained - served).max()), float(np.abs(served - before).max()))
     if not report.gap <= TOLERANCE:
         raise AdapterError(

@@ -47,8 +47,9 @@ class Evaluator:
         """Hashes of all held-out first prompts, without asking the model."""
         environments = self._services.environments
         async with self._environment.bound() as lease:
-            asks = await asyncio.gather(*(environments.peek(lease, spec) for spec in self._specs()))
-        return frozenset(self._services.rollout.prompt_hash(ask) for ask in asks if ask is not None)
+            peeks = (environments.peek(lease, spec) for spec in self._specs())
+            asks = await asyncio.gather(*peeks, return_exceptions=True)
+        return frozenset(self._services.rollout.prompt_hash(ask) for ask in asks if isinstance(ask, Ask))
 
     async def evaluate(self, version: Version) -> Evaluation:
         """Play every held-out prompt with a version, record the score and return it."""

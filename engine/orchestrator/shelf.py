@@ -51,6 +51,7 @@ class Shelf:
 
     async def _sweep(self) -> None:
         current = self.current.name if self.current else None
-        for name in [name for name in self._live if name != current and not self._holders[name]]:
-            self._live.discard(name)
+        unused = {name for name in self._live if name != current and not self._holders[name]}
+        self._live -= unused  # before the first await: another sweep may run meanwhile
+        for name in unused:
             await self._sampler.retire(name)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Reply
-from ..errors import EnvironmentFailure, MarlaasError
+from ..errors import MarlaasError
 from ..store.experience import Transcripts
 from ..types import Episode
 from .conversation import Conversation, Voice
@@ -70,7 +70,7 @@ class Rollout:
         async with self._permits:
             run = _Run(self, spec, voice, name, refuse)
             try:
-                outcome = await run.until_done(play)
+                outcome = await play(spec, run.answer)
             finally:
                 await run.release()
         return run.result(outcome)
@@ -93,29 +93,9 @@ class _Run:
         self._refuse = refuse
         self._conversations: dict[str, Conversation] = {}
         self._prompt: PromptHash | None = None
-        self._abort: asyncio.Future[EpisodeOutcome] = asyncio.get_running_loop().create_future()
 
-    async def until_done(self, play: Play) -> EpisodeOutcome:
-        """Play; a failure on the engine's side ends the episode at once instead of being sent to the plugin."""
-        playing = asyncio.ensure_future(play(self._spec, self._answer))
-        try:
-            await asyncio.wait((playing, self._abort), return_when=asyncio.FIRST_COMPLETED)
-            return self._abort.result() if self._abort.done() else playing.result()
-        finally:
-            if not playing.done():
-                playing.cancel()
-                await asyncio.gather(playing, return_exceptions=True)
-
-    async def _answer(self, ask: Ask) -> Reply:
-        try:
-            return await self._say(ask)
-        except MarlaasError as error:
-            if not self._abort.done():
-                self._abort.set_exception(error)
-            await asyncio.Event().wait()  # the plugin never hears of it: until_done cancels this
-            raise EnvironmentFailure("The episode was abandoned.") from error
-
-    async def _say(self, ask: Ask) -> Reply:
+    async def answer(self, ask: Ask) -> Reply:
+        """Let the asking agent's policy take its turn."""
         rollout = self._rollout
         if not self._conversations:
             self._prompt = rollout.prompt_hash(ask)
