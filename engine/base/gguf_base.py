@@ -6,6 +6,7 @@ only, and text stays with the renderer. It is derived data: a damaged file is si
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -51,7 +52,8 @@ def ensure_base_gguf(base: BaseModel, folder: Path, half: bool = False) -> Path:
             f"The GGUF file {path} could not be written: {error.strerror}.", "Free some space."
         ) from error
     finally:
-        partial_path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial_path.unlink()
     return path
 
 

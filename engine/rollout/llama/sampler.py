@@ -50,19 +50,19 @@ class LlamaSampler:
         context: int = 512,
         threads: int = 1,
         half: bool = False,
-        kv: str = "f16",
+        exact: bool = False,
     ) -> None:
         """Load the base model called ``base``; its GGUF is kept in the folder ``cache``.
 
         ``sequences`` conversations (rounded up to an even number) of up to ``context`` tokens (llama.cpp rounds up to
-        a multiple of 256) are held at once. ``half`` stores matrices as float16, ``kv`` is the memory's type, f32 or
-        f16. Raises ``BaseModelError`` or ``ConfigError``.
+        a multiple of 256) are held at once. ``half`` stores matrices as float16; ``exact`` keeps memory and attention
+        in float32, up to three times slower. Raises ``BaseModelError`` or ``ConfigError``.
         """
         model = load_base(base)
         count = min(max(sequences + sequences % 2, 2), MOST)
         length = min(context, model.config.context_length)
         path = ensure_base_gguf(model, Path(cache), half)
-        self._context = LlamaContext(path, count + SPARE, length, threads, kv)
+        self._context = LlamaContext(path, count + SPARE, length, threads, exact)
         self._versions = Versions(model, self._context)
         self._limits = SamplerLimits(self._context.sequences - SPARE, min(length, self._context.length))
         self._board = Board(self._context, self._versions, Slots(self._limits.sequences), self._limits.context)

@@ -13,11 +13,11 @@ from .contract import SamplerContract, State
 
 
 class TestLlamaSampler(SamplerContract):
-    @pytest.fixture(params=["f16", "f32"])
+    @pytest.fixture(params=[False, True], ids=["fast", "exact"])
     async def sampler(
         self, request: pytest.FixtureRequest, base: BaseModel, state: State, tmp_path: Path
     ) -> AsyncIterator[Sampler]:
-        llama = LlamaSampler(str(base.path), str(tmp_path / "cache"), sequences=64, context=256, kv=request.param)
+        llama = LlamaSampler(str(base.path), str(tmp_path / "cache"), sequences=64, context=256, exact=request.param)
         for number in (0, 1):
             await llama.load(f"v{number}", str(state(number)))
         yield llama

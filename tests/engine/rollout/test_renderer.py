@@ -170,9 +170,7 @@ def test_text_never_becomes_a_control_token(
 
 
 @pytest.mark.parametrize("base", BASES)
-@given(
-    st.text(st.characters(exclude_categories=("Cs",))) | hostile.map(lambda t: t.encode("utf-8", "replace").decode())
-)
+@given(hostile.map(lambda text: text.encode("utf-8", "replace").decode()))
 def test_text_is_kept_letter_for_letter(renderers: dict[str, Renderer], base: str, text: str) -> None:
     renderer = renderers[base]
     tokens = renderer.open([Message("user", text)])

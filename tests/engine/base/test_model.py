@@ -1,0 +1,122 @@
+"""Finding a base, its fingerprint, its weights, and the cache of its GGUF. numpy only: quick."""
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from marlaas.engine.base.gguf_base import ensure_base_gguf, verify
+from marlaas.engine.base.model import load_base, read_config
+from marlaas.engine.base.weights import Weights, widen
+from marlaas.engine.errors import BaseModelError
+from tests.engine.rollout.random_base import CONFIG, write_base
+
+
+def test_a_folder_is_read(tmp_path: Path) -> None:
+    base = write_base(tmp_path / "base")
+    assert (base.config.architecture, base.config.layers, base.config.head_dim) == ("qwen3", 2, 16)
+    assert base.config.tie_word_embeddings and base.config.rope_scaling == {}
+    assert load_base(str(tmp_path / "base")) == base
+
+
+def test_the_fingerprint_follows_weights_and_configuration(tmp_path: Path) -> None:
+    one, again, other = (write_base(tmp_path / name, seed) for name, seed in (("a", 0), ("b", 0), ("c", 1)))
+    assert one.fingerprint == again.fingerprint != other.fingerprint
+    (tmp_path / "b" / "config.json").write_text(json.dumps(CONFIG | {"rope_theta": 5.0}))
+    assert load_base(tmp_path / "b").fingerprint != one.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("rope", "theta", "scaling"),
+    [
+        ({"rope_theta": 5e5}, 5e5, {}),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, 1e6, {}),
+        (
+            {"rope_theta": 1e4, "rope_scaling": {"type": "linear", "factor": 2.0}},
+            1e4,
+            {"rope_type": "linear", "factor": 2.0},
+        ),
+        ({"rope_theta": 1e4, "rope_scaling": None}, 1e4, {}),
+    ],
+)
+def test_old_and_new_rotary_settings(
+    tmp_path: Path, rope: dict[str, object], theta: float, scaling: dict[str, object]
+) -> None:
+    plain = {key: value for key, value in CONFIG.items() if key != "rope_theta"}
+    (tmp_path / "config.json").write_text(json.dumps(plain | rope))
+    config = read_config(tmp_path / "config.json")
+    assert (config.rope_theta, config.rope_scaling) == (theta, scaling)
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BaseModelError, match=r"no base model 'nowhere'.*tiny"):
+        load_base("nowhere")
+    with pytest.raises(BaseModelError, match=r"config\.json cannot be read"):
+        load_base(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    with pytest.raises(BaseModelError, match="holds no"):
+        load_base(tmp_path)
+    for text, words in (("[1", "no model configuration"), ("{}", "has no 'num_attention_heads'")):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(BaseModelError, match=words):
+            load_base(tmp_path)
+
+
+def test_bfloat16_is_widened_exactly() -> None:
+    values = np.array([0.0, -1.5, 3.140625, 1e38, -(2.0**-130)], np.float32)
+    bits = (values.view(np.uint32) >> 16).astype(np.uint16)
+    assert np.array_equal(widen(bits), (bits.astype(np.uint32) << 16).view(np.float32))
+    assert np.array_equal(widen(bits)[:3], values[:3])
+
+
+def test_damaged_weights_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    save_file({"a": np.ones((40, 3), np.float16), "b": np.ones(2, np.int64)}, file)
+    with pytest.raises(BaseModelError, match="tensor b is stored as I64"):
+        Weights([file])
+    save_file({"a": np.ones((40, 3), np.float16)}, file)
+    assert Weights([file]).load("a").dtype == np.float32
+    file.write_bytes(file.read_bytes()[:-10])
+    with pytest.raises(BaseModelError, match="ends too early"):
+        Weights([file]).load("a")
+    for damage in (b"", b"\xff" * 20, b"\x05\x00\x00\x00\x00\x00\x00\x00{not}...."):
+        file.write_bytes(damage)
+        with pytest.raises(BaseModelError, match="cannot be read"):
+            Weights([file])
+
+
+def test_the_gguf_is_written_once(tmp_path: Path) -> None:
+    base = write_base(tmp_path / "base")
+    path = ensure_base_gguf(base, tmp_path / "cache")
+    before = path.stat().st_mtime_ns
+    assert path.name == f"{base.fingerprint}-f32.gguf" and verify(path) is None
+    assert ensure_base_gguf(base, tmp_path / "cache").stat().st_mtime_ns == before
+    assert sorted(each.suffix for each in (tmp_path / "cache").iterdir()) == [".gguf", ".json"]
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "seal"])
+def test_a_damaged_gguf_is_noticed_and_written_again(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = write_base(tmp_path / "base")
+    path = ensure_base_gguf(base, tmp_path / "cache")
+    good = path.read_bytes()
+    if damage == "flip":
+        path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    elif damage == "cut":
+        path.write_bytes(good[:-1])
+    else:
+        path.with_suffix(".json").unlink()
+    with caplog.at_level(logging.WARNING):
+        assert ensure_base_gguf(base, tmp_path / "cache").read_bytes() == good
+    assert f"The GGUF file {path}" in caplog.text and "written again" in caplog.text
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    base = write_base(tmp_path / "base")
+    (tmp_path / "cache").write_text("a file where a folder should be")
+    with pytest.raises(BaseModelError, match="could not be written"):
+        ensure_base_gguf(base, tmp_path / "cache")
