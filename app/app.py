@@ -5,7 +5,8 @@ It reads the store through ``Feed`` and writes nothing but commands; closing it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -53,17 +54,19 @@ class MarlaasApp(App[None]):
         number: int | None
         problem: str = ""
 
-    def __init__(self, home: Home, demo: bool = False, interval: float = 1.0) -> None:
+    def __init__(
+        self, home: Home, demo: bool = False, interval: float = 1.0, clock: Callable[[], float] = time.time
+    ) -> None:
         super().__init__()
         self.animation_level = "none"
         self.title = "marlaas demo" if demo else "marlaas"
         self.home_text = _short(home.root)
-        self.snapshot = Snapshot(now=0.0)
+        self.snapshot = Snapshot(now=clock())
         self.has_read = False
         self.farewell = ""
         self._home = home
         self._interval = interval
-        self._feed = Feed(home.database)
+        self._feed = Feed(home.database, clock)
         self._timer: Timer | None = None
         self._sent: dict[int, tuple[str, int]] = {}
 
@@ -111,7 +114,7 @@ class MarlaasApp(App[None]):
 
     def steer(self, kind: str, task: int) -> None:
         """Ask the engine to pause, resume or cancel a task."""
-        if not liveness(self.snapshot.engine, self.snapshot.now).alive:
+        if liveness(self.snapshot.engine, self.snapshot.now).word in ("down", "never"):
             self.notify("No engine runs; ctrl+p, “Start the engine”.", severity="warning", markup=False)
             return
         self.run_worker(partial(self._send, kind, task), thread=True, exit_on_error=False)

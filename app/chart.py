@@ -18,6 +18,8 @@ Run = tuple[str, str]
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _LEFT = 6
 """Width of the labels of the vertical axis."""
+_HUGE = 1e9
+"""Values beyond it are drawn there: differences of larger ones may not be finite."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,8 @@ def draw(series: Series, width: int, height: int) -> list[list[Run]]:
         return cells - 1 - round((min(high, max(low, value)) - low) / (high - low) * (cells - 1))
 
     grid = [[(" ", "")] * columns for _ in range(rows)]
-    if series.floor is not None and math.isfinite(series.floor):
-        grid[y_of(series.floor, rows)] = [("╌", "floor")] * columns
+    for _, y in _finite(_floor(series)):
+        grid[y_of(y, rows)] = [("╌", "floor")] * columns
     dots = [(x_of(x, columns * 2), y_of(y, rows * 4)) for x, y in _finite(series.curve)]
     for (column, row), mask in _braille(_mean_per_column(dots)).items():
         grid[row][column] = (chr(0x2800 + mask), "curve")
@@ -60,7 +62,7 @@ def draw(series: Series, width: int, height: int) -> list[list[Run]]:
     labels = {0: high, rows // 2: high - (high - low) * (rows // 2) / (rows - 1), rows - 1: low}
     lines = []
     for index, cells in enumerate(grid):
-        label = f"{labels[index]:.2f}" if index in labels else ""
+        label = _label(labels[index]) if index in labels else ""
         runs: list[Run] = [(f"{label[: _LEFT - 1]:>{_LEFT - 1}} {'┤' if label else '│'}", "axis")]
         runs += [("".join(c for c, _ in group), kind) for kind, group in groupby(cells, key=lambda cell: cell[1])]
         lines.append(runs)
@@ -78,14 +80,16 @@ def _last_step(series: Series) -> float:
 
 def _range(series: Series) -> tuple[float, float]:
     """0 to 1, stretched where values lie outside."""
-    values = [y for _, y in (*_finite(series.curve), *_finite(series.points))]
-    if series.floor is not None and math.isfinite(series.floor):
-        values.append(series.floor)
+    values = [y for _, y in _finite((*series.curve, *series.points, *_floor(series)))]
     return min(0.0, *values, 0.0), max(1.0, *values, 1.0)
 
 
+def _floor(series: Series) -> list[Point]:
+    return [] if series.floor is None else [(0.0, series.floor)]
+
+
 def _finite(points: Iterable[Point]) -> list[Point]:
-    return [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
+    return [(x, min(_HUGE, max(-_HUGE, y))) for x, y in points if math.isfinite(x) and math.isfinite(y)]
 
 
 def _mean_per_column(dots: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -109,5 +113,10 @@ def _braille(dots: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
 
 def _step_labels(last: float, columns: int) -> str:
     middle, end = f"{last / 2:g}", f"{last:g}"
-    text = " " * (_LEFT + 1) + "0" + " " * (columns // 2 - len(middle) // 2 - 1) + middle
-    return text + " " * (_LEFT + 1 + columns - len(text) - len(end)) + end
+    text = "0".ljust(columns // 2 - len(middle) // 2) + middle if columns > 20 else "0"
+    return " " * (_LEFT + 1) + (text.ljust(columns - len(end)) + end)[:columns]
+
+
+def _label(value: float) -> str:
+    text = f"{value:.2f}"
+    return text if len(text) < _LEFT else f"{value:.0e}".replace("e+0", "e")

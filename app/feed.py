@@ -18,6 +18,8 @@ from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rows import EngineRow, EvalRow, StepRow, TaskRow, TrajectoryRow, WorkerRow
 
+from .views import queue_order
+
 TRAJECTORIES = 50
 """How many of the newest trajectories of the open task are kept at hand."""
 
@@ -55,6 +57,11 @@ class Snapshot:
         return next((task for task in self.tasks if task.id == number), None)
 
     @property
+    def ordered(self) -> list[TaskRow]:
+        """The tasks as the queue shows them."""
+        return sorted(self.tasks, key=queue_order)
+
+    @property
     def unfinished(self) -> int:
         """How many tasks the engine still works on."""
         return sum(task.unfinished and task.state != "paused" for task in self.tasks)
@@ -80,6 +87,7 @@ class Feed:
         self._expected: tuple[int, ...] = ()
         self._steps_of_rewards: dict[int, int] = {}
         self._last = Snapshot(now=clock())
+        self._closed = False
 
     def watch(self, task: int | None) -> None:
         """From the next poll on, read this task's detail."""
@@ -92,6 +100,8 @@ class Feed:
     def poll(self) -> Snapshot:
         """Read what has changed."""
         with self._lock:
+            if self._closed:
+                return self._last
             try:
                 self._last = self._read()
             except MarlaasError as error:
@@ -100,9 +110,10 @@ class Feed:
             return self._last
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection for good; a late poll finds nothing new."""
         with self._lock:
             self._forget()
+            self._closed = True
 
     def _read(self) -> Snapshot:
         now = self._clock()

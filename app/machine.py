@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.paths import TINY_BASE, Home
+from marlaas.engine.paths import Home
 
 from .format import line, size
 
@@ -36,11 +36,11 @@ class Finding:
 
 
 def base_folder(home: Home) -> Path:
-    """Where the base model of a home lies. Raises ``ConfigError``."""
+    """Where the base model of a home lies. Raises ``ConfigError`` where it cannot be used."""
+    from marlaas.engine.base.model import load_base
     from marlaas.engine.config import load_settings
 
-    base = load_settings(home).base
-    return TINY_BASE if base == "tiny" else Path(base).expanduser().absolute()
+    return load_base(load_settings(home).base).path.resolve()
 
 
 def examine(home: Home) -> list[Finding]:
@@ -156,8 +156,6 @@ def _base(home: Home) -> Finding:
         folder = base_folder(home)
     except MarlaasError as error:
         return Finding("base", "missing", line(error.message), error.hint)
-    if not (folder / "config.json").exists():
-        return Finding("base", "missing", str(folder), f"No model is there; set `base` in {home.config}.")
     return Finding("base", "ok", str(folder))
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from marlaas.engine.errors import MarlaasError
 from marlaas.engine.paths import Home, find_home
 
 from .. import output
@@ -171,5 +171,7 @@ def _stop_if_over(home: Home) -> None:
 def _stop(home: Home) -> None:
     from marlaas.engine.daemon import control
 
-    if home.database.exists() and control.alive(home) and not control.stop(home, STOP_SECONDS):
-        print(f"marlaas: The demo's engine has not stopped within {STOP_SECONDS:g} s.", file=sys.stderr)
+    try:
+        control.stop(home, STOP_SECONDS)
+    except MarlaasError as error:
+        output.complain(error.message, error.hint)

@@ -22,6 +22,13 @@ _NAMES = {
     "staleness": "staleness",
     "tokens": "tokens",
     "seconds": "time",
+    "reward_spread": "spread",
+    "no_signal": "no signal",
+    "errors": "errors",
+    "kl": "KL",
+    "drift_max": "largest drift",
+    "staleness_max": "oldest",
+    "training_seconds": "training time",
 }
 """Metrics in the order of interest, under short names; others follow by their own."""
 _HIDDEN = {"reward"}
@@ -67,9 +74,9 @@ def metric_texts(step: StepRow) -> list[tuple[str, str]]:
 def _value(name: str, value: float) -> str:
     if name == "tokens":
         return count(int(value))
-    if name == "clipped":
+    if name in ("clipped", "no_signal"):
         return share(value)
-    return duration(value) if name == "seconds" else number(value)
+    return duration(value) if name.endswith("seconds") else number(value)
 
 
 def _cell(name: str, value: str) -> tuple[tuple[str, str], str]:

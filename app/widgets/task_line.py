@@ -37,5 +37,5 @@ class TaskLine(Widget):
         state = f"{state_word(task.state)}  {bar(task.step, task.steps, 10)} {task.step}/{task.steps}"
         name = line(f"{task.id}  {task.tenant} / {task.name}  ({task.environment})", max(0, width - cells(state) - 2))
         gap = " " * max(1, width - cells(name) - cells(state))
-        below = line(task.reason, width) if task.reason else line("   ".join(numbers), width)
+        below = line(task.reason, width) if task.reason else line(" · ".join(numbers), width)
         return Content.assemble((name, "bold"), gap, state, "\n", (below, "$text-muted"))

@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ..format import cells, line
+from ..format import cells, clip, line
 from ..views import Liveness
 
 _STYLES = {"alive": "bold $text-success", "silent": "bold $text-warning", "down": "bold $text-error"}
@@ -32,9 +32,11 @@ class TopBar(Widget):
         engine = f"engine: {_MARKS.get(self.engine.word, '')} {self.engine.text}"
         width = self.content_size.width
         room = width - cells(engine) - 2
-        title = line(f"{self._title}  {self._home}", max(0, room))
-        name, rest = title[: len(self._title)], title[len(self._title) :]
+        title = clip(f"{self._title}  {line(self._home)}", max(0, room))
         gap = " " * max(0, width - cells(title) - cells(engine))
         return Content.assemble(
-            (name, "bold"), (rest, "$text-muted"), gap, (engine, _STYLES.get(self.engine.word, "$text-muted"))
+            (title[: len(self._title)], "bold"),
+            (title[len(self._title) :], "$text-muted"),
+            gap,
+            (engine, _STYLES.get(self.engine.word, "$text-muted")),
         )

@@ -14,6 +14,7 @@ from marlaas.engine.store.rows import TrajectoryRow
 
 from ..format import excerpt, line, number, score
 
+_NONE = Content.styled("No trajectory yet.", "$text-muted")
 _TURN_CHARACTERS = 4000
 _ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning"}
 
@@ -39,7 +40,7 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
         self._rows: Sequence[TrajectoryRow] = ()
         self._shown: int | None = None
         self._follows = True
-        self._text = Static("", markup=False)
+        self._text = Static(_NONE, markup=False)
         self.border_title = "trajectories"
 
     def compose(self) -> Any:
@@ -78,7 +79,7 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
     def _render_row(self) -> None:
         if not self._rows:
             self.border_title = "trajectories"
-            self._text.update(Content.styled("No trajectory yet.", "$text-muted"))
+            self._text.update(_NONE)
             return
         place = self._place()
         row = self._rows[place]

@@ -1,0 +1,33 @@
+"""Homes whose databases are filled by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from marlaas.engine.paths import Home
+
+from .filling import Filling, fill_full, fill_hostile
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """An empty home that the command line finds by itself."""
+    home = Home(tmp_path / "home")
+    monkeypatch.setenv("MARLAAS_HOME", str(home.root))
+    return home
+
+
+@pytest.fixture
+def filling(home: Home) -> Filling:
+    """A database with nothing in it."""
+    return Filling(home.database)
+
+
+@pytest.fixture(params=["empty", "full", "hostile"])
+def any_home(request: pytest.FixtureRequest, home: Home) -> Home:
+    """Each kind of home."""
+    fill: dict[str, Callable[[Path], object]] = {"full": fill_full, "hostile": fill_hostile, "empty": lambda path: None}
+    fill[request.param](home.database)
+    return home

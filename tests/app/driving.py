@@ -1,0 +1,70 @@
+"""Drives the application without a terminal and without a clock, and reads its screen as text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from marlaas.app.app import MarlaasApp
+from marlaas.engine.paths import Home
+from textual.pilot import Pilot
+
+from .filling import NOW
+
+SIZES = [(80, 24), (120, 40), (200, 50)]
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+
+
+class Driver:
+    """The application under a pilot."""
+
+    def __init__(self, app: MarlaasApp, pilot: Pilot[None]) -> None:
+        self.app, self.pilot = app, pilot
+
+    async def read(self) -> None:
+        """Let the feed read once more and everything settle."""
+        self.app.poll()
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Until no worker runs and no message waits."""
+        await self.pilot.pause()
+        await self.app.workers.wait_for_complete()
+        await self.pilot.pause()
+
+    async def press(self, *keys: str) -> None:
+        """Press keys, each settled."""
+        for key in keys:
+            await self.pilot.press(key)
+            await self.settle()
+
+    def text(self) -> str:
+        """What the screen shows."""
+        lines = [strip.text.rstrip() for strip in self.app.screen._compositor.render_strips()]
+        return "\n".join(lines) + "\n"
+
+    def notices(self) -> str:
+        """All notices, one a line."""
+        return "\n".join(notice.message for notice in self.app._notifications)
+
+
+@asynccontextmanager
+async def driving(home: Home, size: tuple[int, int] = (120, 40), demo: bool = False) -> AsyncIterator[Driver]:
+    """The application on a home, having read once; it reads again only when told to."""
+    app = MarlaasApp(home, demo=demo, interval=86_400, clock=lambda: NOW)
+    app.home_text = "~/home"
+    async with app.run_test(size=size) as pilot:
+        driver = Driver(app, pilot)
+        await driver.read()
+        yield driver
+
+
+def assert_snapshot(name: str, text: str) -> None:
+    """Compare with the file of that name; ``UPDATE_SNAPSHOTS=1`` writes it instead."""
+    path = SNAPSHOTS / f"{name}.txt"
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8"), f"{name} differs; UPDATE_SNAPSHOTS=1 accepts what is shown now"

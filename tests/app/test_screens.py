@@ -1,0 +1,78 @@
+"""Every screen, at every size, as text."""
+
+from __future__ import annotations
+
+import pytest
+from marlaas.app.screens.task import TaskScreen
+from marlaas.engine.paths import Home
+
+from .driving import SIZES, assert_snapshot, driving
+from .filling import Filling, fill_full, fill_hostile
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", ["empty", "full", "hostile"])
+async def test_queue(home: Home, kind: str, size: tuple[int, int]) -> None:
+    fill(home, kind)
+    async with driving(home, size) as driver:
+        assert_snapshot(f"queue-{kind}-{size[0]}x{size[1]}", driver.text())
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", ["full", "hostile"])
+async def test_task(home: Home, kind: str, size: tuple[int, int]) -> None:
+    fill(home, kind)
+    async with driving(home, size) as driver:
+        await driver.press("enter")
+        assert isinstance(driver.app.screen, TaskScreen)
+        assert_snapshot(f"task-{kind}-{size[0]}x{size[1]}", driver.text())
+
+
+async def test_task_without_a_step(filling: Filling, home: Home) -> None:
+    filling.task(state="queued", reason="waits for a free place")
+    async with driving(home, (80, 24)) as driver:
+        await driver.press("enter")
+        text = driver.text()
+        assert "No step yet" in text and "No trajectory yet" in text and "waits for a free place" in text
+
+
+@pytest.mark.parametrize("size", [(40, 12), (20, 5), (1, 1)])
+async def test_tiny_terminals_do_not_crash(home: Home, size: tuple[int, int]) -> None:
+    fill_full(home.database)
+    async with driving(home, size) as driver:
+        await driver.press("enter")
+        await driver.pilot.resize_terminal(120, 40)
+        await driver.press("escape")
+        assert "physics-lab" in driver.text()
+
+
+async def test_resizing_changes_the_columns_and_keeps_the_cursor(home: Home) -> None:
+    fill_full(home.database)
+    async with driving(home, (80, 24)) as driver:
+        await driver.press("j", "j")
+        await driver.pilot.resize_terminal(200, 50)
+        await driver.settle()
+        assert "reason" in driver.text()
+        assert "9  physics-lab / task number 8" in " ".join(driver.text().split()) or "9 physics-lab" in driver.text()
+
+
+@pytest.mark.parametrize("size", [(80, 24)])
+async def test_demo_says_so(home: Home, size: tuple[int, int]) -> None:
+    async with driving(home, size, demo=True) as driver:
+        assert driver.text().startswith(" marlaas demo  ~/home")
+
+
+async def test_help_names_the_keys_and_goes_again(home: Home) -> None:
+    fill_full(home.database)
+    async with driving(home) as driver:
+        await driver.press("question_mark")
+        assert "All tasks." in driver.text() and "pause/resume" in driver.text()
+        await driver.press("question_mark")
+        assert "All tasks." not in driver.text()
+
+
+def fill(home: Home, kind: str) -> None:
+    if kind == "full":
+        fill_full(home.database)
+    elif kind == "hostile":
+        fill_hostile(home.database)
