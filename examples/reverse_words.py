@@ -1,4 +1,4 @@
-"""Spell a word backwards: an environment in ten lines. Copy this file into your plugins folder and it is served."""
+"""Spell a word backwards: a whole environment. Copy this file into your plugins folder: it is served at once."""
 
 from marlaas.plugins import Episode, env
 
@@ -7,5 +7,6 @@ WORDS = {"train": ["cat", "dog", "sun", "tree", "bird", "lamp"], "eval": ["moon"
 
 @env(data=lambda split: WORDS[split])
 async def reverse_words(ep: Episode, task: str) -> bool:
+    """Reward the reversed word."""
     reply = await ep.ask(f"reverse {task}")
     return reply.text.strip() == task[::-1]

@@ -60,7 +60,6 @@ class Child:
         self._cancelled: set[int] = set()
         self._started = 0
         self._unanswered = 0
-        self._blocked = False
         self._heart: asyncio.Task[None] | None = None
 
     @classmethod
@@ -69,6 +68,8 @@ class Child:
         child = cls(await launch(path, folders), on_death)
         try:
             await child._connect(patience)
+            if child.dead is not None:
+                raise BrokenPlugin(child.dead)
         except BaseException:
             child.kill("it was stopped while it started")
             await child.wait()
@@ -145,8 +146,7 @@ class Child:
                 case Pong():
                     if not self._unanswered:
                         raise WireError("a pong that nobody asked for")
-                    self._unanswered = 0
-                    self._blocked = False
+                    self._unanswered -= 1
                 case Broken(failure):
                     self._die(failure)
                 case Hello() as hello:

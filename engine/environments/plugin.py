@@ -17,7 +17,7 @@ from .child import BrokenPlugin
 from .launch import Folders
 from .protocol import EnvironmentEvent, EnvironmentInfo, EventKind
 from .serving import Serving
-from .source import Source
+from .source import Source, Stamp
 from .wire import Described
 
 OnEvent = Callable[[EnvironmentEvent], None]
@@ -30,6 +30,8 @@ class Plugin:
         self.name = name
         self.path = path
         self.removed = False
+        self.seen: Stamp = ()
+        """How the files looked when their content was last read."""
         self._snapshots = scratch / "snapshots"
         self._folders = Folders(scratch / "work" / name, scratch / "logs" / f"{name}.log")
         self._on_event = on_event
@@ -80,6 +82,7 @@ class Plugin:
         if self._active is not None and self._active.version == source.version:
             self._candidate = None
             self._failure = None  # the edit was taken back
+            self._tell("loaded", source.version, None)
             return None
         self._candidate = asyncio.get_running_loop().create_task(self._prove(source))
         return self._candidate
@@ -99,6 +102,7 @@ class Plugin:
         if self._candidate is not None:
             self._candidate.cancel()
             self._candidate = None
+        self._failure = None
         version = self._active.version if self._active is not None else ""
         self._retire()
         self._tell("removed", version, None)
@@ -106,7 +110,7 @@ class Plugin:
     async def acquire(self, environment: str, version: str | None) -> Serving:
         """The version for a new group, with a lease on it: the newest good one, or the one asked for."""
         if version is None or (self._active is not None and self._active.version == version):
-            if self._active is None and self._candidate is not None:
+            while self._active is None and self._candidate is not None and not self._candidate.done():
                 await asyncio.wait((self._candidate,))
             serving = self._active
             if serving is None:
@@ -135,7 +139,11 @@ class Plugin:
         if known is not None:
             await self._return_to(known)
             return
-        path = await asyncio.to_thread(source.write, self._snapshots)
+        try:
+            path = await asyncio.to_thread(source.write, self._snapshots)
+        except OSError as error:  # a full disk
+            self._reject(source.version, Failure(f"its snapshot cannot be written: {error}"))
+            return
         candidate = self._serving(source.version, path)
         try:
             await candidate.prove()

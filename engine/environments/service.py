@@ -21,7 +21,7 @@ from .names import find
 from .plugin import Plugin
 from .probe import first_ask
 from .protocol import Answer, Ask, EnvironmentEvent, EnvironmentInfo, EpisodeOutcome, EpisodeSpec
-from .source import SourceError, plugin_paths, read_source
+from .source import SourceError, fresh, plugin_paths, read_source, stamp
 from .watch import hints
 
 
@@ -126,9 +126,14 @@ class EnvironmentService:
         plugin = self._plugins.get(name)
         if plugin is None:
             plugin = self._plugins[name] = Plugin(name, path, self._scratch, self._on_event)
-        plugin.path = path
         try:
-            return plugin.update(await asyncio.to_thread(read_source, path))
+            seen = await asyncio.to_thread(stamp, path)
+            if plugin.path == path and plugin.seen == seen and not plugin.removed:
+                return None
+            source = await asyncio.to_thread(read_source, path)
+            plugin.path = path
+            plugin.seen = () if fresh(seen) else seen
+            return plugin.update(source)
         except FileNotFoundError:  # it went away meanwhile; the next hint will say so
             return None
         except (OSError, SourceError) as error:

@@ -98,6 +98,10 @@ class Serving:
         if self.retired and not self.leases and self._child is not None and self._child.idle:
             self._end(self._child, "its version was replaced")
 
+    async def settle(self) -> None:
+        """Wait until the processes that were told to end are gone."""
+        await asyncio.gather(*self._ending)
+
     async def stop(self, reason: str) -> None:
         """End the process now and wait until it is gone."""
         if self._starting is not None:
@@ -105,7 +109,7 @@ class Serving:
             await asyncio.gather(self._starting, return_exceptions=True)
         if self._child is not None:
             self._end(self._child, reason)
-        await asyncio.gather(*self._ending)
+        await self.settle()
 
     async def _child_alive(self) -> Child:
         if self._child is not None:

@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -18,7 +19,12 @@ from pathlib import Path
 API_VERSION = 1
 """Part of every plugin version: raise it when the same file would behave differently under a newer author API."""
 _LARGEST = 256 << 20
+_CLOCK_GRAIN_NS = 1_000_000_000
 _IGNORED_SUFFIXES = (".pyc", ".swp", ".swx", ".tmp", "~")
+
+
+Stamp = tuple[tuple[str, int, int, int], ...]
+"""Path, inode, size and time of change of every file."""
 
 
 class SourceError(ValueError):
@@ -89,23 +95,37 @@ class Source:
 
 def read_source(path: Path) -> Source:
     """Read a plugin's files; ``FileNotFoundError`` where it has gone, ``SourceError`` where it is no plugin."""
-    if path.is_dir():
-        files = [(f"{path.name}/{relative}", path / relative) for relative in _package_files(path)]
-        name = path.name
-    else:
-        near = [entry for entry in path.parent.iterdir() if entry.name.startswith(f"{path.stem}.")]
-        files = [(entry.name, entry) for entry in {path, *near} if entry.is_file() and not ignored(entry.name)]
-        if not files:
-            raise FileNotFoundError(path)
-        name = path.stem
     total, read = 0, []
-    for relative, file in sorted(files):
+    for relative, file in _files(path):
         content = file.read_bytes()
         total += len(content)
         if total > _LARGEST:
-            raise SourceError(f"the files of {name} are larger than {_LARGEST >> 20} MB")
+            raise SourceError(f"the files of {path.name} are larger than {_LARGEST >> 20} MB")
         read.append((relative, content))
-    return Source(name, path.name, tuple(read))
+    return Source(path.name if path.is_dir() else path.stem, path.name, tuple(read))
+
+
+def stamp(path: Path) -> Stamp:
+    """A cheap look at the same files: while it stays the same and is not fresh, the content does too."""
+    found = []
+    for relative, file in _files(path):
+        status = file.stat()
+        found.append((relative, status.st_ino, status.st_size, status.st_ctime_ns))
+    return tuple(found)
+
+
+def fresh(seen: Stamp) -> bool:
+    """Whether a file changed so recently that a further change could carry the same time."""
+    return any(time.time_ns() - changed < _CLOCK_GRAIN_NS for _, _, _, changed in seen)
+
+
+def _files(path: Path) -> list[tuple[str, Path]]:
+    if path.is_dir():
+        return sorted((f"{path.name}/{relative}", path / relative) for relative in _package_files(path))
+    if not path.is_file():
+        raise FileNotFoundError(path)
+    near = [entry for entry in path.parent.iterdir() if entry.name.startswith(f"{path.stem}.")]
+    return sorted((entry.name, entry) for entry in near if entry.is_file() and not ignored(entry.name))
 
 
 def _package_files(folder: Path) -> list[str]:

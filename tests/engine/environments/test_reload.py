@@ -1,0 +1,208 @@
+"""Files change while the service runs: what serves, what is refused, what drains."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from marlaas.engine.environments.protocol import Ask, Reply
+from marlaas.engine.errors import EnvironmentFailure, EnvironmentMissing
+
+from .conftest import ECHO, World, a_spec, echoing
+
+pytestmark = pytest.mark.processes
+WORSE = ECHO.replace("reply.text == word", "0.25")
+
+
+async def test_a_dropped_file_is_served(world: World) -> None:
+    await world.service.start()
+    assert world.service.infos() == ()
+    world.save("echo.py", ECHO)
+    await world.until("loaded", "echo")
+    assert world.service.resolve("echo").name == "echo/echo"
+    assert (await world.play("echo", word="x")).rewards == {"agent": 1.0}
+
+
+async def test_an_edit_serves_new_groups_and_the_old_group_ends_on_its_version(world: World) -> None:
+    world.save("echo.py", ECHO)
+    await world.service.start()
+    old = await world.service.bind("echo")
+    world.save("echo.py", WORSE)
+    await world.until("loaded", "echo")
+    loaded = await world.until("loaded", "echo")
+    with await world.service.bind("echo") as new:
+        assert new.environment_version == loaded.version != old.environment_version
+        assert (await world.service.play(new, a_spec(word="x"), echoing)).rewards == {"agent": 0.25}
+    assert (await world.service.play(old, a_spec(word="x"), echoing)).rewards == {"agent": 1.0}
+    assert len(world.pids()) == 2
+    old.release()
+    draining = old.serving
+    await draining.settle()
+    assert draining.pid is None and len(world.pids()) == 1
+
+
+async def test_a_draining_version_ends_with_its_last_episode(world: World) -> None:
+    world.save("echo.py", ECHO)
+    await world.service.start()
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def slowly(ask: Ask) -> Reply:
+        asked.set()
+        await go.wait()
+        return await echoing(ask)
+
+    lease = await world.service.bind("echo")
+    episode = asyncio.create_task(world.service.play(lease, a_spec(word="x"), slowly))
+    await asked.wait()
+    lease.release()
+    world.save("echo.py", WORSE)
+    await world.until("loaded", "echo")
+    await world.until("loaded", "echo")
+    assert lease.serving.pid is not None
+    go.set()
+    assert (await episode).status == "ok"
+    assert lease.serving.pid is None
+
+
+@pytest.mark.parametrize(
+    ("broken", "line", "says"),
+    [
+        ("from marlaas.plugins import env\ndef oops(:\n", 2, "SyntaxError"),
+        ("from marlaas.plugins import env\nimport nothing_of_that_name\n", 2, "ModuleNotFoundError"),
+        ("x = 1\n", 0, "declares no environment"),
+        (ECHO + "\nraise SystemExit(0)\n", 9, "SystemExit"),
+        (ECHO.replace("    reply =", "    1 / 0\n    reply ="), 6, "ZeroDivisionError"),
+        (ECHO.replace('word: str = "hello"', "word"), 4, "needs a type"),
+    ],
+)
+async def test_a_broken_edit_leaves_the_last_good_version(world: World, broken: str, line: int, says: str) -> None:
+    world.save("echo.py", ECHO)
+    await world.service.start()
+    good = world.service.resolve("echo").version
+    world.save("echo.py", broken)
+    failure = (await world.until("rejected", "echo")).failure
+    assert failure is not None and says in failure.message
+    assert (failure.file, failure.line) == ("echo.py" if line else "", line)
+    info = world.service.resolve("echo")
+    assert (info.state, info.version, info.failure) == ("stale", good, failure)
+    assert (await world.play("echo")).status == "ok"
+    world.save("echo.py", ECHO)
+    await world.until("loaded", "echo")
+    assert (world.service.resolve("echo").state, world.service.resolve("echo").version) == ("ready", good)
+
+
+async def test_a_plugin_that_never_served_is_broken(world: World) -> None:
+    world.save("echo.py", "def oops(:\n")
+    await world.service.start()
+    info = world.service.resolve("echo/whatever")
+    assert (info.name, info.state, info.version) == ("echo", "broken", "")
+    with pytest.raises(EnvironmentFailure, match=r"echo\.py:1: SyntaxError"):
+        await world.service.bind("echo")
+
+
+async def test_a_removed_file_drains(world: World) -> None:
+    world.save("echo.py", ECHO)
+    await world.service.start()
+    lease = await world.service.bind("echo")
+    (world.folder / "echo.py").unlink()
+    await world.until("removed", "echo")
+    assert (await world.service.play(lease, a_spec(word="x"), echoing)).status == "ok"
+    lease.release()
+    with pytest.raises(EnvironmentMissing):
+        await world.service.bind("echo")
+    world.save("echo.py", ECHO)
+    assert (await world.until("loaded", "echo")).version == lease.environment_version
+
+
+async def test_an_older_version_can_be_bound_by_name(world: World) -> None:
+    world.save("echo.py", ECHO)
+    await world.service.start()
+    first = world.service.resolve("echo").version
+    world.save("echo.py", WORSE)
+    while world.service.resolve("echo").version == first:
+        await world.until("loaded", "echo")
+    with await world.service.bind("echo", first) as lease:
+        assert (await world.service.play(lease, a_spec(word="x"), echoing)).rewards == {"agent": 1.0}
+    with pytest.raises(EnvironmentMissing, match="no version"):
+        await world.service.bind("echo", "0123456789ab")
+
+
+async def test_an_older_version_survives_a_restart_of_the_engine(world: World) -> None:
+    world.save("echo.py", ECHO)
+    await world.service.start()
+    first = world.service.resolve("echo").version
+    await world.service.stop()
+    world.save("echo.py", WORSE)
+    again = World(world.folder, world.scratch)
+    await again.service.start()
+    with await again.service.bind("echo", first) as lease:
+        assert (await again.service.play(lease, a_spec(word="x"), echoing)).rewards == {"agent": 1.0}
+    await again.service.stop()
+
+
+async def test_a_package_with_a_helper_and_data(world: World) -> None:
+    package = world.folder / "spelling"
+    package.mkdir()
+    (package / "words.jsonl").write_text('{"word": "cat"}\n{"word": "dog"}\n')
+    (package / "helper.py").write_text("def turned(word):\n    return word[::-1]\n")
+    (package / "__init__.py").write_text(
+        "from marlaas.plugins import env\nfrom .helper import turned\n\n"
+        '@env(data="words.jsonl")\nasync def spell(ep, task):\n'
+        '    reply = await ep.ask(task["word"])\n    return turned(reply.text) == task["word"]\n'
+    )
+    await world.service.start()
+    assert (await world.play("spell")).rewards == {"agent": 0.0}
+    (package / "helper.py").write_text("def turned(word):\n    return word\n")
+    await world.until("loaded", "spelling")
+    await world.until("loaded", "spelling")
+    assert (await world.play("spell")).rewards == {"agent": 1.0}
+    (package / "helper.py").write_text("def turned(word)\n")
+    failure = (await world.until("rejected", "spelling")).failure
+    assert failure is not None and (failure.file, failure.line) == ("spelling/helper.py", 1)
+
+
+async def test_hidden_files_are_no_plugins(world: World) -> None:
+    world.save("_draft.py", ECHO)
+    world.save("echo.py", ECHO)
+    (world.folder / ".hidden.py").write_text(ECHO)
+    await world.service.start()
+    assert [info.name for info in world.service.infos()] == ["echo/echo"]
+
+
+async def test_a_later_folder_hides_an_earlier_one(tmp_path: Path) -> None:
+    for folder, text in (("bundled", ECHO), ("own", WORSE)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "echo.py").write_text(text)
+    world = World(tmp_path / "own", tmp_path / "scratch")
+    world.service = type(world.service)([tmp_path / "bundled", tmp_path / "own"], tmp_path / "scratch", world._hear)
+    await world.service.start()
+    assert (await world.play("echo")).rewards == {"agent": 0.25}
+    (tmp_path / "own" / "echo.py").unlink()
+    await world.until("loaded", "echo")
+    await world.until("loaded", "echo")
+    assert (await world.play("echo")).rewards == {"agent": 1.0}
+    await world.service.stop()
+
+
+async def test_a_folder_that_is_deleted_and_made_anew_is_watched_again(world: World) -> None:
+    world.save("echo.py", ECHO)
+    await world.service.start()
+    shutil.rmtree(world.folder)
+    await world.until("removed", "echo")
+    world.folder.mkdir()
+    world.save("echo.py", WORSE)
+    await world.until("loaded", "echo")
+    assert (await world.play("echo")).rewards == {"agent": 0.25}
+
+
+async def test_an_edit_during_a_slow_import_wins(world: World) -> None:
+    await world.service.start()
+    world.save("echo.py", "import time\ntime.sleep(600)\n")
+    while not world.pids():
+        await asyncio.sleep(0)
+    world.save("echo.py", ECHO)
+    await world.until("loaded", "echo")
+    assert (await world.play("echo")).status == "ok"
