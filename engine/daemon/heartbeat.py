@@ -22,9 +22,9 @@ INTERVAL = 1.0
 class Heartbeat:
     """The engine's pulse."""
 
-    def __init__(self, store: Store, running: Callable[[], list[int]]) -> None:
+    def __init__(self, store: Store, account: Callable[[], None]) -> None:
         self._store = store
-        self._running = running
+        self._account = account
         self._busy: defaultdict[str, float] = defaultdict(float)
         self._last = time.monotonic()
         self._sampled = 0.0
@@ -45,8 +45,7 @@ class Heartbeat:
         now = time.monotonic()
         elapsed, self._last = now - self._last, now
         self._store.telemetry.heartbeat(self._store.incarnation, "running")
-        for task in self._running():
-            self._store.tasks.add_seconds(task, elapsed)
+        self._account()
         self._store.telemetry.workers(measure(crew, self._busy, elapsed))
         self._busy.clear()
         self._store.barrier()

@@ -63,7 +63,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, store: Store) 
         orchestrator.wake()
 
     environments = EnvironmentService([BUNDLED_PLUGINS, home.plugins], home.scratch, on_environment)
-    heartbeat = Heartbeat(store, lambda: orchestrator.running())
+    heartbeat = Heartbeat(store, lambda: orchestrator.account())
     crew = Crew(home, settings, base, store, environments, heartbeat.busy, log)
     orchestrator = Orchestrator(store, crew, settings.engine.tasks)
     _stop_on_signals(orchestrator)

@@ -32,6 +32,7 @@ class Orchestrator:
         self._slots = slots
         self._runs: dict[int, asyncio.Task[Ending]] = {}
         self._unwritten: dict[int, Ending] = {}
+        self._since: dict[int, float] = {}
         self._blocked: dict[int, float] = {}
         self._wake = asyncio.Event()
         self._seen = -1
@@ -49,9 +50,12 @@ class Orchestrator:
         finally:
             await self._end_runs(list(self._runs))
 
-    def running(self) -> list[int]:
-        """Tasks that are being trained."""
-        return list(self._runs)
+    def account(self) -> None:
+        """Add to every running task the seconds that have passed since it started or was last accounted for."""
+        now = monotonic()
+        for task, since in self._since.items():
+            self._store.tasks.add_seconds(task, now - since)
+        self._since = dict.fromkeys(self._runs, now)
 
     def stop(self) -> None:
         """End ``run`` soon."""
@@ -77,6 +81,8 @@ class Orchestrator:
 
     def _collect(self) -> None:
         """Record how finished runs ended; what the disk refuses now is recorded later."""
+        if any(run.done() for run in self._runs.values()):
+            self.account()
         for task, run in list(self._runs.items()):
             if run.done():
                 del self._runs[task]
@@ -130,8 +136,11 @@ class Orchestrator:
         run = asyncio.ensure_future(run_task(task, self._crew, started))
         run.add_done_callback(lambda _: self._wake.set())
         self._runs[task.id] = run
+        self._since[task.id] = monotonic()
 
     async def _end_runs(self, tasks: list[int]) -> None:
+        with contextlib.suppress(StoreError):
+            self.account()
         runs = [run for task in tasks if (run := self._runs.pop(task, None))]
         for run in runs:
             run.cancel()

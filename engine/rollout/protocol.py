@@ -79,7 +79,8 @@ class Sampler(Protocol):
     async def load(self, version: str, path: str) -> str:
         """Read the adapter in the state file at ``path``, serve it under ``version``, return its checksum.
 
-        A name is never loaded twice (``AdapterError``).
+        A name stands for the same bytes for ever: with other bytes it is refused (``AdapterError``); with the same ones
+        it is served again after ``retire``.
         """
 
     async def retire(self, version: str) -> None:

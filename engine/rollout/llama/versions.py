@@ -1,4 +1,4 @@
-"""The adapter versions that a sampler serves: immutable, named once, freed after their last request."""
+"""The adapter versions that a sampler serves: immutable under their name, freed after their last request."""
 
 from __future__ import annotations
 
@@ -32,32 +32,36 @@ class Versions:
         self._base = base
         self._context = context
         self._versions: dict[str, Version] = {}
-        self._used_names: set[str] = set()
+        self._checksums: dict[str, str] = {}
+        """Of every name that was ever loaded."""
 
     def load(self, name: str, path: Path) -> str:
         """Read the adapter of a state file and return the checksum of what was read.
 
-        Raises ``AdapterError`` for a name that was ever used, another base, or tensors that do not fit.
+        Raises ``AdapterError`` for a name that stands for other bytes, another base, or tensors that do not fit.
         """
-        if name in self._used_names:
-            raise AdapterError(f"The version name {name!r} is taken; names are never used again.")
         state = read_state(path, moments=False)
+        found = checksum(state.adapter)
+        if self._checksums.get(name, found) != found:
+            raise AdapterError(f"The version name {name!r} stands for other bytes; names are never used again.")
+        if name in self._versions:
+            self._versions[name].retired = False
+            return found
         if state.header.base and state.header.base != self._base.fingerprint:
             raise AdapterError(
                 f"{path} was trained on the base {state.header.base}; this sampler serves {self._base.fingerprint}."
             )
         with adapter_in_memory(self._base.config, state.adapter, state.header.alpha) as file:
             handle = self._context.load_adapter(file)
-        version = Version(name, checksum(state.adapter), handle)
-        self._versions[name] = version
-        self._used_names.add(name)
-        return version.checksum
+        self._versions[name] = Version(name, found, handle)
+        self._checksums[name] = found
+        return found
 
     def serving(self, name: str) -> Version:
         """The version of that name. Raises ``AdapterError`` if it was never loaded or is retired."""
         version = self._versions.get(name)
         if version is None or version.retired:
-            why = "has been retired" if name in self._used_names else "was never loaded"
+            why = "has been retired" if name in self._checksums else "was never loaded"
             raise AdapterError(f"The adapter version {name!r} {why}.")
         return version
 

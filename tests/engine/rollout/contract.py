@@ -204,10 +204,13 @@ class SamplerContract:
         await sampler.load("v2", str(state(3)))
         assert same(await alone(sampler, request("a")), before)
 
-    async def test_names_are_never_used_again(self, sampler: Sampler, state: State) -> None:
+    async def test_a_name_stands_for_the_same_bytes_for_ever(self, sampler: Sampler, state: State) -> None:
+        before = await alone(sampler, request("a"))
         await sampler.retire("v0")
         with pytest.raises(AdapterError):
-            await sampler.load("v0", str(state(0)))
+            await sampler.load("v0", str(state(3)))
+        assert await sampler.load("v0", str(state(0))) == before.checksum
+        assert same(await alone(sampler, request("a")), before)
 
     async def test_a_damaged_state_file_is_refused_and_its_name_stays_free(
         self, sampler: Sampler, state: State, tmp_path: Path

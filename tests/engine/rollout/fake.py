@@ -60,10 +60,11 @@ class FakeSampler:
         return SamplerLimits(self.sequences, self.context)
 
     async def load(self, version: str, path: str) -> str:
-        if version in self.versions:
-            raise AdapterError(f"The version name {version!r} is taken.")
-        self.versions[version] = _Version(checksum(read_state(Path(path), moments=False).adapter))
-        return self.versions[version].checksum
+        found = checksum(read_state(Path(path), moments=False).adapter)
+        if version in self.versions and self.versions[version].checksum != found:
+            raise AdapterError(f"The version name {version!r} stands for other bytes.")
+        self.versions[version] = _Version(found)
+        return found
 
     async def retire(self, version: str) -> None:
         self._serving(version).retired = True

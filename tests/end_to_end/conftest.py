@@ -1,0 +1,130 @@
+"""A real home with a real engine process: real llama.cpp, real gradients, real environments. Nothing is faked here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from marlaas.engine.daemon import control
+from marlaas.engine.daemon.lock import holder
+from marlaas.engine.paths import Home
+from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.rows import TaskRow
+
+PATIENCE = 100.0
+
+
+@dataclass
+class Lab:
+    """A home, its engine, and the command line as its users type it."""
+
+    home: Home
+
+    def marlaas(self, *words: str, code: int = 0) -> str:
+        """Run a command and return its standard output; its exit code must be ``code``."""
+        command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(self.home.root), *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, stdin=subprocess.DEVNULL)
+        assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr
+        return done.stdout if code == 0 else done.stderr
+
+    def submit(self, name: str, environment: str = "arithmetic", **tables: Any) -> int:
+        """Submit a small task; keyword arguments are tables or values of its file."""
+        lines = [f'tenant = "lab"\nname = "{name}"\nenvironment = "{environment}"']
+        settings = {
+            "steps": 4,
+            "train": {"groups_per_step": 2, "group_size": 4},
+            "sampling": {"max_tokens": 8},
+            "eval": {"prompts": 8, "every": 0},
+        }
+        for key, value in tables.items():
+            before = settings.get(key)
+            settings[key] = {**before, **value} if isinstance(before, dict) else value
+        lines += [f"{key} = {json.dumps(value)}" for key, value in settings.items() if not isinstance(value, dict)]
+        for key, value in settings.items():
+            if isinstance(value, dict):
+                lines += [f"[{key}]", *(f"{k} = {json.dumps(v)}" for k, v in value.items())]
+        path = self.home.root / f"{name}.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(lines))
+        (number,) = json.loads(self.marlaas("submit", str(path), "--json"))["ids"]
+        return int(number)
+
+    def show(self, task: int) -> dict[str, Any]:
+        """``show --json``."""
+        shown: dict[str, Any] = json.loads(self.marlaas("show", str(task), "--json"))
+        return shown
+
+    def until(self, task: int, step: int) -> TaskRow:
+        """Wait until a task has made ``step`` steps."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            row = self.row(task)
+            if row.step >= step or row.state in ("failed", "paused"):
+                return row
+            time.sleep(0.02)  # the engine is another process: there is nothing to await
+        raise AssertionError(f"Task {task} did not reach step {step}: {self.row(task)}")
+
+    def row(self, task: int) -> TaskRow:
+        """A task as the store has it."""
+        with Reader(self.home.database) as reader:
+            row = reader.task(task)
+        assert row is not None
+        return row
+
+    def engine_pid(self) -> int:
+        """The engine's process."""
+        pid = holder(self.home.lock)
+        assert pid
+        return pid
+
+    def worker_pids(self, word: str) -> list[int]:
+        """Children of the engine whose command line mentions ``word``."""
+        children = psutil.Process(self.engine_pid()).children(recursive=True)
+        return [child.pid for child in children if any(word == part for part in child.cmdline())]
+
+    def kill_engine(self) -> None:
+        """``kill -9``, and wait until the kernel has let go of the lock."""
+        process = psutil.Process(self.engine_pid())
+        family = [process, *process.children(recursive=True)]
+        os.kill(process.pid, signal.SIGKILL)
+        _, alive = psutil.wait_procs(family, timeout=20)
+        assert not alive, f"orphans: {alive}"
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(Home(tmp_path / "home"))
+    yield lab
+    if holder(lab.home.lock) is not None:
+        control.stop(lab.home)
+
+
+def consumed_once(home: Home, task: int) -> None:
+    """Every step stands there once, in order, and consumed its own groups and no other's."""
+    import sqlite3
+
+    with sqlite3.connect(f"file:{home.database}?mode=ro", uri=True) as connection:
+        steps = [row[0] for row in connection.execute("SELECT number FROM steps ORDER BY number")]
+        groups = connection.execute(
+            "SELECT number, step, version FROM groups WHERE split = 'train' AND state = 'consumed' ORDER BY number"
+        ).fetchall()
+        (batch,) = connection.execute(
+            "SELECT json_extract(config, '$.train.groups_per_step') FROM tasks WHERE id = ?", [task]
+        ).fetchone()
+    connection.close()
+    assert steps == list(range(1, len(steps) + 1))
+    assert [number for number, _, _ in groups] == list(range(len(steps) * batch))
+    assert all(step == number // batch + 1 for number, step, _ in groups)
+    assert all(0 <= number // batch - version <= 2 for number, _, version in groups)
