@@ -1,7 +1,7 @@
 """A word problem, with a calculator to call.
 
     system     Tool: calc(expression) - Value of an arithmetic expression.
-    user       Tom has 47 bags of 6 nuts and eats 12. How many nuts are left?
+    user       Tom has 47 bags of 6 nuts and sells 12. How many nuts are left?
     assistant  <tool_call>{"name": "calc", "arguments": {"expression": "47*6-12"}}</tool_call>
     tool       270
     assistant  270
@@ -19,7 +19,7 @@ from marlaas.plugins import Episode, env
 NAMES = ("Ann", "Ben", "Eva", "Max", "Tom")
 THINGS = ("nuts", "pens", "eggs", "cards", "coins")
 STORIES = (
-    ("{name} has {a} bags of {b} {things} and eats {c}. How many {things} are left?", "{a}*{b}-{c}"),
+    ("{name} has {a} bags of {b} {things} and sells {c}. How many {things} are left?", "{a}*{b}-{c}"),
     ("{name} buys {a} boxes of {b} {things} and finds {c}. How many {things} now?", "{a}*{b}+{c}"),
     ("{name} has {a} {things}, gets {many} and loses {c}. How many {things} now?", "{a}+{many}-{c}"),
 )

@@ -17,6 +17,8 @@ from marlaas.plugins import Episode, Invalid, env
 @env
 async def guess(ep: Episode, width: int = 15, turns: int = 4, highest: int = 999) -> bool:
     """Finds a number among `width`, in `turns`; the range lies anywhere from 0 to `highest`."""
+    if not 1 <= width <= highest + 1:
+        raise ValueError(f"width must be 1 to {highest + 1}, not {width}")
     low = ep.rng.randint(0, highest - width + 1)
     secret = ep.rng.randint(low, low + width - 1)
     say = f"Guess my number from {low} to {low + width - 1}."

@@ -10,7 +10,7 @@ from tools.base.problem import Message, Tool, Verdict, last_word
 NAMES = ("Ann", "Ben", "Eva", "Max", "Tom")
 THINGS = ("nuts", "pens", "eggs", "cards", "coins")
 TEMPLATES = (
-    ("{name} has {a} bags of {b} {things} and eats {c}. How many {things} are left?", "*", "-"),
+    ("{name} has {a} bags of {b} {things} and sells {c}. How many {things} are left?", "*", "-"),
     ("{name} buys {a} boxes of {b} {things} and finds {c}. How many {things} now?", "*", "+"),
     ("{name} has {a} {things}, gets {b} and loses {c}. How many {things} now?", "+", "-"),
 )
