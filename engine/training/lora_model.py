@@ -55,10 +55,10 @@ class LoraModel:
         for name in self._modules:
             layer = self._model.get_submodule(name)
             if layer.active_adapters != [slot]:
+                # before the weights change: PEFT froze those in the slot when it was turned off, and thaws them here
                 layer.set_adapter(slot)
-            # PEFT freezes what lies in the slots that it turns off, hence requires_grad_
-            layer.lora_A[slot].weight = parameters[f"{name}.lora_A"].requires_grad_()
-            layer.lora_B[slot].weight = parameters[f"{name}.lora_B"].requires_grad_()
+            layer.lora_A[slot].weight = parameters[f"{name}.lora_A"]
+            layer.lora_B[slot].weight = parameters[f"{name}.lora_B"]
             layer.scaling[slot] = scale
         self._mounted = parameters
 
@@ -110,12 +110,11 @@ class LoraModel:
 
 
 def _load(folder: str) -> Any:
-    """Load a Hugging Face folder, widened to float32, frozen, without dropout; raises ``BaseModelError``."""
+    """Load a Hugging Face folder, widened to float32, in evaluation mode; raises ``BaseModelError``."""
     if not Path(folder, "config.json").is_file():
         raise BaseModelError(f"{folder} is no base model: it holds no config.json.")
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise BaseModelError(f"The base model in {folder} cannot be loaded: {error}") from error
-    return model.requires_grad_(False).eval()

@@ -9,6 +9,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
+from marlaas.engine.adapters import peft_folder
 from marlaas.engine.adapters.export import export_adapter
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, read_state, write_state
 from marlaas.engine.base.model import load_base
@@ -81,7 +82,15 @@ def test_another_base_is_refused(base: str, tmp_path: Path) -> None:
         export_adapter(tmp_path / "state", Path(base), tmp_path / "out")
 
 
-def test_a_failed_export_leaves_nothing_behind(base: str, state: Path, tmp_path: Path) -> None:
+def test_a_failed_export_leaves_nothing_behind(
+    base: str, state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(AdapterError, match="could not be written: No space left"):
+        patch.setattr(peft_folder, "readme", refuse)
+        export_adapter(state, Path(base), tmp_path / "out")
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(AdapterError, match="could not be written"):
         export_adapter(state, Path(base), tmp_path / "file" / "out")

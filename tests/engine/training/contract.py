@@ -70,32 +70,33 @@ class TrainerContract:
     async def test_a_step_beside_other_policies_is_the_step_alone(
         self, new_trainer: NewTrainer, tmp_path: Path
     ) -> None:
-        alone = new_trainer()
-        await alone.open("a", CONFIG, str(tmp_path / "a"), resume=False)
-        for number in range(1, 4):
-            expected = await train(alone, "a", (group(number), group(10 + number)), tmp_path / "a")
-
-        crowd = new_trainer()
-        others = {
+        policies = {
+            "a": CONFIG,
             "same rank": replace(CONFIG, seed=1),
             "other rank": replace(CONFIG, rank=7, kl=0.3, learning_rate=0.5),
             "other scale": replace(CONFIG, alpha=64.0, temperature=2.0),
         }
-        await crowd.open("a", CONFIG, str(tmp_path / "b"), resume=False)
-        for other, config in others.items():
-            await crowd.open(other, config, str(tmp_path / "other"), resume=False)
+        alone, norms = new_trainer(), []
+        for offset, (policy, config) in enumerate(policies.items()):
+            await alone.open(policy, config, str(tmp_path / "0"), resume=False)
+            for number in range(1, 4):
+                groups = (group(10 * offset + number), group(100 + 10 * offset + number))
+                result = await train(alone, policy, groups, tmp_path / f"{policy} alone")
+            norms.append(result.grad_norm)
+            await alone.close(policy)
+
+        crowd, crowded = new_trainer(), []
+        for policy, config in policies.items():
+            await crowd.open(policy, config, str(tmp_path / "0"), resume=False)
         for number in range(1, 4):
-            await crowd.accumulate("a", group(number))
-            for other in others:
-                await crowd.accumulate(other, group(20 + number))
-                await crowd.score(other, group(4).sequences[0].tokens, 2, 1.0)
-            await crowd.accumulate("a", group(10 + number))
-            for other in others:
-                await crowd.step(other, str(tmp_path / "other"))
-            crowded = await crowd.step("a", str(tmp_path / "b"))
-        assert crowded.checksum == expected.checksum
-        assert crowded.grad_norm == expected.grad_norm
-        assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+            for half in (0, 100):
+                for offset, policy in enumerate(policies):
+                    await crowd.accumulate(policy, group(half + 10 * offset + number))
+                    await crowd.score(policy, group(4).sequences[0].tokens, 2, 1.0)
+            crowded = [(await crowd.step(policy, str(tmp_path / f"{policy} beside"))).grad_norm for policy in policies]
+        assert crowded == norms
+        for policy in policies:
+            assert (tmp_path / f"{policy} beside").read_bytes() == (tmp_path / f"{policy} alone").read_bytes(), policy
 
     async def test_it_does_not_matter_in_how_many_calls_a_batch_comes(self, trainer: Trainer, tmp_path: Path) -> None:
         whole = TrainGroup(0, group(1).sequences + group(2).sequences)

@@ -72,6 +72,8 @@ class RefusalContract:
             await trainer.open("a", replace(CONFIG, rank=5), str(path), resume=True)
         with pytest.raises(AdapterError, match="cannot be read"):
             await trainer.open("a", CONFIG, str(tmp_path / "missing"), resume=True)
+        with pytest.raises(AdapterError, match="Policy a is not open"):  # nor is what was there before
+            await trainer.accumulate("a", group(1))
         path.write_bytes(path.read_bytes()[:-100])
         with pytest.raises(AdapterError, match="cannot be read"):
             await trainer.open("a", CONFIG, str(path), resume=True)
