@@ -12,6 +12,8 @@ from marlaas.engine.store.rows import WorkerRow
 
 from ..format import cells, clip, line, share, size
 
+_FIRST = ("rollout", "training", "engine")
+
 
 class StatusLine(Widget):
     """A problem if there is one, else one part per worker, as many as fit."""
@@ -33,8 +35,7 @@ class StatusLine(Widget):
         if self.hint:
             return Content.styled(line(self.hint, width), "$text-warning")
         text = ""
-        for worker in self.processes:
-            part = worker_text(worker)
+        for part in worker_texts(self.processes):
             longer = f"{text} · {part}" if text else part
             if cells(longer) > width - 2:
                 return Content(clip(f"{text} · …", width))
@@ -42,7 +43,24 @@ class StatusLine(Widget):
         return Content(text)
 
 
-def worker_text(worker: WorkerRow) -> str:
-    """A worker in a few words."""
-    state = "" if worker.state in ("running", "ready", "alive") else f" {line(worker.state, 12)}"
-    return f"{line(worker.name, 24)}{state} {size(worker.rss or 0)} {share(worker.busy or 0)}"
+def worker_texts(workers: Sequence[WorkerRow]) -> list[str]:
+    """Each worker in a few words: the two stages first, then the engine, and all environments together."""
+    environments = [worker for worker in workers if worker.name.startswith("env")]
+    others = sorted((worker for worker in workers if worker not in environments), key=_rank)
+    texts = []
+    for worker in others:
+        state = "" if worker.state == "running" else f" {line(worker.state, 12)}"
+        texts.append(f"{line(worker.name, 24)}{state} {_load(worker)}")
+    if len(environments) == 1:
+        texts.append(f"{line(environments[0].name, 24)} {_load(environments[0])}")
+    elif environments:
+        texts.append(f"{len(environments)} environments {size(sum(worker.rss or 0 for worker in environments))}")
+    return texts
+
+
+def _rank(worker: WorkerRow) -> tuple[int, str]:
+    return (_FIRST.index(worker.name) if worker.name in _FIRST else len(_FIRST), worker.name)
+
+
+def _load(worker: WorkerRow) -> str:
+    return f"{size(worker.rss or 0)} {share(worker.busy or 0)}"

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from marlaas.engine.paths import Home
 
+from .commanding import Commander, FakeEngine
 from .filling import Filling, fill_full, fill_hostile
 
 
@@ -31,3 +33,15 @@ def any_home(request: pytest.FixtureRequest, home: Home) -> Home:
     fill: dict[str, Callable[[Path], object]] = {"full": fill_full, "hostile": fill_hostile, "empty": lambda path: None}
     fill[request.param](home.database)
     return home
+
+
+@pytest.fixture
+def marlaas(home: Home, capsys: pytest.CaptureFixture[str]) -> Commander:
+    """Runs command lines on the home."""
+    return Commander(capsys)
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+    """A pretended engine."""
+    return FakeEngine().install(monkeypatch)

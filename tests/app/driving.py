@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from textual.pilot import Pilot
+
 from marlaas.app.app import MarlaasApp
 from marlaas.engine.paths import Home
-from textual.pilot import Pilot
 
 from .filling import NOW
 

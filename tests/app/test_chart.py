@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from marlaas.app.chart import Series, draw
 from marlaas.app.format import cells
 
@@ -16,7 +17,7 @@ EXPECTED = """\
  0.00 ┤⣀⠤⠒⠉                
       └────────────────────
        0                  8
-"""  # noqa: W291
+"""
 
 
 def text(series: Series, width: int, height: int) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from marlaas.app.feed import Feed
 from marlaas.engine.paths import Home
 

@@ -7,6 +7,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from marlaas.app import format as f
 
 
@@ -53,7 +54,7 @@ def test_wide_text_is_cut_by_cells() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "-"), (0.0, "0"), (0.5, "0.5"), (1234.5, "1,234"), (0.0004, "4.0e-04"), (float("nan"), "nan"), (-0.0132, "-0.013")],
+    [(None, "-"), (0.0, "0"), (0.5, "0.5"), (1234.5, "1,234"), (0.0004, "4.0e-04"), (float("nan"), "nan")],
 )  # fmt: skip
 def test_number(value: float | None, text: str) -> None:
     assert f.number(value) == text
@@ -61,7 +62,7 @@ def test_number(value: float | None, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(None, "-"), (0.41, "0.4 s"), (0, "0 s"), (41, "41 s"), (200, "3 min 20 s"), (7500, "2 h 05 min"), (273600, "3 d 4 h")],
+    [(None, "-"), (0.41, "0.4 s"), (0, "0 s"), (200, "3 min 20 s"), (7500, "2 h 05 min"), (273600, "3 d 4 h")],
 )  # fmt: skip
 def test_duration(seconds: float | None, text: str) -> None:
     assert f.duration(seconds) == text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from marlaas.app.screens.task import TaskScreen
 from marlaas.engine.paths import Home
 

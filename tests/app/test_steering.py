@@ -110,10 +110,11 @@ async def test_the_palette_starts_an_engine(home: Home) -> None:
 
 
 async def test_every_binding_can_be_rebound() -> None:
+    from textual.binding import Binding
+
     from marlaas.app.screens.tasks_view import TasksView
     from marlaas.app.widgets.task_table import TaskTable
     from marlaas.app.widgets.trajectory_pane import TrajectoryPane
-    from textual.binding import Binding
 
     for owner in (MarlaasApp, TasksView, Confirm, TaskTable, TrajectoryPane):
         for binding in owner.BINDINGS:

@@ -1,0 +1,75 @@
+"""The entry point: exit codes, and no traceback whatever happens."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+import pytest
+
+from marlaas.app.cli import tasks
+from marlaas.engine.errors import StoreError
+from marlaas.engine.paths import Home
+
+from .commanding import Commander
+from .filling import fill_full
+
+
+def fail(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def run(args: argparse.Namespace) -> int:
+        raise error
+
+    monkeypatch.setattr(tasks, "list_tasks", run)
+
+
+def test_usage(marlaas: Commander) -> None:
+    assert marlaas("nonsense").code == 2
+    assert marlaas("show", "one").code == 2
+    assert marlaas("show", "9" * 30).code == 2
+    assert marlaas("adapters").code == 2
+    assert marlaas("--help").code == 0
+    assert marlaas("--version").out.startswith("marlaas 0.")
+
+
+def test_known_errors_are_a_sentence(marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail(monkeypatch, StoreError("The disk\x1b[31m is full.", "Make room."))
+    said = marlaas("list")
+    assert (said.code, said.err) == (1, "marlaas: The disk is full.\n  Make room.\n")
+
+
+def test_unknown_errors_are_a_sentence_and_a_file(
+    marlaas: Commander, monkeypatch: pytest.MonkeyPatch, home: Home
+) -> None:
+    home.logs.mkdir(parents=True)
+    fail(monkeypatch, ZeroDivisionError("oh"))
+    said = marlaas("list")
+    assert said.code == 1 and said.err.count("\n") == 2 and "Traceback" not in said.err
+    assert str(home.logs / "marlaas-errors.log") in said.err
+    assert "ZeroDivisionError: oh" in (home.logs / "marlaas-errors.log").read_text()
+
+
+def test_errors_of_the_system_name_the_file(marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail(monkeypatch, PermissionError(13, "Permission denied", "/some/file"))
+    assert marlaas("list").err.startswith("marlaas: Permission denied: /some/file.")
+
+
+def test_interrupted(marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail(monkeypatch, KeyboardInterrupt())
+    assert marlaas("list").code == 130
+
+
+def test_a_reader_that_goes_away_is_no_error(home: Home) -> None:
+    fill_full(home.database)
+    code = "import sys; from marlaas.app.cli.main import main; sys.exit(main(['logs', '-f']))"
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert "task 1 started" in process.stdout.readline()
+        process.stdout.close()
+        from .filling import Filling
+
+        Filling(home.database).event("more")
+        assert process.wait(20) == 0
+        assert process.stderr.read() == ""

@@ -1,0 +1,116 @@
+"""The reading verbs: text for people, JSON for programs, and nothing that a terminal would obey."""
+
+from __future__ import annotations
+
+import json
+import time
+import unicodedata
+
+import pytest
+
+from marlaas.engine.paths import Home
+
+from .commanding import Commander
+from .filling import Filling, fill_full, fill_hostile
+
+VERBS = [
+    ("list",),
+    ("show", "1"),
+    ("logs",),
+    ("logs", "1"),
+    ("env", "list"),
+    ("adapters", "list"),
+    ("adapters", "list", "1"),
+    ("engine", "status"),
+]
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_hostile_text_is_harmless(home: Home, marlaas: Commander, verb: tuple[str, ...]) -> None:
+    fill_hostile(home.database, time.time())
+    said = marlaas(*verb)
+    assert said.code in (0, 3)
+    assert all(c == "\n" or unicodedata.category(c) not in ("Cc", "Cs", "Cf") for c in said.out + said.err)
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_json_is_one_document(home: Home, marlaas: Commander, verb: tuple[str, ...]) -> None:
+    fill_hostile(home.database, time.time())
+    said = marlaas(*verb, "--json")
+    assert said.code in (0, 3) and said.json and said.out.isascii()
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb[-1] != "1"], ids=" ".join)
+def test_an_empty_home_says_what_to_do(home: Home, marlaas: Commander, verb: tuple[str, ...]) -> None:
+    said = marlaas(*verb)
+    assert said.code == (3 if verb == ("engine", "status") else 0)
+    assert said.err or "never started" in said.out
+    assert json.loads(marlaas(*verb, "--json").out) in ([], marlaas(*verb, "--json").json)
+
+
+def test_list(home: Home, marlaas: Commander) -> None:
+    fill_full(home.database, tasks=3)
+    lines = marlaas("list").out.splitlines()
+    assert lines[0].split() == ["ID", "TENANT", "TASK", "ENVIRONMENT", "STATE", "STEP", "REWARD", "HELD-OUT", "REASON"]
+    assert lines[1].split()[:4] == ["1", "physics-lab", "task", "number"]
+    assert "waits for a free place" in lines[3]
+    assert [task["id"] for task in marlaas("list", "--json").json] == [1, 2, 3]
+
+
+def test_show_has_what_is_promised(home: Home, marlaas: Commander) -> None:
+    fill_full(home.database, tasks=3)
+    shown = marlaas("show", "2", "--json").json
+    promised = "id tenant name environment state reason step steps reward eval adapter_version staleness tokens seconds"
+    assert set(promised.split()) <= set(shown)
+    assert [(row["step"], round(row["score"], 2)) for row in shown["eval"]] == [(0, 0.15), (8, 0.38)]
+    assert shown["metrics"]["entropy"] == 0.74 and shown["adapter_version"] == "t2-v8-i1"
+    assert "held-out     0.15 at step 0, 0.38 at step 8" in marlaas("show", "2").out
+
+
+@pytest.mark.parametrize("verb", ["show", "pause", "resume", "cancel", "wait", "logs"])
+def test_unknown_tasks(home: Home, marlaas: Commander, verb: str, engine: object) -> None:
+    said = marlaas(verb, "7")
+    assert (said.code, said.out) == (2, "")
+    assert said.err == "marlaas: There is no task 7.\n  `marlaas list` shows the tasks.\n"
+
+
+def test_numbers_that_json_lacks(filling: Filling, marlaas: Commander) -> None:
+    filling.task(made=1)
+    filling.execute("UPDATE metrics SET value = 9e999 WHERE name = 'loss'")
+    assert marlaas("show", "1", "--json").json["metrics"]["loss"] is None
+    assert marlaas("show", "1").code == 0
+
+
+def test_environment_errors_name_the_place(filling: Filling, marlaas: Commander) -> None:
+    filling.environment("broken", "broken", "SyntaxError: invalid syntax")
+    said = marlaas("env", "list")
+    assert "broken: SyntaxError: invalid syntax (arithmetic.py:7)" in said.err
+    assert said.out.splitlines()[1].split()[:4] == ["broken", "broken", "9f2c41aa", "digits=2"]
+
+
+def test_engine_status(home: Home, marlaas: Commander) -> None:
+    filling = Filling(home.database, time.time())
+    filling.engine()
+    said = marlaas("engine", "status")
+    assert said.code == 0 and "alive 1 s ago" in said.out and "812 MB" in said.out
+    filling.engine(age=60)
+    assert marlaas("engine", "status", "--json").json["state"] == "silent"
+    filling.engine(state="stopped")
+    said = marlaas("engine", "status")
+    assert said.code == 3 and "down since" in said.out
+
+
+def test_a_plain_list_without_a_terminal(home: Home, marlaas: Commander) -> None:
+    fill_full(home.database, tasks=2)
+    assert marlaas().out == marlaas("list").out
+
+
+def test_home_may_stand_before_or_after_the_verb(
+    home: Home, marlaas: Commander, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_full(home.database, tasks=2)
+    monkeypatch.setenv("MARLAAS_HOME", "/nowhere")
+    root = str(home.root)
+    assert len(marlaas("--home", root, "list", "--json").json) == 2
+    assert len(marlaas("list", "--json", "--home", root).json) == 2
+    assert len(marlaas("--home", root).out.splitlines()) == 3

@@ -1,0 +1,43 @@
+"""What may be imported where: checked in processes of their own, for the answer is in ``sys.modules``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"textual", "rich", "torch", "numpy", "sqlite_utils", "llama_cpp", "transformers", "peft", "psutil", "asyncio"}
+
+
+def imported(statement: str) -> set[str]:
+    """The top-level modules that a fresh process holds after the statement."""
+    code = f"{statement}\nimport sys; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_the_parser_is_cheap() -> None:
+    assert not imported("from marlaas.app.cli.main import build_parser; build_parser()") & HEAVY
+
+
+@pytest.mark.parametrize(
+    "module", ["adapters", "demo", "doctor", "engine", "environments", "logs", "progress", "reading", "steer", "tasks"]
+)
+def test_verbs_import_nothing_heavy(module: str) -> None:
+    assert not imported(f"import marlaas.app.cli.{module}") & HEAVY
+
+
+def test_reading_and_steering_need_the_standard_library_alone() -> None:
+    modules = ("store.reader", "store.submissions", "daemon.control", "taskfile", "queue", "demo", "config")
+    assert not imported("; ".join(f"import marlaas.engine.{module}" for module in modules)) & HEAVY
+
+
+def test_the_application_needs_no_tensors() -> None:
+    found = imported("import marlaas.app.app")
+    assert "textual" in found
+    assert not found & (HEAVY - {"textual", "rich", "asyncio"})
+
+
+def test_the_engine_knows_no_screen() -> None:
+    assert not imported("import marlaas.engine.daemon.main") & {"textual", "rich"}
