@@ -16,8 +16,7 @@ from concurrent.futures import Future
 import numpy as np
 from numpy.typing import NDArray
 
-from marlaas.engine.errors import CallFailed
-
+from ...errors import CallFailed
 from ..choose import choose
 from ..protocol import Finish, SampleRequest, SampleResult, SamplerStats
 from .context import LlamaContext, Logits

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marlaas.engine.errors import AdapterError, BaseModelError, CallFailed
-
+from ...errors import AdapterError, BaseModelError, CallFailed
 from .library import last_error, llama
 
 Ints = NDArray[np.int32]

@@ -6,7 +6,7 @@ import ctypes
 from functools import cache
 from typing import Any
 
-from marlaas.engine.errors import ConfigError
+from ...errors import ConfigError
 
 ERROR_LEVEL = 4
 """GGML_LOG_LEVEL_ERROR in ggml.h"""

@@ -16,11 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from marlaas.engine.base.gguf_base import ensure_base_gguf
-from marlaas.engine.base.model import load_base
-from marlaas.engine.errors import CallFailed
-from marlaas.engine.types import Logprobs, Tokens
-
+from ...base.gguf_base import ensure_base_gguf
+from ...base.model import load_base
+from ...errors import CallFailed
+from ...types import Logprobs, Tokens
 from ..protocol import SampleRequest, SampleResult, SamplerLimits, SamplerStats
 from .board import Board
 from .context import LlamaContext

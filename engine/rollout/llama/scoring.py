@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from marlaas.engine.types import Logprobs, Tokens
-
+from ...types import Logprobs, Tokens
 from ..choose import logprobs_of
 from .context import LlamaContext
 

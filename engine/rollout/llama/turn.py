@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from marlaas.engine.types import Tokens
-
+from ...types import Tokens
 from ..choose import uniforms
 from ..protocol import Finish, SampleRequest, SampleResult
 from .versions import Version

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from marlaas.engine.adapters.statefile import checksum, read_state
-from marlaas.engine.base.gguf_adapter import adapter_in_memory
-from marlaas.engine.base.model import BaseModel
-from marlaas.engine.errors import AdapterError
-
+from ...adapters.statefile import checksum, read_state
+from ...base.gguf_adapter import adapter_in_memory
+from ...base.model import BaseModel
+from ...errors import AdapterError
 from .context import LlamaContext
 
 

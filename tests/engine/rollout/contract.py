@@ -17,6 +17,8 @@ from marlaas.engine.errors import AdapterError
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
 
 VOCABULARY = 50
+LONG = 1500
+"""Tokens of a turn that is still running when the next call comes."""
 State = Callable[[int], Path]
 """Writes the state file of a random adapter with the given seed."""
 
@@ -51,7 +53,7 @@ async def until_sampled(sampler: Sampler, count: int) -> None:
 class SamplerContract:
     @pytest.fixture
     async def sampler(self) -> Sampler:
-        """With the versions v0 and v1 loaded from ``state(0)`` and ``state(1)``; room for 64 sequences or more."""
+        """With the versions v0 and v1 from ``state(0)`` and ``state(1)``; 64 sequences of more than LONG tokens."""
         raise NotImplementedError
 
     # tokens in, tokens out
@@ -145,20 +147,20 @@ class SamplerContract:
         await sampler.generate(request("a", [9]))
 
     async def test_one_turn_at_a_time(self, sampler: Sampler) -> None:
-        first = asyncio.create_task(sampler.generate(request("a", max_tokens=200)))
+        first = asyncio.create_task(sampler.generate(request("a", max_tokens=LONG)))
         await until_sampled(sampler, 2)
         with pytest.raises(ValueError):
-            await sampler.generate(request("a", max_tokens=200))
+            await sampler.generate(request("a", max_tokens=LONG))
         await sampler.release("a")
         assert (await first).finish == "abort"
 
     async def test_release_aborts_and_forgets(self, sampler: Sampler) -> None:
         untouched = await alone(sampler, request("b"))
-        running = asyncio.create_task(sampler.generate(request("a", max_tokens=200)))
+        running = asyncio.create_task(sampler.generate(request("a", max_tokens=LONG)))
         await until_sampled(sampler, 3)
         await sampler.release("a")
         aborted = await running
-        assert aborted.finish == "abort" and len(aborted.tokens) == len(aborted.logprobs) < 200
+        assert aborted.finish == "abort" and len(aborted.tokens) == len(aborted.logprobs) < LONG
         assert same(await alone(sampler, request("a")), untouched)
         await sampler.release("a")
         await sampler.release("never heard of")

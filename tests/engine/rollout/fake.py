@@ -45,7 +45,7 @@ class FakeSampler:
 
     vocabulary: int = 50
     sequences: int = 64
-    context: int = 256
+    context: int = 2048
     ledger: list[Entry] = field(default_factory=list)
     versions: dict[str, _Version] = field(default_factory=dict)
     conversations: dict[str, Tokens] = field(default_factory=dict)

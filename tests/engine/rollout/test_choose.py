@@ -24,7 +24,7 @@ def test_noise_depends_on_seed_and_position_alone(seed: int, start: int, skip: i
 
 def test_noise_is_pinned() -> None:
     """Recorded runs must stay repeatable with later versions of numpy."""
-    assert uniforms(7, 100, 103).tolist() == pytest.approx([0.0, 0.0, 0.0], abs=1)
+    assert uniforms(7, 100, 103).tolist() == [0.3180089334708437, 0.4700340866758427, 0.4912888452594717]
     assert uniforms(7, 0, 1000).mean() == pytest.approx(0.5, abs=0.03)
 
 

@@ -1,0 +1,38 @@
+"""The llama.cpp sampler where it lives: in a worker process, behind a proxy."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from marlaas.engine.adapters.statefile import checksum, read_state
+from marlaas.engine.base.model import BaseModel
+from marlaas.engine.errors import AdapterError, BaseModelError
+from marlaas.engine.rollout.protocol import Sampler
+from marlaas.engine.workers.handle import WorkerHandle
+
+from .contract import State, alone, request, same
+
+pytestmark = pytest.mark.processes
+FACTORY = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
+
+
+async def test_a_sampler_in_a_process_of_its_own(base: BaseModel, state: State, tmp_path: Path) -> None:
+    kwargs = {"base": str(base.path), "cache": str(tmp_path / "cache"), "sequences": 16, "context": 256}
+    handle = await WorkerHandle.spawn("sampler", FACTORY, kwargs, (0,), log_path=tmp_path / "sampler.log")
+    try:
+        sampler = handle.proxy(Sampler)
+        assert await sampler.load("v0", str(state(0))) == checksum(read_state(state(0)).adapter)
+        one = await alone(sampler, request("a"))
+        many = await asyncio.gather(*[alone(sampler, request(f"{n}")) for n in range(30)])
+        assert all(same(one, each) for each in many)
+        with pytest.raises(AdapterError, match="never loaded"):
+            await sampler.generate(request("a", version="v1"))
+    finally:
+        await handle.stop()
+
+
+async def test_a_missing_base_is_said_clearly(tmp_path: Path) -> None:
+    kwargs = {"base": str(tmp_path / "nowhere"), "cache": str(tmp_path)}
+    with pytest.raises(BaseModelError, match="There is no base model"):
+        await WorkerHandle.spawn("sampler", FACTORY, kwargs, log_path=tmp_path / "sampler.log")
