@@ -10,10 +10,9 @@ import os
 import shutil
 from pathlib import Path
 
-from marlaas.engine.base.gguf_adapter import write_adapter
-from marlaas.engine.base.model import BaseModel, load_base
-from marlaas.engine.errors import AdapterError
-
+from ..base.gguf_adapter import write_adapter
+from ..base.model import BaseModel, load_base
+from ..errors import AdapterError
 from .peft_folder import write_peft_folder
 from .statefile import PolicyState, read_state
 

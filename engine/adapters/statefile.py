@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from marlaas.engine.errors import AdapterError
+from ..errors import AdapterError
 
 Array = NDArray[np.float32]
 FORMAT = 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from marlaas.engine.types import Episode, Group
+from ..types import Episode, Group
 
 MIN_REWARDED = 2
 """A mean of one reward is that reward: nothing to learn from."""

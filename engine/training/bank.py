@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from marlaas.engine.adapters.statefile import Array, PolicyState, StateHeader
-from marlaas.engine.errors import AdapterError
-
+from ..adapters.statefile import Array, PolicyState, StateHeader
+from ..errors import AdapterError
 from .adamw import AdamState
 from .layout import Layout
 from .protocol import PolicyConfig

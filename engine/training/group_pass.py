@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from marlaas.engine.types import Logprobs, Tokens
-
+from ..types import Logprobs, Tokens
 from .bank import PolicyMemory
 from .batches import MicroBatch, check_group, micro_batches, trained_tokens
 from .lora_model import LoraModel

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from marlaas.engine.types import Group, Trajectory
-
+from ..types import Group, Trajectory
 from .protocol import TrainGroup, TrainSequence
 
 

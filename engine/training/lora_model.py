@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
-from marlaas.engine.errors import BaseModelError
-
+from ..errors import BaseModelError
 from .layout import Layout
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from marlaas.engine.types import Logprobs, Mask, Tokens
+from ..types import Logprobs, Mask, Tokens
 
 
 @dataclass(frozen=True)

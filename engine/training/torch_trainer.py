@@ -16,10 +16,9 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 import torch
 
-from marlaas.engine.adapters.statefile import checksum, read_state, write_state
-from marlaas.engine.errors import AdapterError
-from marlaas.engine.types import Logprobs, Tokens
-
+from ..adapters.statefile import checksum, read_state, write_state
+from ..errors import AdapterError
+from ..types import Logprobs, Tokens
 from .adamw import AdamState, adamw, clip
 from .bank import PolicyMemory, fresh, from_state, to_state
 from .batches import check_group
