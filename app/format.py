@@ -74,11 +74,14 @@ def _cells(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def excerpt(text: str, limit: int) -> str:
-    """Safe text of at most ``limit`` characters that says how much it leaves out."""
-    if len(text) <= limit:
-        return plain(text)
-    return f"{plain(text[:limit])}\n… {len(text) - limit:,} more characters"
+def excerpt(text: str, characters: int, lines: int) -> str:
+    """Safe text of at most so many characters and lines, which says how much it leaves out."""
+    shown = plain(text[:characters])
+    kept = shown.split("\n", lines)[:lines]
+    if len(text) <= characters and len(kept) == shown.count("\n") + 1:
+        return shown
+    left_out = max(1, len(text) - sum(map(len, kept)) - len(kept) + 1)
+    return "\n".join([*kept, f"… {left_out:,} more characters"])
 
 
 def number(value: float | None, digits: int = 3) -> str:

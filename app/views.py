@@ -13,7 +13,7 @@ from typing import Any
 
 from marlaas.engine.store.rows import EngineRow, EvalRow, StepRow, TaskRow
 
-from .format import ago
+from .format import ago, line
 
 GLYPHS = {
     "submitted": "·",
@@ -32,7 +32,7 @@ FRESH_SECONDS = 5.0
 
 def state_word(state: str) -> str:
     """Glyph and word: colour alone never tells a state."""
-    return f"{GLYPHS.get(state, '?')} {state}"
+    return f"{GLYPHS[state]} {state}" if state in GLYPHS else f"? {line(state, 12)}"
 
 
 def queue_order(task: TaskRow) -> tuple[int, int]:

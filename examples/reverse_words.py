@@ -2,11 +2,10 @@
 
 from marlaas.plugins import Episode, env
 
-WORDS = {"train": ["cat", "dog", "sun", "tree", "bird", "lamp"], "eval": ["moon", "fish"]}
 
-
-@env(data=lambda split: WORDS[split])
-async def reverse_words(ep: Episode, task: str) -> bool:
-    """Reward the reversed word."""
-    reply = await ep.ask(f"reverse {task}")
-    return reply.text.strip() == task[::-1]
+@env
+async def reverse_words(ep: Episode, letters: int = 4) -> bool:
+    """Rewards the reversed word."""
+    word = "".join(ep.rng.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(letters))
+    reply = await ep.ask(f"reverse {word}")
+    return reply.text == word[::-1]

@@ -105,7 +105,8 @@ def choose(versions: list[VersionRow], adapter: str, which: str | None) -> Versi
     wanted = _pick(kept, which)
     if wanted is None:
         numbers = ", ".join(str(v.number) for v in kept) or "none"
-        raise AdapterError(f"Adapter {adapter!r} has no version {which!r} on disk.", f"On disk: {numbers}.")
+        version = f"version {which!r}" if which else "version"
+        raise AdapterError(f"Adapter {adapter!r} has no {version} on disk.", f"On disk: {numbers}.")
     return wanted
 
 

@@ -53,4 +53,4 @@ class TasksView(View):
         self.app.push_screen(Confirm(question), act)
 
     def _say(self, text: str) -> None:
-        self.notify(text, severity="warning", markup=False)
+        self.notify(line(text, 300), severity="warning", markup=False)

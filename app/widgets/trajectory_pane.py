@@ -15,7 +15,8 @@ from marlaas.engine.store.rows import TrajectoryRow
 from ..format import excerpt, line, number, score
 
 _NONE = Content.styled("No trajectory yet.", "$text-muted")
-_TURN_CHARACTERS = 4000
+_TURN_CHARACTERS, _TURN_LINES = 4000, 200
+_FIRST_TURNS, _LAST_TURNS = 30, 10
 _ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning"}
 
 
@@ -107,7 +108,12 @@ def trajectory_text(row: TrajectoryRow) -> Content:
     ]
     if row.failure:
         parts += ["\n", (f"! {line(row.failure, 400)}", "$text-error")]
-    for turn in row.turns:
-        role = line(turn.role, 20)
-        parts += ["\n\n", (role, _ROLES.get(role, "bold $text-muted")), "\n", excerpt(turn.text, _TURN_CHARACTERS)]
+    skipped = len(row.turns) - _FIRST_TURNS - _LAST_TURNS
+    for place, turn in enumerate(row.turns):
+        if skipped > 0 and _FIRST_TURNS <= place < len(row.turns) - _LAST_TURNS:
+            if place == _FIRST_TURNS:
+                parts += ["\n\n", (f"… {skipped} turns between", "$text-muted")]
+            continue
+        role, text = line(turn.role, 20), excerpt(turn.text, _TURN_CHARACTERS, _TURN_LINES)
+        parts += ["\n\n", (role, _ROLES.get(role, "bold $text-muted")), "\n", text]
     return Content.assemble(*parts)

@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from marlaas.engine.errors import AdapterError
-
+from ..errors import AdapterError
 from .gguf_file import Entry, write_gguf
 from .gguf_names import check_supported, gguf_module, rows
 from .model import BaseConfig

@@ -18,8 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from marlaas.engine.errors import BaseModelError
-
+from ..errors import BaseModelError
 from .gguf_file import Entry, Fields, write_gguf
 from .gguf_names import check_supported, gguf_module, rows
 from .model import BaseModel

@@ -11,8 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from marlaas.engine.errors import BaseModelError
-
+from ..errors import BaseModelError
 from .model import BaseConfig
 
 Scalar = TypeVar("Scalar", bound=np.generic)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from marlaas.engine.errors import BaseModelError
+from ..errors import BaseModelError
 
 SHIPPED = {"tiny": Path(__file__).parent / "tiny"}
 WHOLE = 64 << 20

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from marlaas.engine.errors import AdapterError
-
+from ..errors import AdapterError
 from .model import BaseConfig
 
 Array = NDArray[np.float32]

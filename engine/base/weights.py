@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from marlaas.engine.errors import BaseModelError
+from ..errors import BaseModelError
 
 Array = NDArray[np.float32]
 

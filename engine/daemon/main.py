@@ -13,7 +13,8 @@ from pathlib import Path
 
 from ..base.model import BaseModel, load_base
 from ..config import Settings, load_settings
-from ..environments.service import EnvironmentEvent, EnvironmentService
+from ..environments.protocol import EnvironmentEvent
+from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, StoreError
 from ..orchestrator.crew import Crew
 from ..orchestrator.orchestrator import Orchestrator

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from marlaas.engine.errors import EnvironmentFailure
-from marlaas.engine.types import Failure
 from marlaas.plugins.host.channel import Channel, Record
 
+from ..errors import EnvironmentFailure
+from ..types import Failure
 from .launch import Folders, Launched, launch
 from .protocol import Answer, EpisodeOutcome, EpisodeSpec
 from .wire import Asked, Broken, Described, Ended, Hello, Pong, WireError, decode, encode_reply, encode_start

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from marlaas.engine.errors import EnvironmentMissing
-
+from ..errors import EnvironmentMissing
 from .protocol import EnvironmentInfo
 
 

@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from marlaas.engine.errors import EnvironmentFailure, EnvironmentMissing
-from marlaas.engine.types import Failure
-
+from ..errors import EnvironmentFailure, EnvironmentMissing
+from ..types import Failure
 from .child import BrokenPlugin
 from .launch import Folders
 from .protocol import EnvironmentEvent, EnvironmentInfo, EventKind

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from marlaas.engine.types import Failure
-
+from ..types import Failure
 from .child import BrokenPlugin, Child
 from .protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Reply
 from .wire import Described

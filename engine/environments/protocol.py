@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from marlaas.engine.types import EpisodeStatus, Failure, Split
 from marlaas.plugins.messages import Answer, Ask, Message, Reply, ToolCall
 from marlaas.plugins.parameters import Parameter
+
+from ..types import EpisodeStatus, Failure, Split
 
 __all__ = [
     "Answer",

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from marlaas.engine.errors import ConfigError, EnvironmentFailure
-from marlaas.engine.types import Failure
 from marlaas.plugins.parameters import complete
 
+from ..errors import ConfigError, EnvironmentFailure
+from ..types import Failure
 from .lease import Lease
 from .names import find
 from .plugin import Plugin
@@ -48,9 +48,10 @@ class EnvironmentService:
             with contextlib.suppress(OSError):
                 folder.mkdir(parents=True, exist_ok=True)
         self._scratch.mkdir(parents=True, exist_ok=True)
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
+        await asyncio.sleep(0)  # the watch is set up in its first step: nothing saved from here on is missed
         proofs = await self.scan()
         await asyncio.gather(*proofs, return_exceptions=True)
-        self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     async def stop(self) -> None:
         """End the watch and every process; no child outlives this call."""

@@ -12,8 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from marlaas.engine.types import Failure
-
+from ..types import Failure
 from .child import BrokenPlugin, Child
 from .launch import Folders
 from .probe import probe

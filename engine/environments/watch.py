@@ -21,20 +21,25 @@ _SILENCE_MS = 2000
 
 async def hints(folders: Sequence[Path]) -> AsyncGenerator[None, None]:
     """Yield whenever it is worth reading the folders again; at least every few seconds, until cancelled."""
+    polling = False
     while True:
         present = [folder for folder in folders if folder.is_dir()]
         seen = _identities(present)
         if not present:
             await asyncio.sleep(_SILENCE_MS / 1000)
-        with contextlib.suppress(FileNotFoundError):  # gone between the look and the watch
-            async for _ in _watch(present):
+        try:
+            async for _ in _watch(present, polling):
                 yield
                 if _identities([folder for folder in folders if folder.is_dir()]) != seen:
                     break
+        except FileNotFoundError:
+            pass  # gone between the look and the watch
+        except OSError:
+            polling = True  # the kernel has no watches left to give
         yield
 
 
-def _watch(folders: Sequence[Path]) -> AsyncIterator[object]:
+def _watch(folders: Sequence[Path], polling: bool) -> AsyncIterator[object]:
     return awatch(
         *folders,
         watch_filter=_matters,
@@ -42,7 +47,7 @@ def _watch(folders: Sequence[Path]) -> AsyncIterator[object]:
         step=_STEP_MS,
         rust_timeout=_SILENCE_MS,
         yield_on_timeout=True,
-        raise_interrupt=False,
+        force_polling=polling or None,
     )
 
 

@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from marlaas.engine.types import EpisodeStatus, Failure
 from marlaas.plugins.host.channel import Record
 
+from ..types import EpisodeStatus, Failure
 from .protocol import Ask, EpisodeOutcome, EpisodeSpec, Message, Parameter, Reply, ToolCall
 
 _ROLES = ("system", "user", "assistant", "tool")

@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from ..environments.lease import Lease
 from ..environments.protocol import Answer, EpisodeOutcome, EpisodeSpec
-from ..environments.service import EnvironmentService, Lease
+from ..environments.service import EnvironmentService
 from ..errors import ConfigError, EnvironmentFailure
 from ..rollout.episodes import Play
 from ..spec import TaskSpec

@@ -11,8 +11,8 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from ..environments.lease import Lease
 from ..environments.protocol import Answer, Ask, EpisodeSpec, Reply
-from ..environments.service import Lease
 from ..rollout.conversation import Voice
 from ..rollout.episodes import Played, PromptHash
 from ..rollout.seeds import noise_seed

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence, Set
 
+from ..environments.lease import Lease
 from ..environments.protocol import EpisodeSpec
-from ..environments.service import Lease
 from ..errors import WorkerDied
 from ..rollout.conversation import Voice
 from ..rollout.episodes import HeldOutPrompt, Play, Played, PromptHash

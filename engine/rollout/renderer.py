@@ -14,9 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from marlaas.engine.environments.protocol import Message, ToolCall
-from marlaas.engine.errors import BaseModelError
-
+from ..environments.protocol import Message, ToolCall
+from ..errors import BaseModelError
 from .template import load_template, read_settings
 from .toolcalls import split_calls
 from .vocabulary import Vocabulary, strings

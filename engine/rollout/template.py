@@ -15,7 +15,7 @@ import jinja2
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from marlaas.engine.errors import BaseModelError
+from ..errors import BaseModelError
 
 TODAY = datetime.datetime(2025, 1, 1)
 """What templates that ask for the date are told: prompts must not change from one day to the next."""

@@ -9,8 +9,7 @@ import json
 import re
 from typing import Any, NoReturn
 
-from marlaas.engine.environments.protocol import ToolCall
-
+from ..environments.protocol import ToolCall
 from .vocabulary import well_formed
 
 BLOCK = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)

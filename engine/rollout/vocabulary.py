@@ -15,7 +15,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from marlaas.engine.errors import BaseModelError
+from ..errors import BaseModelError
 
 PRIVATE = 0xF0000
 """First of Unicode's private characters that no one else has a use for."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import traceback
 
 from marlaas.engine import errors
-from marlaas.engine.errors import CallFailed, MarlaasError
 
+from ..errors import CallFailed, MarlaasError
 from .wire import Failed
 
 

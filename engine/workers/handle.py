@@ -15,8 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from marlaas.engine.errors import WorkerDied
-
+from ..errors import WorkerDied
 from .ending import last_line, sentence
 from .failures import rebuild
 from .wire import Answer, Call, Failed, Ready, Start, pack, read

@@ -1,0 +1,51 @@
+"""The house rules that a machine can check."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted(
+    path
+    for folder in ("app", "engine", "plugins", "tools", "examples")
+    for path in (ROOT / folder).rglob("*.py")
+    if "__pycache__" not in path.parts
+)
+MOST_LINES = 350
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_is_one_idea_with_a_docstring(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= MOST_LINES
+    assert ast.get_docstring(ast.parse(text)), "a module says what flows in and out"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_inside_a_package_are_relative(path: Path) -> None:
+    package = path.relative_to(ROOT).parts[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            inside = node.module.startswith(f"marlaas.{package}") and "bundled" not in path.parts
+            assert not inside, f"line {node.lineno}: {node.module}"
+
+
+def test_sql_lives_in_the_store_alone() -> None:
+    for path in SOURCES:
+        if "store" not in path.parts:
+            text = path.read_text(encoding="utf-8")
+            assert "sqlite3" not in text or path.name == "machine.py", path
+
+
+def test_every_package_of_the_tree_is_in_the_wheel() -> None:
+    code = "import runpy, setuptools; setuptools.setup = lambda **k: print(*k['packages']); runpy.run_path('setup.py')"
+    import sys
+
+    listed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    folders = {path.parent for path in SOURCES if path.relative_to(ROOT).parts[0] in ("app", "engine", "plugins")}
+    expected = {"marlaas." + ".".join(folder.relative_to(ROOT).parts) for folder in folders}
+    assert expected - set(listed.split()) <= {"marlaas.plugins.bundled"}  # data: its files are never imported

@@ -1,0 +1,52 @@
+"""What the README shows is what the program does."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from marlaas.engine.spec import TaskSpec, parse
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def block(language: str, word: str) -> str:
+    """The first code block of a language that holds a word."""
+    blocks: list[str] = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    return next(text for text in blocks if word in text)
+
+
+def test_the_first_environment_is_the_example_file() -> None:
+    assert block("python", "reverse_words") == (ROOT / "examples" / "reverse_words.py").read_text(encoding="utf-8")
+
+
+def test_the_first_task_file_is_valid() -> None:
+    assert parse(tomllib.loads(block("toml", "first run")), "README").environment == "reverse_words"
+
+
+def test_the_reference_shows_every_key_with_its_default() -> None:
+    text = block("toml", "physics-lab")
+    shown = tomllib.loads(text.replace("# target", "target"))
+    defaults = TaskSpec("physics-lab", "two-digit sums", "arithmetic").to_json()
+    shown["environment_config"] = {}
+    shown["eval"].pop("target")
+    defaults["eval"].pop("target")
+    defaults["queue"]["depends_on"] = list(defaults["queue"]["depends_on"])
+    assert shown == defaults
+
+
+def test_every_linked_file_exists() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (ROOT / target).exists(), target
+
+
+def test_every_setting_is_documented() -> None:
+    from dataclasses import asdict, fields
+
+    from marlaas.engine.config import DOCUMENTED, Settings
+
+    shown = tomllib.loads(re.sub(r"^# (\w+ = )", r"\1", DOCUMENTED, flags=re.MULTILINE))
+    assert shown == asdict(Settings())
+    assert len(fields(Settings)) == len(shown)
