@@ -7,7 +7,6 @@ and a lost worker all end it, and the next run begins at the last commit.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
@@ -16,11 +15,11 @@ from ..adapters.retention import RetentionVersion, keep
 from ..spec import TaskSpec
 from ..store.versions import Version
 from ..training.advantages import ClosedGroup, close_group
-from ..training.protocol import TrainGroup, TrainSequence
+from ..training.intake import train_group
 from .admission import may_begin, step_groups
 from .background import Background
 from .canary import canary
-from .endings import Failed, Paused
+from .endings import Paused
 from .environment import TaskEnvironment
 from .evaluation import Evaluator
 from .pool import GroupPool
@@ -50,6 +49,8 @@ class Learner:
         self._pool = GroupPool()
         self._moved = asyncio.Event()
         self._evaluator = Evaluator(services, spec, self._policy, self._environment, self._shelf)
+        self._measuring: set[int] = set()
+        """Versions whose score is not known yet; their files stay, for one may turn out to be the best."""
         self._reached = False
         self._silent = 0
 
@@ -111,14 +112,12 @@ class Learner:
         while wanted:
             closed = await self._pool.take(wanted, in_order=self._spec.train.deterministic)
             wanted.discard(closed.group.number)
-            stats = await services.trainer.accumulate(key(self._task), training_group(closed))
+            stats = await services.trainer.accumulate(key(self._task), train_group(closed.group))
             services.busy("training", stats.seconds)
             tally.add(closed, stats)
         path = version_path(services, self._task, step + 1)
         result = await services.trainer.step(key(self._task), str(path))
         services.busy("training", result.seconds)
-        if not math.isfinite(result.grad_norm):
-            raise Failed(f"The gradient of step {step + 1} is not finite.", "A smaller learning rate may help.")
         metrics = tally.metrics(result, monotonic() - started)
         row = new_version(services, self._task, result)
         version = services.store.versions.commit_step(self._policy, row, tally.numbers, metrics["seconds"], metrics)
@@ -166,30 +165,36 @@ class Learner:
             await asyncio.sleep(0)  # so that it holds its version before the next one supersedes it
 
     async def _evaluate(self, version: Version) -> None:
-        evaluation = await self._evaluator.evaluate(version)
+        self._measuring.add(version.number)
+        try:
+            evaluation = await self._evaluator.evaluate(version)
+        finally:
+            self._measuring.discard(version.number)
         self._label()
         target = self._spec.eval.target
         if target is not None and evaluation.n and evaluation.score >= target:
             self._reached = True
 
     def _label(self) -> None:
-        """Name the best (by held-out score, the newest among equals) and the last version."""
+        """Name the last version, and the best trained one by held-out score (the newest among equals)."""
         versions = self._services.store.versions
+        numbers = [version.number for version in versions.candidates(self._policy)]
         scores = versions.scores(self._policy)
-        last = versions.candidates(self._policy)[0].number
+        last = numbers[0]
+        best = max((n for n in numbers if n > 0 and n in scores), key=lambda n: (scores[n], n), default=None)
         labels = {last: "last"}
-        if scores:
-            best = max(scores, key=lambda number: (scores[number], number))
+        if best is not None:
             labels[best] = "best, last" if best == last else "best"
         versions.label(self._policy, labels)
 
     def _retain(self) -> None:
-        """Remove state files that nobody will go on from."""
+        """Remove state files that nobody will go on from or take away."""
         versions = self._services.store.versions
         candidates, scores = versions.candidates(self._policy), versions.scores(self._policy)
-        kept = keep([RetentionVersion(v.number, True, scores.get(v.number), v is candidates[0]) for v in candidates])
+        last = candidates[0]
+        kept = keep(RetentionVersion(v.number, True, scores.get(v.number), v is last) for v in candidates)
         for version in candidates:
-            if version.number not in kept:
+            if version.number not in kept | self._measuring:
                 versions.prune(version.id)
                 Path(version.path).unlink(missing_ok=True)
 
@@ -199,16 +204,3 @@ class Learner:
     async def _leave(self) -> None:
         """Free the trainer and the sampler; a worker that is gone has nothing to free."""
         await asyncio.gather(self._services.trainer.close(key(self._task)), self._shelf.clear(), return_exceptions=True)
-
-
-def training_group(closed: ClosedGroup) -> TrainGroup:
-    """What the trainer needs of a closed group: the rewarded trajectories."""
-    return TrainGroup(
-        closed.group.number,
-        tuple(
-            TrainSequence(t.tokens, t.mask, t.logprobs, t.advantage)
-            for episode in closed.group.episodes
-            for t in episode.trajectories
-            if t.reward is not None and t.mask.any()
-        ),
-    )

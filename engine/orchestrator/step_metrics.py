@@ -39,7 +39,7 @@ class StepTally:
         ``gap_max`` and ``gap_mean`` compare sampler and trainer on tokens of the version being updated only, where the
         two should agree; ``drift_max`` includes stale tokens, which differ because the policy moved.
         """
-        trained = max(1, sum(stats.tokens for stats in self.stats))
+        measured = max(1, sum(stats.measured for stats in self.stats))
         ages = [staleness(c.group.number, c.group.version, self.groups_per_step) for c in self.groups]
         fresh = [stats for stats, age in zip(self.stats, ages, strict=True) if age == 0]
         members = max(1, sum(closed.rewards.count for closed in self.groups))
@@ -48,9 +48,9 @@ class StepTally:
             "reward_spread": math.fsum(c.rewards.spread for c in self.groups) / len(self.groups),
             "no_signal": sum(closed.rewards.constant for closed in self.groups) / len(self.groups),
             "loss": math.fsum(stats.loss for stats in self.stats),
-            "entropy": math.fsum(stats.entropy for stats in self.stats) / trained,
-            "clipped": sum(stats.clipped for stats in self.stats) / trained,
-            "kl": math.fsum(stats.kl for stats in self.stats) / trained,
+            "entropy": math.fsum(stats.entropy for stats in self.stats) / measured,
+            "clipped": sum(stats.clipped for stats in self.stats) / measured,
+            "kl": math.fsum(stats.kl for stats in self.stats) / measured,
             "grad_norm": result.grad_norm,
             "drift_max": max(stats.gap_max for stats in self.stats),
             "staleness": math.fsum(ages) / len(ages),
@@ -62,7 +62,7 @@ class StepTally:
         }
         if fresh:
             metrics["gap_max"] = max(stats.gap_max for stats in fresh)
-            metrics["gap_mean"] = math.fsum(s.gap_sum for s in fresh) / max(1, sum(s.tokens for s in fresh))
+            metrics["gap_mean"] = math.fsum(s.gap_sum for s in fresh) / max(1, sum(s.measured for s in fresh))
         return metrics
 
 

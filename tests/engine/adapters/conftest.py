@@ -1,12 +1,8 @@
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 from tests.engine.training.tiny_qwen import save_tiny_qwen
-
-hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
-hypothesis.settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")

@@ -90,4 +90,5 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     made.folder.mkdir()
     yield made
     await made.service.stop()
-    assert made.pids() == []
+    while made.pids():  # killed is not yet gone; what was not killed ends in the test's time limit
+        await asyncio.sleep(0)

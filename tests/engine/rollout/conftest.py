@@ -1,15 +1,11 @@
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 from marlaas.engine.base.model import BaseModel
 
 from .contract import State
 from .random_base import write_adapter, write_base
-
-hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
-hypothesis.settings.load_profile("repeatable")
 
 
 @pytest.fixture

@@ -1,0 +1,73 @@
+"""Whatever JSON arrives: a dataclass of ours, or ``WireError``; never another exception."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marlaas.engine.environments.protocol import Ask, EpisodeOutcome, Message
+from marlaas.engine.environments.wire import Asked, Broken, Ended, Hello, Pong, WireError, decode
+from marlaas.engine.types import Failure
+from marlaas.plugins.host.channel import Record
+
+ASK: Record = {"op": "ask", "id": 1, "episode": 2, "agent": "a", "messages": [{"role": "user", "content": "x"}]}
+END: Record = {"op": "end", "episode": 2, "status": "ok", "rewards": {"a": 1}, "seconds": 0.5}
+FAILURE: Record = {"message": "m", "file": "f.py", "line": 3, "traceback": "t"}
+PARAMETER: Record = {"name": "digits", "type": "int", "default": 1, "required": False}
+DESCRIBED: Record = {"name": "e", "timeout": 60, "description": "", "parameters": [PARAMETER]}
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def test_what_is_well_formed() -> None:
+    assert decode(ASK) == Asked(1, 2, Ask("a", (Message("user", "x"),)))
+    assert decode(END) == Ended(2, EpisodeOutcome("ok", {"a": 1.0}, seconds=0.5))
+    assert decode({"op": "pong"}) == Pong()
+    assert decode({"op": "broken", "failure": FAILURE}) == Broken(Failure("m", "f.py", 3, "t"))
+    assert isinstance(decode({"op": "hello", "environments": [DESCRIBED]}), Hello)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {},
+        {"op": "hello", "environments": []},
+        {"op": "hello", "environments": [DESCRIBED, DESCRIBED]},
+        ASK | {"messages": []},
+        ASK | {"messages": [{"role": "root", "content": "x"}]},
+        ASK | {"max_tokens": True},
+        ASK | {"max_tokens": -1},
+        ASK | {"agent": "a" * 1000},
+        ASK | {"tools": [1]},
+        END | {"rewards": {}},
+        END | {"rewards": {"a": float("inf")}},
+        END | {"rewards": {"a": 10**400}},
+        END | {"rewards": {"a": "1"}},
+        END | {"status": "error"},
+        END | {"metrics": {str(n): n for n in range(1000)}},
+        END | {"episode": -1},
+    ],
+)
+def test_what_is_refused(record: Record) -> None:
+    with pytest.raises(WireError):
+        decode(record)
+
+
+def test_lone_surrogates_do_not_pass() -> None:
+    asked = decode(ASK | {"messages": [{"role": "user", "content": "\ud800"}], "tools": [{"x": ["\ud800"]}]})
+    assert isinstance(asked, Asked)
+    assert asked.ask.messages[0].content == "?" and asked.ask.tools == ({"x": ["?"]},)
+
+
+@given(st.sampled_from([ASK, END, {"op": "hello", "environments": [DESCRIBED]}]), st.data())
+def test_any_field_may_be_anything(record: Record, data: st.DataObject) -> None:
+    key = data.draw(st.sampled_from([*record, "tools", "stop", "max_tokens", "parts", "metrics", "failure", "invalid"]))
+    with contextlib.suppress(WireError):
+        decode(record | {key: data.draw(json_values)})
