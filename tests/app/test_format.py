@@ -87,4 +87,7 @@ def test_bars_stay_in_bounds() -> None:
 
 
 def test_excerpts_say_what_they_leave_out() -> None:
-    assert f.excerpt("x" * 5000, 10) == "x" * 10 + "\n… 4,990 more characters"
+    assert f.excerpt("x" * 5000, 10, 10) == "x" * 10 + "\n… 4,990 more characters"
+    assert f.excerpt("a\nb\nc\nd", 100, 2) == "a\nb\n… 4 more characters"
+    assert f.excerpt("a\nb", 100, 2) == "a\nb"
+    assert f.excerpt("", 100, 2) == ""

@@ -1,0 +1,85 @@
+"""doctor: each finding stands alone, and a crash of a library is a finding."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from typing import Any
+
+import pytest
+
+from marlaas.app import machine
+from marlaas.engine.paths import Home
+
+from .commanding import Commander
+from .filling import Filling
+
+
+@pytest.fixture
+def probed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Children are not started; each answers with the status and text put here."""
+    answer: list[Any] = [0, "fine 1.0"]
+    monkeypatch.setattr(machine, "_run", lambda command, timeout: (answer[0], answer[1]))
+    return answer
+
+
+def test_all_is_well(marlaas: Commander, probed: list[Any], home: Home) -> None:
+    said = marlaas("doctor")
+    assert said.code == 0 and "All that is needed" in said.err
+    names = [finding["name"] for finding in marlaas("doctor", "--json").json["findings"]]
+    assert names == [
+        "python",
+        "cores",
+        "memory",
+        "disk",
+        "compiler",
+        "gpu",
+        "torch",
+        "llama.cpp",
+        "home",
+        "base",
+        "engine",
+    ]
+    assert not home.root.exists()
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "value"),
+    [
+        (-4, "", "crashes: it was built for another processor"),
+        (1, "Traceback\nModuleNotFoundError: No module named 'x'\x1b[2J", "ModuleNotFoundError: No module named 'x'"),
+        (-11, "", "ends with status -11"),
+    ],
+)
+def test_a_broken_library(marlaas: Commander, probed: list[Any], status: int, text: str, value: str) -> None:
+    probed[:] = [status, text]
+    said = marlaas("doctor", "--json")
+    assert said.code == 2 and not said.json["ok"]
+    found = {finding["name"]: finding for finding in said.json["findings"]}
+    assert found["llama.cpp"]["value"] == value and found["llama.cpp"]["verdict"] == "missing"
+    assert "CMAKE_ARGS" in found["llama.cpp"]["advice"]
+
+
+def test_children_that_hang_or_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(*args: Any, **options: Any) -> Any:
+        raise subprocess.TimeoutExpired("x", 3)
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    assert machine._run(["x"], 3) == (1, "no answer within 3 s")
+    monkeypatch.undo()
+    assert machine._run(["/nowhere/at/all"], 3)[0] == 1
+
+
+def test_a_base_that_is_missing(marlaas: Commander, probed: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MARLAAS_BASE", "/nowhere/at/all")
+    said = marlaas("doctor")
+    assert said.code == 2 and "✗ base" in said.out
+
+
+def test_engines_and_broken_databases(marlaas: Commander, probed: list[Any], home: Home) -> None:
+    Filling(home.database, time.time()).engine(age=100)
+    assert "! engine     silent 1 min 40 s" in marlaas("doctor").out
+    for path in home.root.glob("marlaas.db*"):
+        path.unlink()
+    home.database.write_bytes(b"no database" * 1000)
+    assert "✗ engine" in marlaas("doctor").out
