@@ -1,0 +1,186 @@
+"""The author API without a process: a scripted model answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from marlaas.plugins import Episode, Invalid, Message, Reply, Score, ToolCall, env
+from marlaas.plugins.data import rows_of
+from marlaas.plugins.messages import Ask
+from marlaas.plugins.rewards import rewards_of
+from marlaas.plugins.tools import schema_of
+
+
+class Model:
+    """Answers from a list, and keeps what it was asked."""
+
+    def __init__(self, *replies: Reply | str) -> None:
+        self.replies = list(replies)
+        self.asks: list[Ask] = []
+
+    async def __call__(self, ask: Ask) -> Reply:
+        self.asks.append(ask)
+        reply = self.replies.pop(0)
+        return Reply(reply, "stop", len(self.asks)) if isinstance(reply, str) else reply
+
+
+def calling(name: str, **arguments: Any) -> Reply:
+    return Reply("", "tool", 0, (ToolCall(name, arguments),))
+
+
+def price(item: str, currency: Literal["eur", "usd"] = "eur", counts: list[int] | None = None) -> int:
+    """Price of an item."""
+    if item == "gold":
+        raise Invalid("hands off", reward=-1.0)
+    return {"ink": 3}[item]
+
+
+async def test_only_what_is_new_goes_out() -> None:
+    model = Model("a", "b")
+    agent = Episode(model).agent("solver", system="Be brief.")
+    await agent.ask("one", stop="\n", max_tokens=4)
+    await agent.ask([Message("user", "two")])
+    assert model.asks == [
+        Ask("solver", (Message("system", "Be brief."), Message("user", "one")), (), 4, ("\n",)),
+        Ask("solver", (Message("user", "two"),)),
+    ]
+
+
+async def test_what_an_agent_refuses() -> None:
+    episode = Episode(Model("a"))
+    agent = episode.agent(system="x")
+    with pytest.raises(ValueError, match="is set once"):
+        await agent.ask([Message("system", "y")])
+    with pytest.raises(TypeError, match="text or messages"):
+        await agent.ask([1])  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="are fixed"):
+        episode.agent(system="y")
+    assert episode.agent() is agent
+    with pytest.raises(ValueError, match="at most 64"):
+        episode.agent("a" * 65)
+
+
+def test_the_schema_of_a_tool() -> None:
+    def lookup(word: str, n: int = 1, kind: Literal["noun", "verb"] = "noun", ids: list[int] = []) -> str:  # noqa: B006
+        """Find a word."""
+        return word
+
+    assert schema_of(lookup)["function"] == {
+        "name": "lookup",
+        "description": "Find a word.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "word": {"type": "string"},
+                "n": {"type": "integer"},
+                "kind": {"enum": ["noun", "verb"]},
+                "ids": {"type": "array", "items": {"type": "integer"}},
+            },
+            "required": ["word"],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (calling("cost", item="ink"), "error: there is no tool 'cost'; there are: price"),
+        (calling("price"), "error: the argument 'item' is missing"),
+        (calling("price", item=3), "error: the argument 'item' must be of type string"),
+        (calling("price", item="ink", n=1), "error: there is no argument 'n'; there are: item, currency"),
+        (calling("price", item="ink", currency="yen"), "error: the argument 'currency' must be one of ['eur', 'usd']"),
+        (calling("price", item="pen"), "error: KeyError: 'pen'"),
+        (calling("price", item="ink"), "3"),
+    ],
+)
+async def test_mistakes_in_calls_are_told_to_the_model(call: Reply, told: str) -> None:
+    model = Model(call, "done")
+
+    def price(item: str, currency: Literal["eur", "usd"] = "eur") -> int:
+        return {"ink": 3}[item]
+
+    reply = await Episode(model).agent(tools=[price]).act("go")
+    assert reply.text == "done"
+    assert model.asks[1].messages == (Message("tool", told, name=call.tool_calls[0].name),)
+
+
+async def test_the_tool_loop_ends() -> None:
+    async def look() -> str:
+        return "nothing"
+
+    model = Model(*(calling("look") for _ in range(3)))
+    assert (await Episode(model).agent(tools=[look]).act("go", max_turns=3)).finish == "tool"
+    with pytest.raises(ValueError, match="at least 1"):
+        await Episode(model).agent(tools=[look]).act("go", max_turns=0)
+
+    def forbidden() -> None:
+        raise Invalid("no", reward=-1)
+
+    with pytest.raises(Invalid):
+        await Episode(Model(calling("forbidden"))).agent(tools=[forbidden]).act("go")
+
+
+@pytest.mark.parametrize(
+    ("result", "agents", "earned", "expected"),
+    [
+        (True, (), {}, {"agent": 1.0}),
+        (2, ("solver",), {}, {"solver": 2.0}),
+        (0.5, ("a", "b"), {}, {"a": 0.5, "b": 0.5}),
+        ({"a": 1, "b": Score(-1)}, ("a", "b"), {}, {"a": 1.0, "b": -1.0}),
+        ({"a": 1}, ("a", "b"), {"b": 0.5}, {"a": 1.0, "b": 0.5}),
+        (None, ("a",), {"a": 0.5}, {"a": 0.5}),
+    ],
+)
+def test_rewards(result: object, agents: tuple[str, ...], earned: dict[str, float], expected: dict[str, float]) -> None:
+    assert rewards_of(result, agents, earned).by_agent == expected
+
+
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        (None, "returned None"),
+        ("1", "must be a number, not str '1'"),
+        (float("inf"), "must be finite"),
+        ({"c": 1}, "names 'c', but the agents are a, b"),
+        ({}, "empty dict"),
+        (Score(1, part=float("nan")), "the part 'part' of the reward must be finite"),
+    ],
+)
+def test_what_is_no_reward(result: object, says: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=says):
+        rewards_of(result, ("a", "b"), {})
+
+
+async def test_an_environment_is_still_a_function() -> None:
+    @env(name="sum", timeout=5)
+    async def addition(ep: Episode, digits: int = 1) -> bool:
+        """Adds."""
+        return (await ep.ask("1+1=")).text == "2"
+
+    assert (addition.name, addition.timeout, addition.description) == ("sum", 5.0, "Adds.")
+    assert await addition(Episode(Model("2")))
+
+
+def test_rows_are_divided_by_content(tmp_path: Path) -> None:
+    lines = [f'{{"n": {n}}}' for n in range(30)] * 2
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
+    train, held = ({row["n"] for row in rows_of("rows.jsonl", split, tmp_path)} for split in ("train", "eval"))
+    assert len(held) == 3 and train | held == set(range(30)) and not train & held
+    (tmp_path / "marked.jsonl").write_text('{"n": 1, "split": "train"}\n{"n": 2, "split": "eval"}\n')
+    assert rows_of("marked.jsonl", "eval", tmp_path) == [{"n": 2, "split": "eval"}]
+    (tmp_path / "x.eval.jsonl").write_text("[1]\n")
+    assert rows_of("x.{split}.jsonl", "eval", tmp_path) == [[1]]
+    assert rows_of(lambda split: [split], "train", tmp_path) == ["train"]
+
+
+def test_bad_data_says_where(tmp_path: Path) -> None:
+    (tmp_path / "bad.jsonl").write_text("1\n{\n")
+    (tmp_path / "one.jsonl").write_text("1\n1\n")
+    for data, says in (("bad.jsonl", "bad.jsonl:2"), ("one.jsonl", "two different"), ("no.jsonl", "not part of")):
+        with pytest.raises((ValueError, OSError), match=says):
+            rows_of(data, "train", tmp_path)
+    with pytest.raises(ValueError, match="no rows"):
+        rows_of(lambda split: [], "train", tmp_path)
