@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import traceback
 
-from marlaas.engine import errors
-
+from .. import errors
 from ..errors import CallFailed, MarlaasError
 from .wire import Failed
 

@@ -3,9 +3,12 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from marlaas.engine.errors import AdapterError, CallFailed, WorkerDied
@@ -133,3 +136,17 @@ async def test_an_illegal_instruction_is_explained(spawn: Spawn) -> None:
     with pytest.raises(WorkerDied, match=r"could not start by signal SIGILL .*: about to do") as caught:
         await spawn(fail="illegal")
     assert "another processor" in caught.value.hint
+
+
+async def test_workers_do_not_outlive_a_killed_engine(tmp_path: Path) -> None:
+    root = Path(__file__).parents[3]
+    command = (sys.executable, "-m", "tests.engine.workers.orphan", str(tmp_path / "log"))
+    engine = await asyncio.create_subprocess_exec(
+        *command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, stdout=asyncio.subprocess.PIPE
+    )
+    if engine.stdout is None:
+        raise RuntimeError("no pipe")
+    worker = psutil.Process(int(await engine.stdout.readline()))
+    engine.kill()
+    await engine.wait()
+    await asyncio.to_thread(worker.wait, 10)
