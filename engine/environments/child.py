@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from marlaas.plugins.host.channel import Channel, Record
 
@@ -36,6 +36,16 @@ class BrokenPlugin(EnvironmentFailure):
         self.failure = failure
 
 
+class Owner(Protocol):
+    """Whoever keeps a child."""
+
+    def died(self, failure: Failure) -> None:
+        """The process died by itself, or had to be killed; told once."""
+
+    def idled(self) -> None:
+        """The last episode under way has ended."""
+
+
 @dataclass
 class _Play:
     """An episode under way."""
@@ -49,12 +59,12 @@ class _Play:
 class Child:
     """A process that has said hello, until it is dead."""
 
-    def __init__(self, process: Launched, on_death: Callable[[Failure], None]) -> None:
+    def __init__(self, process: Launched, owner: Owner) -> None:
         self.environments: dict[str, Described] = {}
         self.dead: Failure | None = None
         self._process = process
         self._channel: Channel | None = None
-        self._on_death = on_death
+        self._owner: Owner | None = owner
         self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
         self._plays: dict[int, _Play] = {}
         self._cancelled: set[int] = set()
@@ -63,9 +73,9 @@ class Child:
         self._heart: asyncio.Task[None] | None = None
 
     @classmethod
-    async def start(cls, path: Path, folders: Folders, on_death: Callable[[Failure], None], patience: float) -> Child:
+    async def start(cls, path: Path, folders: Folders, owner: Owner, patience: float) -> Child:
         """Start a process and wait until it has imported the plugin; ``BrokenPlugin`` if that fails."""
-        child = cls(await launch(path, folders), on_death)
+        child = cls(await launch(path, folders), owner)
         try:
             await child._connect(patience)
             if child.dead is not None:
@@ -92,10 +102,10 @@ class Child:
             return EpisodeOutcome("error", failure=self.dead)
         self._started += 1
         number = self._started
+        self._send(encode_start(number, environment, spec))
         ended: asyncio.Future[EpisodeOutcome] = asyncio.get_running_loop().create_future()
         play = self._plays[number] = _Play(answer, ended, time.monotonic())
         try:
-            self._send(encode_start(number, environment, spec))
             self._beat()
             return await ended
         finally:
@@ -107,7 +117,7 @@ class Child:
 
     def kill(self, reason: str) -> None:
         """End the process; episodes under way end as errors. The owner, who wants it so, is not told."""
-        self._on_death = lambda failure: None
+        self._owner = None
         self._die(Failure(reason))
 
     async def wait(self) -> None:
@@ -170,6 +180,9 @@ class Child:
         try:
             reply = await play.answer(asked.ask)
             self._send(encode_reply(asked.id, reply))
+        except asyncio.CancelledError:
+            play.ended.cancel()
+            raise
         except Exception as error:  # the engine's own fault: it goes to whoever plays the episode
             if not play.ended.done():
                 play.ended.set_exception(error)
@@ -177,6 +190,8 @@ class Child:
     def _ended(self, ended: Ended) -> None:
         if ended.episode in self._cancelled:
             self._cancelled.discard(ended.episode)
+            if self.idle and self._owner is not None:
+                self._owner.idled()
             return
         play = self._plays.pop(ended.episode, None)
         if play is None:
@@ -212,8 +227,8 @@ class Child:
         self._cancelled.clear()
         if self._channel is not None:
             self._channel.close(failure.message)
-        if self.environments:
-            self._on_death(failure)
+        if self.environments and self._owner is not None:
+            self._owner.died(failure)
 
     def _beat(self) -> None:
         if self._heart is None or self._heart.done():

@@ -115,13 +115,13 @@ class Plugin:
             if serving is None:
                 raise self._unserved()
         else:
-            serving = self._older.get(version) or await self._revived(version)
-        if environment not in serving.environments:
-            raise EnvironmentMissing(f"Version {serving.version} of {self.name} has no environment {environment!r}.")
-        rest = serving.quarantine
-        if rest is not None:
-            raise EnvironmentFailure(f"{self.name} does not serve: {rest.message}.")
+            serving = self._older.get(version) or self._recalled(version)
         serving.leases += 1
+        try:
+            await self._checked(serving, environment)
+        except BaseException:
+            serving.release()
+            raise
         return serving
 
     async def stop(self) -> None:
@@ -164,18 +164,23 @@ class Plugin:
             del self._older[known.version]
             self._promote(known)
 
-    async def _revived(self, version: str) -> Serving:
+    def _recalled(self, version: str) -> Serving:
         """An older version again, from its snapshot."""
         path = self._snapshots / version / self.path.name
         if not version.isalnum() or not path.exists():
             raise EnvironmentMissing(f"There is no version {version!r} of {self.name} any more.")
-        serving = self._serving(version, path)
+        serving = self._older[version] = self._serving(version, path)
         serving.retired = True
+        return serving
+
+    async def _checked(self, serving: Serving, environment: str) -> None:
+        """Make sure that a version can play an environment."""
         try:
-            await serving.prove()
+            await serving.warm()
         except BrokenPlugin as error:
-            raise EnvironmentFailure(f"Version {version} of {self.name} does not start: {error.message}.") from error
-        return self._older.setdefault(version, serving)
+            raise EnvironmentFailure(f"{self.name} does not serve: {said(error.failure)}.") from error
+        if environment not in serving.environments:
+            raise EnvironmentMissing(f"Version {serving.version} of {self.name} has no environment {environment!r}.")
 
     def _serving(self, version: str, path: Path) -> Serving:
         return Serving(version, path, self._folders, self._tell)
@@ -202,8 +207,12 @@ class Plugin:
 
     def _unserved(self) -> EnvironmentFailure:
         failure = self._failure or Failure("its file was removed")
-        place = f"{failure.file}:{failure.line}: " if failure.file else ""
-        return EnvironmentFailure(f"{self.name} does not serve: {place}{failure.message}.")
+        return EnvironmentFailure(f"{self.name} does not serve: {said(failure)}.")
 
     def _tell(self, kind: EventKind, version: str, failure: Failure | None) -> None:
         self._on_event(EnvironmentEvent(kind, self.name, version, failure))
+
+
+def said(failure: Failure) -> str:
+    """A failure in one line, place first."""
+    return f"{failure.file}:{failure.line}: {failure.message}" if failure.file else failure.message

@@ -96,9 +96,11 @@ class EnvironmentService:
 
     async def bind(self, name: str, version: str | None = None) -> Lease:
         """Hold one version for a group: the newest good one, or ``version``, started again where needed."""
-        plugin = self._plugins[self.resolve(name).name.partition("/")[0]]
-        serving = await plugin.acquire(name.rpartition("/")[2], version)
-        environment = name.rpartition("/")[2]
+        owner, _, environment = name.rpartition("/")
+        if version is None or owner not in self._plugins:  # a pinned version may have what the newest has lost
+            owner = self.resolve(name).name.partition("/")[0]
+        plugin = self._plugins[owner]
+        serving = await plugin.acquire(environment, version)
         return Lease(f"{plugin.name}/{environment}", serving.environments[environment], serving)
 
     async def play(self, lease: Lease, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:

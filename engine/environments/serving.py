@@ -92,6 +92,10 @@ class Serving:
         self.leases -= 1
         self.stop_if_done()
 
+    def idled(self) -> None:
+        """See ``child.Owner``."""
+        self.stop_if_done()
+
     def stop_if_done(self) -> None:
         """End the process of a retired version once nobody plays on it."""
         if self.retired and not self.leases and self._child is not None and self._child.idle:
@@ -125,14 +129,15 @@ class Serving:
         deaths = sum(time.monotonic() - death < _WINDOW for death in self._deaths)
         if deaths:
             await asyncio.sleep(_FIRST_PAUSE * 4 ** (deaths - 1))
-        child = await Child.start(self._path, self._folders, self._died, IMPORT_PATIENCE)
+        child = await Child.start(self._path, self._folders, self, IMPORT_PATIENCE)
         self.environments = child.environments
         self._child = child
         if deaths:
             self._tell("restarted", self.version, None)
         return child
 
-    def _died(self, failure: Failure) -> None:
+    def died(self, failure: Failure) -> None:
+        """See ``child.Owner``."""
         dead, self._child = self._child, None
         if dead is not None:
             self._reap(dead)

@@ -130,6 +130,43 @@ async def test_an_older_version_can_be_bound_by_name(world: World) -> None:
         await world.service.bind("echo", "0123456789ab")
 
 
+async def test_a_cancelled_episode_does_not_keep_a_draining_version(world: World) -> None:
+    world.save("echo.py", ECHO)
+    await world.service.start()
+    asked = asyncio.Event()
+
+    async def never(ask: Ask) -> Reply:
+        asked.set()
+        return await asyncio.Future()
+
+    lease = await world.service.bind("echo")
+    episode = asyncio.create_task(world.service.play(lease, a_spec(), never))
+    await asked.wait()
+    (world.folder / "echo.py").unlink()
+    await world.until("removed", "echo")
+    episode.cancel()
+    await asyncio.gather(episode, return_exceptions=True)
+    lease.release()
+    while lease.serving.pid is not None:
+        await asyncio.sleep(0)
+
+
+async def test_a_pinned_version_has_what_the_newest_lost(world: World) -> None:
+    world.save("echo.py", ECHO)
+    await world.service.start()
+    first = world.service.resolve("echo").version
+    world.save("echo.py", ECHO.replace("def echo", "def other"))
+    while world.service.infos()[0].version == first:
+        await world.until("loaded", "echo")
+    leases = await asyncio.gather(*(world.service.bind("echo/echo", first) for _ in range(3)))
+    assert len({lease.serving.pid for lease in leases}) == 1
+    for lease in leases:
+        assert (await world.service.play(lease, a_spec(word="x"), echoing)).status == "ok"
+        lease.release()
+    with pytest.raises(EnvironmentMissing):
+        await world.service.bind("echo/echo")
+
+
 async def test_an_older_version_survives_a_restart_of_the_engine(world: World) -> None:
     world.save("echo.py", ECHO)
     await world.service.start()

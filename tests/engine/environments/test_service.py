@@ -165,6 +165,15 @@ async def test_a_fault_of_the_engine_is_raised_not_blamed_on_the_plugin(world: W
         with pytest.raises(LookupError):
             await world.service.play(lease, a_spec(), failing)
         assert (await world.service.play(lease, a_spec(word="x"), echoing)).status == "ok"
+
+        async def cancelled(ask: Ask) -> Reply:
+            raise asyncio.CancelledError
+
+        with pytest.raises(asyncio.CancelledError):
+            await world.service.play(lease, a_spec(), cancelled)
+        with pytest.raises(TypeError):
+            await world.service.play(lease, a_spec(word=object()), echoing)
+        assert (await world.service.play(lease, a_spec(word="x"), echoing)).status == "ok"
     with pytest.raises(ValueError, match="released"):
         await world.service.play(lease, a_spec(), echoing)
 
