@@ -66,7 +66,8 @@ class TaskScreen(TasksView):
 
     def on_resize(self, event: Resize) -> None:
         """Where there is room, show more metrics."""
-        self.query_one(MetricsPanel).rows = 3 if event.size.height < 40 else 6
+        wide, high = event.size.width >= 100, event.size.height >= 40
+        self.query_one(MetricsPanel).rows = (8 if high else 5) if wide else 3
 
     def action_back(self) -> None:
         """To the queue."""

@@ -1,4 +1,4 @@
-"""A task in two lines: who and what, and why it waits or has ended."""
+"""A task in a few lines: who and what, then its numbers, or why it waits or has ended."""
 
 from __future__ import annotations
 
@@ -11,18 +11,34 @@ from marlaas.engine.store.rows import TaskRow
 from ..format import bar, cells, count, duration, line, number, score
 from ..views import state_word
 
+_REASON_LINES = 3
+_RAGGED = 8
+"""What wrapping at words may waste of a line."""
+
 
 class TaskLine(Widget):
-    """What the table has no room for, and the head of a task's own screen."""
+    """What the table has no room for, and the head of a task's own screen. Grows with a long reason."""
 
     DEFAULT_CSS = """
-    TaskLine { height: 2; padding: 0 1; }
+    TaskLine { height: 2; padding: 0 1; box-sizing: content-box; }
     """
 
     row: reactive[TaskRow | None] = reactive(None)
 
+    def watch_row(self) -> None:
+        """Another reason may need other room; the numbers of every second do not."""
+        room = max(1, self.content_size.width)
+        reason = line(self.row.reason, _REASON_LINES * room) if self.row else ""
+        height = 1 + min(_REASON_LINES, max(1, -(-cells(reason) // max(1, room - _RAGGED))))
+        if self.styles.height is None or self.styles.height.value != height:
+            self.styles.height = height
+
+    def on_resize(self) -> None:
+        """The same reason may need other room."""
+        self.watch_row()
+
     def render(self) -> Content:
-        """The two lines."""
+        """The lines."""
         task = self.row
         if task is None:
             return Content("")
@@ -37,5 +53,5 @@ class TaskLine(Widget):
         state = f"{state_word(task.state)}  {bar(task.step, task.steps, 10)} {task.step}/{task.steps}"
         name = line(f"{task.id}  {task.tenant} / {task.name}  ({task.environment})", max(0, width - cells(state) - 2))
         gap = " " * max(1, width - cells(name) - cells(state))
-        below = line(task.reason, width) if task.reason else line(" · ".join(numbers), width)
+        below = line(task.reason, _REASON_LINES * width) if task.reason else line(" · ".join(numbers), width)
         return Content.assemble((name, "bold"), gap, state, "\n", (below, "$text-muted"))

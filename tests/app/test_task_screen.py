@@ -68,9 +68,20 @@ async def test_back_stops_reading_the_task(home: Home, filling: Filling) -> None
 
 
 async def test_a_long_trajectory_scrolls(home: Home, filling: Filling) -> None:
-    filling.task(made=1, turns=[("assistant", "\n".join(f"line {i}" for i in range(300)))])
+    filling.task(made=1, turns=[("assistant", "\n".join(f"line {i}" for i in range(150)))])
     async with driving(home, (80, 24)) as driver:
         await driver.press("enter", "G")
-        assert "line 299" in driver.text() and driver.app.screen.query_one(TrajectoryPane).scroll_y > 200
+        assert "line 149" in driver.text() and driver.app.screen.query_one(TrajectoryPane).scroll_y > 100
         await driver.press("g")
-        assert "line 299" not in driver.text()
+        assert "line 149" not in driver.text()
+
+
+async def test_a_long_reason_is_wrapped_not_cut(home: Home, filling: Filling) -> None:
+    filling.task(state="failed", made=1, reason=f"{'so many words ' * 10}and the end")
+    async with driving(home, (80, 24)) as driver:
+        assert "and the end" in driver.text()
+        await driver.press("enter")
+        assert "and the end" in driver.text()
+        await driver.pilot.resize_terminal(200, 24)
+        await driver.settle()
+        assert "and the end" in driver.text()
