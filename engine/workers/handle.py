@@ -40,6 +40,7 @@ class WorkerHandle:
         self._connection = connection
         self._writer: asyncio.StreamWriter | None = None
         self._listener: asyncio.Task[None] | None = None
+        self._stopping = False
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)  # 0 is the start-up
         self._log_start = log_path.stat().st_size if log_path.exists() else 0
@@ -110,6 +111,7 @@ class WorkerHandle:
 
     async def stop(self, grace: float = GRACE) -> None:
         """Close the connection, which ends the child; kill it if it takes longer than ``grace`` seconds."""
+        self._stopping = True
         if self._writer is not None:
             self._writer.close()
         else:
@@ -145,7 +147,8 @@ class WorkerHandle:
                 answer.set_result(message.value)
             else:
                 answer.set_exception(rebuild(message, self.name))
-        self._kill()  # it cannot answer any more, even if it still computes
+        if not self._stopping:
+            self._kill()  # it cannot answer any more, even if it still computes
         await self._process.wait()
         self.died.set()
         for answer in self._waiting.values():

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-BRIDGE = 2
-"""Holes up to this many ids are filled, too: a filler row is cheaper than a micro-batch more."""
+BRIDGE = 1
+"""Holes up to this many ids are filled, too: one filler row is cheaper than one micro-batch more, two are not."""
 
 
 class Slots:

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from marlaas.engine.base.gguf_base import ensure_base_gguf, verify
-from marlaas.engine.base.model import load_base, read_config
+from marlaas.engine.base.model import fingerprint, load_base, read_config
 from marlaas.engine.base.weights import Weights, widen
 from marlaas.engine.errors import BaseModelError
 from tests.engine.rollout.random_base import CONFIG, write_base
@@ -27,6 +27,16 @@ def test_the_fingerprint_follows_weights_and_configuration(tmp_path: Path) -> No
     assert one.fingerprint == again.fingerprint != other.fingerprint
     (tmp_path / "b" / "config.json").write_text(json.dumps(CONFIG | {"rope_theta": 5.0}))
     assert load_base(tmp_path / "b").fingerprint != one.fingerprint
+
+
+def test_large_files_are_told_apart_by_size_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("marlaas.engine.base.model.WHOLE", 10)
+    file = tmp_path / "weights"
+    prints = []
+    for data in (b"a" * (3 << 20), b"a" * (3 << 20) + b"a", b"b" + b"a" * (3 << 20), b"a" * (3 << 20) + b"b"):
+        file.write_bytes(data)
+        prints.append(fingerprint([file]))
+    assert len(set(prints)) == 4
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,17 @@ async def test_interrupts_belong_to_the_engine(spawn: Spawn) -> None:
     assert await handle.call("echo", 1) == 1
 
 
+async def test_stop_lets_the_process_end_by_itself(spawn: Spawn) -> None:
+    handle = await spawn()
+    wait = asyncio.create_task(handle.call("wait_for", "never"))
+    await handle.call("echo", 1)
+    await handle.stop(grace=30)
+    with pytest.raises(WorkerDied, match=r"Worker dummy ended\.$"):
+        await wait
+    assert not handle.alive
+    await handle.stop()
+
+
 async def test_stop_ends_the_process_even_if_it_hangs(spawn: Spawn) -> None:
     handle = await spawn()
     os.kill(handle.pid, signal.SIGSTOP)
