@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import AdapterError, BaseModelError, CallFailed
-from .library import last_error, llama
+from .library import last_errors, llama
 
 Ints = NDArray[np.int32]
 Logits = NDArray[np.float32]
@@ -43,7 +43,7 @@ class LlamaContext:
         settings = self._llama.llama_model_default_params()
         self._model = self._llama.llama_model_load_from_file(str(path).encode(), settings)
         if not self._model:
-            raise BaseModelError(f"llama.cpp cannot load {path}{last_error()}.", "Delete it; it is written again.")
+            raise BaseModelError(f"llama.cpp cannot load {path}{last_errors()}.", "Delete it; it is written again.")
         parameters = self._llama.llama_context_default_params()
         parameters.n_seq_max = sequences
         parameters.n_ctx = sequences * length
@@ -58,7 +58,7 @@ class LlamaContext:
         self._context = self._llama.llama_init_from_model(self._model, parameters)
         if not self._context:
             raise BaseModelError(
-                f"llama.cpp could not make a context of {sequences} x {length} tokens{last_error()}.",
+                f"llama.cpp could not make a context of {sequences} x {length} tokens{last_errors()}.",
                 "Lower the number of sequences or their length.",
             )
         self._memory = self._llama.llama_get_memory(self._context)
@@ -75,7 +75,7 @@ class LlamaContext:
         """
         code = self._llama.llama_decode(self._context, self._rows.fill(tokens, positions, sequences, outputs))
         if code != 0:
-            raise DecodeFailed(f"llama.cpp failed to decode {len(tokens)} rows with code {code}{last_error()}.")
+            raise DecodeFailed(f"llama.cpp failed to decode {len(tokens)} rows with code {code}{last_errors()}.")
         count = int(outputs.sum())
         if count == 0:
             return np.empty((0, self.vocabulary), np.float32)
@@ -106,7 +106,7 @@ class LlamaContext:
         """Read an adapter's GGUF. Raises ``AdapterError`` if it does not fit the model."""
         handle = self._llama.llama_adapter_lora_init(self._model, str(path).encode())
         if not handle:
-            raise AdapterError(f"llama.cpp cannot load the adapter{last_error()}.")
+            raise AdapterError(f"llama.cpp cannot load the adapter{last_errors()}.")
         return int(ctypes.cast(handle, ctypes.c_void_p).value or 0)
 
     def free_adapter(self, adapter: int) -> None:

@@ -1,8 +1,9 @@
-"""Loads llama.cpp's low-level functions and keeps its log quiet, but for the last error, which goes into messages."""
+"""Loads llama.cpp's low-level functions and keeps its log quiet, but for the last errors, which go into messages."""
 
 from __future__ import annotations
 
 import ctypes
+from collections import deque
 from functools import cache
 from typing import Any
 
@@ -11,7 +12,8 @@ from ...errors import ConfigError
 ERROR_LEVEL = 4
 """GGML_LOG_LEVEL_ERROR in ggml.h"""
 
-_last_error = ""
+_errors: deque[str] = deque(maxlen=3)
+"""The newest last; llama.cpp says the cause first and what it means for the caller after."""
 _kept_alive: list[Any] = []
 """llama.cpp keeps only a pointer to the log function, which must live as long as the library."""
 
@@ -28,9 +30,8 @@ def llama() -> Any:
 
     @library.llama_log_callback  # type: ignore[untyped-decorator]
     def remember(level: int, text: bytes, _: object) -> None:
-        global _last_error
         if level == ERROR_LEVEL:
-            _last_error = text.decode("utf-8", "replace").strip()
+            _errors.append(text.decode("utf-8", "replace").strip().rstrip("."))
 
     library.llama_log_set(remember, ctypes.c_void_p(0))
     _kept_alive.append(remember)
@@ -38,8 +39,8 @@ def llama() -> Any:
     return library
 
 
-def last_error() -> str:
-    """What llama.cpp last complained of, as `` (text)`` to be put before a full stop, or nothing; then forgotten."""
-    global _last_error
-    text, _last_error = _last_error, ""
-    return f" ({text.rstrip('.')})" if text else ""
+def last_errors() -> str:
+    """What llama.cpp complained of since the last time, as `` (text)`` to be put before a full stop, or nothing."""
+    text = "; ".join(_errors)
+    _errors.clear()
+    return f" ({text})" if text else ""

@@ -15,11 +15,11 @@ def test_a_missing_library_is_said_clearly(monkeypatch: pytest.MonkeyPatch) -> N
     assert "marlaas[cpu]" in caught.value.hint
 
 
-def test_the_last_error_is_kept_once_and_the_rest_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_last_errors_are_kept_once_and_the_rest_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
     llama = library.llama()
-    library.last_error()
+    library.last_errors()
     assert not llama.llama_model_load_from_file(b"/nowhere.gguf", llama.llama_model_default_params())
-    text = library.last_error()
+    text = library.last_errors()
     assert text.startswith(" (") and text.endswith(")") and "nowhere" in text
-    assert library.last_error() == ""
+    assert library.last_errors() == ""
     assert capfd.readouterr().err == ""
