@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..errors import MarlaasError
+from ..rollout.episodes import Played
 
 
 class Blocked(MarlaasError):
@@ -15,3 +18,13 @@ class Paused(MarlaasError):
 
 class Failed(MarlaasError):
     """The task cannot go on at all."""
+
+
+def first_failure(played: Sequence[Played]) -> str:
+    """What went wrong in the first of some episodes that failed, with the place in the plugin."""
+    for one in played:
+        failure = one.episode.failure
+        if failure:
+            place = f" ({failure.file}, line {failure.line})" if failure.file else ""
+            return f"{failure.message}{place}"
+    return ", ".join(sorted({one.episode.status for one in played}))

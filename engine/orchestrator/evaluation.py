@@ -19,6 +19,7 @@ from ..rollout.seeds import noise_seed
 from ..spec import TaskSpec
 from ..store.versions import Evaluation, Version
 from ..types import Group
+from .endings import Paused, first_failure
 from .environment import TaskEnvironment
 from .services import Services
 from .shelf import Shelf
@@ -34,9 +35,10 @@ class Evaluator:
     """Measures the versions of one policy."""
 
     def __init__(
-        self, services: Services, spec: TaskSpec, policy: int, environment: TaskEnvironment, shelf: Shelf
+        self, services: Services, task: int, spec: TaskSpec, policy: int, environment: TaskEnvironment, shelf: Shelf
     ) -> None:
         self._services = services
+        self._task = task
         self._spec = spec
         self._policy = policy
         self._environment = environment
@@ -44,12 +46,26 @@ class Evaluator:
         self._floors: dict[str, float] = {}
 
     async def held_out(self) -> frozenset[PromptHash]:
-        """Hashes of all held-out first prompts, without asking the model."""
+        """Hashes of all held-out first prompts, without asking the model.
+
+        Where most of them are the same (a game that always opens alike), a prompt does not tell one instance from
+        another: nothing is held out then, and the log says so.
+        """
         environments = self._services.environments
         async with self._environment.bound() as lease:
             peeks = (environments.peek(lease, spec) for spec in self._specs())
             asks = await asyncio.gather(*peeks, return_exceptions=True)
-        return frozenset(self._services.rollout.prompt_hash(ask) for ask in asks if isinstance(ask, Ask))
+        hashes = [self._services.rollout.prompt_hash(ask) for ask in asks if isinstance(ask, Ask)]
+        distinct = frozenset(hashes)
+        if len(distinct) * 2 >= len(hashes):
+            return distinct
+        self._services.store.telemetry.event(
+            "evaluation",
+            f"Only {len(distinct)} of {len(hashes)} held-out prompts differ: training may meet them too.",
+            self._task,
+            "warning",
+        )
+        return frozenset()
 
     async def evaluate(self, version: Version) -> Evaluation:
         """Play every held-out prompt with a version, record the score and return it."""
@@ -59,6 +75,8 @@ class Evaluator:
             if series not in self._floors:
                 self._floors[series] = await self._floor(lease, played)
         evaluation = summarise(version.number, series, played, self._floors[series])
+        if not evaluation.n:
+            raise Paused(f"No held-out episode has a reward: {first_failure(played)}.")
         store = self._services.store
         for number, one in enumerate(played):
             group = Group(number, number, version.number, series, (one.episode,))

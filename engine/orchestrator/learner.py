@@ -48,7 +48,7 @@ class Learner:
         self._shelf = Shelf(services.sampler)
         self._pool = GroupPool()
         self._moved = asyncio.Event()
-        self._evaluator = Evaluator(services, spec, self._policy, self._environment, self._shelf)
+        self._evaluator = Evaluator(services, task, spec, self._policy, self._environment, self._shelf)
         self._measuring: set[int] = set()
         """Versions whose score is not known yet; their files stay, for one may turn out to be the best."""
         self._reached = False

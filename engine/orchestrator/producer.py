@@ -20,7 +20,7 @@ from ..store.experience import Transcripts
 from ..store.versions import Version
 from ..training.advantages import ClosedGroup, TooFewRewards, close_group
 from ..types import Group
-from .endings import Paused
+from .endings import Paused, first_failure
 from .environment import TaskEnvironment
 from .services import Services
 from .shelf import Shelf
@@ -30,7 +30,7 @@ STRIDE = 1_000_003
 are walked through evenly."""
 MAX_FAILURES = 5
 """Attempts at one group that may fail in the environment before the task pauses."""
-MAX_ATTEMPTS = 200
+MAX_ATTEMPTS = 100
 """Attempts at one group, held-out prompts and unusable draws included."""
 
 
@@ -80,7 +80,7 @@ class Producer:
                 return closed
             failures += self._failed(closed, played)
             if failures >= MAX_FAILURES:
-                raise Paused(f"The environment failed {failures} groups in a row: {_first_failure(played)}.")
+                raise Paused(f"The environment failed {failures} groups in a row: {first_failure(played)}.")
         raise Paused(
             f"No usable training prompt was found in {MAX_ATTEMPTS} draws.",
             "The environment's space of prompts may be too small for the held-out set.",
@@ -123,13 +123,3 @@ class Producer:
     def _failed(self, closed: TooFewRewards, played: Sequence[Played]) -> int:
         """1 if the environment is to blame, 0 if the draw was merely unusable."""
         return int(any(one.episode.status in ("error", "timeout") for one in played))
-
-
-def _first_failure(played: Sequence[Played]) -> str:
-    for one in played:
-        failure = one.episode.failure
-        if failure:
-            place = f" ({failure.file}, line {failure.line})" if failure.file else ""
-            return f"{failure.message}{place}"
-    statuses = sorted({one.episode.status for one in played})
-    return ", ".join(statuses)

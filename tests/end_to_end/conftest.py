@@ -103,12 +103,19 @@ class Lab:
         assert not alive, f"orphans: {alive}"
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = Lab(Home(tmp_path / "home"))
+@pytest.fixture(scope="session")
+def shared_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """One home for all tests: as in a real lab, tasks of the past lie around, and most of a start is import time."""
+    lab = Lab(Home(tmp_path_factory.mktemp("lab") / "home"))
     yield lab
     if holder(lab.home.lock) is not None:
         control.stop(lab.home)
+
+
+@pytest.fixture
+def lab(shared_lab: Lab) -> Lab:
+    control.ensure_running(shared_lab.home)
+    return shared_lab
 
 
 def consumed_once(home: Home, task: int) -> None:
@@ -116,9 +123,13 @@ def consumed_once(home: Home, task: int) -> None:
     import sqlite3
 
     with sqlite3.connect(f"file:{home.database}?mode=ro", uri=True) as connection:
-        steps = [row[0] for row in connection.execute("SELECT number FROM steps ORDER BY number")]
+        (policy,) = connection.execute("SELECT id FROM policies WHERE task = ?", [task]).fetchone()
+        numbers = connection.execute("SELECT number FROM steps WHERE policy = ? ORDER BY number", [policy])
+        steps = [row[0] for row in numbers]
         groups = connection.execute(
-            "SELECT number, step, version FROM groups WHERE split = 'train' AND state = 'consumed' ORDER BY number"
+            "SELECT number, step, version FROM groups"
+            " WHERE policy = ? AND split = 'train' AND state = 'consumed' ORDER BY number",
+            [policy],
         ).fetchall()
         (batch,) = connection.execute(
             "SELECT json_extract(config, '$.train.groups_per_step') FROM tasks WHERE id = ?", [task]

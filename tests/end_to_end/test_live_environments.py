@@ -1,0 +1,89 @@
+"""Environments change while the engine runs: new files are served, edits reach new groups, broken ones do not."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from marlaas.engine.store.reader import Reader
+
+from .conftest import PATIENCE, Lab
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(150)]
+
+PLUGIN = """
+from marlaas.plugins import env
+
+@env
+async def digits(ep):
+    "Rewards replies that begin with a digit."
+    reply = await ep.ask(f"say {{ep.rng.randint(0, 10**6)}}")
+    ep.log(edition={edition})
+    return reply.text[:1].isdigit() + ep.noise.random() / 1000
+"""
+
+
+def served(lab: Lab, name: str, state: str, other_than: str = "") -> str:
+    """Wait until an environment is in a state, in another version than the one given; returns its version."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        for row in json.loads(lab.marlaas("env", "list", "--json")):
+            if row["name"] == name and row["state"] == state and row["version"] != other_than:
+                return str(row["version"])
+    raise AssertionError(lab.marlaas("env", "list"))
+
+
+def test_new_edited_and_broken_files(lab: Lab) -> None:
+    path: Path = lab.home.plugins / "digits.py"
+    path.write_text(PLUGIN.format(edition=1))
+    first = served(lab, "digits/digits", "ready")
+    task = lab.submit("live", "digits", steps=300)
+    lab.until(task, 2)
+
+    path.write_text(PLUGIN.format(edition=2))
+    second = served(lab, "digits/digits", "ready", other_than=first)
+    step = lab.row(task).step
+    lab.until(task, step + 4)
+
+    path.write_text("def broken(:\n")
+    assert served(lab, "digits/digits", "stale") == second
+    (row,) = [r for r in json.loads(lab.marlaas("env", "list", "--json")) if r["name"] == "digits/digits"]
+    assert row["file"].endswith("digits.py") and row["line"] == 1
+    step = lab.row(task).step
+    assert lab.until(task, step + 2).state == "running"
+
+    path.unlink()
+    deadline = time.monotonic() + PATIENCE
+    while lab.row(task).state != "queued" and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert "blocked" in lab.row(task).reason
+    path.write_text(PLUGIN.format(edition=1))
+    step = lab.row(task).step
+    assert lab.until(task, step + 2).step >= step + 2
+    lab.marlaas("cancel", str(task))
+    check_groups(lab, task, {first, second})
+
+
+def check_groups(lab: Lab, task: int, versions: set[str]) -> None:
+    """Both versions played, and no group mixes them."""
+    with Reader(lab.home.database) as reader:
+        rows = [row for row in reader.trajectories(task, limit=100_000) if row.split == "train"]
+    by_group: dict[int, set[object]] = {}
+    for row in rows:
+        by_group.setdefault(row.group, set()).add(row.metrics.get("edition"))
+    assert all(len(editions) == 1 for editions in by_group.values())
+    assert {row.environment_version for row in rows} == versions
+
+
+def test_an_environment_that_always_fails_pauses_its_task_with_the_place(lab: Lab) -> None:
+    (lab.home.plugins / "broken.py").write_text(
+        'from marlaas.plugins import env\n\n\n@env\nasync def broken(ep):\n    await ep.ask("hi")\n    return 1 / 0\n'
+    )
+    served(lab, "broken/broken", "ready")
+    task = lab.submit("doomed", "broken")
+    assert "paused" in lab.marlaas("wait", str(task), code=1)
+    shown = lab.show(task)
+    assert shown["state"] == "paused" and "broken.py" in shown["reason"] and "line 7" in shown["reason"]
