@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.engine.environments import serving
 from marlaas.engine.environments.protocol import Ask, Reply
 from marlaas.engine.errors import EnvironmentFailure, EnvironmentMissing
 
@@ -243,3 +244,25 @@ async def test_an_edit_during_a_slow_import_wins(world: World) -> None:
     world.save("echo.py", ECHO)
     await world.until("loaded", "echo")
     assert (await world.play("echo")).status == "ok"
+
+
+async def test_an_import_that_does_not_end_is_refused_at_its_line(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "IMPORT_PATIENCE", 1.5)
+    world.save("slow.py", "import time\n\ntime.sleep(600)\n")
+    await world.service.start()
+    failure = world.service.resolve("slow").failure
+    assert failure is not None and "takes too long" in failure.message
+    assert (failure.file, failure.line) == ("slow.py", 3)
+
+
+async def test_of_many_quick_edits_the_last_one_wins(world: World) -> None:
+    world.save("echo.py", ECHO)
+    await world.service.start()
+    for number in range(20):
+        world.save("echo.py", ECHO.replace("reply.text == word", str(number)))
+        await world.service.scan()
+    while (await world.play("echo")).rewards != {"agent": 19.0}:
+        await world.until("loaded", "echo")
+    assert world.service.resolve("echo").state == "ready"

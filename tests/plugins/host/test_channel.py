@@ -1,0 +1,72 @@
+"""Framing: however the bytes arrive, the same messages come out; what is no message ends the connection."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import socket
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marlaas.plugins.host.channel import LARGEST_MESSAGE, Channel, Record
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack("<I", len(body)) + body
+
+
+@given(
+    st.lists(st.dictionaries(st.text(max_size=3), st.integers(), max_size=3), max_size=5),
+    st.lists(st.integers(0, 200), max_size=5),
+)
+def test_any_cut_gives_the_same_messages(records: list[Record], cuts: list[int]) -> None:
+    async def received() -> list[Record]:
+        found: list[Record] = []
+        channel = Channel(found.append, lambda reason: None)
+        stream = b"".join(framed(json.dumps(record).encode()) for record in records)
+        edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+        for start, stop in itertools.pairwise(edges):
+            channel.data_received(stream[start:stop])
+        return found
+
+    assert asyncio.run(received()) == records
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (framed(b"no json"), "no JSON"),
+        (framed(b"\xff\xfe"), "no JSON"),
+        (framed(b"[1]"), "a JSON list"),
+        (framed(b"[" * 100_000), "no JSON"),
+        (struct.pack("<I", LARGEST_MESSAGE + 1), "over the limit"),
+    ],
+)
+async def test_what_is_no_message_ends_the_connection(sent: bytes, says: str) -> None:
+    ours, theirs = socket.socketpair()
+    reason: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    found: list[Record] = []
+    await asyncio.get_running_loop().create_connection(lambda: Channel(found.append, reason.set_result), sock=ours)
+    theirs.sendall(sent + framed(b"{}"))
+    assert says in await reason
+    assert found == []
+    theirs.close()
+
+
+async def test_messages_go_there_and_back() -> None:
+    ours, theirs = socket.socketpair()
+    loop = asyncio.get_running_loop()
+    heard: asyncio.Future[Record] = loop.create_future()
+    gone: asyncio.Future[str] = loop.create_future()
+    _, here = await loop.create_connection(lambda: Channel(lambda record: None, lambda reason: None), sock=ours)
+    await loop.create_connection(lambda: Channel(heard.set_result, gone.set_result), sock=theirs)
+    with pytest.raises(ValueError, match="over the limit"):
+        here.send({"x": "y" * LARGEST_MESSAGE})
+    here.send({"text": "ü\ud800"})
+    assert await heard == {"text": "ü\ud800"}
+    here.close("done")
+    assert "closed" in await gone
