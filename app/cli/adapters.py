@@ -112,9 +112,9 @@ def choose(versions: list[VersionRow], adapter: str, which: str | None) -> Versi
 
 def _pick(kept: list[VersionRow], which: str | None) -> VersionRow | None:
     """One of the versions (oldest first) by number or label; without a wish the best, else the last."""
-    best = [v for v in kept if "best" in v.label]
+    best, last = ([v for v in kept if label in v.label] for label in ("best", "last"))
     if which in (None, "best", "last"):
-        among = {None: best or kept, "best": best, "last": kept}[which]
+        among = {None: best or last or kept, "best": best, "last": last or kept}[which]
         return among[-1] if among else None
     return next((v for v in kept if str(v.number) == which), None)
 

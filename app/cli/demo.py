@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -47,18 +48,30 @@ def run(args: argparse.Namespace) -> int:
     home = demo_home(args)
     if has_terminal() and not args.json:
         output.talk(f"Starting the demo's engine in {home.root} …")
-        begin(home, output.talk)
+        try:
+            begin(home, output.talk)
+        except KeyboardInterrupt:
+            return _interrupted(home)
         code = open_application(home, demo=True)
         _stop_if_over(home)
         return code
     say = output.talk if args.json else output.result
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return _run_in_lines(home, say, args.json)
+        code = _run_in_lines(home, say, args.json)
     except KeyboardInterrupt:
-        output.talk("Interrupted; `marlaas demo` goes on from the last steps.")
-        return output.INTERRUPTED
-    finally:
+        return _interrupted(home)
+    except BaseException:
         _stop(home)
+        raise
+    _stop(home)
+    return code
+
+
+def _interrupted(home: Home) -> int:
+    output.talk("Interrupted; `marlaas demo` goes on from the last steps.")
+    _stop(home)
+    return output.INTERRUPTED
 
 
 def begin(home: Home, say: Any) -> list[int]:

@@ -1,0 +1,49 @@
+"""The installed program in a real (pseudo) terminal: it paints, it answers keys, it leaves the terminal as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+
+from marlaas.engine.paths import Home
+
+from .filling import Filling
+
+ENTRY = "import sys; from marlaas.app.cli.main import main; sys.exit(main())"
+
+
+def read_until(terminal: int, wanted: bytes) -> None:
+    seen = b""
+    while wanted not in seen:
+        seen += os.read(terminal, 65536)
+
+
+def test_paints_and_quits(home: Home, filling: Filling) -> None:
+    filling.task(name="two-digit sums", made=3)
+    terminal, other = pty.openpty()
+    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", ENTRY],
+        stdin=other,
+        stdout=other,
+        stderr=other,
+        start_new_session=True,
+        env=os.environ | {"TERM": "xterm-256color"},
+    ) as process:
+        os.close(other)
+        read_until(terminal, b"two-digit sums")
+        os.write(terminal, b"\r")
+        read_until(terminal, b"trajectory 1 of 3")
+        os.write(terminal, b"q")
+        read_until(terminal, b"\x1b[?1049l")  # leaves the alternate screen
+        with contextlib.suppress(OSError):  # Linux says so when the other end is closed
+            while os.read(terminal, 65536):
+                pass
+        assert process.wait() == 0
+    os.close(terminal)
