@@ -31,9 +31,11 @@ _MOST_ASKS = 64
 class BrokenPlugin(EnvironmentFailure):
     """The plugin cannot be imported, or ended its process while it was."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure, died: bool = False) -> None:
         super().__init__(failure.message)
         self.failure = failure
+        self.died = died
+        """The process ended without a word: the plugin need not be what is wrong, another try may do."""
 
 
 class Owner(Protocol):
@@ -79,7 +81,7 @@ class Child:
         try:
             await child._connect(patience)
             if child.dead is not None:
-                raise BrokenPlugin(child.dead)
+                raise BrokenPlugin(child.dead, died=True)
         except BaseException:
             child.kill("it was stopped while it started")
             await child.wait()
@@ -208,9 +210,9 @@ class Child:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BEAT):
                 reason = await self._process.wait()
-        self._die(Failure(reason))
+        self._die(Failure(reason), silently=True)
 
-    def _die(self, failure: Failure) -> None:
+    def _die(self, failure: Failure, silently: bool = False) -> None:
         if self.dead is not None:
             return
         self.dead = failure
@@ -218,7 +220,7 @@ class Child:
         if self._heart is not None:
             self._heart.cancel()
         if not self._hello.done():
-            self._hello.set_exception(BrokenPlugin(failure))
+            self._hello.set_exception(BrokenPlugin(failure, died=silently))
             self._hello.exception()
         for play in self._plays.values():
             if not play.ended.done():

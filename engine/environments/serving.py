@@ -49,9 +49,14 @@ class Serving:
 
     async def prove(self) -> None:
         """Start a process and play up to the first ask of every environment; ``BrokenPlugin`` if anything fails."""
-        child = await self._child_alive()
         try:
-            await probe(child)
+            while True:
+                child = await self._child_alive()
+                try:
+                    return await probe(child)
+                except BrokenPlugin:
+                    if child.dead is None:
+                        raise  # else it is tried again, until quarantine ends that
         except BaseException:
             await self.stop("it was found broken")
             raise
@@ -123,31 +128,41 @@ class Serving:
         return await asyncio.shield(self._starting)
 
     async def _start(self) -> Child:
-        rest = self.quarantine
-        if rest is not None:
-            raise BrokenPlugin(rest)
-        deaths = sum(time.monotonic() - death < _WINDOW for death in self._deaths)
-        if deaths:
-            await asyncio.sleep(_FIRST_PAUSE * 4 ** (deaths - 1))
-        child = await Child.start(self._path, self._folders, self, IMPORT_PATIENCE)
-        self.environments = child.environments
-        self._child = child
-        if deaths:
-            self._tell("restarted", self.version, None)
-        return child
+        while True:
+            rest = self.quarantine
+            if rest is not None:
+                raise BrokenPlugin(rest)
+            deaths = sum(time.monotonic() - death < _WINDOW for death in self._deaths)
+            if deaths:
+                await asyncio.sleep(_FIRST_PAUSE * 4 ** (deaths - 1))
+            try:
+                child = await Child.start(self._path, self._folders, self, IMPORT_PATIENCE)
+            except BrokenPlugin as error:
+                if not error.died:
+                    raise
+                self._bury(error.failure)
+                continue
+            self.environments = child.environments
+            self._child = child
+            if deaths:
+                self._tell("restarted", self.version, None)
+            return child
 
     def died(self, failure: Failure) -> None:
         """See ``child.Owner``."""
         dead, self._child = self._child, None
         if dead is not None:
             self._reap(dead)
+        self._bury(failure)
+        if self.quarantine is None and (self.leases or not self.retired):
+            self._starting = asyncio.get_running_loop().create_task(self._start())
+            self._starting.add_done_callback(_retrieve)
+
+    def _bury(self, failure: Failure) -> None:
         self._deaths.append(time.monotonic())
         self._last_failure = failure
         rest = self.quarantine
         self._tell("quarantined" if rest else "died", self.version, rest or failure)
-        if rest is None and (self.leases or not self.retired):
-            self._starting = asyncio.get_running_loop().create_task(self._start())
-            self._starting.add_done_callback(_retrieve)
 
     def _end(self, child: Child, reason: str) -> None:
         self._child = None

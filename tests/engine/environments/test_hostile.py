@@ -282,3 +282,17 @@ async def test_a_process_that_breaks_the_protocol_is_killed(world: World, bytes_
     assert (await world.play("echo")).status == "ok"
     died = await world.until("died", "forger")
     assert died.failure == outcome.failure
+
+
+async def test_a_process_that_dies_while_it_imports_is_tried_again_then_refused(world: World) -> None:
+    world.save("exits.py", ECHO + "\nimport os\nos._exit(3)\n")
+    marker = world.folder.parent / "tried"
+    world.save(
+        "once.py",
+        f"import os\nif not os.path.exists({str(marker)!r}):\n"
+        f"    open({str(marker)!r}, 'w').close()\n    os._exit(3)\n" + ECHO,
+    )
+    await world.service.start()
+    failure = world.service.resolve("exits").failure
+    assert failure is not None and "died 3 times" in failure.message and "code 3" in failure.message
+    assert (await world.play("once/echo")).status == "ok"
