@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +74,7 @@ def _interrupted(home: Home) -> int:
     return output.INTERRUPTED
 
 
-def begin(home: Home, say: Any) -> list[int]:
+def begin(home: Home, say: Callable[[str], None]) -> list[int]:
     """Start the engine; the numbers of the tasks to watch, new or from an earlier run."""
     from marlaas.engine import demo
     from marlaas.engine.daemon import control
@@ -108,7 +108,7 @@ def unfinished_run(tasks: Sequence[TaskRow], submissions: Sequence[Submission]) 
     return run if whole and any(task.unfinished for task in run) else []
 
 
-def _run_in_lines(home: Home, say: Any, as_json: bool) -> int:
+def _run_in_lines(home: Home, say: Callable[[str], None], as_json: bool) -> int:
     from marlaas.engine.daemon import control
     from marlaas.engine.store.reader import Reader
 

@@ -24,9 +24,7 @@ class View(Screen[None]):
     @property
     def marlaas(self) -> MarlaasApp:
         """The application."""
-        from ..app import MarlaasApp
-
-        return cast(MarlaasApp, self.app)
+        return cast("MarlaasApp", self.app)
 
     @abstractmethod
     def content(self) -> ComposeResult:

@@ -39,7 +39,8 @@ class RewardChart(Widget):
         width, height = self.content_size
         legend: list[tuple[str, str]] = [("⠒ reward", _STYLES["curve"]), ("   ◆ held-out", _STYLES["point"])]
         if self.series.floor is not None:
-            legend.append((f"   ╌ best constant answer {self.series.floor:.2f}", _STYLES["floor"]))
+            name = "best constant answer" if width >= 56 else "floor"
+            legend.append((f"   ╌ {name} {self.series.floor:.2f}", _STYLES["floor"]))
         lines = [Content.assemble(*legend)]
         for runs in draw(self.series, width, height - 1):
             lines.append(Content.assemble(*((text, _STYLES.get(kind, "")) for text, kind in runs)))

@@ -13,7 +13,7 @@ from marlaas.engine.errors import StoreError
 from marlaas.engine.paths import Home
 
 from .commanding import Commander
-from .filling import fill_full
+from .filling import Filling, fill_full
 
 
 def fail(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
@@ -68,8 +68,6 @@ def test_a_reader_that_goes_away_is_no_error(home: Home) -> None:
         assert process.stdout is not None and process.stderr is not None
         assert "task 1 started" in process.stdout.readline()
         process.stdout.close()
-        from .filling import Filling
-
         Filling(home.database).event("more")
         assert process.wait(20) == 0
         assert process.stderr.read() == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -31,13 +32,19 @@ class Clock:
         return self.now
 
 
+def use(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting for the engine goes by this clock."""
+    wait = partial(steer.wait_for_outcomes, sleep=clock.sleep, clock=clock)
+    monkeypatch.setattr(steer, "wait_for_outcomes", wait)
+
+
 @pytest.fixture
 def answering(filling: Filling, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Makes the pretended engine answer each command as soon as anybody waits."""
 
     def answer(outcome: str) -> None:
         clock = Clock(lambda now: filling.execute("UPDATE commands SET done = 1, outcome = ?", outcome))
-        monkeypatch.setattr(steer.wait_for_outcomes, "__defaults__", (steer.ANSWER_SECONDS, clock.sleep, clock))
+        use(clock, monkeypatch)
 
     return answer
 
@@ -63,7 +70,7 @@ def test_refusal(filling: Filling, marlaas: Commander, engine: FakeEngine, answe
 def test_no_answer(filling: Filling, marlaas: Commander, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     filling.task()
     clock = Clock()
-    monkeypatch.setattr(steer.wait_for_outcomes, "__defaults__", (steer.ANSWER_SECONDS, clock.sleep, clock))
+    use(clock, monkeypatch)
     said = marlaas("pause", "1")
     assert said.code == 3 and "has not answered" in said.err
 

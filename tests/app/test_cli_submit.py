@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from marlaas.engine.store.reader import Reader
 from .commanding import Commander, FakeEngine
 from .filling import Filling
 
+Write = Callable[..., str]
 TASK = """
 tenant = "physics-lab"
 name = "{name}"
@@ -24,7 +26,9 @@ steps = 5
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> object:
+def write(tmp_path: Path) -> Write:
+    """Writes a task file and gives its path."""
+
     def write(name: str, environment: str = "arithmetic", config: str = "digits = 2") -> str:
         path = tmp_path / f"{name}.toml"
         path.write_text(TASK.format(name=name, environment=environment, config=config), encoding="utf-8")
@@ -38,8 +42,7 @@ def queued(home: Home) -> list[str]:
         return [task.name for task in reader.tasks()]
 
 
-def test_submit(filling: Filling, home: Home, marlaas: Commander, engine: FakeEngine, write: object) -> None:
-    assert callable(write)
+def test_submit(filling: Filling, home: Home, marlaas: Commander, engine: FakeEngine, write: Write) -> None:
     filling.environment()
     engine.living = False
     said = marlaas("submit", write("one"), write("two"))
@@ -61,12 +64,11 @@ def test_all_or_none(
     home: Home,
     marlaas: Commander,
     engine: FakeEngine,
-    write: object,
+    write: Write,
     environment: str,
     config: str,
     sentence: str,
 ) -> None:
-    assert callable(write)
     filling.environment()
     said = marlaas("submit", write("good"), write("bad", environment, config))
     assert said.code == 2 and said.out == "" and sentence in said.err
