@@ -7,8 +7,10 @@ finishes that call). Knows nothing of what the worker computes, and never restar
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -158,8 +160,10 @@ class WorkerHandle:
             self._writer.close()
 
     def _kill(self) -> None:
+        # Not Process.kill: it polls first, which takes the exit status away from asyncio's own wait.
         if self._process.returncode is None:
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
 
     def _death(self, starting: bool = False) -> WorkerDied:
         text = sentence(self.name, self._process.returncode, starting, last_line(self.log_path, self._log_start))
