@@ -41,7 +41,7 @@ class Follower:
     """Whether an engine serves them."""
     say: Callable[[str], None]
     paused_ends: bool = False
-    """Whether a paused task counts as ended: nobody is there to resume it."""
+    """Whether any paused task counts as ended, not only one that paused itself: nobody is there to resume it."""
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     _said: dict[int, str] = field(default_factory=dict)
@@ -76,4 +76,4 @@ class Follower:
             self.sleep(interval)
 
     def _ended(self, task: TaskRow) -> bool:
-        return not task.unfinished or (self.paused_ends and task.state == "paused")
+        return not task.unfinished or task.stuck or (self.paused_ends and task.state == "paused")

@@ -34,7 +34,10 @@ def run(args: argparse.Namespace) -> int:
         tasks = follower.follow(args.timeout)
     if args.json:
         output.result_json([task_json(task) for task in tasks])
-    unfinished = [str(task.id) for task in tasks if task.unfinished]
-    if unfinished:
+    for task in tasks:
+        if task.stuck:
+            output.complain(f"Task {task.id} is paused: {task.reason}")
+    unfinished = [str(task.id) for task in tasks if task.unfinished and not task.stuck]
+    if unfinished and args.timeout is not None:
         output.complain(f"Unfinished after {args.timeout:g} s: {', '.join(unfinished)}.")
     return output.OK if all(task.state == "done" for task in tasks) else output.FAILED

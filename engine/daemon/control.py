@@ -17,6 +17,8 @@ from .lock import holder
 STALE = 15.0
 """Seconds without a heartbeat after which an engine counts as hung."""
 POLL = 0.05
+_started: list[subprocess.Popen[bytes]] = []
+"""Engines that this process started. They outlive it; kept so that it does not wait for them and Python reaps them."""
 
 
 def create_database(home: Home) -> None:
@@ -84,7 +86,7 @@ def _start(home: Home, log: Path) -> subprocess.Popen[bytes]:
     command_line = [sys.executable, "-P", "-m", "marlaas.engine.daemon.main", str(home.root)]
     try:
         with open(log, "ab") as output:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 command_line,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -93,6 +95,8 @@ def _start(home: Home, log: Path) -> subprocess.Popen[bytes]:
                 cwd=home.root,
                 env=os.environ | {"PYTHONUNBUFFERED": "1"},
             )
+        _started.append(process)
+        return process
     except OSError as error:
         raise StoreError(f"The engine's log {log} cannot be written: {error.strerror}.") from error
 

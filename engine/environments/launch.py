@@ -49,8 +49,9 @@ class Launched:
 
     def interrupt(self) -> None:
         """Ask the process to break out of what blocks it."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGUSR1)
+        if self._process.returncode is None:  # os.kill, because Popen's own would take the exit status from asyncio
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGUSR1)
 
     async def wait(self) -> str:
         """Wait for the end; a sentence about it."""

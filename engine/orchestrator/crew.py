@@ -58,6 +58,7 @@ def plan(base: BaseModel, home: Home, settings: Settings) -> tuple[WorkerSpec, W
                 "sequences": rollout.sequences,
                 "context": min(rollout.context, base.config.context_length),
                 "threads": max(1, len(rollout_cores)),
+                "exact": rollout.exact,
             },
             rollout_cores,
         ),

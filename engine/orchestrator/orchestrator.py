@@ -11,6 +11,7 @@ from time import monotonic
 
 from ..errors import MarlaasError, StoreError
 from ..queue import next_state
+from ..store.rows import PAUSED_BY_A_PERSON
 from ..store.store import Store
 from ..store.tasks import Command, QueuedTask
 from .crew import Crew
@@ -108,7 +109,9 @@ class Orchestrator:
                 state = next_state(command.kind, self._store.tasks.state(command.task))
                 await self._end_runs([command.task])
                 if self._store.tasks.state(command.task) not in ("done", "failed"):
-                    self._store.tasks.set_state(command.task, state, "" if command.kind != "pause" else "by a person")
+                    self._store.tasks.set_state(
+                        command.task, state, PAUSED_BY_A_PERSON if command.kind == "pause" else ""
+                    )
                     self._store.telemetry.event("task", f"The task is {state} ({command.kind}).", command.task)
         except MarlaasError as error:
             outcome = str(error)

@@ -54,6 +54,19 @@ def barrier(database: Database) -> None:
     database.conn.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
+@contextmanager
+def transaction(database: Database) -> Iterator[None]:
+    """All or nothing. Takes the write lock at once: a transaction that reads first and is overtaken by another
+    process before it writes would fail however long it is ready to wait."""
+    database.conn.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        database.conn.execute("ROLLBACK")
+        raise
+    database.conn.execute("COMMIT")
+
+
 def insert(database: Database, table: str, row: dict[str, Any]) -> int:
     """Insert one row and return its key."""
     key = database.table(table).insert(row).last_pk

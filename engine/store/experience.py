@@ -10,7 +10,7 @@ import numpy as np
 from sqlite_utils import Database
 
 from ..types import Episode, EpisodeStatus, Failure, Group, Span, Split, Trajectory
-from .database import insert, insert_all
+from .database import insert, insert_all, transaction
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ExperienceTable:
         self, policy: int, split: Split, group: Group, transcripts: Transcripts, step: int | None = None
     ) -> None:
         """Store a closed group; one of the same number that stands there is replaced. ``step`` marks an evaluation."""
-        with self._db.atomic():
+        with transaction(self._db):
             same = "SELECT id FROM groups WHERE policy = ? AND split = ? AND number = ? AND step IS ?"
             key = [policy, split, group.number, step]
             self._db.execute(f'DELETE FROM trajectories WHERE "group" IN ({same})', key)
@@ -67,7 +67,7 @@ class ExperienceTable:
     def drop_newer(self, policy: int, version: int) -> None:
         """Forget waiting groups that a version above ``version`` sampled: that version turned out to be lost."""
         newer = "SELECT id FROM groups WHERE policy = ? AND split = 'train' AND state = 'complete' AND version > ?"
-        with self._db.atomic():
+        with transaction(self._db):
             self._db.execute(f'DELETE FROM trajectories WHERE "group" IN ({newer})', [policy, version])
             self._db.execute(f"DELETE FROM groups WHERE id IN ({newer})", [policy, version])
 

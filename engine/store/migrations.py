@@ -116,6 +116,7 @@ def m002_policies(db: Database) -> None:
         pk=("policy", "step", "name"),
         foreign_keys=[("policy", "policies", "id")],
     )
+    db.table("metrics").create_index(["policy", "name", "step", "value"])  # answers the queue's question by itself
     _table(
         db,
         "evals",

@@ -7,6 +7,8 @@ from typing import Any
 
 ACTIVE = ("submitted", "queued", "running", "paused")
 FINISHED = ("done", "failed", "cancelled")
+PAUSED_BY_A_PERSON = "paused by a person"
+"""The reason of a task that somebody paused; any other paused task paused itself, and says why."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,11 @@ class TaskRow:
     def unfinished(self) -> bool:
         """Whether the engine still has work to do for it."""
         return self.state in ACTIVE
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it paused itself: nothing happens until a person has seen to the reason."""
+        return self.state == "paused" and self.reason != PAUSED_BY_A_PERSON
 
 
 @dataclass(frozen=True)

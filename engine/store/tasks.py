@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from sqlite_utils import Database
 
 from ..spec import TaskSpec, parse
+from .database import transaction
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class TaskTable:
     def set_state(self, task: int, state: str, reason: str = "") -> None:
         """Move a task to a state; writes nothing where nothing changes."""
         now = time.time()
-        with self._db.atomic():
+        with transaction(self._db):
             self._db.execute(
                 "INSERT OR IGNORE INTO tenants (name, weight, created) SELECT tenant, 1, ? FROM tasks WHERE id = ?",
                 [now, task],

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from sqlite_utils import Database
 
 from ..environments.protocol import EnvironmentInfo
-from .database import insert, insert_all
+from .database import insert, insert_all, transaction
 from .rows import WorkerRow
 
 KEEP_EVENTS = 20_000
@@ -45,7 +45,7 @@ class TelemetryTable:
 
     def workers(self, rows: Sequence[WorkerRow]) -> None:
         """Replace the list of workers."""
-        with self._db.atomic():
+        with transaction(self._db):
             self._db.execute("DELETE FROM workers")
             insert_all(self._db, "workers", (asdict(row) for row in rows))
 
@@ -67,6 +67,6 @@ class TelemetryTable:
             }
             for info in infos
         ]
-        with self._db.atomic():
+        with transaction(self._db):
             self._db.execute("DELETE FROM environments")
             insert_all(self._db, "environments", rows)

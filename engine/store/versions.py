@@ -14,7 +14,7 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from .database import insert, insert_all
+from .database import insert, insert_all, transaction
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class VersionTable:
 
     def policy(self, task: int, name: str, config: dict[str, Any]) -> int:
         """The policy's number, made on first use."""
-        with self._db.atomic():
+        with transaction(self._db):
             rows = list(self._db.query("SELECT id FROM policies WHERE task = ? AND name = ?", [task, name]))
             if rows:
                 return int(rows[0]["id"])
@@ -83,7 +83,7 @@ class VersionTable:
 
     def void_after(self, policy: int, number: int) -> None:
         """Forget versions and steps above ``number`` (all with -1): their files did not verify."""
-        with self._db.atomic():
+        with transaction(self._db):
             voided = "SELECT id FROM versions WHERE policy = ? AND number > ?"
             self._db.execute(f"DELETE FROM evals WHERE version IN ({voided})", [policy, number])
             self._db.execute("DELETE FROM steps WHERE policy = ? AND number > ?", [policy, number])
@@ -100,14 +100,14 @@ class VersionTable:
 
     def commit_first(self, policy: int, version: NewVersion) -> Version:
         """Record version 0."""
-        with self._db.atomic():
+        with transaction(self._db):
             return self._insert(policy, version)
 
     def commit_step(
         self, policy: int, version: NewVersion, groups: Sequence[int], seconds: float, metrics: dict[str, float]
     ) -> Version:
         """One optimizer step, all or nothing: version, step, consumed groups (by number), metrics."""
-        with self._db.atomic():
+        with transaction(self._db):
             committed = self._insert(policy, version)
             row = {
                 "policy": policy,
@@ -158,7 +158,7 @@ class VersionTable:
             "metrics": json.dumps(evaluation.metrics),
             "created": time.time(),
         }
-        with self._db.atomic():
+        with transaction(self._db):
             self._db.execute(
                 "DELETE FROM evals WHERE policy = ? AND environment_version = ? AND step = ?",
                 [policy, evaluation.environment_version, evaluation.step],
@@ -183,7 +183,7 @@ class VersionTable:
 
     def label(self, policy: int, labels: dict[int, str]) -> None:
         """Name versions (by number) best or last; all others lose their label."""
-        with self._db.atomic():
+        with transaction(self._db):
             self._db.execute("UPDATE versions SET label = '' WHERE policy = ? AND label != ''", [policy])
             for number, label in labels.items():
                 self._db.execute(
