@@ -11,7 +11,7 @@ from .taskfile import submission
 
 TASKS = (
     TaskSpec("physics-lab", "two-digit sums", "arithmetic", sampling=SamplingSpec(max_tokens=8)),
-    TaskSpec("game-theory", "guess in three", "guess", sampling=SamplingSpec(max_tokens=8)),
+    TaskSpec("game-theory", "find it in four", "guess", sampling=SamplingSpec(max_tokens=8)),
     TaskSpec("economics", "word problems", "calculator", sampling=SamplingSpec(max_tokens=96)),
 )
 

@@ -26,7 +26,7 @@ class TrainSpec:
     """How it is trained."""
 
     loss: str = one_of("dr_grpo", "dr_grpo")
-    learning_rate: float = between(1e-3, 0.0, 1.0)
+    learning_rate: float = between(5e-4, 0.0, 1.0)
     groups_per_step: int = between(8, 1, 4096)
     group_size: int = between(8, 2, 4096)
     max_staleness: int = between(2, 0, 64)

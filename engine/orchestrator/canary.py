@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import AdapterError
-from ..rollout.protocol import Sampler
 from ..training.advantages import ClosedGroup
-from ..training.protocol import Trainer
 from ..types import Trajectory
+from .services import Services
 
-TOLERANCE = 0.02
-"""Largest log-probability gap (nats) between an f32 llama.cpp and torch that is rounding and not a wrong adapter."""
+EXACT_TOLERANCE, FAST_TOLERANCE = 0.002, 0.15
+"""Largest log-probability gap (nats) between llama.cpp and torch that is rounding and not a wrong adapter: with
+attention in float32, and with llama.cpp's own half-precision attention."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,10 @@ class CanaryReport:
 
 
 async def canary(
-    sampler: Sampler, trainer: Trainer, policy: str, new: str, old: str, groups: list[ClosedGroup], temperature: float
+    services: Services, policy: str, new: str, old: str, groups: list[ClosedGroup], temperature: float
 ) -> CanaryReport:
     """Score one trajectory of the last batch three times. Raises ``AdapterError`` if the gap is beyond rounding."""
+    sampler, trainer = services.sampler, services.trainer
     chosen = _longest_reply(groups)
     if chosen is None:
         return CanaryReport(0.0, 0.0)
@@ -44,7 +45,7 @@ async def canary(
     served = (await sampler.score(new, chosen.tokens, start, temperature))[own]
     before = (await sampler.score(old, chosen.tokens, start, temperature))[own]
     report = CanaryReport(float(np.abs(trained - served).max()), float(np.abs(served - before).max()))
-    if not report.gap <= TOLERANCE:
+    if not report.gap <= services.tolerance:
         raise AdapterError(
             f"The sampler serves {new} with log-probabilities up to {report.gap:.3g} away from the trainer's.",
             "The adapter did not arrive as it was trained; the version is not used.",

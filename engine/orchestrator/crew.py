@@ -24,6 +24,7 @@ from ..rollout.renderer import Renderer
 from ..store.store import Store
 from ..training.protocol import Trainer
 from ..workers.handle import WorkerHandle
+from .canary import EXACT_TOLERANCE, FAST_TOLERANCE
 from .services import Clock, Services
 
 SAMPLER = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
@@ -114,8 +115,18 @@ class Crew:
         sampler: Sampler = self.handles["rollout"].proxy(Sampler)
         trainer: Trainer = self.handles["training"].proxy(Trainer)
         limits = await sampler.limits()
+        tolerance = EXACT_TOLERANCE if self._settings.rollout.exact else FAST_TOLERANCE
         rollout = Rollout(sampler, self._renderer, limits.sequences, limits.context)
-        self._services = Services(self._home, self._store, self._environments, rollout, sampler, trainer, self._busy)
+        self._services = Services(
+            home=self._home,
+            store=self._store,
+            environments=self._environments,
+            rollout=rollout,
+            sampler=sampler,
+            trainer=trainer,
+            busy=self._busy,
+            tolerance=tolerance,
+        )
         self.lost = asyncio.Event()
         self._ready.set()
 

@@ -131,8 +131,7 @@ class Learner:
     async def _check(self, before: Version, version: Version, tally: StepTally) -> None:
         services = self._services
         report = await canary(
-            services.sampler,
-            services.trainer,
+            services,
             key(self._task),
             version.name,
             before.name,

@@ -31,3 +31,5 @@ class Services:
     sampler: Sampler
     trainer: Trainer
     busy: Clock
+    tolerance: float
+    """Largest gap between sampler and trainer (nats) that a canary accepts."""
