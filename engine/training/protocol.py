@@ -21,7 +21,7 @@ class PolicyConfig:
     alpha: float = 32.0
     """The adapter's output is scaled by alpha / rank."""
     loss: str = "dr_grpo"
-    learning_rate: float = 1e-3
+    learning_rate: float = 5e-4
     betas: tuple[float, float] = (0.9, 0.95)
     weight_decay: float = 0.0
     clip_norm: float = 1.0
