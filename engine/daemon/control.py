@@ -95,7 +95,7 @@ def _start(home: Home, log: Path) -> subprocess.Popen[bytes]:
                 cwd=home.root,
                 env=os.environ | {"PYTHONUNBUFFERED": "1"},
             )
-        _started.append(process)
+        _started[:] = [*(earlier for earlier in _started if earlier.poll() is None), process]
         return process
     except OSError as error:
         raise StoreError(f"The engine's log {log} cannot be written: {error.strerror}.") from error

@@ -22,7 +22,6 @@ from ..types import Group
 from .endings import Paused, first_failure
 from .environment import TaskEnvironment
 from .services import Services
-from .shelf import Shelf
 
 EVAL_SEED = 0
 """Of every run: all runs and tenants are measured on the same instances."""
@@ -35,14 +34,13 @@ class Evaluator:
     """Measures the versions of one policy."""
 
     def __init__(
-        self, services: Services, task: int, spec: TaskSpec, policy: int, environment: TaskEnvironment, shelf: Shelf
+        self, services: Services, task: int, spec: TaskSpec, policy: int, environment: TaskEnvironment
     ) -> None:
         self._services = services
         self._task = task
         self._spec = spec
         self._policy = policy
         self._environment = environment
-        self._shelf = shelf
         self._floors: dict[str, float] = {}
 
     async def held_out(self) -> frozenset[PromptHash]:
@@ -67,13 +65,12 @@ class Evaluator:
         )
         return frozenset()
 
-    async def evaluate(self, version: Version) -> Evaluation:
-        """Play every held-out prompt with a version, record the score and return it."""
-        async with self._shelf.hold(version), self._environment.bound() as lease:
-            played = await self._play(version, lease)
-            series = lease.environment_version
-            if series not in self._floors:
-                self._floors[series] = await self._floor(lease, played)
+    async def evaluate(self, version: Version, lease: Lease) -> Evaluation:
+        """Play every held-out prompt with a version that the caller holds, record the score and return it."""
+        played = await self._play(version, lease)
+        series = lease.environment_version
+        if series not in self._floors:
+            self._floors[series] = await self._floor(lease, played)
         evaluation = summarise(version.number, series, played, self._floors[series])
         if not evaluation.n:
             raise Paused(f"No held-out episode has a reward: {first_failure(played)}.")

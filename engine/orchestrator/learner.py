@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from time import monotonic
 
-from ..adapters.retention import RetentionVersion, keep
 from ..spec import TaskSpec
 from ..store.versions import Version
 from ..training.advantages import ClosedGroup, close_group
@@ -22,6 +20,8 @@ from .canary import canary
 from .endings import Paused
 from .environment import TaskEnvironment
 from .evaluation import Evaluator
+from .keeper import Keeper
+from .measuring import Measuring
 from .pool import GroupPool
 from .producer import Producer
 from .recovery import POLICY, key, new_version, open_policy, version_path
@@ -30,7 +30,7 @@ from .shelf import Shelf
 from .step_metrics import StepTally
 
 PATIENCE = 20
-"""Steps without any unequal rewards before the task pauses itself."""
+"""Steps without any unequal rewards before the task ends or pauses itself."""
 
 
 class Learner:
@@ -48,11 +48,13 @@ class Learner:
         self._shelf = Shelf(services.sampler)
         self._pool = GroupPool()
         self._moved = asyncio.Event()
-        self._evaluator = Evaluator(services, task, spec, self._policy, self._environment, self._shelf)
-        self._measuring: set[int] = set()
-        """Versions whose score is not known yet; their files stay, for one may turn out to be the best."""
-        self._reached = False
+        self._keeper = Keeper(services.store.versions, self._policy)
+        self._evaluator = Evaluator(services, task, spec, self._policy, self._environment)
+        self._measuring = Measuring(
+            services, spec.eval, self._policy, self._environment, self._shelf, self._evaluator, self._keeper
+        )
         self._silent = 0
+        self._solved = False
 
     @property
     def step(self) -> int:
@@ -62,36 +64,39 @@ class Learner:
     async def run(self) -> None:
         """Train to the last step. Raises ``Blocked``, ``Paused``, ``Failed``, ``WorkerDied`` or ``StoreError``."""
         version = await open_policy(self._services, self._task, self._policy, self._spec)
+        self._keeper.sweep(version_path(self._services, self._task, 0).parent)
         try:
             await self._shelf.publish(version)
             held_out = await self._evaluator.held_out()
             producer = Producer(self._services, self._spec, self._policy, self._environment, self._shelf, held_out)
             self._started()
             async with Background() as background:
-                await self._measure(version, background)
+                await self._measuring.before(version)
                 background.start(self._admit(producer, version.number, background))
                 for step in range(version.number, self._spec.steps):
-                    version = await self._step(step, version)
-                    await self._measure(version, background)
-                    self._retain()
-                    if self._reached:
+                    if self._measuring.reached or self._solved:
                         break
+                    version = await self._step(step, version)
+                    await self._measuring.beside(version, background)
+                    self._keeper.retain(self._measuring.pending)
                 background.stop_producing()
+                await self._measuring.after(version)
                 await background.finish()
-            self._label()
-            self._retain()
+            self._keeper.label()
+            self._keeper.retain(set())
         finally:
             await asyncio.shield(self._leave())
 
     async def _admit(self, producer: Producer, version: int, background: Background) -> None:
         """Begin every group as soon as the staleness bound allows it; stored groups need no second run."""
-        first = version * self._batch
+        first, stored = version * self._batch, set()
         for group in self._services.store.experience.waiting(self._policy):
             closed = close_group(group)
             if isinstance(closed, ClosedGroup) and group.number >= first:
                 self._pool.put(closed)
+                stored.add(group.number)
         for number in range(first, self._spec.steps * self._batch):
-            if number in self._pool:
+            if number in stored:
                 continue
             while not may_begin(number, self._version(), self._batch, self._spec.train.max_staleness):
                 self._moved.clear()
@@ -125,7 +130,7 @@ class Learner:
             await self._shelf.publish(version)
             self._moved.set()
             await self._check(before, version, tally)
-        self._watch_signal(tally)
+        self._watch_signal(tally, metrics["reward"])
         return version
 
     async def _check(self, before: Version, version: Version, tally: StepTally) -> None:
@@ -141,61 +146,16 @@ class Learner:
         metrics = {"canary_gap": report.gap, "canary_resolved": float(report.resolved)}
         services.store.versions.add_metrics(self._policy, version.number, metrics)
 
-    def _watch_signal(self, tally: StepTally) -> None:
+    def _watch_signal(self, tally: StepTally, reward: float) -> None:
+        """A long silence ends a task that has learned, and pauses one that has not."""
         self._silent = 0 if tally.signal else self._silent + 1
-        if self._silent >= PATIENCE:
-            raise Paused(
-                f"All rewards within each group were equal for {PATIENCE} steps: there is nothing to learn from.",
-                "The task may be solved, or too hard for this base.",
-            )
-
-    async def _measure(self, version: Version, background: Background) -> None:
-        """Evaluate where it is due. The first measurement comes before training; later ones run beside it."""
-        every, steps = self._spec.eval.every, self._spec.steps
-        due = version.number in (0, steps) or (every and version.number % every == 0)
-        async with self._environment.bound() as lease:
-            done = self._services.store.versions.evaluated(self._policy, lease.environment_version)
-        if not due or version.number in done:
+        if self._silent < PATIENCE:
             return
-        if version.number == 0:
-            await self._evaluate(version)
-        else:
-            background.start(self._evaluate(version))
-            await asyncio.sleep(0)  # so that it holds its version before the next one supersedes it
-
-    async def _evaluate(self, version: Version) -> None:
-        self._measuring.add(version.number)
-        try:
-            evaluation = await self._evaluator.evaluate(version)
-        finally:
-            self._measuring.discard(version.number)
-        self._label()
-        target = self._spec.eval.target
-        if target is not None and evaluation.n and evaluation.score >= target:
-            self._reached = True
-
-    def _label(self) -> None:
-        """Name the last version, and the best trained one by held-out score (the newest among equals)."""
-        versions = self._services.store.versions
-        numbers = [version.number for version in versions.candidates(self._policy)]
-        scores = versions.scores(self._policy)
-        last = numbers[0]
-        best = max((n for n in numbers if n > 0 and n in scores), key=lambda n: (scores[n], n), default=None)
-        labels = {last: "last"}
-        if best is not None:
-            labels[best] = "best, last" if best == last else "best"
-        versions.label(self._policy, labels)
-
-    def _retain(self) -> None:
-        """Remove state files that nobody will go on from or take away."""
-        versions = self._services.store.versions
-        candidates, scores = versions.candidates(self._policy), versions.scores(self._policy)
-        last = candidates[0]
-        kept = keep(RetentionVersion(v.number, True, scores.get(v.number), v is last) for v in candidates)
-        for version in candidates:
-            if version.number not in kept | self._measuring:
-                versions.prune(version.id)
-                Path(version.path).unlink(missing_ok=True)
+        store, silence = self._services.store, f"All rewards within each group were equal for {PATIENCE} steps"
+        if reward <= store.versions.first_reward(self._policy):
+            raise Paused(f"{silence}: there is nothing to learn from.", "The task may be too hard for this base.")
+        store.telemetry.event("task", f"{silence}: nothing is left to learn, so the task ends.", self._task)
+        self._solved = True
 
     def _version(self) -> int:
         return self._shelf.current.number if self._shelf.current else 0

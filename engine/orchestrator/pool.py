@@ -26,9 +26,6 @@ class GroupPool:
         self._failure = self._failure or error
         self._arrived.set()
 
-    def __contains__(self, number: int) -> bool:
-        return number in self._groups
-
     async def take(self, wanted: Iterable[int], in_order: bool) -> ClosedGroup:
         """The first of the wanted groups that is there; with ``in_order`` only the lowest number will do."""
         candidates = sorted(wanted)

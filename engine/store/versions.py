@@ -144,6 +144,11 @@ class VersionTable:
             replace=True,
         )
 
+    def first_reward(self, policy: int) -> float:
+        """Mean training reward of the first step; infinite before it."""
+        rows = self._db.query("SELECT value FROM metrics WHERE policy = ? AND step = 1 AND name = 'reward'", [policy])
+        return next((row["value"] for row in rows), float("inf"))
+
     def add_evaluation(self, policy: int, version: int, evaluation: Evaluation) -> None:
         """Record a held-out score; the same (series, step) again replaces it."""
         row = {

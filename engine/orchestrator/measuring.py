@@ -1,0 +1,75 @@
+"""When a policy is measured: before training, every so many steps beside it, and at its end.
+
+Versions flow in as they are committed; scores flow out to the store. Says when the task's target has been reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..spec import EvalSpec
+from ..store.versions import Version
+from .background import Background
+from .environment import TaskEnvironment
+from .evaluation import Evaluator
+from .keeper import Keeper
+from .services import Services
+from .shelf import Shelf
+
+
+class Measuring:
+    """The evaluations of one policy."""
+
+    def __init__(
+        self,
+        services: Services,
+        spec: EvalSpec,
+        policy: int,
+        environment: TaskEnvironment,
+        shelf: Shelf,
+        evaluator: Evaluator,
+        keeper: Keeper,
+    ) -> None:
+        self._versions = services.store.versions
+        self._spec = spec
+        self._policy = policy
+        self._environment = environment
+        self._shelf = shelf
+        self._evaluator = evaluator
+        self._keeper = keeper
+        self.pending: set[int] = set()
+        """Numbers of the versions that are being measured."""
+        scores = self._versions.scores(policy)
+        self.reached = any(self._enough(score) for number, score in scores.items() if number > 0)
+        """Whether a trained version has reached the target."""
+
+    async def before(self, version: Version) -> None:
+        """Measure the untrained policy, unless that was done."""
+        if version.number == 0:
+            await self._measure(version)
+
+    async def beside(self, version: Version, background: Background) -> None:
+        """Measure while training goes on, if it is time."""
+        if not self._spec.every or version.number % self._spec.every:
+            return
+        background.start(self._measure(version))
+        await asyncio.sleep(0)  # so that it holds its version before the next one supersedes it
+
+    async def after(self, version: Version) -> None:
+        """Measure the last version, unless that was done."""
+        await self._measure(version)
+
+    async def _measure(self, version: Version) -> None:
+        self.pending.add(version.number)
+        try:
+            async with self._shelf.hold(version), self._environment.bound() as lease:
+                if version.number in self._versions.evaluated(self._policy, lease.environment_version):
+                    return
+                evaluation = await self._evaluator.evaluate(version, lease)
+        finally:
+            self.pending.discard(version.number)
+        self._keeper.label()
+        self.reached = self.reached or (version.number > 0 and self._enough(evaluation.score))
+
+    def _enough(self, score: float) -> bool:
+        return self._spec.target is not None and score >= self._spec.target
