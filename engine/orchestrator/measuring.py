@@ -37,6 +37,7 @@ class Measuring:
         self._shelf = shelf
         self._evaluator = evaluator
         self._keeper = keeper
+        self._one_at_a_time = asyncio.Lock()
         self.pending: set[int] = set()
         """Numbers of the versions that are being measured."""
         scores = self._versions.scores(policy)
@@ -62,7 +63,7 @@ class Measuring:
     async def _measure(self, version: Version) -> None:
         self.pending.add(version.number)
         try:
-            async with self._shelf.hold(version), self._environment.bound() as lease:
+            async with self._shelf.hold(version), self._one_at_a_time, self._environment.bound() as lease:
                 if version.number in self._versions.evaluated(self._policy, lease.environment_version):
                     return
                 evaluation = await self._evaluator.evaluate(version, lease)
