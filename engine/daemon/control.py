@@ -52,13 +52,16 @@ def ensure_running(home: Home, timeout: float = 60.0) -> None:
     if alive(home):
         return
     log = home.logs / "engine.log"
-    process = None if holder(home.lock) is not None else _start(home, log)
+    process: subprocess.Popen[bytes] | None = None
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if alive(home):
             return
-        if process is not None and process.poll() is not None and holder(home.lock) is None:
-            raise EngineUnreachable(f"The engine of {home.root} did not start: {_last_line(log)}", f"See {log}.")
+        if holder(home.lock) is None:
+            if process is None:
+                process = _start(home, log)
+            elif process.poll() is not None:
+                raise EngineUnreachable(f"The engine of {home.root} did not start: {_last_line(log)}", f"See {log}.")
         time.sleep(POLL)
     raise EngineUnreachable(
         f"The engine of {home.root} does not answer after {timeout:.0f} s: {_last_line(log)}", f"See {log}."

@@ -16,7 +16,7 @@ from typing import Any
 from ..base.model import BaseModel
 from ..config import Settings
 from ..environments.service import EnvironmentService
-from ..errors import MarlaasError
+from ..errors import MarlaasError, WorkerDied
 from ..paths import Home
 from ..rollout.episodes import Rollout
 from ..rollout.protocol import Sampler
@@ -29,6 +29,8 @@ from .services import Clock, Services
 
 SAMPLER = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
 TRAINER = "marlaas.engine.training.torch_trainer:TorchTrainer"
+ATTEMPTS = 3
+"""At starting workers that die while they start."""
 RETRY = 2.0
 """Seconds between attempts to bring dead workers back."""
 
@@ -105,7 +107,13 @@ class Crew:
         """Set when a worker of the current incarnation has died; replaced together with the workers."""
 
     async def start(self) -> None:
-        """Start both workers. Raises what they say if they cannot."""
+        """Start both workers, again where one is killed meanwhile. Raises what they say if they cannot."""
+        for _ in range(ATTEMPTS - 1):
+            with contextlib.suppress(WorkerDied):
+                return await self._start()
+        await self._start()
+
+    async def _start(self) -> None:
         specs = plan(self._base, self._home, self._settings)
         started = await asyncio.gather(*(self._spawn(spec) for spec in specs), return_exceptions=True)
         for result in started:

@@ -25,6 +25,8 @@ from .services import Services
 
 EVAL_SEED = 0
 """Of every run: all runs and tenants are measured on the same instances."""
+ATTEMPTS = 3
+"""At one held-out prompt."""
 USUAL_ANSWERS = ("", "0", "1", "yes", "no")
 FLOOR_ANSWERS = 12
 """How many of the policy's own most frequent replies are tried as constant answers."""
@@ -86,28 +88,26 @@ class Evaluator:
         return [EpisodeSpec("eval", index, EVAL_SEED, 0, config) for index in range(self._spec.eval.prompts)]
 
     async def _play(self, version: Version, lease: Lease) -> list[Played]:
-        player = self._environment.player(lease)
+        return list(await asyncio.gather(*(self._prompt(version, lease, spec) for spec in self._specs())))
+
+    async def _prompt(self, version: Version, lease: Lease, spec: EpisodeSpec) -> Played:
+        """One prompt; again where it failed, since its process may have died under another episode."""
         sampling = self._spec.sampling
-        return list(
-            await asyncio.gather(
-                *(
-                    self._services.rollout.play(
-                        player,
-                        spec,
-                        Voice(
-                            version=version.name,
-                            number=version.number,
-                            temperature=self._spec.eval.temperature,
-                            max_tokens=sampling.max_tokens,
-                            max_episode_tokens=sampling.max_episode_tokens,
-                            seed=noise_seed(EVAL_SEED, "eval", spec.index),
-                        ),
-                        f"{version.name}/e{spec.index}",
-                    )
-                    for spec in self._specs()
-                )
-            )
+        voice = Voice(
+            version=version.name,
+            number=version.number,
+            temperature=self._spec.eval.temperature,
+            max_tokens=sampling.max_tokens,
+            max_episode_tokens=sampling.max_episode_tokens,
+            seed=noise_seed(EVAL_SEED, "eval", spec.index),
         )
+        player = self._environment.player(lease)
+        for attempt in range(ATTEMPTS):
+            name = f"{version.name}/e{spec.index}.{attempt}"
+            played = await self._services.rollout.play(player, spec, voice, name)
+            if played.episode.status != "error":
+                break
+        return played
 
     async def _floor(self, lease: Lease, played: Sequence[Played]) -> float:
         """The best mean reward of one text given to every ask; costs environment time only."""
