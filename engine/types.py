@@ -86,3 +86,14 @@ class Group:
     """The policy version that all members are pinned to."""
     environment_version: str
     episodes: tuple[Episode, ...]
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """A trajectory as people read it: (role, text) per turn."""
+
+    turns: tuple[tuple[str, str], ...] = ()
+
+
+Transcripts = dict[tuple[int, str], Transcript]
+"""Of the members of a group, by (member, agent)."""

@@ -16,10 +16,9 @@ from ..rollout.conversation import Voice
 from ..rollout.episodes import HeldOutPrompt, Play, Played, PromptHash
 from ..rollout.seeds import noise_seed
 from ..spec import TaskSpec
-from ..store.experience import Transcripts
 from ..store.versions import Version
 from ..training.advantages import ClosedGroup, TooFewRewards, close_group
-from ..types import Group
+from ..types import Group, Transcripts
 from .endings import Paused, first_failure
 from .environment import TaskEnvironment
 from .services import Services

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..environments.protocol import Ask, Message, Reply
-from ..store.experience import Transcript
-from ..types import Span, Trajectory
+from ..types import Span, Trajectory, Transcript
 from .protocol import Sampler, SampleRequest, SampleResult
 from .renderer import Renderer
 

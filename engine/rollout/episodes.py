@@ -14,8 +14,7 @@ from typing import Protocol
 
 from ..environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Reply
 from ..errors import MarlaasError
-from ..store.experience import Transcripts
-from ..types import Episode
+from ..types import Episode, Transcripts
 from .conversation import Conversation, Voice
 from .protocol import Sampler
 from .renderer import Renderer

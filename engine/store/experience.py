@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 from sqlite_utils import Database
 
-from ..types import Episode, EpisodeStatus, Failure, Group, Span, Split, Trajectory
+from ..types import Episode, EpisodeStatus, Failure, Group, Span, Split, Trajectory, Transcript, Transcripts
 from .database import insert, insert_all, transaction
-
-
-@dataclass(frozen=True)
-class Transcript:
-    """A trajectory as people read it: (role, text) per turn."""
-
-    turns: tuple[tuple[str, str], ...] = ()
-
-
-Transcripts = dict[tuple[int, str], Transcript]
-"""By (member, agent)."""
 
 
 class ExperienceTable:

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from marlaas.engine.errors import StoreError
-from marlaas.engine.store.experience import Transcript
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.versions import Evaluation, NewVersion
-from marlaas.engine.types import Episode, Failure, Group, Span, Trajectory
+from marlaas.engine.types import Episode, Failure, Group, Span, Trajectory, Transcript
 
 
 def group(number: int, version: int = 0) -> Group:
