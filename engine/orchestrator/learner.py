@@ -55,15 +55,13 @@ class Learner:
         )
         self._silent = 0
         self._solved = False
-
-    @property
-    def step(self) -> int:
-        """Optimizer steps made so far."""
-        return self._version()
+        self.step = 0
+        """Optimizer steps that are committed, as far as is known; still there when the run has ended."""
 
     async def run(self) -> None:
         """Train to the last step. Raises ``Blocked``, ``Paused``, ``Failed``, ``WorkerDied`` or ``StoreError``."""
         version = await open_policy(self._services, self._task, self._policy, self._spec)
+        self.step = version.number
         self._keeper.sweep(version_path(self._services, self._task, 0).parent)
         try:
             await self._shelf.publish(version)
@@ -72,7 +70,7 @@ class Learner:
             self._started()
             async with Background() as background:
                 await self._measuring.before(version)
-                background.start(self._admit(producer, version.number, background))
+                background.produce(self._admit(producer, version.number, background))
                 for step in range(version.number, self._spec.steps):
                     if self._measuring.reached or self._solved:
                         break
@@ -89,12 +87,11 @@ class Learner:
 
     async def _admit(self, producer: Producer, version: int, background: Background) -> None:
         """Begin every group as soon as the staleness bound allows it; stored groups need no second run."""
-        first, stored = version * self._batch, set()
-        for group in self._services.store.experience.waiting(self._policy):
-            closed = close_group(group)
-            if isinstance(closed, ClosedGroup) and group.number >= first:
-                self._pool.put(closed)
-                stored.add(group.number)
+        first = version * self._batch
+        try:
+            stored = self._take_up(first)
+        except Exception as error:
+            return self._pool.fail(error)
         for number in range(first, self._spec.steps * self._batch):
             if number in stored:
                 continue
@@ -102,6 +99,16 @@ class Learner:
                 self._moved.clear()
                 await self._moved.wait()
             background.produce(self._fill(producer, number))
+
+    def _take_up(self, first: int) -> set[int]:
+        """Put stored groups into the pool and return their numbers."""
+        stored = set()
+        for group in self._services.store.experience.waiting(self._policy):
+            closed = close_group(group)
+            if isinstance(closed, ClosedGroup) and group.number >= first:
+                self._pool.put(closed)
+                stored.add(group.number)
+        return stored
 
     async def _fill(self, producer: Producer, number: int) -> None:
         try:
@@ -126,6 +133,7 @@ class Learner:
         metrics = tally.metrics(result, monotonic() - started)
         row = new_version(services, self._task, result)
         version = services.store.versions.commit_step(self._policy, row, tally.numbers, metrics["seconds"], metrics)
+        self.step = version.number
         async with self._shelf.hold(before):  # the canary compares with the version before
             await self._shelf.publish(version)
             self._moved.set()

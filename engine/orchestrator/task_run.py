@@ -6,6 +6,7 @@ A queued task flows in, an ``Ending`` flows out. It never raises for anything th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,16 +37,18 @@ async def run_task(task: QueuedTask, crew: Crew, started: Callable[[], None]) ->
     losses, last = 0, -1
     while True:
         services = await crew.services()
-        learner = Learner(services, task.id, task.spec, started)
+        lost = crew.lost  # of these workers: by the time a learner has ended, the crew may have the next ones
+        learner = None
         try:
-            await _unless_lost(learner, crew.lost)
+            learner = Learner(services, task.id, task.spec, started)
+            await _unless_lost(learner, lost)
             return Ending("done")
         except WorkerDied as error:
-            losses = losses + 1 if learner.step == last else 1
-            last = learner.step
+            step = learner.step if learner else last
+            losses, last = (losses + 1 if step <= last else 1), max(step, last)
             if losses >= MAX_LOSSES:
                 return Ending("failed", f"Workers died {losses} times at step {last + 1} of this task: {error}")
-            await crew.lost.wait()
+            await lost.wait()
         except Blocked as error:
             return Ending("queued", str(error))
         except (Paused, StoreError, AdapterError) as error:
@@ -55,7 +58,8 @@ async def run_task(task: QueuedTask, crew: Crew, started: Callable[[], None]) ->
         except Exception as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{place.filename.rsplit('/', 1)[-1]}, line {place.lineno}"
-            services.store.telemetry.event("bug", traceback.format_exc(), task.id, "error")
+            with contextlib.suppress(StoreError):
+                services.store.telemetry.event("bug", traceback.format_exc(), task.id, "error")
             return Ending("failed", f"An error in marlaas itself ({where}): {type(error).__name__}: {error}")
 
 

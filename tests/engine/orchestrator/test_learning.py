@@ -1,0 +1,108 @@
+"""The learner with producers and recovery, whatever the delays: nothing is lost, doubled or stale."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from marlaas.engine.orchestrator.task_run import Ending
+from marlaas.engine.spec import EvalSpec, PolicySpec, SamplingSpec, TaskSpec, TrainSpec
+
+from .world import World
+
+SPEC = TaskSpec(
+    "lab",
+    "sums",
+    "sums",
+    steps=5,
+    policy=PolicySpec(rank=1),
+    train=TrainSpec(groups_per_step=2, group_size=2, max_staleness=1),
+    sampling=SamplingSpec(max_tokens=3, max_episode_tokens=9),
+    eval=EvalSpec(every=2, prompts=3),
+)
+
+
+def check_history(world: World) -> None:
+    """Every group trained on once, by the step that it belongs to, within the bound on staleness; no step missing."""
+    train = world.spec.train
+    groups = world.query("SELECT * FROM groups WHERE split = 'train' AND state = 'consumed' ORDER BY number")
+    assert [g["number"] for g in groups] == list(range(world.spec.steps * train.groups_per_step))
+    for group in groups:
+        assert group["step"] == group["number"] // train.groups_per_step + 1
+        assert 0 <= group["step"] - 1 - group["version"] <= train.max_staleness
+    assert [s["number"] for s in world.query("SELECT number FROM steps ORDER BY number")] == list(
+        range(1, world.spec.steps + 1)
+    )
+    spans = world.query(
+        "SELECT t.spans, g.version FROM trajectories t JOIN groups g ON g.id = t.\"group\" WHERE g.split = 'train'"
+    )
+    assert all(f", {row['version']}]" in row["spans"] for row in spans)
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 10**6),
+    most=st.integers(0, 6),
+    staleness=st.integers(0, 2),
+    losses=st.lists(st.tuples(st.integers(1, 400), st.booleans()), max_size=4),
+)
+def test_nothing_is_lost_doubled_or_stale(seed: int, most: int, staleness: int, losses: list[tuple[int, bool]]) -> None:
+    async def play(root: Path) -> None:
+        world = World(root, replace(SPEC, train=replace(SPEC.train, max_staleness=staleness)), seed, most)
+        run = asyncio.ensure_future(world.go())
+        for turns, engine in losses:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if not engine:
+                world.kill_workers()
+                continue
+            run.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await run
+            world.restart()
+            run = asyncio.ensure_future(world.go())
+        assert await asyncio.wait_for(run, 20) == Ending("done")
+        check_history(world)
+        world.store.close()
+
+    with TemporaryDirectory() as folder:
+        asyncio.run(play(Path(folder)))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, SPEC)
+
+
+async def test_reaching_the_target_ends_a_task_early(world: World) -> None:
+    world.spec = replace(SPEC, steps=50, eval=EvalSpec(every=1, prompts=3, target=0.0))
+    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert 1 <= world.query("SELECT max(number) AS n FROM steps")[0]["n"] < 50
+
+
+async def test_the_last_version_is_measured_once(world: World) -> None:
+    world.spec = replace(SPEC, steps=4)
+    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert [e["step"] for e in world.query("SELECT step FROM evals ORDER BY step")] == [0, 2, 4]
+    measured = [entry.conversation for entry in world.workers.sampler.ledger if "/e" in entry.conversation]
+    assert len(measured) == len(set(measured)) == 3 * SPEC.eval.prompts
+
+
+async def test_workers_that_die_between_steps_fail_no_task(world: World) -> None:
+    run = asyncio.ensure_future(world.go())
+    for number in range(1, 5):
+        while not world.query(f"SELECT 1 FROM steps WHERE number = {number}"):
+            await asyncio.sleep(0)
+        for _ in range(2):
+            world.kill_workers()
+            for _ in range(20):
+                await asyncio.sleep(0)
+    assert await asyncio.wait_for(run, 20) == Ending("done")
+    check_history(world)

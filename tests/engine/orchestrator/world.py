@@ -1,0 +1,249 @@
+"""A home without models, for tests only: the real learner, store and rollout over fake stages.
+
+Their latencies are turns of the event loop, drawn from a seed; workers die and engines are replaced at any turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
+from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Message
+from marlaas.engine.environments.service import EnvironmentService
+from marlaas.engine.errors import WorkerDied
+from marlaas.engine.orchestrator.crew import Crew
+from marlaas.engine.orchestrator.services import Services
+from marlaas.engine.orchestrator.task_run import Ending, run_task
+from marlaas.engine.paths import Home
+from marlaas.engine.rollout.episodes import Rollout
+from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
+from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.spec import TaskSpec
+from marlaas.engine.store.store import Store
+from marlaas.engine.store.submissions import submit
+from marlaas.engine.store.tasks import QueuedTask
+from marlaas.engine.taskfile import submission
+from marlaas.engine.training.protocol import GroupStats, PolicyConfig, StepResult, TrainGroup
+from marlaas.engine.types import Failure, Logprobs, Tokens
+
+from ..rollout.fake import FakeSampler
+
+
+class FakeRenderer:
+    """Bytes of the text, folded into the fake sampler's vocabulary."""
+
+    stop_ids = (0,)
+
+    def open(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
+        return [1 + byte % 49 for message in messages for byte in message.content.encode()] or [1]
+
+    def extend(self, history: Sequence[Message], finish: str, new: Sequence[Message]) -> list[int]:
+        return self.open(new)
+
+    def parse(self, tokens: Sequence[int]) -> Any:
+        text = " ".join(map(str, tokens))
+        return SimpleNamespace(text=text, tool_calls=(), shown=text)
+
+
+@dataclass
+class Chance:
+    """Delays of 0 to ``most`` turns of the event loop."""
+
+    seed: int
+    most: int = 4
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+
+    async def wait(self) -> None:
+        for _ in range(self.random.randint(0, self.most)):
+            await asyncio.sleep(0)
+
+
+class Workers:
+    """One incarnation of sampler and trainer; ``die`` ends both, and every call under way."""
+
+    def __init__(self, chance: Chance, sequences: int) -> None:
+        self.lost = asyncio.Event()
+        self.chance = chance
+        self.sampler = LossySampler(self, sequences)
+        self.trainer = FakeTrainer(self)
+
+    async def turn(self) -> None:
+        await self.chance.wait()
+        if self.lost.is_set():
+            raise WorkerDied("The worker died.")
+
+
+class LossySampler(FakeSampler):
+    """The fake sampler behind a wire."""
+
+    def __init__(self, workers: Workers, sequences: int) -> None:
+        super().__init__(sequences=sequences)
+        self._workers = workers
+
+    async def load(self, version: str, path: str) -> str:
+        await self._workers.turn()
+        return await super().load(version, path)
+
+    async def retire(self, version: str) -> None:
+        await super().retire(version)
+        await self._workers.turn()
+
+    async def generate(self, request: SampleRequest) -> SampleResult:
+        await self._workers.turn()
+        result = await super().generate(request)
+        await self._workers.turn()
+        return result
+
+    async def release(self, conversation: str) -> None:
+        await super().release(conversation)
+        await self._workers.turn()
+
+
+@dataclass
+class FakeTrainer:
+    """Counts: a policy's adapter is a function of its seed and step. Refuses what a trainer must never be given."""
+
+    workers: Workers
+    steps: dict[str, int] = field(default_factory=dict)
+    pending: dict[str, list[int]] = field(default_factory=dict)
+    configs: dict[str, PolicyConfig] = field(default_factory=dict)
+
+    async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
+        await self.workers.turn()
+        step = read_state(Path(path)).header.step if resume else 0
+        self.steps[policy], self.pending[policy], self.configs[policy] = step, [], config
+        return self._result(policy, Path(path), write=not resume)
+
+    async def accumulate(self, policy: str, group: TrainGroup) -> GroupStats:
+        await self.workers.turn()
+        assert group.number not in self.pending[policy], "a group came twice"
+        self.pending[policy].append(group.number)
+        tokens = sum(int(sequence.mask.sum()) for sequence in group.sequences)
+        return GroupStats(tokens, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, tokens)
+
+    async def step(self, policy: str, path: str) -> StepResult:
+        await self.workers.turn()
+        batch = len(self.pending[policy])
+        first = self.steps[policy] * batch
+        assert sorted(self.pending[policy]) == list(range(first, first + batch)), "a step of the wrong groups"
+        self.pending[policy] = []
+        self.steps[policy] += 1
+        return self._result(policy, Path(path), write=True)
+
+    async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
+        await self.workers.turn()
+        return np.zeros(len(tokens) - start, np.float32)
+
+    async def close(self, policy: str) -> None:
+        await self.workers.turn()
+        self.steps.pop(policy, None)
+
+    def _result(self, policy: str, path: Path, write: bool) -> StepResult:
+        step, adapter = self.steps[policy], {"m.lora_A": np.full((1, 1), self.steps[policy], np.float32)}
+        if write:
+            write_state(path, PolicyState(StateHeader(1, 1.0, step, "base"), adapter, adapter, adapter), sync=False)
+        return StepResult(step, str(path), checksum(adapter), path.stat().st_size, 1.0, 0.0)
+
+
+@dataclass
+class FakeEnvironments:
+    """One environment of ``turns`` asks; the reward is the parity of what was said."""
+
+    chance: Chance
+    turns: int = 1
+    agents: tuple[str, ...] = ("agent",)
+    version: str = "e1"
+    failing: Callable[[EpisodeSpec], bool] = lambda spec: False
+
+    def validate(self, name: str, config: dict[str, Any]) -> dict[str, Any]:
+        return config
+
+    async def bind(self, name: str, version: str | None = None) -> Any:
+        await self.chance.wait()
+        return SimpleNamespace(environment_version=version or self.version, release=lambda: None)
+
+    async def peek(self, lease: Any, spec: EpisodeSpec) -> Ask:
+        return self._ask(spec, 0, self.agents[0])
+
+    async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+        await self.chance.wait()
+        if self.failing(spec):
+            return EpisodeOutcome("error", failure=Failure("it broke", "env.py", 3))
+        said = ""
+        for turn in range(self.turns):
+            for agent in self.agents:
+                said += (await answer(self._ask(spec, turn, agent))).text
+                await self.chance.wait()
+        return EpisodeOutcome("ok", dict.fromkeys(self.agents, float(sum(map(ord, said)) % 2)))
+
+    def _ask(self, spec: EpisodeSpec, turn: int, agent: str) -> Ask:
+        return Ask(agent=agent, messages=(Message("user", f"{spec.split} {spec.index} {turn}"),))
+
+
+class World:
+    """One home, one task; ``go`` runs it once, ``restart`` replaces the engine."""
+
+    def __init__(self, root: Path, spec: TaskSpec, seed: int = 0, most: int = 4, sequences: int = 16) -> None:
+        self.home = Home(root).create()
+        self.spec = spec
+        self.chance = Chance(seed, most)
+        self.environments = FakeEnvironments(self.chance)
+        self.sequences = sequences
+        self.store = Store(self.home.database, "tiny")
+        (self.task,) = submit(self.home.database, [submission(spec)])
+        self.replace_workers()
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """See ``Crew.lost``."""
+        return self.workers.lost
+
+    async def services(self) -> Services:
+        """See ``Crew.services``."""
+        workers = self.workers
+        rollout = Rollout(workers.sampler, cast(Renderer, FakeRenderer()), self.sequences, workers.sampler.context)
+        return Services(
+            home=self.home,
+            store=self.store,
+            environments=cast(EnvironmentService, self.environments),
+            rollout=rollout,
+            sampler=cast(Sampler, workers.sampler),
+            trainer=workers.trainer,
+            busy=lambda stage, seconds: None,
+            tolerance=float("inf"),
+        )
+
+    def replace_workers(self) -> None:
+        """New workers, as after the old ones died."""
+        self.workers = Workers(self.chance, self.sequences)
+
+    def kill_workers(self) -> None:
+        """Both die and are replaced at once."""
+        old = self.workers
+        self.replace_workers()
+        old.lost.set()
+
+    def restart(self) -> None:
+        """A new engine on the same home."""
+        self.store.close()
+        self.store = Store(self.home.database, "tiny")
+        self.replace_workers()
+
+    async def go(self, started: Callable[[], None] = lambda: None) -> Ending:
+        """Run the task until it ends by itself."""
+        queued = QueuedTask(self.task, "queued", "", self.spec)
+        return await run_task(queued, cast(Crew, self), started)
+
+    def query(self, sql: str) -> list[dict[str, Any]]:
+        """Rows of the store, as they are."""
+        return list(self.store._database.query(sql))
