@@ -131,7 +131,7 @@ class Learner:
         result = await services.trainer.step(key(self._task), str(path))
         services.busy("training", result.seconds)
         metrics = tally.metrics(result, monotonic() - started)
-        row = new_version(services, self._task, result)
+        row = new_version(result)
         version = services.store.versions.commit_step(self._policy, row, tally.numbers, metrics["seconds"], metrics)
         self.step = version.number
         async with self._shelf.hold(before):  # the canary compares with the version before

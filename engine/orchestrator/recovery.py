@@ -36,15 +36,15 @@ def policy_config(spec: TaskSpec) -> PolicyConfig:
 
 
 def version_path(services: Services, task: int, number: int) -> Path:
-    """Where the state file of a version lies; the incarnation keeps a rerun from overwriting an older one's file."""
-    folder = services.home.adapters / f"task-{task}"
-    return folder / f"{POLICY}-v{number}-i{services.store.incarnation}.safetensors"
+    """Where the state file of a new version lies: under a name that none had before; no rerun overwrites one."""
+    name = f"task-{task}/{POLICY}-v{number}-i{services.store.incarnation}"
+    return services.home.adapters / f"{services.store.versions.unused(name)}.safetensors"
 
 
-def new_version(services: Services, task: int, result: StepResult) -> NewVersion:
+def new_version(result: StepResult) -> NewVersion:
     """The row of a state file that waits for its commit; its name is unique for ever."""
-    name = f"task-{task}/{POLICY}-v{result.step}-i{services.store.incarnation}"
-    return NewVersion(result.step, name, result.checksum, result.path, result.size)
+    path = Path(result.path)
+    return NewVersion(result.step, f"{path.parent.name}/{path.stem}", result.checksum, result.path, result.size)
 
 
 async def open_policy(services: Services, task: int, policy: int, spec: TaskSpec) -> Version:
@@ -58,6 +58,7 @@ async def open_policy(services: Services, task: int, policy: int, spec: TaskSpec
     for version in candidates:
         problem = await _problem(services, task, config, version)
         if problem is None:
+            versions.void_after(policy, version.number)  # also the steps whose files were removed long ago
             services.store.experience.drop_newer(policy, version.number)
             return version
         message = f"Version {version.name} cannot be used and is void: {problem}"
@@ -65,9 +66,10 @@ async def open_policy(services: Services, task: int, policy: int, spec: TaskSpec
         versions.void_after(policy, version.number - 1)
     if candidates:
         services.store.telemetry.event("recovery", "No version verified; training begins anew.", task, "warning")
-        services.store.experience.drop_newer(policy, 0)
+    versions.void_after(policy, -1)
+    services.store.experience.drop_newer(policy, 0)
     result = await services.trainer.open(key(task), config, str(version_path(services, task, 0)), False)
-    return versions.commit_first(policy, new_version(services, task, result))
+    return versions.commit_first(policy, new_version(result))
 
 
 def key(task: int) -> str:

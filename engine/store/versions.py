@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any
 
 from sqlite_utils import Database
@@ -80,6 +81,12 @@ class VersionTable:
             [policy],
         )
         return [Version(**row) for row in rows]
+
+    def unused(self, name: str) -> str:
+        """``name``, or with a number behind it where a version bore it already, void by now."""
+        rows = self._db.query("SELECT name FROM versions WHERE name = ? OR name GLOB ?", [name, f"{name}-*"])
+        taken = {row["name"] for row in rows}
+        return next(n for n in chain([name], (f"{name}-{again}" for again in count(2))) if n not in taken)
 
     def void_after(self, policy: int, number: int) -> None:
         """Forget versions and steps above ``number`` (all with -1): their files did not verify."""

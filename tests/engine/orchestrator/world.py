@@ -164,6 +164,7 @@ class FakeEnvironments:
     agents: tuple[str, ...] = ("agent",)
     version: str = "e1"
     failing: Callable[[EpisodeSpec], bool] = lambda spec: False
+    score: Callable[[EpisodeSpec], float | None] = lambda spec: None
 
     def validate(self, name: str, config: dict[str, Any]) -> dict[str, Any]:
         return config
@@ -184,7 +185,9 @@ class FakeEnvironments:
             for agent in self.agents:
                 said += (await answer(self._ask(spec, turn, agent))).text
                 await self.chance.wait()
-        return EpisodeOutcome("ok", dict.fromkeys(self.agents, float(sum(map(ord, said)) % 2)))
+        reward = self.score(spec)
+        reward = float(sum(map(ord, said)) % 2) if reward is None else reward
+        return EpisodeOutcome("ok", dict.fromkeys(self.agents, reward))
 
     def _ask(self, spec: EpisodeSpec, turn: int, agent: str) -> Ask:
         return Ask(agent=agent, messages=(Message("user", f"{spec.split} {spec.index} {turn}"),))
