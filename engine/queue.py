@@ -22,6 +22,8 @@ _KINDS = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
 
 def next_state(command: str, state: str) -> str:
     """The state after a command. Raises ``ConfigError`` where the command makes no sense."""
+    if command not in TRANSITIONS:
+        raise ConfigError(f"This engine knows no command {command!r}.", "Restart it if marlaas was updated meanwhile.")
     allowed = TRANSITIONS[command]
     if state not in allowed:
         raise ConfigError(f"A task that is {state} cannot be {_PAST[command]}.", f"Only {', '.join(allowed)} ones can.")

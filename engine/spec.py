@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .errors import ConfigError
-from .validation import between, build, one_of
+from .validation import between, build, each_between, one_of
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class QueueSpec:
     """Its place among other tasks."""
 
     priority: int = between(0, -1000, 1000)
-    depends_on: tuple[int, ...] = ()
+    depends_on: tuple[int, ...] = each_between(1, 2**31)
 
 
 @dataclass(frozen=True)

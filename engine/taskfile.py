@@ -20,7 +20,7 @@ def load(path: Path) -> list[Submission]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
     try:
         table = tomllib.loads(source)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, tables in tables in tables
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
     return [submission(parse(table, str(path)), source)]
 

@@ -25,6 +25,11 @@ def between(default: Any, low: float, high: float) -> Any:
     return dataclasses.field(default=default, metadata={"range": (low, high)})
 
 
+def each_between(low: int, high: int) -> Any:
+    """A list of numbers, empty by default, with the allowed range of each."""
+    return dataclasses.field(default=(), metadata={"range": (low, high)})
+
+
 def one_of(default: str, *choices: str) -> Any:
     """A text field with its allowed values."""
     return dataclasses.field(default=default, metadata={"choices": choices})
@@ -68,16 +73,33 @@ def _value(value: Any, kind: Any, field: dataclasses.Field[Any], where: str, nam
     if origin is dict:
         if not isinstance(value, dict):
             raise ConfigError(f"{where}: {name!r} must be a table.", f"Write [{name}] and its keys below it.")
+        _check_free(value, where, name)
         return value
     if origin is tuple:
         item = typing.get_args(kind)[0]
         if not isinstance(value, list) or not all(_is(entry, item) for entry in value):
             raise ConfigError(f"{where}: {name!r} must be a list, each entry {_WORDS[item]}.")
+        for entry in value:
+            _check_range(entry, field, where, name)
         return tuple(value)
     if not _is(value, kind):
         raise ConfigError(f"{where}: {name!r} is {_shown(value)}; it must be {_expected(kind)}.", _allowed(field))
     _check_range(value, field, where, name)
     return float(value) if kind is float else value
+
+
+def _check_free(value: Any, where: str, name: str) -> None:
+    """Refuse what JSON cannot hold: dates, times, numbers that are none."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            _check_free(inner, where, f"{name}.{key}")
+    elif isinstance(value, list):
+        for inner in value:
+            _check_free(inner, where, name)
+    elif not isinstance(value, (bool, int, str)) and not _is(value, float):
+        raise ConfigError(
+            f"{where}: {name!r} is {value}; it must be a text, a finite number, true or false, a list or a table."
+        )
 
 
 def _check_range(value: Any, field: dataclasses.Field[Any], where: str, name: str) -> None:
@@ -94,7 +116,7 @@ def _is(value: Any, kind: Any) -> bool:
     if kind is bool or isinstance(value, bool):
         return kind is bool and isinstance(value, bool)
     if kind is float:
-        return isinstance(value, (int, float)) and math.isfinite(value)
+        return abs(value) < 2**1000 if isinstance(value, int) else isinstance(value, float) and math.isfinite(value)
     return isinstance(value, kind)
 
 

@@ -38,15 +38,24 @@ class TaskTable:
         self._db = database
 
     def unfinished(self) -> list[QueuedTask]:
-        """Tasks that may need the engine, in the order in which they should run."""
+        """Tasks that may need the engine, in the order in which they should run.
+
+        One whose specification this program does not understand, because another version wrote it, fails with the
+        reason: it must not stop the others.
+        """
         rows = self._db.query(
             "SELECT id, state, reason, config FROM tasks WHERE state IN ('submitted', 'queued', 'running', 'paused')"
             " ORDER BY priority DESC, id"
         )
-        return [
-            QueuedTask(r["id"], r["state"], r["reason"], parse(json.loads(r["config"]), f"task {r['id']}"))
-            for r in rows
-        ]
+        tasks = []
+        for row in list(rows):
+            try:
+                spec = parse(json.loads(row["config"]), f"task {row['id']}")
+            except (ValueError, TypeError) as error:
+                self.set_state(row["id"], "failed", f"This marlaas cannot read the task: {error}")
+            else:
+                tasks.append(QueuedTask(row["id"], row["state"], row["reason"], spec))
+        return tasks
 
     def state(self, task: int) -> str:
         """A task's state."""

@@ -60,3 +60,8 @@ def test_configuration_is_checked_before_the_queue_takes_it() -> None:
 
 def test_a_broken_environment_is_no_reason_to_refuse() -> None:
     check_environment(submission(task("add", anything=1)), [served("a/add", version="")])
+
+
+def test_a_command_of_a_newer_program_is_refused_in_words() -> None:
+    with pytest.raises(ConfigError, match="knows no command 'retry'"):
+        next_state("retry", "failed")

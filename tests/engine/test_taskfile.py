@@ -44,6 +44,12 @@ def test_the_stored_configuration_makes_an_equal_spec(tmp_path: Path) -> None:
         (MINIMAL.replace("lab", ""), "'tenant'"),
         (MINIMAL.replace("lab", "\\u001b[31m"), "'tenant'"),
         (MINIMAL + "[train]\ngroup_size = 1\n", "between 2 and"),
+        (MINIMAL + f"[train]\nlearning_rate = {'9' * 400}\n", "'train.learning_rate'"),
+        (MINIMAL + f"steps = {'9' * 5000}\n", "not valid TOML"),
+        (MINIMAL + f"x = {'[' * 5000}{']' * 5000}\n", "not valid TOML"),
+        (MINIMAL + f"[queue]\ndepends_on = [{'9' * 30}]\n", "'queue.depends_on'"),
+        (MINIMAL + "[environment_config]\nwhen = 2020-01-01\n", "'environment_config.when' is 2020-01-01"),
+        (MINIMAL + "[environment_config]\ninner = [{ x = nan }]\n", "'environment_config.inner.x' is nan"),
     ],
 )
 def test_refuses_in_one_sentence(tmp_path: Path, text: str, says: str) -> None:
