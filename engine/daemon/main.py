@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import signal
 import sys
+import time
 from pathlib import Path
 
 from ..base.model import BaseModel, load_base
@@ -28,12 +29,14 @@ from .lock import EngineLock
 def run(home: Home) -> int:
     """Serve a home until told to stop; returns an exit code, after one sentence on standard error if it is not 0."""
     lock = EngineLock(home.lock)
+    began = time.time()
     try:
         create_database(home)
         lock.acquire()
         settings = load_settings(home)
         base = load_base(settings.base)
         store = Store(home.database, settings.base)
+        store.tasks.forget_stops(began)
     except MarlaasError as error:
         print(f"marlaas: {error}", file=sys.stderr)
         lock.release()

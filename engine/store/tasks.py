@@ -93,6 +93,14 @@ class TaskTable:
         rows = self._db.query("SELECT id, kind, task FROM commands WHERE done IS NULL ORDER BY id")
         return [Command(r["id"], r["kind"], r["task"]) for r in rows]
 
+    def forget_stops(self, before: float) -> None:
+        """Drop *stop* commands from before ``before``: they were meant for an engine that has ended."""
+        self._db.execute(
+            "UPDATE commands SET done = ?, outcome = 'That engine had ended.'"
+            " WHERE kind = 'stop' AND done IS NULL AND created < ?",
+            [time.time(), before],
+        )
+
     def finish_command(self, command: int, outcome: str = "") -> None:
         """Record that a command was carried out, or why not."""
         self._db.execute("UPDATE commands SET done = ?, outcome = ? WHERE id = ?", [time.time(), outcome, command])

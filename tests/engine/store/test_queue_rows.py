@@ -33,6 +33,15 @@ def test_a_task_of_another_program_fails_alone(store: Store, database: Path) -> 
     assert task is not None and task.state == "failed" and "unknown key 'colour'" in task.reason
 
 
+def test_a_stop_that_nobody_heard_is_not_for_the_next_engine(store: Store, database: Path) -> None:
+    command(database, "stop")
+    store.tasks.forget_stops(before=0.0)
+    assert [waiting.kind for waiting in store.tasks.new_commands()] == ["stop"]
+    command(database, "pause", 1)
+    store.tasks.forget_stops(before=float("inf"))
+    assert [waiting.kind for waiting in store.tasks.new_commands()] == ["pause"]
+
+
 def test_states_carry_their_times(store: Store, database: Path) -> None:
     store.tasks.set_state(1, "running")
     store.tasks.add_seconds(1, 1.5)
