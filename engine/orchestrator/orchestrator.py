@@ -43,8 +43,10 @@ class Orchestrator:
         """Serve until told to stop; running tasks then stand at their last commit, in state *running*."""
         try:
             while not self._stopping:
-                with contextlib.suppress(StoreError):  # a full disk: tried again at the next turn
+                try:
                     await self._turn()
+                except StoreError:  # a full disk: the whole turn is tried again
+                    self._seen = -1
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), POLL)
                 self._wake.clear()
@@ -118,12 +120,14 @@ class Orchestrator:
         self._store.tasks.finish_command(command.id, outcome)
 
     def _start_what_may_run(self) -> None:
-        tasks = self._store.tasks.unfinished()
+        now, tasks = monotonic(), self._store.tasks.unfinished()
+        ready = [task for task in tasks if now >= self._blocked.get(task.id, 0.0)]  # a blocked task takes no slot
         depended = tuple({other for task in tasks for other in task.spec.queue.depends_on})
-        verdicts = decide(tasks, set(self._runs), self._slots, self._store.tasks.states(depended))
-        for task in tasks:
+        verdicts = decide(ready, set(self._runs), self._slots, self._store.tasks.states(depended))
+        self._blocked = {task: when for task, when in self._blocked.items() if when > now}
+        for task in ready:
             verdict = verdicts.get(task.id)
-            if verdict is None or monotonic() < self._blocked.get(task.id, 0.0):
+            if verdict is None:
                 continue
             if verdict.start:
                 self._start(task)
@@ -131,8 +135,6 @@ class Orchestrator:
                 self._store.tasks.set_state(task.id, "failed" if verdict.failed else "queued", verdict.reason)
 
     def _start(self, task: QueuedTask) -> None:
-        self._blocked.pop(task.id, None)
-
         def started() -> None:
             self._store.tasks.set_state(task.id, "running")
 
@@ -144,6 +146,8 @@ class Orchestrator:
     async def _end_runs(self, tasks: list[int]) -> None:
         with contextlib.suppress(StoreError):
             self.account()
+        for task in tasks:
+            self._since.pop(task, None)
         runs = [run for task in tasks if (run := self._runs.pop(task, None))]
         for run in runs:
             run.cancel()

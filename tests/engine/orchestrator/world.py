@@ -18,7 +18,7 @@ import numpy as np
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
 from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Message
 from marlaas.engine.environments.service import EnvironmentService
-from marlaas.engine.errors import WorkerDied
+from marlaas.engine.errors import EnvironmentMissing, WorkerDied
 from marlaas.engine.orchestrator.crew import Crew
 from marlaas.engine.orchestrator.services import Services
 from marlaas.engine.orchestrator.task_run import Ending, run_task
@@ -100,7 +100,7 @@ class LossySampler(FakeSampler):
 
     async def generate(self, request: SampleRequest) -> SampleResult:
         await self._workers.turn()
-        result = await super().generate(request)
+        result = await asyncio.shield(super().generate(request))  # beyond a wire, a cancelled call goes on
         await self._workers.turn()
         return result
 
@@ -167,10 +167,13 @@ class FakeEnvironments:
     score: Callable[[EpisodeSpec], float | None] = lambda spec: None
 
     def validate(self, name: str, config: dict[str, Any]) -> dict[str, Any]:
+        if name == "broken":
+            raise EnvironmentMissing(f"There is no environment {name!r}.")
         return config
 
     async def bind(self, name: str, version: str | None = None) -> Any:
         await self.chance.wait()
+        self.validate(name, {})
         return SimpleNamespace(environment_version=version or self.version, release=lambda: None)
 
     async def peek(self, lease: Any, spec: EpisodeSpec) -> Ask:

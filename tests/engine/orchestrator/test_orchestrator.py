@@ -1,0 +1,82 @@
+"""Commands and slots: what the queue does while something else is in its way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from marlaas.engine.errors import StoreError
+from marlaas.engine.orchestrator import orchestrator as module
+from marlaas.engine.orchestrator.crew import Crew
+from marlaas.engine.orchestrator.orchestrator import Orchestrator
+from marlaas.engine.store.submissions import command, submit
+from marlaas.engine.taskfile import submission
+
+from .test_learning import SPEC
+from .world import World
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "POLL", 0.001)
+
+
+@asynccontextmanager
+async def serving(world: World, slots: int) -> AsyncIterator[Orchestrator]:
+    orchestrator = Orchestrator(world.store, cast(Crew, world), slots)
+    run = asyncio.ensure_future(orchestrator.run())
+    yield orchestrator
+    orchestrator.stop()
+    await run
+
+
+async def reaches(world: World, task: int, state: str) -> None:
+    async with asyncio.timeout(20):
+        while world.store.tasks.state(task) != state:
+            await asyncio.sleep(0)
+
+
+async def test_a_blocked_task_takes_no_slot_from_others(tmp_path: Path) -> None:
+    world = World(tmp_path, replace(SPEC, environment="broken"))
+    (other,) = submit(world.home.database, [submission(SPEC)])
+    async with serving(world, slots=1):
+        await reaches(world, other, "done")
+        (blocked,) = world.query(f"SELECT state, reason FROM tasks WHERE id = {world.task}")
+        assert blocked["state"] == "queued" and "There is no environment" in blocked["reason"]
+
+
+async def test_a_command_that_the_disk_refused_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, replace(SPEC, steps=1000))
+    finish, refusals = world.store.tasks.finish_command, [1, 2]
+
+    def refuse(number: int, outcome: str = "") -> None:
+        if refusals.pop() == 2:
+            raise StoreError("The disk is full.")
+        finish(number, outcome)
+
+    monkeypatch.setattr(world.store.tasks, "finish_command", refuse)
+    async with serving(world, slots=1):
+        await reaches(world, world.task, "running")
+        command(world.home.database, "cancel", world.task)
+        await reaches(world, world.task, "cancelled")
+        async with asyncio.timeout(20):
+            while world.store.tasks.new_commands():
+                await asyncio.sleep(0)
+
+
+async def test_a_paused_task_goes_on_where_it_stood(tmp_path: Path) -> None:
+    world = World(tmp_path, replace(SPEC, steps=30))
+    async with serving(world, slots=1):
+        for _ in range(3):
+            await reaches(world, world.task, "running")
+            command(world.home.database, "pause", world.task)
+            await reaches(world, world.task, "paused")
+            command(world.home.database, "resume", world.task)
+        await reaches(world, world.task, "done")
+    assert [row["number"] for row in world.query("SELECT number FROM steps")] == list(range(1, 31))
