@@ -75,7 +75,8 @@ def run_export(args: argparse.Namespace) -> int:
     with reading(home) as reader:
         version = choose(reader.versions() if reader else [], args.adapter, args.version)
     base = base_folder(home)
-    written = export_adapter(_state_file(home, version), base, args.out, args.gguf, line(version.task_name))
+    state, task = _state_file(home, version), line(version.task_name)
+    written = export_adapter(state, base, args.out, args.gguf, task, version.checksum)
     if args.json:
         output.result_json({"version": asdict(version), "base": str(base), "files": [str(path) for path in written]})
         return output.OK

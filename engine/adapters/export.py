@@ -14,22 +14,28 @@ from ..base.gguf_adapter import write_adapter
 from ..base.model import BaseModel, load_base
 from ..errors import AdapterError
 from .peft_folder import write_peft_folder
-from .statefile import PolicyState, read_state
+from .statefile import PolicyState, checksum, read_state
 
 GGUF = "adapter.gguf"
 
 
 def export_adapter(
-    state_path: Path, base_folder: Path, out_dir: Path, gguf: bool = False, task: str = ""
+    state_path: Path, base_folder: Path, out_dir: Path, gguf: bool = False, task: str = "", expected: str = ""
 ) -> list[Path]:
     """Write the folder ``out_dir`` and return the files in it.
 
-    ``task`` is named in its README. Raises ``AdapterError`` if ``out_dir`` exists, the state file is damaged or belongs
-    to another base, or the disk refuses; ``BaseModelError`` if the base cannot be read or has no GGUF form.
+    ``task`` is named in its README; ``expected`` is the checksum that the adapter must have, if one is known. Raises
+    ``AdapterError`` if ``out_dir`` exists, the state file is damaged or belongs to another base, or the disk refuses;
+    ``BaseModelError`` if the base cannot be read or has no GGUF form.
     """
     if out_dir.exists() or out_dir.is_symlink():
         raise AdapterError(f"{out_dir} exists already, and nothing is overwritten.", "Choose another folder.")
     state = read_state(state_path, moments=False)
+    if expected and checksum(state.adapter) != expected:
+        raise AdapterError(
+            f"The state file {state_path} is damaged: its adapter is not the one that was trained.",
+            "`marlaas adapters list` shows other versions.",
+        )
     base = load_base(base_folder)
     if base.fingerprint != state.header.base:
         raise AdapterError(

@@ -66,14 +66,14 @@ def test_export(
 ) -> None:
     asked: list[Any] = []
 
-    def fake(state_path: Path, base_folder: Path, out_dir: Path, gguf: bool, task: str) -> list[Path]:
-        asked.append((state_path, base_folder.name, out_dir, gguf, task))
+    def fake(state_path: Path, base_folder: Path, out_dir: Path, gguf: bool, task: str, expected: str) -> list[Path]:
+        asked.append((state_path, base_folder.name, out_dir, gguf, task, expected == versions[0].checksum))
         return [out_dir / "adapter_model.safetensors"]
 
     monkeypatch.setattr(export, "export_adapter", fake)
     said = marlaas("adapters", "export", "1", "--out", str(tmp_path / "out"), "--version", "last", "--gguf")
     assert (said.code, said.out) == (0, f"{tmp_path}/out/adapter_model.safetensors\n")
-    assert asked == [(home.root / "adapters/1/3.safetensors", "tiny", tmp_path / "out", True, "sums")]
+    assert asked == [(home.root / "adapters/1/3.safetensors", "tiny", tmp_path / "out", True, "sums", True)]
     said = marlaas("adapters", "export", "1", "--out", str(tmp_path / "out"), "--json")
     assert said.json["version"]["number"] == 2 and len(said.json["files"]) == 1
 

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from marlaas.engine.adapters import peft_folder
 from marlaas.engine.adapters.export import export_adapter
-from marlaas.engine.adapters.statefile import PolicyState, StateHeader, read_state, write_state
+from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.modules import linear_shapes
 from marlaas.engine.errors import AdapterError
@@ -63,6 +63,17 @@ def test_the_readme_says_where_it_comes_from_whatever_the_task_is_called(
     assert r'"sums\n# \u001b[31mHacked &#124; \u202e"' in text
     config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
     assert (config["r"], config["lora_alpha"], config["base_model_name_or_path"]) == (4, 6, str(Path(base).resolve()))
+
+
+def test_a_flipped_byte_is_not_exported(base: str, state: Path, tmp_path: Path) -> None:
+    proof = checksum(read_state(state).adapter)
+    export_adapter(state, Path(base), tmp_path / "whole", expected=proof)
+    with state.open("r+b") as file:  # the adapter lies first: names are stored in sorted order
+        file.seek(8 + int.from_bytes(file.read(8), "little"))
+        file.write(b"\x55" * 4)
+    with pytest.raises(AdapterError, match="is damaged"):
+        export_adapter(state, Path(base), tmp_path / "out", expected=proof)
+    assert not (tmp_path / "out").exists()
 
 
 def test_nothing_is_overwritten(base: str, state: Path, tmp_path: Path) -> None:
