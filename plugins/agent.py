@@ -7,7 +7,7 @@ exactly what it saw.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .messages import Answer, Ask, Message, Reply
 from .tools import Tool, result_of, schema_of
@@ -73,6 +73,8 @@ class Agent:
 
 
 def _checked(messages: Sequence[Message]) -> tuple[Message, ...]:
+    if isinstance(messages, (Message, dict)) or not isinstance(messages, Iterable):
+        raise TypeError(f"ask takes a text or a list of messages, not {type(messages).__name__}")
     for message in messages:
         if not isinstance(message, Message):
             raise TypeError(f"ask takes a text or messages, not {type(message).__name__}")

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 DEFAULT_AGENT = "agent"
+LARGEST = 1e9
+"""No reward or part is larger: their squares and sums stay finite, and their differences exact enough to train on."""
 
 
 class Skip(Exception):
@@ -48,6 +50,8 @@ def finite(value: object, what: str) -> float:
     number = float(value)  # type: ignore[arg-type]  # __float__ was just looked up: numpy and torch scalars have it too
     if not math.isfinite(number):
         raise ValueError(f"{what} must be finite, not {number}")
+    if abs(number) > LARGEST:
+        raise ValueError(f"{what} must lie between {-LARGEST:g} and {LARGEST:g}, not {number:g}")
     return number
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from marlaas.plugins.host.channel import Record
+from marlaas.plugins.rewards import LARGEST
 
 from ..types import EpisodeStatus, Failure
 from .protocol import Ask, EpisodeOutcome, EpisodeSpec, Message, Parameter, Reply, ToolCall
@@ -154,12 +155,12 @@ def _outcome(record: Record) -> EpisodeOutcome:
     if record.get("status") not in _STATUSES:
         raise WireError(f"unknown status {record.get('status')!r:.80}")
     status: EpisodeStatus = record["status"]
-    rewards = {_string(name, "agent")[:_LONGEST_NAME]: _number(x, "reward") for name, x in _pairs(record, "rewards")}
+    rewards = {_string(name, "agent")[:_LONGEST_NAME]: _bounded(x, "a reward") for name, x in _pairs(record, "rewards")}
     if (status == "ok") != bool(rewards):
         raise WireError(f"an episode that ends as {status} has {len(rewards)} rewards")
-    parts = {_string(name, "part")[:_LONGEST_NAME]: _number(x, "a part") for name, x in _pairs(record, "parts")}
+    parts = {_string(name, "part")[:_LONGEST_NAME]: _bounded(x, "a part") for name, x in _pairs(record, "parts")}
     metrics = {
-        _string(name, "metric")[:_LONGEST_NAME]: _string(x, "metric") if isinstance(x, str) else _number(x, "a metric")
+        _string(name, "metric")[:_LONGEST_NAME]: _string(x, "metric") if isinstance(x, str) else _bounded(x, "a metric")
         for name, x in _pairs(record, "metrics")
     }
     failure = record.get("failure")
@@ -249,6 +250,14 @@ def _count(record: Record, key: str) -> int:
     if type(value) is not int or not 0 <= value < 1 << 53:
         raise WireError(f"{key} must be a whole number, not {value!r:.80}")
     return value
+
+
+def _bounded(value: Any, what: str) -> float:
+    """A number whose square, and the sum of many, is finite."""
+    number = _number(value, what)
+    if abs(number) > LARGEST:
+        raise WireError(f"{what} must lie between {-LARGEST:g} and {LARGEST:g}")
+    return number
 
 
 def _number(value: Any, what: str) -> float:

@@ -144,6 +144,7 @@ def test_rewards(result: object, agents: tuple[str, ...], earned: dict[str, floa
         (None, "returned None"),
         ("1", "must be a number, not str '1'"),
         (float("inf"), "must be finite"),
+        (1e10, "the reward must lie between -1e\\+09 and 1e\\+09"),
         ({"c": 1}, "names 'c', but the agents are a, b"),
         ({}, "empty dict"),
         (Score(1, part=float("nan")), "the part 'part' of the reward must be finite"),
@@ -152,6 +153,12 @@ def test_rewards(result: object, agents: tuple[str, ...], earned: dict[str, floa
 def test_what_is_no_reward(result: object, says: str) -> None:
     with pytest.raises((TypeError, ValueError), match=says):
         rewards_of(result, ("a", "b"), {})
+
+
+@pytest.mark.parametrize("content", [42, None, {"role": "user"}, Message("user", "x"), [42]])
+async def test_what_is_no_question(content: Any) -> None:
+    with pytest.raises(TypeError, match=r"ask takes a text or (a list of )?messages, not \w+"):
+        await Episode(Model("2")).ask(content)
 
 
 async def test_an_environment_is_still_a_function() -> None:
