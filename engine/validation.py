@@ -106,7 +106,7 @@ def _check_range(value: Any, field: dataclasses.Field[Any], where: str, name: st
     if "range" in field.metadata:
         low, high = field.metadata["range"]
         if not low <= value <= high:
-            raise ConfigError(f"{where}: {name!r} is {value}; it must lie between {low:g} and {high:g}.")
+            raise ConfigError(f"{where}: {name!r} is {value}; it must lie between {_plain(low)} and {_plain(high)}.")
     choices = field.metadata.get("choices")
     if choices and value not in choices:
         raise ConfigError(f"{where}: {name!r} is {_shown(value)}.", nearest(value, choices))
@@ -127,9 +127,14 @@ def _expected(kind: Any) -> str:
 def _allowed(field: dataclasses.Field[Any]) -> str:
     if "range" in field.metadata:
         low, high = field.metadata["range"]
-        return f"Allowed: {low:g} to {high:g}."
+        return f"Allowed: {_plain(low)} to {_plain(high)}."
     choices = field.metadata.get("choices")
     return f"Allowed: {', '.join(choices)}." if choices else ""
+
+
+def _plain(bound: float) -> str:
+    """A bound as a person would write it: no exponent for whole numbers."""
+    return str(int(bound)) if float(bound).is_integer() else f"{bound:g}"
 
 
 def _shown(value: Any) -> str:

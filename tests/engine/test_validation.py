@@ -21,6 +21,7 @@ class Inner:
 class Outer:
     name: str
     count: int = between(3, 1, 10)
+    many: int = between(1, 1, 10_000_000)
     colour: str = one_of("red", "red", "green")
     flag: bool = False
     parts: tuple[int, ...] = ()
@@ -43,6 +44,7 @@ def test_builds_nested_tables_with_defaults() -> None:
         ({"name": "a", "count": True}, "a whole number"),
         ({"name": "a", "count": 2.5}, "a whole number. Allowed: 1 to 10"),
         ({"name": "a", "count": 11}, "between 1 and 10"),
+        ({"name": "a", "many": 0}, "between 1 and 10000000"),
         ({"name": "a", "colour": "grene"}, "Did you mean 'green'"),
         ({"name": "a", "flag": 1}, "true or false"),
         ({"name": "a", "parts": [1, "b"]}, "each entry a whole number"),
