@@ -8,6 +8,9 @@ from .. import output
 from ..format import count, duration, line, number, score, sparkline
 from .verbs import Verbs, add_verb, home_of, task_number
 
+REASON_CELLS = 160
+"""Of a reason in the list; `show` has all of it."""
+
 
 def register(verbs: Verbs) -> None:
     """Add both verbs."""
@@ -41,7 +44,7 @@ def list_tasks(args: argparse.Namespace) -> int:
                 f"{task.step}/{task.steps}",
                 score(task.reward),
                 score(task.score),
-                line(task.reason),
+                line(task.reason, REASON_CELLS),
             )
             for task in sorted(tasks, key=queue_order)
         ],

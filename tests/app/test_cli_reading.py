@@ -57,6 +57,12 @@ def test_list(home: Home, marlaas: Commander) -> None:
     assert [task["id"] for task in marlaas("list", "--json").json] == [1, 2, 3]
 
 
+def test_a_reason_of_pages_is_cut_in_the_list_and_whole_in_show(filling: Filling, marlaas: Commander) -> None:
+    filling.task(state="paused", reason="z" * 4000)
+    assert len(marlaas("list").out.splitlines()[1]) < 300
+    assert "z" * 4000 in marlaas("show", "1").out and "z" * 4000 in marlaas("list", "--json").out
+
+
 def test_show_has_what_is_promised(home: Home, marlaas: Commander) -> None:
     fill_full(home.database, tasks=3)
     shown = marlaas("show", "2", "--json").json
