@@ -46,7 +46,7 @@ def base_folder(home: Home) -> Path:
 def examine(home: Home) -> list[Finding]:
     """Every check, in the order in which a person would ask."""
     checks: tuple[Callable[[Home], Finding], ...] = (
-        _python, _cores, _memory, _disk, _compiler, _driver, _torch, _llama, _home, _base, _engine,
+        _python, _cores, _memory, _disk, _compiler, _driver, _torch, _llama, _home, _plugins, _base, _engine,
     )  # fmt: skip
     return [check(home) for check in checks]
 
@@ -144,11 +144,18 @@ def _run(command: list[str], timeout: float) -> tuple[int, str]:
 
 
 def _home(home: Home) -> Finding:
-    if not home.root.exists():
+    folder = next(path for path in (home.root, *home.root.parents) if path.exists())
+    if not folder.is_dir():
+        return Finding("home", "missing", f"{folder} is no folder", "Give another --home.")
+    if not home.root.exists() and os.access(folder, os.W_OK):
         return Finding("home", "ok", f"{home.root} (not made yet)")
     if not os.access(home.root, os.W_OK):
         return Finding("home", "missing", str(home.root), "It cannot be written: mend its permissions, or give --home.")
     return Finding("home", "ok", str(home.root))
+
+
+def _plugins(home: Home) -> Finding:
+    return Finding("plugins", "ok", str(home.plugins))
 
 
 def _base(home: Home) -> Finding:

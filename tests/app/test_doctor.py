@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ def test_all_is_well(marlaas: Commander, probed: list[Any], home: Home) -> None:
         "torch",
         "llama.cpp",
         "home",
+        "plugins",
         "base",
         "engine",
     ]
@@ -83,3 +85,10 @@ def test_engines_and_broken_databases(marlaas: Commander, probed: list[Any], hom
         path.unlink()
     home.database.write_bytes(b"no database" * 1000)
     assert "✗ engine" in marlaas("doctor").out
+
+
+@pytest.mark.parametrize("below", ["", "sub/deeper"])
+def test_a_home_that_is_a_file(marlaas: Commander, probed: list[Any], tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").write_text("x")
+    said = marlaas("--home", str(tmp_path / "file" / below), "doctor")
+    assert said.code == 2 and f"✗ home       {tmp_path}/file is no folder" in said.out
