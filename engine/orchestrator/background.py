@@ -4,6 +4,7 @@ are waited for. The first failure of either ends the loop."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any
@@ -28,12 +29,17 @@ class Background:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        body, self._body = self._body, None  # what fails from here on has nobody to interrupt
+        if self._failure is not None and body is not None:
+            if not isinstance(error, asyncio.CancelledError):
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0)  # the body ended before its cancellation arrived
+            body.uncancel()
         running = [*self._tasks, *self._producers]
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        if self._failure is not None and self._body is not None and isinstance(error, asyncio.CancelledError):
-            self._body.uncancel()
+        if self._failure is not None and (error is None or isinstance(error, asyncio.CancelledError)):
             raise self._failure from error
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:

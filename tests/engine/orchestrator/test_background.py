@@ -68,3 +68,50 @@ async def test_cancelling_from_outside_stays_a_cancellation() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended == [1, 1]
+
+
+async def test_what_fails_while_it_is_cut_off_interrupts_nobody() -> None:
+    ended = []
+
+    async def fails_at_its_end() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ValueError("too late")
+
+    async def slow_end() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            ended.append(1)
+
+    with pytest.raises(KeyError):
+        async with Background() as background:
+            background.start(fails_at_its_end())
+            background.start(slow_end())
+            await asyncio.sleep(0)
+            raise KeyError("the body's own")
+    assert ended == [1]
+    current = asyncio.current_task()
+    assert current is not None and not current.cancelling()
+
+
+async def test_a_body_that_fails_at_the_same_time_keeps_its_own_error() -> None:
+    failed = asyncio.Event()
+
+    async def fail() -> None:
+        failed.set()
+        raise ValueError("broken")
+
+    with pytest.raises(KeyError):
+        async with Background() as background:
+            background.start(fail())
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise KeyError("the body's own") from None
+    current = asyncio.current_task()
+    assert current is not None and not current.cancelling()
+    await asyncio.sleep(0)
