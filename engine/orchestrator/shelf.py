@@ -6,11 +6,12 @@ Committed versions flow in; the sampler's own checksum proves that what was publ
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ..errors import AdapterError
+from ..errors import AdapterError, WorkerDied
 from ..rollout.protocol import Sampler
 from ..store.versions import Version
 
@@ -26,12 +27,21 @@ class Shelf:
 
     async def publish(self, version: Version) -> None:
         """Serve a committed version from now on. Raises ``AdapterError`` if other bytes arrived than were committed."""
-        loaded = await self._sampler.load(version.name, version.path)
+        async with self.hold(version):  # loaded but not yet current: no sweep may take it
+            loading = asyncio.ensure_future(self._load(version))
+            try:
+                loaded = await asyncio.shield(loading)
+            except asyncio.CancelledError:
+                await asyncio.gather(loading, return_exceptions=True)  # the sampler loads it all the same
+                raise
+            if loaded != version.checksum:
+                raise AdapterError(f"The sampler loaded {loaded} as {version.name}; {version.checksum} was committed.")
+            self.current = version
+
+    async def _load(self, version: Version) -> str:
+        checksum = await self._sampler.load(version.name, version.path)
         self._live.add(version.name)
-        if loaded != version.checksum:
-            raise AdapterError(f"The sampler loaded {loaded} as {version.name}; {version.checksum} was committed.")
-        self.current = version
-        await self._sweep()
+        return checksum
 
     @asynccontextmanager
     async def hold(self, version: Version) -> AsyncIterator[None]:
@@ -53,5 +63,6 @@ class Shelf:
         current = self.current.name if self.current else None
         unused = {name for name in self._live if name != current and not self._holders[name]}
         self._live -= unused  # before the first await: another sweep may run meanwhile
-        for name in unused:
-            await self._sampler.retire(name)
+        with contextlib.suppress(WorkerDied):  # then nothing is served any more
+            for name in unused:
+                await self._sampler.retire(name)
