@@ -122,7 +122,11 @@ class Crew:
                 raise result
         sampler: Sampler = self.handles["rollout"].proxy(Sampler)
         trainer: Trainer = self.handles["training"].proxy(Trainer)
-        limits = await sampler.limits()
+        try:
+            limits = await sampler.limits()
+        except MarlaasError:
+            await self.stop()
+            raise
         tolerance = EXACT_TOLERANCE if self._settings.rollout.exact else FAST_TOLERANCE
         rollout = Rollout(sampler, self._renderer, limits.sequences, limits.context)
         self._services = Services(
@@ -167,7 +171,7 @@ class Crew:
             try:
                 await self.start()
                 return
-            except MarlaasError as error:
+            except (MarlaasError, ValueError, OSError) as error:  # no memory or files for a process may end, too
                 self._log("worker", f"The workers cannot be started: {error}", "error")
                 await asyncio.sleep(RETRY)
 
