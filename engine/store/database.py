@@ -61,10 +61,11 @@ def transaction(database: Database) -> Iterator[None]:
     database.conn.execute("BEGIN IMMEDIATE")
     try:
         yield
+        database.conn.execute("COMMIT")
     except BaseException:
-        database.conn.execute("ROLLBACK")
+        if database.conn.in_transaction:  # a full disk makes sqlite roll back by itself
+            database.conn.execute("ROLLBACK")
         raise
-    database.conn.execute("COMMIT")
 
 
 def insert(database: Database, table: str, row: dict[str, Any]) -> int:
