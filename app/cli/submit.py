@@ -47,8 +47,25 @@ def enqueue(home: Home, submissions: Sequence[Submission]) -> list[int]:
 
     control.create_database(home)
     control.ensure_running(home)
+    _check_dependencies(home, submissions)
     _check_environments(home, submissions)
     return submit(home.database, submissions)
+
+
+def _check_dependencies(home: Home, submissions: Sequence[Submission]) -> None:
+    """Raise where a task would wait for one that does not exist."""
+    from marlaas.engine.errors import UnknownTask
+    from marlaas.engine.store.reader import Reader
+
+    with Reader(home.database) as reader:
+        known = {task.id for task in reader.tasks()}
+    for submission in submissions:
+        for number in submission.config["queue"]["depends_on"]:
+            if number not in known:
+                raise UnknownTask(
+                    f"{submission.name!r} depends on task {number}, which does not exist.",
+                    "`marlaas list` shows the tasks.",
+                )
 
 
 def _check_environments(home: Home, submissions: Sequence[Submission]) -> None:

@@ -75,6 +75,16 @@ def test_all_or_none(
     assert queued(home) == []
 
 
+def test_a_dependency_must_exist(
+    filling: Filling, home: Home, marlaas: Commander, engine: FakeEngine, write: Write
+) -> None:
+    filling.environment()
+    for number, code in ((1, 2), (1, 0)):
+        said = marlaas("submit", write("next", config=f"digits = 2\n[queue]\ndepends_on = [{number}]"))
+        assert said.code == code and ("'next' depends on task 1, which does not exist" in said.err) == bool(code)
+        filling.task()
+
+
 def test_a_file_that_cannot_be_starts_nothing(marlaas: Commander, engine: FakeEngine, tmp_path: Path) -> None:
     for content in (b"tenant = ", b"\xff\xfe", b"stepps = 3"):
         (tmp_path / "bad.toml").write_bytes(content)
