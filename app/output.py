@@ -70,7 +70,8 @@ def table(
 
 
 def tolerate_any_terminal() -> None:
-    """Never fail on a character that the terminal's encoding lacks."""
+    """Never fail on a character that the terminal's encoding lacks, nor on a stream that was closed at the start."""
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

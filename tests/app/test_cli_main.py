@@ -71,3 +71,12 @@ def test_a_reader_that_goes_away_is_no_error(home: Home) -> None:
         Filling(home.database).event("more")
         assert process.wait(20) == 0
         assert process.stderr.read() == ""
+
+
+def test_streams_that_were_closed_at_the_start(home: Home) -> None:
+    fill_full(home.database, tasks=1)
+    command = [sys.executable, "-m", "marlaas.app.cli.main", "--home", str(home.root), "list"]
+    said = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, timeout=60)
+    assert (said.returncode, said.stderr) == (0, b"")
+    said = subprocess.run(["sh", "-c", '"$@" >&- 2>&-', "sh", *command, "--json"], timeout=60)
+    assert said.returncode == 0
