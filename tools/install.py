@@ -23,6 +23,10 @@ TICK = 10.0
 """Seconds between signs of life."""
 
 
+class StepFailed(Exception):
+    """A step of the set-up ended badly; the text is the step's title."""
+
+
 def main(extras: list[str]) -> int:
     """Install the base profile and the further extras that are named."""
     if sys.version_info < (3, 11):  # noqa: UP036 - the check is for people who run make with an older Python
@@ -36,8 +40,8 @@ def main(extras: list[str]) -> int:
     started = time.monotonic()
     try:
         install(profile, wanted)
-    except subprocess.CalledProcessError as error:
-        return fail(f"Set-up stopped: {' '.join(map(str, error.cmd[-3:]))} failed.", f"See {log_path()} for its words.")
+    except StepFailed as error:
+        return fail(f"Set-up stopped while {error}: {last_complaint()}", f"The whole log is {log_path()}.")
     stamp.write_text(fingerprint())
     print(f"Set-up is done after {minutes(time.monotonic() - started)}.", flush=True)
     return 0
@@ -49,7 +53,7 @@ def install(profile: str, wanted: list[str]) -> None:
     if not PYTHON.exists():
         step("making .venv", [sys.executable, "-m", "venv", str(VENV)])
     index = os.environ.get("TORCH_INDEX", "")
-    step("installing PyTorch", pip("torch", *constraints, *(["--index-url", index] if index else [])))
+    step("installing PyTorch", pip("torch", *constraints, *(["--extra-index-url", index] if index else [])))
     step("compiling llama.cpp for this processor", pip(LLAMA, *constraints))
     if not runs("import llama_cpp; llama_cpp.llama_backend_init()"):
         again = ("--no-cache-dir", "--force-reinstall", "--no-deps", "--no-binary", LLAMA)
@@ -98,7 +102,7 @@ def step(title: str, command: list[str]) -> None:
                 process.terminate()
                 raise
     if code:
-        raise subprocess.CalledProcessError(code, command)
+        raise StepFailed(title)
 
 
 def runs(program: str) -> bool:
@@ -117,6 +121,13 @@ def fingerprint() -> str:
 def log_path() -> Path:
     """Where the words of pip and the compiler go."""
     return VENV.with_name(".venv-setup.log")
+
+
+def last_complaint() -> str:
+    """The last line of the log that speaks of an error."""
+    lines = log_path().read_text(encoding="utf-8", errors="replace").splitlines()
+    complaints = [line.strip() for line in lines if "error" in line.lower()]
+    return complaints[-1] if complaints else "no reason was given."
 
 
 def minutes(seconds: float) -> str:
