@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import HomeLocked
+
+ATTEMPTS, PAUSE = 10, 0.02
+"""At taking the lock, and seconds between them: whoever asks for the holder has it for a moment."""
 
 
 class EngineLock:
@@ -16,18 +22,21 @@ class EngineLock:
         self._path = path
         self._file: int | None = None
 
-    def acquire(self) -> None:
+    def acquire(self, pause: Callable[[float], None] = time.sleep) -> None:
         """Take the lock. Raises ``HomeLocked``, naming the holder."""
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        for _ in range(ATTEMPTS):
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            pause(PAUSE)
+        else:
             holder = os.read(file, 32).decode(errors="replace").strip() or "another process"
             os.close(file)
             raise HomeLocked(
                 f"An engine (process {holder}) serves {self._path.parent} already.",
                 "Use it, stop it with `marlaas engine stop`, or choose another --home.",
-            ) from None
+            )
         os.truncate(file, 0)
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         self._file = file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -31,4 +32,14 @@ def test_a_file_left_behind_holds_nobody_up(tmp_path: Path) -> None:
     lock = EngineLock(path)
     lock.acquire()
     assert path.read_text() == f"{os.getpid()}\n"
+    lock.release()
+
+
+def test_who_asks_for_the_holder_keeps_no_engine_out(tmp_path: Path) -> None:
+    path = tmp_path / "engine.lock"
+    asking = open(path, "w")  # noqa: SIM115 - closed by the pause below
+    fcntl.flock(asking, fcntl.LOCK_SH)
+    lock = EngineLock(path)
+    lock.acquire(pause=lambda _: asking.close())
+    assert holder(path) == os.getpid()
     lock.release()
