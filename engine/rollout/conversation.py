@@ -51,7 +51,8 @@ class Conversation:
 
     async def answer(self, ask: Ask, sampler: Sampler, renderer: Renderer) -> Reply:
         """Let the policy take its turn. A conversation that has no room left answers with an empty text."""
-        self._hear(ask, renderer)
+        if self._finish != "full":  # else an environment that goes on asking would fill the engine's memory
+            self._hear(ask, renderer)
         room = min(
             ask.max_tokens or self.voice.max_tokens,
             self.voice.max_tokens,

@@ -91,6 +91,9 @@ class _Run:
         self._name = name
         self._refuse = refuse
         self._conversations: dict[str, Conversation] = {}
+        self._seated: Conversation | None = None
+        """The agent whose memory the sampler holds: one for each episode, else episodes would wait for each other's."""
+        self._turn = asyncio.Lock()
         self._prompt: PromptHash | None = None
 
     async def answer(self, ask: Ask) -> Reply:
@@ -106,12 +109,16 @@ class _Run:
             voice = replace(self._voice, seed=noise_seed(self._voice.seed, place))
             conversation = Conversation(f"{self._name}/{place}", ask.agent, voice, rollout._context)
             self._conversations[ask.agent] = conversation
-        return await conversation.answer(ask, rollout._sampler, rollout._renderer)
+        async with self._turn:
+            if self._seated is not conversation:
+                await self.release()
+            self._seated = conversation
+            return await conversation.answer(ask, rollout._sampler, rollout._renderer)
 
     async def release(self) -> None:
         """Free the sampler's memory, also when this episode is being cancelled."""
-        for conversation in self._conversations.values():
-            await self._rollout._sampler.release(conversation.name)
+        if self._seated is not None:
+            await self._rollout._sampler.release(self._seated.name)
 
     def result(self, outcome: EpisodeOutcome) -> Played:
         """The episode with each agent's trajectory and reward."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,22 +35,7 @@ from marlaas.engine.training.protocol import GroupStats, PolicyConfig, StepResul
 from marlaas.engine.types import Failure, Logprobs, Tokens
 
 from ..rollout.fake import FakeSampler
-
-
-class FakeRenderer:
-    """Bytes of the text, folded into the fake sampler's vocabulary."""
-
-    stop_ids = (0,)
-
-    def open(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
-        return [1 + byte % 49 for message in messages for byte in message.content.encode()] or [1]
-
-    def extend(self, history: Sequence[Message], finish: str, new: Sequence[Message]) -> list[int]:
-        return self.open(new)
-
-    def parse(self, tokens: Sequence[int]) -> Any:
-        text = " ".join(map(str, tokens))
-        return SimpleNamespace(text=text, tool_calls=(), shown=text)
+from ..rollout.fake_renderer import FakeRenderer
 
 
 @dataclass

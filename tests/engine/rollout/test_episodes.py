@@ -1,0 +1,76 @@
+"""Episodes on the sampler: several agents, few places, and environments that never stop asking."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Message
+from marlaas.engine.rollout.conversation import Voice
+from marlaas.engine.rollout.episodes import HeldOutPrompt, Played, Rollout
+from marlaas.engine.rollout.renderer import Renderer
+
+from .fake import FakeSampler, _Version
+from .fake_renderer import FakeRenderer
+
+VOICE = Voice("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=8, seed=7)
+
+
+@pytest.fixture
+def sampler() -> FakeSampler:
+    return FakeSampler(sequences=2, context=40, versions={"v1": _Version("sum")})
+
+
+@pytest.fixture
+def rollout(sampler: FakeSampler) -> Rollout:
+    return Rollout(sampler, cast(Renderer, FakeRenderer()), sampler.sequences, sampler.context)
+
+
+def ask(text: str, agent: str = "agent") -> Ask:
+    return Ask(agent=agent, messages=(Message("user", text),))
+
+
+async def two_agents(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+    for turn in range(2):
+        for agent in ("a", "b"):
+            await answer(ask(f"{turn}", agent))
+    await asyncio.gather(answer(ask("both", "a")), answer(ask("both", "b")))
+    return EpisodeOutcome("ok", {"a": 1.0, "b": 0.0})
+
+
+async def play_all(rollout: Rollout, count: int) -> list[Played]:
+    specs = [EpisodeSpec("train", number, 0, 0) for number in range(count)]
+    plays = (rollout.play(two_agents, spec, VOICE, f"e{spec.index}") for spec in specs)
+    return list(await asyncio.wait_for(asyncio.gather(*plays), 20))
+
+
+async def test_episodes_of_several_agents_do_not_wait_for_each_other(rollout: Rollout, sampler: FakeSampler) -> None:
+    played = await play_all(rollout, 6)
+    assert not sampler.conversations
+    alone = await play_all(rollout, 1)
+    for one in played:
+        assert [t.agent for t in one.episode.trajectories] == ["a", "b"]
+        for mine, other in zip(one.episode.trajectories, alone[0].episode.trajectories, strict=True):
+            assert mine.tokens.tolist() == other.tokens.tolist() and len(mine.spans) == 3
+
+
+async def test_an_endless_questioner_fills_no_memory(rollout: Rollout) -> None:
+    async def endless(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+        replies = [await answer(ask("more")) for _ in range(100)]
+        assert replies[-1].text == "" and replies[-1].finish == "length"
+        return EpisodeOutcome("ok", {"agent": 1.0})
+
+    played = await rollout.play(endless, EpisodeSpec("train", 0, 0, 0), VOICE, "e")
+    (trajectory,) = played.episode.trajectories
+    assert trajectory.mask.sum() <= VOICE.max_episode_tokens and len(trajectory.tokens) <= 48
+
+
+async def test_a_held_out_prompt_ends_the_episode_before_the_model_is_asked(
+    rollout: Rollout, sampler: FakeSampler
+) -> None:
+    held_out = rollout.prompt_hash(ask("0", "a"))
+    with pytest.raises(HeldOutPrompt):
+        await rollout.play(two_agents, EpisodeSpec("train", 0, 0, 0), VOICE, "e", held_out.__eq__)
+    assert sampler.ledger == []
