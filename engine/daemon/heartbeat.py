@@ -34,10 +34,10 @@ class Heartbeat:
         self._busy[stage] += seconds
 
     async def run(self, crew: Crew) -> None:
-        """Beat until cancelled; a full disk is tried again at the next beat."""
+        """Beat until cancelled; what a full disk or a vanishing process spoils is tried again at the next beat."""
         while True:
             await asyncio.sleep(INTERVAL)
-            with contextlib.suppress(StoreError):
+            with contextlib.suppress(StoreError, psutil.Error, OSError):
                 await self._beat(crew)
 
     async def _beat(self, crew: Crew) -> None:

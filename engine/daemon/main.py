@@ -10,7 +10,9 @@ import contextlib
 import signal
 import sys
 import time
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 from ..base.model import BaseModel, load_base
 from ..config import Settings, load_settings
@@ -38,16 +40,16 @@ def run(home: Home) -> int:
         store = Store(home.database, settings.base)
         store.tasks.forget_stops(began)
     except MarlaasError as error:
-        print(f"marlaas: {error}", file=sys.stderr)
+        say(f"marlaas: {error}")
         lock.release()
         return error.exit_code
     except OSError as error:
-        print(f"marlaas: The home {home.root} cannot be used: {error}.", file=sys.stderr)
+        say(f"marlaas: The home {home.root} cannot be used: {error}.")
         return 2
     try:
         return asyncio.run(_serve(home, settings, base, store))
     except MarlaasError as error:
-        print(f"marlaas: {error}", file=sys.stderr)
+        say(f"marlaas: {error}")
         return error.exit_code
     finally:
         store.close()
@@ -56,7 +58,7 @@ def run(home: Home) -> int:
 
 async def _serve(home: Home, settings: Settings, base: BaseModel, store: Store) -> int:
     def log(kind: str, message: str, level: str) -> None:
-        print(f"{level}: {message}", file=sys.stderr, flush=True)
+        say(f"{level}: {message}")
         with contextlib.suppress(StoreError):
             store.telemetry.event(kind, message, None, level)
 
@@ -76,16 +78,34 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, store: Store) 
         store.telemetry.environments(environments.infos())
         store.telemetry.heartbeat(store.incarnation, "running")
         log("engine", f"The engine serves {home.root} with the base {settings.base!r}.", "info")
-        async with asyncio.TaskGroup() as group:
-            chores = [group.create_task(crew.run()), group.create_task(heartbeat.run(crew))]
-            await orchestrator.run()
-            for chore in chores:
-                chore.cancel()
+        await _until_first(orchestrator.run(), crew.run(), heartbeat.run(crew))
     finally:
+        with contextlib.suppress(StoreError):
+            store.telemetry.heartbeat(store.incarnation, "stopping")
         await asyncio.gather(crew.stop(), environments.stop(), return_exceptions=True)
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopped")
     return 0
+
+
+async def _until_first(*works: Coroutine[Any, Any, None]) -> None:
+    """Run all until one ends, cancel the others, and raise what ended it."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
+
+
+def say(text: str) -> None:
+    """One line on standard error, without what a terminal would obey; a full disk or a closed terminal is no reason
+    to end."""
+    with contextlib.suppress(OSError):
+        print("".join(c if c.isprintable() else " " for c in text), file=sys.stderr, flush=True)
 
 
 def describe(event: EnvironmentEvent) -> str:

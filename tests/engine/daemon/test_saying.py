@@ -1,0 +1,30 @@
+"""What the engine says of itself, whatever a plugin wrote and wherever the words go."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from marlaas.engine.daemon.main import describe, say
+from marlaas.engine.environments.protocol import EnvironmentEvent
+from marlaas.engine.types import Failure
+
+
+class FullDisk(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+def test_hostile_words_are_words(capsys: pytest.CaptureFixture[str]) -> None:
+    event = EnvironmentEvent("rejected", "p", "1", Failure("\x1b[2J\x1b]0;mine\x07\nerror: forged", "p.py", 3))
+    say(describe(event))
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "\x1b" not in said and "\x07" not in said
+    assert said.startswith("The environment plugin p (1) is rejected") and "(p.py, line 3)" in said
+
+
+def test_a_log_on_a_full_disk_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", FullDisk())
+    say("The engine serves.")
