@@ -23,6 +23,10 @@ class TaskEnvironment:
         self._spec = spec
         self._pinned = pinned if spec.environment_version == "pin" else None
 
+    def check(self) -> None:
+        """Raise ``Blocked`` where the environment is missing or refuses the parameters, before anything is loaded."""
+        _ = self.config
+
     @property
     def config(self) -> dict[str, Any]:
         """The environment's parameters with defaults filled."""

@@ -60,6 +60,7 @@ class Learner:
 
     async def run(self) -> None:
         """Train to the last step. Raises ``Blocked``, ``Paused``, ``Failed``, ``WorkerDied`` or ``StoreError``."""
+        self._environment.check()
         version = await open_policy(self._services, self._task, self._policy, self._spec)
         self.step = version.number
         self._keeper.sweep(version_path(self._services, self._task, 0).parent)

@@ -108,13 +108,13 @@ class Orchestrator:
             if command.kind == "stop":
                 self._stopping = True
             elif command.task is not None:
-                state = next_state(command.kind, self._store.tasks.state(command.task))
+                next_state(command.kind, self._store.tasks.state(command.task))
                 await self._end_runs([command.task])
-                if self._store.tasks.state(command.task) not in ("done", "failed"):
-                    self._store.tasks.set_state(
-                        command.task, state, PAUSED_BY_A_PERSON if command.kind == "pause" else ""
-                    )
-                    self._store.telemetry.event("task", f"The task is {state} ({command.kind}).", command.task)
+                self._collect()  # it may have ended by itself in the same moment
+                state = next_state(command.kind, self._store.tasks.state(command.task))
+                reason = PAUSED_BY_A_PERSON if command.kind == "pause" else ""
+                self._store.tasks.set_state(command.task, state, reason)
+                self._store.telemetry.event("task", f"The task is {state} ({command.kind}).", command.task)
         except MarlaasError as error:
             outcome = str(error)
         self._store.tasks.finish_command(command.id, outcome)
@@ -148,7 +148,10 @@ class Orchestrator:
             self.account()
         for task in tasks:
             self._since.pop(task, None)
-        runs = [run for task in tasks if (run := self._runs.pop(task, None))]
-        for run in runs:
+        runs = {task: run for task in tasks if (run := self._runs.pop(task, None))}
+        for run in runs.values():
             run.cancel()
-        await asyncio.gather(*runs, return_exceptions=True)
+        endings = await asyncio.gather(*runs.values(), return_exceptions=True)
+        for task, ending in zip(runs, endings, strict=True):
+            if isinstance(ending, Ending) and ending.state in ("done", "failed"):
+                self._unwritten[task] = ending

@@ -15,7 +15,9 @@ from marlaas.engine.errors import StoreError
 from marlaas.engine.orchestrator import orchestrator as module
 from marlaas.engine.orchestrator.crew import Crew
 from marlaas.engine.orchestrator.orchestrator import Orchestrator
+from marlaas.engine.orchestrator.task_run import Ending
 from marlaas.engine.store.submissions import command, submit
+from marlaas.engine.store.tasks import Command
 from marlaas.engine.taskfile import submission
 
 from .test_learning import SPEC
@@ -49,6 +51,9 @@ async def test_a_blocked_task_takes_no_slot_from_others(tmp_path: Path) -> None:
         await reaches(world, other, "done")
         (blocked,) = world.query(f"SELECT state, reason FROM tasks WHERE id = {world.task}")
         assert blocked["state"] == "queued" and "There is no environment" in blocked["reason"]
+        assert not world.query(
+            f"SELECT v.id FROM versions v JOIN policies p WHERE p.task = {world.task} AND v.policy = p.id"
+        )  # nothing was loaded for it
 
 
 async def test_a_command_that_the_disk_refused_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,6 +73,19 @@ async def test_a_command_that_the_disk_refused_is_tried_again(tmp_path: Path, mo
         async with asyncio.timeout(20):
             while world.store.tasks.new_commands():
                 await asyncio.sleep(0)
+
+
+async def test_a_task_that_ended_in_the_same_moment_stays_ended(tmp_path: Path) -> None:
+    world = World(tmp_path, SPEC)
+    orchestrator = Orchestrator(world.store, cast(Crew, world), 1)
+    ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+    ended.set_result(Ending("done"))
+    orchestrator._runs[world.task] = cast("asyncio.Task[Ending]", ended)
+    number = command(world.home.database, "pause", world.task)
+    await orchestrator._carry_out(Command(number, "pause", world.task))
+    assert world.store.tasks.state(world.task) == "done"
+    (row,) = world.query("SELECT outcome FROM commands")
+    assert "A task that is done cannot be paused" in row["outcome"]
 
 
 async def test_a_paused_task_goes_on_where_it_stood(tmp_path: Path) -> None:
