@@ -24,6 +24,9 @@ from .protocol import Answer, Ask, EnvironmentEvent, EnvironmentInfo, EpisodeOut
 from .source import SourceError, fresh, plugin_paths, read_source, stamp
 from .watch import hints
 
+FIRST_PROOFS = 5.0
+"""Seconds that the start waits for plugins to prove themselves; slower ones are served when they have."""
+
 
 class EnvironmentService:
     """Start it once; then ``bind`` a version for a group, ``play`` its episodes, and release the lease."""
@@ -43,15 +46,18 @@ class EnvironmentService:
         self._scanning = asyncio.Lock()
 
     async def start(self) -> None:
-        """Serve what is there, then keep watching. Returns when every plugin has proven itself or failed."""
+        """Serve what is there, then keep watching.
+
+        Returns when every plugin has proven itself or failed; one whose import hangs holds up the others only so long.
+        """
         for folder in self._folders:
             with contextlib.suppress(OSError):
                 folder.mkdir(parents=True, exist_ok=True)
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._watching = asyncio.get_running_loop().create_task(self._watch())
         await asyncio.sleep(0)  # the watch is set up in its first step: nothing saved from here on is missed
-        proofs = await self.scan()
-        await asyncio.gather(*proofs, return_exceptions=True)
+        if proofs := await self.scan():
+            await asyncio.wait(proofs, timeout=FIRST_PROOFS)
 
     async def stop(self) -> None:
         """End the watch and every process; no child outlives this call."""

@@ -253,3 +253,16 @@ async def test_a_large_log_is_started_again(tmp_path: Path, monkeypatch: pytest.
     log.write_text("x" * 11)
     Launched(None, None, log).trim_log()  # type: ignore[arg-type]  # the log alone is looked at
     assert log.read_text() == ""
+
+
+async def test_an_import_that_hangs_does_not_hold_up_the_start(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("marlaas.engine.environments.service.FIRST_PROOFS", 0.0)
+    gate = world.folder.parent / "gate"
+    os.mkfifo(gate)
+    world.save("held.py", f"open({str(gate)!r}).close()\n" + textwrap.dedent(ECHO))
+    world.save("echo.py", ECHO)
+    await world.service.start()
+    assert {info.name.partition("/")[0]: info.state for info in world.service.infos()}["held"] == "loading"
+    await world.until("loaded", "echo")
+    await asyncio.to_thread(gate.write_bytes, b"")
+    await world.until("loaded", "held")
