@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from .errors import ConfigError
+
 BUNDLED_PLUGINS = Path(__file__).resolve().parent.parent / "plugins" / "bundled"
 TINY_BASE = Path(__file__).resolve().parent / "base" / "tiny"
 
@@ -57,9 +59,14 @@ class Home:
         return self.root / "engine.lock"
 
     def create(self) -> Home:
-        """Make the folders, readable by their owner alone."""
-        for folder in (self.root, self.plugins, self.adapters, self.base, self.logs, self.scratch):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Make the folders, readable by their owner alone. Raises ``ConfigError`` where they cannot be."""
+        try:
+            for folder in (self.root, self.plugins, self.adapters, self.base, self.logs, self.scratch):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"The home {self.root} cannot be made: {error.strerror}.", "Choose another with --home or MARLAAS_HOME."
+            ) from error
         return self
 
 

@@ -69,6 +69,8 @@ def load_base(name: str | Path) -> BaseModel:
             f"There is no base model {str(name)!r}.",
             f"Give a folder in Hugging Face's layout, or one that ships with marlaas: {', '.join(SHIPPED)}.",
         )
+    if not (path / "config.json").is_file():
+        raise BaseModelError(f"The folder {path} is no base model: it holds no config.json.")
     config = read_config(path / "config.json")
     files = weight_files(path)
     if not files:

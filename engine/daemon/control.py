@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from ..errors import EngineUnreachable, StoreError
+from ..errors import ConfigError, EngineUnreachable, MarlaasError, StoreError
 from ..paths import Home
 from ..store.reader import Reader
 from ..store.submissions import command
@@ -61,7 +61,7 @@ def ensure_running(home: Home, timeout: float = 60.0) -> None:
             if process is None:
                 process = _start(home, log)
             elif process.poll() is not None:
-                raise EngineUnreachable(f"The engine of {home.root} did not start: {_last_line(log)}", f"See {log}.")
+                raise _why_not(process.poll(), log)
         time.sleep(POLL)
     raise EngineUnreachable(
         f"The engine of {home.root} does not answer after {timeout:.0f} s: {_last_line(log)}", f"See {log}."
@@ -102,6 +102,14 @@ def _start(home: Home, log: Path) -> subprocess.Popen[bytes]:
         return process
     except OSError as error:
         raise StoreError(f"The engine's log {log} cannot be written: {error.strerror}.") from error
+
+
+def _why_not(code: int | None, log: Path) -> MarlaasError:
+    """What the engine said before it ended; what it was told wrong stays a matter of configuration."""
+    words = _last_line(log).removeprefix("marlaas: ")
+    if code == ConfigError.exit_code:
+        return ConfigError(words)
+    return EngineUnreachable(f"The engine did not start: {words}", f"See {log}.")
 
 
 def _last_line(log: Path) -> str:

@@ -110,11 +110,11 @@ def say(text: str) -> None:
 
 def describe(event: EnvironmentEvent) -> str:
     """One sentence on what happened to an environment."""
-    text = f"The environment plugin {event.plugin} ({event.version or 'no version'}) is {event.kind}"
+    text = f"The environment plugin {event.plugin} ({event.version or 'no version'}): {event.kind}"
     if event.failure is None:
         return f"{text}."
     place = f" ({event.failure.file}, line {event.failure.line})" if event.failure.file else ""
-    return f"{text}: {event.failure.message}{place}"
+    return f"{text}, {event.failure.message}{place}"
 
 
 def _stop_on_signals(orchestrator: Orchestrator) -> None:

@@ -27,4 +27,10 @@ def first_failure(played: Sequence[Played]) -> str:
         if failure:
             place = f" ({failure.file}, line {failure.line})" if failure.file else ""
             return f"{failure.message}{place}"
-    return ", ".join(sorted({one.episode.status for one in played}))
+    if any(one.episode.status == "ok" for one in played):
+        return "the environment ended without asking the model"
+    statuses = {one.episode.status for one in played}
+    return " and ".join(sorted(_WORDS.get(status, status) for status in statuses))
+
+
+_WORDS = {"skip": "the environment skipped it", "timeout": "it took too long", "cancelled": "it was cut off"}

@@ -7,13 +7,14 @@ on the same prompts: what a collapsed policy would score.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Sequence
 
 from ..environments.lease import Lease
 from ..environments.protocol import Answer, Ask, EpisodeSpec, Reply
-from ..rollout.conversation import Voice
+from ..rollout.conversation import Unplayable, Voice
 from ..rollout.episodes import Played, PromptHash
 from ..rollout.seeds import noise_seed
 from ..spec import TaskSpec
@@ -55,7 +56,11 @@ class Evaluator:
         async with self._environment.bound() as lease:
             peeks = (environments.peek(lease, spec) for spec in self._specs())
             asks = await asyncio.gather(*peeks, return_exceptions=True)
-        hashes = [self._services.rollout.prompt_hash(ask) for ask in asks if isinstance(ask, Ask)]
+        hashes = []
+        for ask in asks:
+            with contextlib.suppress(Unplayable):  # its evaluation will say so
+                if isinstance(ask, Ask):
+                    hashes.append(self._services.rollout.prompt_hash(ask))
         distinct = frozenset(hashes)
         if len(distinct) * 2 >= len(hashes):
             return distinct
@@ -70,16 +75,15 @@ class Evaluator:
     async def evaluate(self, version: Version, lease: Lease) -> Evaluation:
         """Play every held-out prompt with a version that the caller holds, record the score and return it."""
         played = await self._play(version, lease)
-        series = lease.environment_version
-        if series not in self._floors:
-            self._floors[series] = await self._floor(lease, played)
-        evaluation = summarise(version.number, series, played, self._floors[series])
-        if not evaluation.n:
-            raise Paused(f"No held-out episode has a reward: {first_failure(played)}.")
-        store = self._services.store
+        series, store = lease.environment_version, self._services.store
         for number, one in enumerate(played):
             group = Group(number, number, version.number, series, (one.episode,))
             store.experience.add_group(self._policy, "eval", group, one.transcripts, version.number)
+        if all(t.reward is None for one in played for t in one.episode.trajectories):
+            raise Paused(f"No held-out episode has a reward: {first_failure(played)}.")
+        if series not in self._floors:
+            self._floors[series] = await self._floor(lease, played)
+        evaluation = summarise(version.number, series, played, self._floors[series])
         store.versions.add_evaluation(self._policy, version.id, evaluation)
         return evaluation
 

@@ -11,9 +11,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..environments.protocol import Ask, Message, Reply
+from ..errors import BaseModelError, MarlaasError
 from ..types import Span, Trajectory, Transcript
 from .protocol import Sampler, SampleRequest, SampleResult
 from .renderer import Renderer
+
+DEAF_ASKS = 100
+"""Empty replies that an environment may get before its episode is ended."""
+
+
+class Unplayable(MarlaasError):
+    """This episode cannot be played; the environment is to blame, and only this episode ends."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +56,24 @@ class Conversation:
     _turns: list[tuple[str, str]] = field(default_factory=list)
     _messages: list[Message] = field(default_factory=list)
     _finish: str = ""
+    _unheard: int = 0
 
     async def answer(self, ask: Ask, sampler: Sampler, renderer: Renderer) -> Reply:
-        """Let the policy take its turn. A conversation that has no room left answers with an empty text."""
-        if self._finish != "full":  # else an environment that goes on asking would fill the engine's memory
+        """Let the policy take its turn. A conversation that has no room left answers with an empty text.
+
+        Raises ``Unplayable`` for a first prompt that leaves no room, for messages that the base model's template
+        refuses, and for an environment that will not hear that the room is used up.
+        """
+        if self._finish == "full":  # not heard: an environment that goes on asking would fill the engine's memory
+            self._unheard += 1
+            if self._unheard > DEAF_ASKS:
+                raise Unplayable(f"it went on asking after the agent's {len(self._tokens)} tokens were used up")
+        else:
             self._hear(ask, renderer)
+            if not self._spans and len(self._tokens) >= self.context:
+                raise Unplayable(
+                    f"its first prompt has {len(self._tokens)} tokens; a conversation has room for {self.context}"
+                )
         room = min(
             ask.max_tokens or self.voice.max_tokens,
             self.voice.max_tokens,
@@ -74,11 +95,6 @@ class Conversation:
         result = await sampler.generate(request)
         return self._speak(result, renderer)
 
-    @property
-    def prompt(self) -> tuple[int, ...]:
-        """The tokens before the first reply: what a held-out prompt is recognised by."""
-        return tuple(self._tokens[: self._spans[0].start] if self._spans else self._tokens)
-
     def trajectory(self, reward: float | None) -> Trajectory:
         """What was said, as arrays; prompt tokens after the last reply carry no weight and are left out."""
         end = self._spans[-1].stop if self._spans else 0
@@ -96,10 +112,13 @@ class Conversation:
         return Transcript(tuple(self._turns))
 
     def _hear(self, ask: Ask, renderer: Renderer) -> None:
-        if self._messages:
-            new = renderer.extend(self._messages, self._finish, ask.messages)
-        else:
-            new = renderer.open(ask.messages, ask.tools)
+        try:
+            if self._messages:
+                new = renderer.extend(self._messages, self._finish, ask.messages)
+            else:
+                new = renderer.open(ask.messages, ask.tools)
+        except (ValueError, BaseModelError) as error:
+            raise Unplayable(f"its messages cannot be put to the base model: {error}") from error
         self._messages.extend(ask.messages)
         self._turns.extend((message.role, message.content) for message in ask.messages)
         self._tokens.extend(new)

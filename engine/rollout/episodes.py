@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Reply
-from ..errors import MarlaasError
-from ..types import Episode, Transcripts
-from .conversation import Conversation, Voice
+from ..errors import BaseModelError, MarlaasError
+from ..types import Episode, Failure, Transcripts
+from .conversation import Conversation, Unplayable, Voice
 from .protocol import Sampler
 from .renderer import Renderer
 from .seeds import noise_seed
@@ -70,13 +70,18 @@ class Rollout:
             run = _Run(self, spec, voice, name, refuse)
             try:
                 outcome = await play(spec, run.answer)
+            except Unplayable as error:
+                outcome = EpisodeOutcome("error", failure=Failure(error.message))
             finally:
                 await run.release()
         return run.result(outcome)
 
     def prompt_hash(self, ask: Ask) -> PromptHash:
-        """What a first prompt is recognised by, on both sides of the held-out line."""
-        return _hash(self._renderer.open(ask.messages, ask.tools))
+        """What a first prompt is recognised by, on both sides of the held-out line. Raises ``Unplayable``."""
+        try:
+            return _hash(self._renderer.open(ask.messages, ask.tools))
+        except (ValueError, BaseModelError) as error:
+            raise Unplayable(f"its messages cannot be put to the base model: {error}") from error
 
 
 class _Run:

@@ -22,7 +22,7 @@ def test_hostile_words_are_words(capsys: pytest.CaptureFixture[str]) -> None:
     say(describe(event))
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "\x1b" not in said and "\x07" not in said
-    assert said.startswith("The environment plugin p (1) is rejected") and "(p.py, line 3)" in said
+    assert said.startswith("The environment plugin p (1): rejected") and "(p.py, line 3)" in said
 
 
 def test_a_log_on_a_full_disk_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

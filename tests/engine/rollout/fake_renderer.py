@@ -15,6 +15,8 @@ class FakeRenderer:
     stop_ids = (0,)
 
     def open(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
+        if any(message.role == "oracle" for message in messages):
+            raise ValueError("A message has the role 'oracle'.")
         return [1 + byte % 49 for message in messages for byte in message.content.encode()] or [1]
 
     def extend(self, history: Sequence[Message], finish: str, new: Sequence[Message]) -> list[int]:

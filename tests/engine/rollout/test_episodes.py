@@ -74,3 +74,33 @@ async def test_a_held_out_prompt_ends_the_episode_before_the_model_is_asked(
     with pytest.raises(HeldOutPrompt):
         await rollout.play(two_agents, EpisodeSpec("train", 0, 0, 0), VOICE, "e", held_out.__eq__)
     assert sampler.ledger == []
+
+
+async def test_an_environment_that_never_stops_asking_costs_its_episode(rollout: Rollout) -> None:
+    async def deaf(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+        while True:
+            await answer(ask("more"))
+
+    played = await rollout.play(deaf, EpisodeSpec("train", 0, 0, 0), VOICE, "e")
+    assert played.episode.status == "error" and played.episode.failure is not None
+    assert "went on asking" in played.episode.failure.message
+
+
+async def test_a_prompt_that_does_not_fit_is_named(rollout: Rollout, sampler: FakeSampler) -> None:
+    async def wordy(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+        await answer(ask("x" * 500))
+        return EpisodeOutcome("ok", {"agent": 1.0})
+
+    played = await rollout.play(wordy, EpisodeSpec("train", 0, 0, 0), VOICE, "e")
+    failure = played.episode.failure
+    assert failure is not None and f"has room for {sampler.context}" in failure.message
+    assert played.episode.status == "error" and all(t.reward is None for t in played.episode.trajectories)
+
+
+async def test_messages_that_the_template_refuses_cost_their_episode_only(rollout: Rollout) -> None:
+    async def odd(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+        await answer(Ask("agent", (Message("oracle", "who am I?"),)))
+        return EpisodeOutcome("ok", {"agent": 1.0})
+
+    played = await rollout.play(odd, EpisodeSpec("train", 0, 0, 0), VOICE, "e")
+    assert played.episode.failure is not None and "base model" in played.episode.failure.message
