@@ -21,11 +21,16 @@ def register(verbs: Verbs) -> None:
 
 def list_tasks(args: argparse.Namespace) -> int:
     """Print the queue."""
+    from marlaas.engine.daemon import control
+
     from ..views import queue_order, state_word, task_json
     from .reading import reading
 
-    with reading(home_of(args)) as reader:
+    home = home_of(args)
+    with reading(home) as reader:
         tasks = reader.tasks() if reader else []
+    if any(task.unfinished for task in tasks) and not control.alive(home):
+        output.talk("No engine is alive; `marlaas engine start` goes on with the unfinished tasks.")
     if args.json:
         output.result_json([task_json(task) for task in tasks])
         return output.OK

@@ -18,7 +18,7 @@ from .endings import Blocked, Failed, Paused
 from .learner import Learner
 
 MAX_LOSSES = 5
-"""Workers that may die under a task without a step between before the task is failed as their likely cause."""
+"""Workers that may die under a task without a step between; then it pauses, for it may be what kills them."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ async def run_task(task: QueuedTask, crew: Crew, started: Callable[[], None]) ->
             step = learner.step if learner else last
             losses, last = (losses + 1 if step <= last else 1), max(step, last)
             if losses >= MAX_LOSSES:
-                return Ending("failed", f"Workers died {losses} times at step {last + 1} of this task: {error}")
+                return Ending("paused", f"Workers died {losses} times at step {last + 1} of this task: {error}")
             await lost.wait()
         except Blocked as error:
             return Ending("queued", str(error))

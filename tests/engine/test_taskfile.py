@@ -41,6 +41,7 @@ def test_the_stored_configuration_makes_an_equal_spec(tmp_path: Path) -> None:
         (MINIMAL + "step = 3\n", "Did you mean 'steps'"),
         (MINIMAL + '[train]\nloss = "ppoo"\n', "'train.loss'"),
         (MINIMAL + "[train]\ndeterministic = true\n", "max_staleness"),
+        (MINIMAL + "[sampling]\nmax_tokens = 300\n", "max_episode_tokens"),
         (MINIMAL.replace("lab", ""), "'tenant'"),
         (MINIMAL.replace("lab", "\\u001b[31m"), "'tenant'"),
         (MINIMAL + "[train]\ngroup_size = 1\n", "between 2 and"),
