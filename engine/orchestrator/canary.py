@@ -22,6 +22,7 @@ class CanaryReport:
 
     gap: float
     """Largest difference between sampler and trainer under the new version."""
+    mean_gap: float
     distance: float
     """Largest difference between the new version and the one before, by the sampler."""
 
@@ -29,6 +30,10 @@ class CanaryReport:
     def resolved(self) -> bool:
         """Whether the step moved the policy far enough to tell the two versions apart."""
         return self.distance > 2 * self.gap
+
+    def metrics(self) -> dict[str, float]:
+        """As they are recorded beside the step's own."""
+        return {"gap_max": self.gap, "gap_mean": self.mean_gap, "gap_resolved": float(self.resolved)}
 
 
 async def canary(
@@ -38,13 +43,14 @@ async def canary(
     sampler, trainer = services.sampler, services.trainer
     chosen = _longest_reply(groups)
     if chosen is None:
-        return CanaryReport(0.0, 0.0)
+        return CanaryReport(0.0, 0.0, 0.0)
     start = int(np.argmax(chosen.mask))
     own = chosen.mask[start:].astype(bool)  # what others wrote may be so unlikely that its log-probability is all noise
     trained = (await trainer.score(policy, chosen.tokens, start, temperature))[own]
     served = (await sampler.score(new, chosen.tokens, start, temperature))[own]
     before = (await sampler.score(old, chosen.tokens, start, temperature))[own]
-    report = CanaryReport(float(np.abs(trained - served).max()), float(np.abs(served - before).max()))
+    gaps = np.abs(trained - served)
+    report = CanaryReport(float(gaps.max()), float(gaps.mean()), float(np.abs(served - before).max()))
     if not report.gap <= services.tolerance:
         raise AdapterError(
             f"The sampler serves {new} with log-probabilities up to {report.gap:.3g} away from the trainer's.",

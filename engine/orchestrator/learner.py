@@ -152,8 +152,7 @@ class Learner:
             tally.groups,
             self._spec.sampling.temperature,
         )
-        metrics = {"canary_gap": report.gap, "canary_resolved": float(report.resolved)}
-        services.store.versions.add_metrics(self._policy, version.number, metrics)
+        services.store.versions.add_metrics(self._policy, version.number, report.metrics())
 
     def _watch_signal(self, tally: StepTally, reward: float) -> None:
         """A long silence ends a task that has learned, and pauses one that has not."""

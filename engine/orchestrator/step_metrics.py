@@ -36,14 +36,13 @@ class StepTally:
     def metrics(self, result: StepResult, seconds: float) -> dict[str, float]:
         """Everything that is known when the step commits; ``seconds`` is the wall time since the last commit.
 
-        ``gap_max`` and ``gap_mean`` compare sampler and trainer on tokens of the version being updated only, where the
-        two should agree; ``drift_max`` includes stale tokens, which differ because the policy moved.
+        ``drift_max`` is the largest difference between the trainer's and the sampler's log-probability of a token. At
+        staleness 0 the two disagree by rounding alone; stale tokens differ because the policy has moved.
         """
         measured = max(1, sum(stats.measured for stats in self.stats))
         ages = [staleness(c.group.number, c.group.version, self.groups_per_step) for c in self.groups]
-        fresh = [stats for stats, age in zip(self.stats, ages, strict=True) if age == 0]
         members = max(1, sum(closed.rewards.count for closed in self.groups))
-        metrics = {
+        return {
             "reward": math.fsum(c.rewards.mean * c.rewards.count for c in self.groups) / members,
             "reward_spread": math.fsum(c.rewards.spread for c in self.groups) / len(self.groups),
             "no_signal": sum(closed.rewards.constant for closed in self.groups) / len(self.groups),
@@ -60,10 +59,6 @@ class StepTally:
             "training_seconds": math.fsum(stats.seconds for stats in self.stats) + result.seconds,
             "seconds": seconds,
         }
-        if fresh:
-            metrics["gap_max"] = max(stats.gap_max for stats in fresh)
-            metrics["gap_mean"] = math.fsum(s.gap_sum for s in fresh) / max(1, sum(s.measured for s in fresh))
-        return metrics
 
 
 def _sampled(closed: ClosedGroup) -> int:
