@@ -54,7 +54,8 @@ class Learner:
             services, spec.eval, self._policy, self._environment, self._shelf, self._evaluator, self._keeper
         )
         self._silent = 0
-        self._solved = False
+        self.remark = ""
+        """Why the training ended before its last step, if it did."""
         self.step = 0
         """Optimizer steps that are committed, as far as is known; still there when the run has ended."""
 
@@ -73,7 +74,7 @@ class Learner:
                 await self._measuring.before(version)
                 background.produce(self._admit(producer, version.number, background))
                 for step in range(version.number, self._spec.steps):
-                    if self._measuring.reached or self._solved:
+                    if self._measuring.reached or self.remark:
                         break
                     version = await self._step(step, version)
                     await self._measuring.beside(version, background)
@@ -162,8 +163,7 @@ class Learner:
         store, silence = self._services.store, f"All rewards within each group were equal for {PATIENCE} steps"
         if reward <= store.versions.first_reward(self._policy):
             raise Paused(f"{silence}: there is nothing to learn from.", "The task may be too hard for this base.")
-        store.telemetry.event("task", f"{silence}: nothing is left to learn, so the task ends.", self._task)
-        self._solved = True
+        self.remark = f"{silence}: nothing was left to learn."
 
     def _version(self) -> int:
         return self._shelf.current.number if self._shelf.current else 0

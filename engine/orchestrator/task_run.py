@@ -42,7 +42,7 @@ async def run_task(task: QueuedTask, crew: Crew, started: Callable[[], None]) ->
         try:
             learner = Learner(services, task.id, task.spec, started)
             await _unless_lost(learner, lost)
-            return Ending("done")
+            return Ending("done", learner.remark)
         except WorkerDied as error:
             step = learner.step if learner else last
             losses, last = (losses + 1 if step <= last else 1), max(step, last)

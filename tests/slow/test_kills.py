@@ -23,9 +23,10 @@ KILLS = int(os.environ.get("KILLS", "40"))
 
 def test_random_kills(lab: Lab) -> None:
     rng = random.Random(0)
+    slow = {"groups_per_step": 2, "group_size": 4, "learning_rate": 1e-6}  # a solved task would end
     tasks = [
-        lab.submit("sums", "arithmetic", steps=100_000, eval={"prompts": 4, "every": 7}),
-        lab.submit("guesses", "guess", steps=100_000, eval={"prompts": 4, "every": 7}),
+        lab.submit("sums", "arithmetic", steps=100_000, train=slow, eval={"prompts": 4, "every": 7}),
+        lab.submit("guesses", "guess", steps=100_000, train=slow, eval={"prompts": 4, "every": 7}),
     ]
     for task in tasks:
         lab.until(task, 1)

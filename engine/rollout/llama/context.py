@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import AdapterError, BaseModelError, CallFailed
-from .library import last_errors, llama
+from .native import last_errors, llama
 
 Ints = NDArray[np.int32]
 Logits = NDArray[np.float32]
