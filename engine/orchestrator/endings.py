@@ -16,10 +16,6 @@ class Paused(MarlaasError):
     """The task pauses itself, because going on would waste the machine; a person resumes it."""
 
 
-class Failed(MarlaasError):
-    """The task cannot go on at all."""
-
-
 def first_failure(played: Sequence[Played]) -> str:
     """What went wrong in the first of some episodes that failed, with the place in the plugin."""
     for one in played:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Set
 from pathlib import Path
+from time import monotonic
 
 from ..adapters.retention import RetentionVersion, keep
 from ..store.versions import VersionTable
+
+INTERVAL = 1.0
+"""Seconds between two tidyings."""
 
 
 class Keeper:
@@ -15,6 +19,7 @@ class Keeper:
     def __init__(self, versions: VersionTable, policy: int) -> None:
         self._versions = versions
         self._policy = policy
+        self._due = 0.0
 
     def label(self) -> None:
         """Name the last version, and the best trained one by held-out score (the newest among equals)."""
@@ -35,10 +40,19 @@ class Keeper:
         candidates, scores = self._versions.candidates(self._policy), self._versions.scores(self._policy)
         last = candidates[0]
         kept = keep(RetentionVersion(v.number, True, scores.get(v.number), v is last) for v in candidates)
-        for version in candidates:
-            if version.number not in kept | pending:
-                self._versions.prune(version.id)
-                Path(version.path).unlink(missing_ok=True)
+        surplus = [version for version in candidates if version.number not in kept | pending]
+        for version in surplus:
+            self._versions.prune(version.id)
+        if surplus:
+            self._versions.barrier()  # else a power cut could bring back rows whose files are gone
+        for version in surplus:
+            Path(version.path).unlink(missing_ok=True)
+
+    def tidy(self, pending: Set[int]) -> None:
+        """``retain``, at most once a second: it waits for the disk."""
+        if monotonic() >= self._due:
+            self.retain(pending)
+            self._due = monotonic() + INTERVAL
 
     def sweep(self, folder: Path) -> None:
         """Remove files of a policy's folder that no committed version names: what a crash left behind."""

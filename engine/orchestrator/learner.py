@@ -60,7 +60,7 @@ class Learner:
         """Optimizer steps that are committed, as far as is known; still there when the run has ended."""
 
     async def run(self) -> None:
-        """Train to the last step. Raises ``Blocked``, ``Paused``, ``Failed``, ``WorkerDied`` or ``StoreError``."""
+        """Train to the last step. Raises ``Blocked``, ``Paused``, ``WorkerDied`` or ``StoreError``."""
         self._environment.check()
         version = await open_policy(self._services, self._task, self._policy, self._spec)
         self.step = version.number
@@ -78,7 +78,7 @@ class Learner:
                         break
                     version = await self._step(step, version)
                     await self._measuring.beside(version, background)
-                    self._keeper.retain(self._measuring.pending)
+                    self._keeper.tidy(self._measuring.pending)
                 background.stop_producing()
                 await self._measuring.after(version)
                 await background.finish()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ..errors import AdapterError, MarlaasError, StoreError, WorkerDied
 from ..store.tasks import QueuedTask
 from .crew import Crew
-from .endings import Blocked, Failed, Paused
+from .endings import Blocked, Paused
 from .learner import Learner
 
 MAX_LOSSES = 5
@@ -53,7 +53,7 @@ async def run_task(task: QueuedTask, crew: Crew, started: Callable[[], None]) ->
             return Ending("queued", str(error))
         except (Paused, StoreError, AdapterError) as error:
             return Ending("paused", str(error))
-        except (Failed, MarlaasError, ValueError) as error:
+        except (MarlaasError, ValueError) as error:
             return Ending("failed", str(error))
         except Exception as error:
             place = traceback.extract_tb(error.__traceback__)[-1]

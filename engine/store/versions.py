@@ -15,7 +15,7 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from .database import insert, insert_all, transaction
+from .database import barrier, insert, insert_all, transaction
 
 
 @dataclass(frozen=True)
@@ -202,6 +202,10 @@ class VersionTable:
                     "UPDATE versions SET label = ? WHERE policy = ? AND number = ? AND state = 'committed'",
                     [label, policy, number],
                 )
+
+    def barrier(self) -> None:
+        """Bring all commits to the disk."""
+        barrier(self._db)
 
     def prune(self, version: int) -> None:
         """Record that a version's file is going away; call before removing it."""
