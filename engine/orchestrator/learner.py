@@ -124,11 +124,12 @@ class Learner:
         tally = StepTally(self._batch)
         wanted = set(step_groups(step, self._batch))
         while wanted:
-            closed = await self._pool.take(wanted, in_order=self._spec.train.deterministic)
-            wanted.discard(closed.group.number)
-            stats = await services.trainer.accumulate(key(self._task), train_group(closed.group))
-            services.busy("training", stats.seconds)
-            tally.add(closed, stats)
+            ready = await self._pool.take_ready(wanted, one_by_one=self._spec.train.deterministic)
+            wanted.difference_update(closed.group.number for closed in ready)
+            groups = tuple(train_group(closed.group) for closed in ready)
+            for closed, stats in zip(ready, await services.trainer.accumulate(key(self._task), groups), strict=True):
+                services.busy("training", stats.seconds)
+                tally.add(closed, stats)
         path = version_path(services, self._task, step + 1)
         result = await services.trainer.step(key(self._task), str(path))
         services.busy("training", result.seconds)

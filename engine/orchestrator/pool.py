@@ -26,16 +26,16 @@ class GroupPool:
         self._failure = self._failure or error
         self._arrived.set()
 
-    async def take(self, wanted: Iterable[int], in_order: bool) -> ClosedGroup:
-        """The first of the wanted groups that is there; with ``in_order`` only the lowest number will do."""
+    async def take_ready(self, wanted: Iterable[int], one_by_one: bool) -> list[ClosedGroup]:
+        """All wanted groups that are there, at least one, by number; with ``one_by_one`` the lowest number alone."""
         candidates = sorted(wanted)
-        if in_order:
+        if one_by_one:
             candidates = candidates[:1]
         while True:
             if self._failure:
                 raise self._failure
-            for number in candidates:
-                if number in self._groups:
-                    return self._groups.pop(number)
+            ready = [self._groups.pop(number) for number in candidates if number in self._groups]
+            if ready:
+                return ready
             self._arrived.clear()
             await self._arrived.wait()

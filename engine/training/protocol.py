@@ -110,8 +110,12 @@ class Trainer(Protocol):
         Opening an open policy replaces it, unfinished gradients included.
         """
 
-    async def accumulate(self, policy: str, group: TrainGroup) -> GroupStats:
-        """Add one group's gradient at the current weights. A group of equal rewards costs nothing without KL."""
+    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> tuple[GroupStats, ...]:
+        """Add the gradients of some groups at the current weights, and return the statistics of each.
+
+        A group of equal rewards costs nothing without KL. Groups of one call may share passes; whoever wants a gradient
+        that is the same to the last bit gives the groups one by one, in order.
+        """
 
     async def step(self, policy: str, path: str) -> StepResult:
         """Clip, one optimizer step, clear the gradients, write the state file (write, fsync, rename)."""

@@ -55,12 +55,12 @@ class TorchTrainer:
         """
         return await self._run(self._open, policy, config, Path(path), resume)
 
-    async def accumulate(self, policy: str, group: TrainGroup) -> GroupStats:
-        """Add one group's gradient; raises ``ValueError`` on bad input, which leaves the policy as it was.
+    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> tuple[GroupStats, ...]:
+        """Add the groups' gradients; raises ``ValueError`` on bad input, which leaves the policy as it was.
 
         A group whose advantages are all zero is skipped unless there is a KL term: its tokens count, the rest is 0.
         """
-        return await self._run(self._accumulate, policy, group)
+        return await self._run(self._accumulate, policy, groups)
 
     async def step(self, policy: str, path: str) -> StepResult:
         """Make one optimizer step and write its state file.
@@ -101,13 +101,14 @@ class TorchTrainer:
         self._policies[policy] = memory
         return self._result(memory, optimised, path, size, 0.0, begun)
 
-    def _accumulate(self, policy: str, group: TrainGroup) -> GroupStats:
+    def _accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> tuple[GroupStats, ...]:
         memory = self._find(policy)
-        check_group(group, self._model.vocabulary)
+        for group in groups:
+            check_group(group, self._model.vocabulary)
         try:
-            return add_gradient(self._model, memory, group)
+            return tuple(add_gradient(self._model, memory, group) for group in groups)
         except BaseException:
-            self._close(policy)  # its gradient is in doubt: half of a group may be in it
+            self._close(policy)  # its gradient is in doubt: half of the groups may be in it
             raise
 
     def _step(self, policy: str, path: Path) -> StepResult:

@@ -15,22 +15,34 @@ def closed(number: int) -> ClosedGroup:
     return ClosedGroup(Group(number, number, 0, "e", ()), RewardSummary(2, 0.5, 0.5, False))
 
 
-async def test_takes_what_arrives_or_what_is_next() -> None:
+async def take(pool: GroupPool, wanted: set[int], one_by_one: bool = False) -> list[int]:
+    return [closed.group.number for closed in await pool.take_ready(wanted, one_by_one)]
+
+
+async def test_all_that_is_there_and_wanted_comes_at_once_in_order() -> None:
     pool = GroupPool()
-    pool.put(closed(2))
-    assert (await pool.take({1, 2}, in_order=False)).group.number == 2
-    ordered = asyncio.ensure_future(pool.take({1, 3}, in_order=True))
+    waiting = asyncio.ensure_future(take(pool, {1, 2, 3}))
+    await asyncio.sleep(0)
+    for number in (3, 7, 1):
+        pool.put(closed(number))
+    assert await waiting == [1, 3]
+    assert await take(pool, {7}) == [7]
+
+
+async def test_one_by_one_only_the_next_will_do() -> None:
+    pool = GroupPool()
+    ordered = asyncio.ensure_future(take(pool, {1, 3}, one_by_one=True))
     pool.put(closed(3))
     await asyncio.sleep(0)
     assert not ordered.done()
     pool.put(closed(1))
-    assert (await ordered).group.number == 1
-    assert (await pool.take({3}, in_order=True)).group.number == 3
+    assert await ordered == [1]
+    assert await take(pool, {3}, one_by_one=True) == [3]
 
 
 async def test_a_producer_that_gave_up_is_heard() -> None:
     pool = GroupPool()
-    taking = asyncio.ensure_future(pool.take({1}, in_order=False))
+    taking = asyncio.ensure_future(take(pool, {1}))
     await asyncio.sleep(0)
     pool.fail(ValueError("no environment"))
     with pytest.raises(ValueError, match="no environment"):

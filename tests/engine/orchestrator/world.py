@@ -109,8 +109,12 @@ class FakeTrainer:
         self.steps[policy], self.pending[policy], self.configs[policy] = step, [], config
         return self._result(policy, Path(path), write=not resume)
 
-    async def accumulate(self, policy: str, group: TrainGroup) -> GroupStats:
+    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> tuple[GroupStats, ...]:
         await self.workers.turn()
+        assert groups, "a call for nothing"
+        return tuple(self._add(policy, group) for group in groups)
+
+    def _add(self, policy: str, group: TrainGroup) -> GroupStats:
         assert group.number not in self.pending[policy], "a group came twice"
         self.pending[policy].append(group.number)
         tokens = sum(int(sequence.mask.sum()) for sequence in group.sequences)

@@ -91,7 +91,7 @@ class TrainerContract:
         for number in range(1, 4):
             for half in (0, 100):
                 for offset, policy in enumerate(policies):
-                    await crowd.accumulate(policy, group(half + 10 * offset + number))
+                    await crowd.accumulate(policy, (group(half + 10 * offset + number),))
                     await crowd.score(policy, group(4).sequences[0].tokens, 2, 1.0)
             crowded = [(await crowd.step(policy, str(tmp_path / f"{policy} beside"))).grad_norm for policy in policies]
         assert crowded == norms
@@ -105,6 +105,19 @@ class TrainerContract:
             await train(trainer, policy, groups, tmp_path / policy)
         many, one = (read_state(tmp_path / name).moment1 for name in ("many", "one"))
         assert all(np.allclose(many[name], one[name], atol=1e-7) for name in many)
+
+    async def test_groups_of_one_call_count_as_in_calls_of_their_own(self, trainer: Trainer, tmp_path: Path) -> None:
+        groups = (group(1), group(2), group(3))
+        for policy in ("one", "many"):
+            await trainer.open(policy, CONFIG, str(tmp_path / policy), resume=False)
+        together = await trainer.accumulate("one", groups)
+        apart = [stats for one in groups for stats in await trainer.accumulate("many", (one,))]
+        assert await trainer.accumulate("one", ()) == ()
+        norms = [(await trainer.step(policy, str(tmp_path / policy))).grad_norm for policy in ("one", "many")]
+        assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+        for ours, alone in zip(together, apart, strict=True):
+            assert (ours.tokens, ours.measured, ours.clipped) == (alone.tokens, alone.measured, alone.clipped)
+            assert (ours.loss, ours.entropy) == pytest.approx((alone.loss, alone.entropy), rel=1e-4)
 
     async def test_a_resumed_policy_goes_on_to_the_last_bit(self, new_trainer: NewTrainer, tmp_path: Path) -> None:
         through = new_trainer()
@@ -125,7 +138,7 @@ class TrainerContract:
         await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
         expected = await train(trainer, "a", (group(1),), tmp_path / "1")
         await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=True)
-        await trainer.accumulate("a", group(2))
+        await trainer.accumulate("a", (group(2),))
         await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=True)
         assert (await train(trainer, "a", (group(1),), tmp_path / "1")).checksum == expected.checksum
 
@@ -170,7 +183,7 @@ class TrainerContract:
     ) -> None:
         await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
         oracle, some = Oracle(base, tmp_path / "0"), group(1)
-        stats = await trainer.accumulate("a", some)
+        (stats,) = await trainer.accumulate("a", (some,))
         entropy, gaps = 0.0, []
         for own in some.sequences:
             logprobs = oracle.logprobs(own.tokens).detach().numpy()  # (T-1, V)
@@ -189,7 +202,7 @@ class TrainerContract:
     async def test_a_group_without_signal_counts_and_costs_nothing(self, trainer: Trainer, tmp_path: Path) -> None:
         silent = TrainGroup(0, tuple(replace(s, advantage=0.0) for s in group(1).sequences))
         opened = await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
-        stats = await trainer.accumulate("a", silent)
+        (stats,) = await trainer.accumulate("a", (silent,))
         stepped = await trainer.step("a", str(tmp_path / "1"))
         assert (stats.tokens, stats.measured) == (sum(int(s.mask.sum()) for s in silent.sequences), 0)
         assert (stats.loss, stats.entropy, stats.gap_sum) == (0.0, 0.0, 0.0)
@@ -201,13 +214,15 @@ class TrainerContract:
         config = replace(CONFIG, kl=1.0)
         silent = TrainGroup(0, tuple(replace(s, advantage=0.0) for s in group(1).sequences))
         await trainer.open("a", config, str(tmp_path / "0"), resume=False)
-        assert (await trainer.accumulate("a", silent)).kl == pytest.approx(0.0, abs=1e-5)
+        (still,) = await trainer.accumulate("a", (silent,))
+        assert still.kl == pytest.approx(0.0, abs=1e-5)
         await train(trainer, "a", (group(1),), tmp_path / "1")
-        away = (await trainer.accumulate("a", silent)).kl
+        (away,) = await trainer.accumulate("a", (silent,))
         for number in range(2, 12):
             await train(trainer, "a", (silent,), tmp_path / f"{number}")
-        assert away > 1e-3
-        assert (await trainer.accumulate("a", silent)).kl < away / 2
+        (near,) = await trainer.accumulate("a", (silent,))
+        assert away.kl > 1e-3
+        assert near.kl < away.kl / 2
 
     async def test_sequences_without_own_tokens_are_ignored(self, trainer: Trainer, tmp_path: Path) -> None:
         given = sequence([1, 2, 3], 3, 0.5)
@@ -219,5 +234,5 @@ class TrainerContract:
 
 async def train(trainer: Trainer, policy: str, groups: tuple[TrainGroup, ...], path: Path) -> StepResult:
     for one in groups:
-        await trainer.accumulate(policy, one)
+        await trainer.accumulate(policy, (one,))
     return await trainer.step(policy, str(path))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.training.protocol import PolicyConfig, Trainer, TrainGroup
+from marlaas.engine.training.protocol import PolicyConfig, Trainer, TrainGroup, TrainSequence
 
 from .contract import CONFIG, NewTrainer, train
 from .samples import group, sequence
@@ -39,13 +39,14 @@ class RefusalContract:
         ],
     )
     async def test_a_bad_sequence_is_named_and_leaves_the_policy_as_it_was(
-        self, trainer: Trainer, tmp_path: Path, fault: object, message: str
+        self, trainer: Trainer, tmp_path: Path, fault: TrainSequence, message: str
     ) -> None:
         await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
         expected = await train(trainer, "a", (group(1),), tmp_path / "1")
         await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=True)
+        faulty = TrainGroup(7, (*group(2).sequences, fault))
         with pytest.raises(ValueError, match=f"Sequence 4 of group 7 .*({message})"):
-            await trainer.accumulate("a", TrainGroup(7, (*group(2).sequences, fault)))  # type: ignore[arg-type]
+            await trainer.accumulate("a", (group(2), faulty))
         assert (await train(trainer, "a", (group(1),), tmp_path / "1")).checksum == expected.checksum
 
     @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ class RefusalContract:
         with pytest.raises(AdapterError, match="cannot be read"):
             await trainer.open("a", CONFIG, str(tmp_path / "missing"), resume=True)
         with pytest.raises(AdapterError, match="Policy a is not open"):  # nor is what was there before
-            await trainer.accumulate("a", group(1))
+            await trainer.accumulate("a", (group(1),))
         path.write_bytes(path.read_bytes()[:-100])
         with pytest.raises(AdapterError, match="cannot be read"):
             await trainer.open("a", CONFIG, str(path), resume=True)
@@ -83,7 +84,7 @@ class RefusalContract:
         await trainer.close("a")
         await trainer.close("never was")
         calls: list[Callable[[], Awaitable[object]]] = [
-            lambda: trainer.accumulate("a", group(1)),
+            lambda: trainer.accumulate("a", (group(1),)),
             lambda: trainer.step("a", str(tmp_path / "1")),
             lambda: trainer.score("a", np.array([1, 2], dtype=np.int32), 1, 1.0),
         ]
@@ -107,7 +108,7 @@ class RefusalContract:
         await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
         expected = await train(trainer, "a", (group(1),), tmp_path / "1")
         await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=True)
-        await trainer.accumulate("a", group(1))
+        await trainer.accumulate("a", (group(1),))
         (tmp_path / "file").write_text("in the way")
         with pytest.raises(AdapterError, match="could not be written"):
             await trainer.step("a", str(tmp_path / "file" / "1"))

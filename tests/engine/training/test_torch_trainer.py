@@ -63,7 +63,7 @@ async def test_a_gradient_that_is_not_finite_makes_no_step(
     trainer = new_torch_trainer()
     await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
     monkeypatch.setitem(LOSSES, "dr_grpo", lambda view, _: LossTerms(view.logp.sum() * torch.nan, 0))
-    await trainer.accumulate("a", group(1))
+    await trainer.accumulate("a", (group(1),))
     with pytest.raises(AdapterError, match="not finite, so step 1 was not made"):
         await trainer.step("a", str(tmp_path / "1"))
     assert not (tmp_path / "1").exists()
@@ -79,7 +79,7 @@ async def test_a_pass_that_fails_halfway_closes_the_policy(
     await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
     with monkeypatch.context() as patch, pytest.raises(MemoryError):
         patch.setitem(LOSSES, "dr_grpo", fail)
-        await trainer.accumulate("a", group(1))
+        await trainer.accumulate("a", (group(1),))
     with pytest.raises(AdapterError, match="not open"):
         await trainer.step("a", str(tmp_path / "1"))
     await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=True)
