@@ -1,11 +1,12 @@
 # make demo: set up and watch three tenants' tasks learn.  make test: run the whole test suite.
-# Variables: PYTHON (3.11 or newer), PROFILE (cpu or gpu), TORCH_INDEX (where to take torch from).
+# Variables: PYTHON (3.11 or newer), PROFILE (cpu or gpu), TORCH_INDEX (where to take torch from), BENCH (what to
+# measure: names of benchmarks, --quick).
 
 PYTHON ?= python3
 BIN := .venv/bin
 export PROFILE TORCH_INDEX
 
-.PHONY: demo install dev test test-slow-kills check format base clean
+.PHONY: demo install dev test test-slow-kills check format bench base clean
 
 demo: install
 	@$(BIN)/marlaas demo
@@ -34,9 +35,13 @@ format: dev
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+# Measures marlaas, beside others where there are any, and writes BENCHMARKS.md.
+bench: dev
+	@$(BIN)/python -m benchmarks $(BENCH)
+
 # Makes the shipped base model anew; hours of a core, minutes of a GPU.
 base: dev
 	@$(BIN)/python -m tools.base
 
 clean:
-	rm -rf .venv .venv-setup.log build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-setup.log .bench build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted(
     path
-    for folder in ("app", "engine", "plugins", "tools", "examples")
+    for folder in ("app", "engine", "plugins", "tools", "examples", "benchmarks")
     for path in (ROOT / folder).rglob("*.py")
     if "__pycache__" not in path.parts
 )

@@ -1,0 +1,84 @@
+"""``python -m benchmarks [NAME …] [--quick]``: measure, keep the results, write BENCHMARKS.md from all that are kept.
+
+Each benchmark runs in a fresh process, so that none inherits another's threads, caches or pinned cores. One that fails
+costs itself alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import multiprocessing
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from time import monotonic
+
+from . import report, results
+from .figures import Section
+from .machine import Machine, describe
+
+NAMES = ("one_task", "trainer", "sampler", "engine", "startup")
+"""Modules with ``measure(quick: bool) -> Section``, in the order of the report."""
+ROOT = Path(__file__).resolve().parent.parent
+PUBLISHED = ROOT / "benchmarks" / "results"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is asked for; 0 only if all of it could be measured."""
+    words = parser()
+    options = words.parse_args(arguments)
+    if unknown := sorted(set(options.names) - set(NAMES)):
+        words.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(NAMES)}")
+    folder = options.out or (Path(tempfile.mkdtemp(prefix="marlaas-bench-")) if options.quick else PUBLISHED)
+    failed = [name for name in options.names or NAMES if not run(name, options.quick, folder)]
+    kept = results.load(folder, NAMES)
+    page = ROOT / "BENCHMARKS.md" if folder == PUBLISHED else folder / "BENCHMARKS.md"
+    if kept:
+        page.write_text(report.markdown(kept), encoding="utf-8")
+        print(f"{page} shows {', '.join(result.section.name for result in kept)}.")
+    if failed:
+        print(f"Not measured: {', '.join(failed)}.", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    words = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n")[0])
+    words.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
+    words.add_argument("--quick", action="store_true", help="few repetitions; publishes nothing")
+    words.add_argument("--out", type=Path, metavar="FOLDER", help="keep results there instead of publishing them")
+    return words
+
+
+def run(name: str, quick: bool, folder: Path) -> bool:
+    """Measure one benchmark in a process of its own and keep what it found."""
+    print(f"{name} …", flush=True)
+    started = monotonic()
+    try:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+            section, machine = process.submit(measure, name, quick).result()
+    except BrokenProcessPool:
+        print(f"{name} failed: its process died.", file=sys.stderr)
+        return False
+    except Exception as error:  # whatever a benchmark may raise: the others still run
+        print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr)
+        return False
+    results.save(results.stamp(section, machine, ROOT), folder)
+    print(f"{report.table(section)}\n{name} took {monotonic() - started:.0f} s.", flush=True)
+    return True
+
+
+def measure(name: str, quick: bool) -> tuple[Section, Machine]:
+    """Inside the benchmark's process."""
+    module = importlib.import_module(f"benchmarks.{name}")
+    machine = describe()
+    section: Section = module.measure(quick)
+    return section, machine
+
+
+if __name__ == "__main__":
+    sys.exit(main())

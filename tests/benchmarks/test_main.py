@@ -1,0 +1,73 @@
+"""The command with benchmarks that measure nothing: which results are kept, and what a failure costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks.figures import Row, Section, Series
+from benchmarks.machine import Machine
+
+MACHINE = Machine("Some CPU", 2, 24.0, 106.0, 0.03, 0.2)
+
+
+class Here:
+    """Stands in for the pool: calls in this process, so that a replaced ``measure`` is called."""
+
+    def __init__(self, *unused: object) -> None: ...
+
+    def __enter__(self) -> Here:
+        return self
+
+    def __exit__(self, *unused: object) -> None: ...
+
+    def submit(self, function: object, name: str, quick: bool) -> Here:
+        self._outcome = measured(name, quick)
+        return self
+
+    def result(self) -> tuple[Section, Machine]:
+        return self._outcome
+
+
+def measured(name: str, quick: bool) -> tuple[Section, Machine]:
+    if name == "trainer":
+        raise RuntimeError("no torch here")
+    return Section(name, f"About {name}", "Once.", (Row("a step", "ms", Series((1.0,))),)), MACHINE
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setattr(command, "ProcessPoolExecutor", Here)
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr(command, "PUBLISHED", tmp_path / "results")
+    return tmp_path
+
+
+def test_a_run_of_one_keeps_the_others(published: Path) -> None:
+    assert command.main(["engine"]) == 0
+    assert command.main(["startup"]) == 0
+    page = (published / "BENCHMARKS.md").read_text()
+    assert "About engine" in page and "About startup" in page
+
+
+def test_one_that_fails_costs_itself_alone(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([]) == 1
+    kept = {path.stem for path in (published / "results").iterdir()}
+    assert kept == set(command.NAMES) - {"trainer"}
+    assert "trainer failed: RuntimeError: no torch here" in capsys.readouterr().err
+
+
+def test_a_quick_run_publishes_nothing(published: Path, tmp_path: Path) -> None:
+    out = tmp_path / "elsewhere"
+    assert command.main(["engine", "--quick", "--out", str(out)]) == 0
+    assert command.main(["engine", "--quick"]) == 0
+    assert (out / "BENCHMARKS.md").exists() and (out / "engine.json").exists()
+    assert not (published / "BENCHMARKS.md").exists() and not (published / "results").exists()
+
+
+def test_an_unknown_name_is_refused(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["trainers"])
+    assert "there is no benchmark 'trainers'" in capsys.readouterr().err
