@@ -7,7 +7,6 @@ costs itself alone.
 from __future__ import annotations
 
 import argparse
-import importlib
 import multiprocessing
 import sys
 import tempfile
@@ -17,9 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from time import monotonic
 
-from . import report, results
-from .figures import Section
-from .machine import Machine, describe
+from . import report, results, runner
 
 NAMES = ("one_task", "trainer", "sampler", "engine", "startup")
 """Modules with ``measure(quick: bool) -> Section``, in the order of the report."""
@@ -60,7 +57,7 @@ def run(name: str, quick: bool, folder: Path) -> bool:
     started = monotonic()
     try:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-            section, machine = process.submit(measure, name, quick).result()
+            section, machine = process.submit(runner.measure, name, quick).result()
     except BrokenProcessPool:
         print(f"{name} failed: its process died.", file=sys.stderr)
         return False
@@ -70,14 +67,6 @@ def run(name: str, quick: bool, folder: Path) -> bool:
     results.save(results.stamp(section, machine, ROOT), folder)
     print(f"{report.table(section)}\n{name} took {monotonic() - started:.0f} s.", flush=True)
     return True
-
-
-def measure(name: str, quick: bool) -> tuple[Section, Machine]:
-    """Inside the benchmark's process."""
-    module = importlib.import_module(f"benchmarks.{name}")
-    machine = describe()
-    section: Section = module.measure(quick)
-    return section, machine
 
 
 if __name__ == "__main__":

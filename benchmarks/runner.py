@@ -1,0 +1,16 @@
+"""The inside of a benchmark's own process: the name of a module flows in, its section and the machine flow out."""
+
+from __future__ import annotations
+
+import importlib
+
+from .figures import Section
+from .machine import Machine, describe
+
+
+def measure(name: str, quick: bool) -> tuple[Section, Machine]:
+    """Look at the machine, then measure."""
+    module = importlib.import_module(f"benchmarks.{name}")
+    machine = describe()
+    section: Section = module.measure(quick)
+    return section, machine
