@@ -48,7 +48,7 @@ class Heartbeat:
         self._account()
         self._store.telemetry.workers(measure(crew, self._busy, elapsed))
         self._busy.clear()
-        self._store.barrier()
+        await asyncio.to_thread(self._store.barrier)
 
     async def _ask_sampler(self, crew: Crew) -> None:
         handle = crew.handles.get("rollout")

@@ -42,11 +42,12 @@ class Background:
         if self._failure is not None and (error is None or isinstance(error, asyncio.CancelledError)):
             raise self._failure from error
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run something whose failure ends the body."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def produce(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something that reports its own failure."""

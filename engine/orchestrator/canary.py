@@ -1,7 +1,13 @@
-"""Published means served: after every publish, sampler and trainer must agree on the tokens of the last batch."""
+"""Published means served: after every publish, sampler and trainer must agree on the tokens of the last batch.
+
+A batch flows in when its step has committed; a report flows out once the sampler serves the version. The trainer speaks
+first, because its weights are that version's only until the next step.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,20 +43,37 @@ class CanaryReport:
 
 
 async def canary(
-    services: Services, policy: str, new: str, old: str, groups: list[ClosedGroup], temperature: float
+    services: Services,
+    policy: str,
+    new: str,
+    old: str,
+    groups: list[ClosedGroup],
+    temperature: float,
+    publish: Callable[[], Awaitable[None]],
 ) -> CanaryReport:
-    """Score one trajectory of the last batch three times. Raises ``AdapterError`` if the gap is beyond rounding."""
+    """Score one trajectory of the last batch three times: by the trainer now, by the sampler after ``publish``.
+
+    Raises ``AdapterError`` if the gap is beyond rounding, and what ``publish`` raises.
+    """
     sampler, trainer = services.sampler, services.trainer
     chosen = _longest_reply(groups)
     if chosen is None:
+        await publish()
         return CanaryReport(0.0, 0.0, 0.0)
     start = int(np.argmax(chosen.mask))
     own = chosen.mask[start:].astype(bool)  # what others wrote may be so unlikely that its log-probability is all noise
-    trained = (await trainer.score(policy, chosen.tokens, start, temperature))[own]
-    served = (await sampler.score(new, chosen.tokens, start, temperature))[own]
-    before = (await sampler.score(old, chosen.tokens, start, temperature))[own]
-    gaps = np.abs(trained - served)
-    report = CanaryReport(float(gaps.max()), float(gaps.mean()), float(np.abs(served - before).max()))
+    scored = asyncio.ensure_future(trainer.score(policy, chosen.tokens, start, temperature))
+    try:
+        await publish()
+        scores = (sampler.score(name, chosen.tokens, start, temperature) for name in (new, old))
+        served, before = await asyncio.gather(*scores)
+        trained = await scored
+    finally:
+        scored.cancel()
+        await asyncio.gather(scored, return_exceptions=True)
+    gaps = np.abs(trained - served)[own]
+    moved = np.abs(served - before)[own]
+    report = CanaryReport(float(gaps.max()), float(gaps.mean()), float(moved.max()))
     if not report.gap <= services.tolerance:
         raise AdapterError(
             f"The sampler serves {new} with log-probabilities up to {report.gap:.3g} away from the trainer's.",

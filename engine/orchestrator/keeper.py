@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Set
 from pathlib import Path
 from time import monotonic
@@ -20,6 +21,7 @@ class Keeper:
         self._versions = versions
         self._policy = policy
         self._due = 0.0
+        self._tidying = asyncio.Lock()
 
     def label(self) -> None:
         """Name the last version, and the best trained one by held-out score (the newest among equals)."""
@@ -32,27 +34,37 @@ class Keeper:
             labels[best] = "best, last" if best == last else "best"
         self._versions.label(self._policy, labels)
 
-    def retain(self, pending: Set[int]) -> None:
+    async def retain(self, pending: Set[int]) -> None:
         """Remove state files that nobody will go on from or take away.
 
         ``pending`` are versions whose score is not known yet: one may turn out to be the best.
         """
+        async with self._tidying:
+            surplus = self._prune(pending)
+            if surplus:
+                await asyncio.to_thread(self._remove, surplus)
+
+    async def tidy(self, pending: Set[int]) -> None:
+        """``retain``, unless that was done less than a second ago."""
+        if monotonic() >= self._due:
+            self._due = monotonic() + INTERVAL
+            await self.retain(pending)
+
+    def _prune(self, pending: Set[int]) -> list[Path]:
+        """Record which versions go, and return their files."""
         candidates, scores = self._versions.candidates(self._policy), self._versions.scores(self._policy)
         last = candidates[0]
         kept = keep(RetentionVersion(v.number, True, scores.get(v.number), v is last) for v in candidates)
         surplus = [version for version in candidates if version.number not in kept | pending]
         for version in surplus:
             self._versions.prune(version.id)
-        if surplus:
-            self._versions.barrier()  # else a power cut could bring back rows whose files are gone
-        for version in surplus:
-            Path(version.path).unlink(missing_ok=True)
+        return [Path(version.path) for version in surplus]
 
-    def tidy(self, pending: Set[int]) -> None:
-        """``retain``, at most once a second: it waits for the disk."""
-        if monotonic() >= self._due:
-            self.retain(pending)
-            self._due = monotonic() + INTERVAL
+    def _remove(self, files: list[Path]) -> None:
+        """Waits for the disk, so in a thread."""
+        self._versions.barrier()  # else a power cut could bring back rows whose files are gone
+        for file in files:
+            file.unlink(missing_ok=True)
 
     def sweep(self, folder: Path) -> None:
         """Remove files of a policy's folder that no committed version names: what a crash left behind."""

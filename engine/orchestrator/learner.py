@@ -1,7 +1,8 @@
 """One policy's training loop: groups in by number, one optimizer step per batch, one commit, one publish.
 
 Reads from top to bottom as the algorithm. It runs from whatever the store says until the last step; a pause, a crash
-and a lost worker all end it, and the next run begins at the last commit.
+and a lost worker all end it, and the next run begins at the last commit. While a version is being published and checked
+by the canary, the groups of the next step run already; its optimizer step waits for both.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Learner:
         self._measuring = Measuring(
             services, spec.eval, self._policy, self._environment, self._shelf, self._evaluator, self._keeper
         )
+        self._serving: asyncio.Task[None] | None = None
         self._silent = 0
         self.remark = ""
         """Why the training ended before its last step, if it did."""
@@ -71,19 +73,18 @@ class Learner:
             producer = Producer(self._services, self._spec, self._policy, self._environment, self._shelf, held_out)
             self._started()
             async with Background() as background:
-                await self._measuring.before(version)
                 background.produce(self._admit(producer, version.number, background))
                 for step in range(version.number, self._spec.steps):
                     if self._measuring.reached or self.remark:
                         break
-                    version = await self._step(step, version)
-                    await self._measuring.beside(version, background)
-                    self._keeper.tidy(self._measuring.pending)
+                    version = await self._step(step, version, background)
+                    background.start(self._keeper.tidy(self._measuring.pending))
+                await self._served()
                 background.stop_producing()
                 await self._measuring.after(version)
                 await background.finish()
             self._keeper.label()
-            self._keeper.retain(set())
+            await self._keeper.retain(set())
         finally:
             await asyncio.shield(self._leave())
 
@@ -118,8 +119,11 @@ class Learner:
         except Exception as error:
             self._pool.fail(error)
 
-    async def _step(self, step: int, before: Version) -> Version:
-        """One optimizer step: groups run forward and backward as they arrive, then one update, one commit."""
+    async def _step(self, step: int, before: Version, background: Background) -> Version:
+        """One optimizer step: groups run forward and backward as they arrive, then one update, one commit.
+
+        The new version is published and checked beside the next step.
+        """
         services, started = self._services, monotonic()
         tally = StepTally(self._batch)
         wanted = set(step_groups(step, self._batch))
@@ -130,39 +134,47 @@ class Learner:
             for closed, stats in zip(ready, await services.trainer.accumulate(key(self._task), groups), strict=True):
                 services.busy("training", stats.seconds)
                 tally.add(closed, stats)
+        self._measuring.first(before, background)
         path = version_path(services, self._task, step + 1)
+        await self._served()
         result = await services.trainer.step(key(self._task), str(path))
         services.busy("training", result.seconds)
         metrics = tally.metrics(result, monotonic() - started)
         row = new_version(result)
         version = services.store.versions.commit_step(self._policy, row, tally.numbers, metrics["seconds"], metrics)
         self.step = version.number
-        async with self._shelf.hold(before):  # the canary compares with the version before
-            await self._shelf.publish(version)
-            self._moved.set()
-            await self._check(before, version, tally)
-        self._watch_signal(tally, metrics["reward"])
+        self._serving = background.start(self._serve(before, version, tally, background))
+        await self._watch_signal(tally, metrics["reward"])
         return version
 
-    async def _check(self, before: Version, version: Version, tally: StepTally) -> None:
+    async def _serve(self, before: Version, version: Version, tally: StepTally, background: Background) -> None:
+        """Publish a committed version and let the canary compare it with the one before."""
         services = self._services
-        report = await canary(
-            services,
-            key(self._task),
-            version.name,
-            before.name,
-            tally.groups,
-            self._spec.sampling.temperature,
-        )
+
+        async def publish() -> None:
+            await self._shelf.publish(version)
+            self._moved.set()
+            self._measuring.beside(version, background)
+
+        async with self._shelf.hold(before):
+            policy, temperature = key(self._task), self._spec.sampling.temperature
+            report = await canary(services, policy, version.name, before.name, tally.groups, temperature, publish)
         services.store.versions.add_metrics(self._policy, version.number, report.metrics())
 
-    def _watch_signal(self, tally: StepTally, reward: float) -> None:
+    async def _served(self) -> None:
+        """Wait until the last version is published and checked: the next step would change the weights that are."""
+        if self._serving is not None:
+            await asyncio.wait((self._serving,))
+            await asyncio.sleep(0)  # lets a failure cancel this loop before it goes on
+
+    async def _watch_signal(self, tally: StepTally, reward: float) -> None:
         """A long silence ends a task that has learned, and pauses one that has not."""
         self._silent = 0 if tally.signal else self._silent + 1
         if self._silent < PATIENCE:
             return
         store, silence = self._services.store, f"All rewards within each group were equal for {PATIENCE} steps"
         if reward <= store.versions.first_reward(self._policy):
+            await self._served()
             raise Paused(f"{silence}: there is nothing to learn from.", "The task may be too hard for this base.")
         self.remark = f"{silence}: nothing was left to learn."
 

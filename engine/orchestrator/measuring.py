@@ -1,4 +1,4 @@
-"""When a policy is measured: before training, every so many steps beside it, and at its end.
+"""When a policy is measured: untrained and every so many steps, both beside training, and at its end.
 
 Versions flow in as they are committed; scores flow out to the store. Says when the task's target has been reached.
 """
@@ -44,17 +44,19 @@ class Measuring:
         self.reached = any(self._enough(score) for number, score in scores.items() if number > 0)
         """Whether a trained version has reached the target."""
 
-    async def before(self, version: Version) -> None:
-        """Measure the untrained policy, unless that was done."""
+    def first(self, version: Version, background: Background) -> None:
+        """Measure the untrained policy, unless that was done; called when the groups of a step have come in, so that
+        the first step waits for no measurement."""
         if version.number == 0:
-            await self._measure(version)
+            background.start(self._measure(version))
 
-    async def beside(self, version: Version, background: Background) -> None:
-        """Measure while training goes on, if it is time."""
-        if not self._spec.every or version.number % self._spec.every:
-            return
-        background.start(self._measure(version))
-        await asyncio.sleep(0)  # so that it holds its version before the next one supersedes it
+    def beside(self, version: Version, background: Background) -> None:
+        """Measure a version that is being served while training goes on, if it is time.
+
+        It takes hold of the version in its first turn of the loop, long before the next one can supersede it.
+        """
+        if self._spec.every and version.number % self._spec.every == 0:
+            background.start(self._measure(version))
 
     async def after(self, version: Version) -> None:
         """Measure the last version, unless that was done."""

@@ -1,6 +1,7 @@
 """The engine's store: one connection, one table object per part of the schema.
 
-Only the engine's event loop uses it; every call is a short transaction of well under a millisecond.
+Only the engine's event loop uses it; every call is a short transaction of well under a millisecond that waits for no
+disk. ``barrier`` does wait, and belongs in a thread.
 """
 
 from __future__ import annotations
@@ -18,20 +19,21 @@ class Store:
     """Opens the home's database under a new incarnation. Raises ``StoreError``."""
 
     def __init__(self, path: Path, base: str) -> None:
+        self._path = path
         self._database = open_database(path)
         self.telemetry = TelemetryTable(self._database)
         self.tasks = TaskTable(self._database)
         self.experience = ExperienceTable(self._database)
         self.incarnation = self.telemetry.begin_incarnation(base)
-        self.versions = VersionTable(self._database, self.incarnation)
+        self.versions = VersionTable(self._database, self.incarnation, self.barrier)
 
     def changed(self) -> int:
         """A number that differs after another process has committed."""
         return int(self._database.conn.execute("PRAGMA data_version").fetchone()[0])
 
     def barrier(self) -> None:
-        """Bring all commits to the disk."""
-        barrier(self._database)
+        """Bring all commits to the disk; safe in any thread."""
+        barrier(self._path)
 
     def close(self) -> None:
         """Close the connection."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from typing import Any
 
 from sqlite_utils import Database
 
-from .database import barrier, insert, insert_all, transaction
+from .database import insert, insert_all, transaction
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,11 @@ _COLUMNS = "id, policy, number, name, checksum, path, size"
 class VersionTable:
     """Reads and writes of policies, versions, steps, metrics and evaluations."""
 
-    def __init__(self, database: Database, incarnation: int) -> None:
+    def __init__(self, database: Database, incarnation: int, barrier: Callable[[], None]) -> None:
         self._db = database
         self._incarnation = incarnation
+        self.barrier = barrier
+        """Bring all commits to the disk; safe in any thread, and slow."""
 
     def policy(self, task: int, name: str, config: dict[str, Any]) -> int:
         """The policy's number, made on first use."""
@@ -144,12 +146,9 @@ class VersionTable:
 
     def add_metrics(self, policy: int, step: int, metrics: dict[str, float]) -> None:
         """Metrics that are known only after the commit (the canary's)."""
-        insert_all(
-            self._db,
-            "metrics",
-            ({"policy": policy, "step": step, "name": name, "value": value} for name, value in metrics.items()),
-            replace=True,
-        )
+        rows = ({"policy": policy, "step": step, "name": name, "value": value} for name, value in metrics.items())
+        with transaction(self._db):
+            insert_all(self._db, "metrics", rows, replace=True)
 
     def first_reward(self, policy: int) -> float:
         """Mean training reward of the first step; infinite before it."""
@@ -202,10 +201,6 @@ class VersionTable:
                     "UPDATE versions SET label = ? WHERE policy = ? AND number = ? AND state = 'committed'",
                     [label, policy, number],
                 )
-
-    def barrier(self) -> None:
-        """Bring all commits to the disk."""
-        barrier(self._db)
 
     def prune(self, version: int) -> None:
         """Record that a version's file is going away; call before removing it."""

@@ -47,7 +47,11 @@ async def compare(tmp_path: Path, trained: float, new: float, old: float, own: i
         sampler=cast(Any, Says(new=new, old=old)),
         tolerance=0.01,
     )
-    return await canary(services, "policy", "new", "old", [group(1), group(own)], 1.0)
+
+    async def publish() -> None:
+        pass
+
+    return await canary(services, "policy", "new", "old", [group(1), group(own)], 1.0, publish)
 
 
 async def test_agreement_is_measured_on_the_policys_own_tokens(tmp_path: Path) -> None:

@@ -39,11 +39,11 @@ def files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_the_last_two_and_the_best_stay_and_so_does_what_is_being_measured(world: World) -> None:
+async def test_the_last_two_and_the_best_stay_and_so_does_what_is_being_measured(world: World) -> None:
     keeper, folder = fill(world, [0.9, None, 0.5, None, 0.4, None, None])
-    keeper.retain({3})
+    await keeper.retain({3})
     assert files(folder) == ["v2", "v3", "v5", "v6"]
-    keeper.retain(set())
+    await keeper.retain(set())
     assert files(folder) == ["v2", "v5", "v6"]
 
 

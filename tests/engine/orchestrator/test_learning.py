@@ -106,3 +106,26 @@ async def test_workers_that_die_between_steps_fail_no_task(world: World) -> None
                 await asyncio.sleep(0)
     assert await asyncio.wait_for(run, 20) == Ending("done")
     check_history(world)
+
+
+async def test_while_a_version_is_published_the_next_groups_are_trained_on_and_their_step_waits(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampler, trainer, published = world.workers.sampler, world.workers.trainer, asyncio.Event()
+    load = sampler.load
+
+    async def slow(version: str, path: str) -> str:
+        if "-v1-" in version:
+            await published.wait()
+        return await load(version, path)
+
+    monkeypatch.setattr(sampler, "load", slow)
+    run = asyncio.ensure_future(world.go())
+    while sorted(trainer.pending.get("task-1/policy", [])) != [2, 3]:
+        await asyncio.sleep(0)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert trainer.steps == {"task-1/policy": 1}
+    published.set()
+    assert await asyncio.wait_for(run, 20) == Ending("done")
+    check_history(world)
