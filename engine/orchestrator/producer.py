@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence, Set
+from typing import Any
 
 from ..environments.lease import Lease
 from ..environments.protocol import EpisodeSpec
@@ -87,8 +88,9 @@ class Producer:
 
     async def _play(self, number: int, attempt: int, version: Version, lease: Lease) -> list[Played] | None:
         """All members of one attempt, or None where the prompt is held out."""
+        player, config = self._environment.player(lease), self._environment.config
         members = [
-            asyncio.ensure_future(self._member(number, attempt, member, version, self._environment.player(lease)))
+            asyncio.ensure_future(self._member(number, attempt, member, version, player, config))
             for member in range(self._spec.train.group_size)
         ]
         try:
@@ -100,9 +102,11 @@ class Producer:
                 member.cancel()
             await asyncio.gather(*members, return_exceptions=True)
 
-    async def _member(self, number: int, attempt: int, member: int, version: Version, play: Play) -> Played:
+    async def _member(
+        self, number: int, attempt: int, member: int, version: Version, play: Play, config: dict[str, Any]
+    ) -> Played:
         seed = self._spec.train.seed
-        spec = EpisodeSpec("train", instance(number, attempt), seed, member, self._environment.config)
+        spec = EpisodeSpec("train", instance(number, attempt), seed, member, config)
         voice = Voice(
             version=version.name,
             number=version.number,

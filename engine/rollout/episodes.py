@@ -52,6 +52,7 @@ class Rollout:
         self._renderer = renderer
         self._context = context
         self._permits = asyncio.Semaphore(sequences)
+        self._leaving: set[asyncio.Task[None]] = set()
 
     async def play(
         self,
@@ -73,8 +74,19 @@ class Rollout:
             except Unplayable as error:
                 outcome = EpisodeOutcome("error", failure=Failure(error.message))
             finally:
-                await run.release()
+                self._leave(run)
         return run.result(outcome)
+
+    def _leave(self, run: _Run) -> None:
+        """Free an episode's memory without waiting for it: messages arrive in order, so before the next episode's."""
+        task = asyncio.ensure_future(run.release())
+        self._leaving.add(task)
+        task.add_done_callback(self._left)
+
+    def _left(self, task: asyncio.Task[None]) -> None:
+        self._leaving.discard(task)
+        if not task.cancelled():
+            task.exception()  # a sampler that is lost holds no memory, and others learn of it
 
     def prompt_hash(self, ask: Ask) -> PromptHash:
         """What a first prompt is recognised by, on both sides of the held-out line. Raises ``Unplayable``."""
@@ -121,7 +133,7 @@ class _Run:
             return await conversation.answer(ask, rollout._sampler, rollout._renderer)
 
     async def release(self) -> None:
-        """Free the sampler's memory, also when this episode is being cancelled."""
+        """Free the sampler's memory."""
         if self._seated is not None:
             await self._rollout._sampler.release(self._seated.name)
 

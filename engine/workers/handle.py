@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 from ..errors import WorkerDied
 from .ending import last_line, sentence
 from .failures import rebuild
-from .wire import Answer, Call, Failed, Ready, Start, pack, read
+from .wire import Answer, Call, Failed, Message, Outbox, Ready, Start, pack, read
 
 T = TypeVar("T")
 
@@ -41,6 +41,7 @@ class WorkerHandle:
         self._process = process
         self._connection = connection
         self._writer: asyncio.StreamWriter | None = None
+        self._outbox = Outbox(self._write, self._refuse)
         self._listener: asyncio.Task[None] | None = None
         self._stopping = False
         self._waiting: dict[int, asyncio.Future[Any]] = {}
@@ -102,7 +103,7 @@ class WorkerHandle:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
         try:
-            self._writer.write(pack(Call(number, method, args)))
+            self._outbox.send(Call(number, method, args))
             return await answer
         finally:
             self._waiting.pop(number, None)
@@ -131,24 +132,20 @@ class WorkerHandle:
         reader, self._writer = await asyncio.open_connection(sock=self._connection)
         self._writer.write(pack(start))
         first = await read(reader)
-        if isinstance(first, Failed):
-            raise rebuild(first, self.name)
-        if not isinstance(first, Ready):
+        if first and isinstance(first[0], Failed):
+            raise rebuild(first[0], self.name)
+        if first != (Ready(),):
             await self._process.wait()
             raise self._death(starting=True)
         self._listener = asyncio.create_task(self._listen(reader), name=f"worker {self.name}")
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        while (message := await read(reader)) is not None:
-            if not isinstance(message, Answer | Failed):
+        while messages := await read(reader):
+            answers = [message for message in messages if isinstance(message, Answer | Failed)]
+            for message in answers:
+                self._receive(message)
+            if len(answers) < len(messages):
                 break
-            answer = self._waiting.get(message.id)
-            if answer is None or answer.done():
-                continue  # its caller was cancelled
-            if isinstance(message, Answer):
-                answer.set_result(message.value)
-            else:
-                answer.set_exception(rebuild(message, self.name))
         if not self._stopping:
             self._kill()  # it cannot answer any more, even if it still computes
         await self._process.wait()
@@ -158,6 +155,25 @@ class WorkerHandle:
                 answer.set_exception(self._death())
         if self._writer is not None:
             self._writer.close()
+
+    def _receive(self, message: Answer | Failed) -> None:
+        answer = self._waiting.get(message.id)
+        if answer is None or answer.done():
+            return  # its caller was cancelled
+        if isinstance(message, Answer):
+            answer.set_result(message.value)
+        else:
+            answer.set_exception(rebuild(message, self.name))
+
+    def _write(self, frame: bytes) -> None:
+        if self._writer is not None:
+            self._writer.write(frame)
+
+    def _refuse(self, message: Message, error: Exception) -> None:
+        """The arguments of a call cannot travel."""
+        answer = self._waiting.get(message.id) if isinstance(message, Call) else None
+        if answer is not None and not answer.done():
+            answer.set_exception(error)
 
     def _kill(self) -> None:
         # Not Process.kill: it polls first, which takes the exit status away from asyncio's own wait.

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from .failures import describe
-from .wire import Answer, Call, Failed, Message, Ready, Start, pack, read
+from .wire import Answer, Call, Failed, Message, Outbox, Ready, Start, pack, read
 
 PR_SET_PDEATHSIG = 1
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -59,27 +59,32 @@ async def serve(connection: socket.socket) -> None:
     """Build the object named in the first frame, then run every call as a task of its own."""
     reader, writer = await asyncio.open_connection(sock=connection)
 
-    def send(message: Message) -> None:
-        writer.write(pack(message))
-
-    start = await read(reader)
-    if not isinstance(start, Start):
+    first = await read(reader)
+    if not first or not isinstance(first[0], Start):
         _end(1)
     try:
-        target = build(start)
+        target = build(first[0])
     except Exception as error:
         failed = describe(0, error)
         print(failed.traceback, file=sys.stderr)
-        send(failed)
+        writer.write(pack(failed))
         await writer.drain()
         _end(1)
-    send(Ready())
+    writer.write(pack(Ready()))
 
+    def refuse(message: Message, error: Exception) -> None:
+        if isinstance(message, Answer):  # a value that cannot be pickled must not leave the caller waiting
+            outbox.send(describe(message.id, error))
+
+    outbox = Outbox(writer.write, refuse)
     running: set[asyncio.Task[None]] = set()
-    while isinstance(call := await read(reader), Call):
-        task = asyncio.create_task(_answer(target, call, send))
-        running.add(task)
-        task.add_done_callback(running.discard)
+    while calls := await read(reader):
+        for call in calls:
+            if not isinstance(call, Call):
+                _end(1)
+            task = asyncio.create_task(_answer(target, call, outbox.send))
+            running.add(task)
+            task.add_done_callback(running.discard)
     _end(0)
 
 
@@ -97,10 +102,7 @@ async def _answer(target: Any, call: Call, send: Callable[[Message], None]) -> N
         message = describe(call.id, error)
         if not isinstance(error, ValueError):
             print(message.traceback, file=sys.stderr, flush=True)
-    try:
-        send(message)
-    except Exception as error:  # a value that cannot be pickled must not leave the caller waiting
-        send(describe(call.id, error))
+    send(message)
 
 
 def _end(code: int) -> NoReturn:

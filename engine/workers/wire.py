@@ -1,8 +1,10 @@
 """What travels between the engine and a worker: pickled messages in length-prefixed frames.
 
-Both ends are our own processes over a private socketpair that no other account can reach, so pickle is safe here, and
-protocol 5 keeps numpy arrays as plain bytes. Knows no sockets' origin, no worker class and no asyncio task. Standard
-library only: the child reads its first frame before it may import numpy.
+A frame holds all messages of one turn of the sender's event loop: one write, one wake-up of the receiver, and one
+pickle, in which names and array types are written once. Both ends are our own processes over a private socketpair that
+no other account can reach, so pickle is safe here, and protocol 5 keeps numpy arrays as plain bytes. Knows no sockets'
+origin, no worker class and no asyncio task. Standard library only: the child reads its first frame before it may import
+numpy.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,17 +66,44 @@ class Failed:
 Message = Start | Ready | Call | Answer | Failed
 
 
-def pack(message: Message) -> bytes:
+def pack(*messages: Message) -> bytes:
     """One frame: eight bytes of length, then the pickle."""
-    body = pickle.dumps(message, protocol=5)
+    body = pickle.dumps(messages, protocol=5)
     return HEADER.pack(len(body)) + body
 
 
-async def read(reader: asyncio.StreamReader) -> Message | None:
-    """The next message, or None once the other end is gone (also in the middle of a frame)."""
+async def read(reader: asyncio.StreamReader) -> tuple[Message, ...]:
+    """The messages of the next frame; none once the other end is gone (also in the middle of a frame)."""
     try:
         (size,) = HEADER.unpack(await reader.readexactly(HEADER.size))
-        message: Message = pickle.loads(await reader.readexactly(size))
+        messages: tuple[Message, ...] = pickle.loads(await reader.readexactly(size))
     except (asyncio.IncompleteReadError, ConnectionError):
-        return None
-    return message
+        return ()
+    return messages
+
+
+class Outbox:
+    """Gathers the messages of one turn of the event loop and writes them as one frame."""
+
+    def __init__(self, write: Callable[[bytes], None], refuse: Callable[[Message, Exception], None]) -> None:
+        """``refuse`` is told of a message that cannot be pickled; the others of its frame still go."""
+        self._write = write
+        self._refuse = refuse
+        self._messages: list[Message] = []
+
+    def send(self, message: Message) -> None:
+        """Write a message at the end of this turn of the loop."""
+        if not self._messages:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._messages.append(message)
+
+    def _flush(self) -> None:
+        messages, self._messages = self._messages, []
+        try:
+            self._write(pack(*messages))
+        except Exception as error:
+            if len(messages) == 1:
+                return self._refuse(messages[0], error)
+            for message in messages:
+                self._messages = [message]
+                self._flush()

@@ -1,15 +1,12 @@
 """How a worker's end is put into words, and how exceptions cross the border."""
 
-import asyncio
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from marlaas.engine.errors import AdapterError, CallFailed
 from marlaas.engine.workers.ending import last_line, sentence
 from marlaas.engine.workers.failures import describe, rebuild
-from marlaas.engine.workers.wire import HEADER, Answer, Call, pack, read
 
 
 @pytest.mark.parametrize(
@@ -48,15 +45,3 @@ def test_exceptions_come_back_as_themselves_or_as_call_failed() -> None:
         back = rebuild(describe(3, error), "w")
         assert type(back) is (CallFailed if isinstance(error, RuntimeError) else type(error))
         assert "What." in str(back) and "Traceback" not in str(back) and type(error).__name__ in back.__notes__[0]
-
-
-async def test_frames_are_read_whole_or_not_at_all() -> None:
-    call = Call(1, "m", (np.arange(5),))
-    reader = asyncio.StreamReader()
-    reader.feed_data(pack(call) + pack(Answer(1, "v")) + pack(Answer(2, "lost"))[:-1])
-    reader.feed_eof()
-    first = await read(reader)
-    assert isinstance(first, Call) and np.array_equal(first.args[0], np.arange(5))
-    assert await read(reader) == Answer(1, "v")
-    assert await read(reader) is None
-    assert HEADER.size == 8
