@@ -1,0 +1,168 @@
+"""Our side: the real program, as its users run it. A workload and a number of cores flow in, a ``Run`` flows out.
+
+A fresh home gets the plugin ``sums`` and one task file; ``marlaas submit`` starts the engine on the given cores; the
+figures are what the engine committed to its store, and the processor time that the kernel counted for each process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+
+import psutil
+
+from marlaas.engine.paths import Home
+from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.rows import StepRow
+
+from . import one_task_workload as fixed
+from .one_task_run import Run
+from .one_task_workload import Workload
+
+PATIENCE = 600.0
+POLL = 0.2
+"""Seconds between looks at the store: seldom enough not to matter."""
+TASK = """\
+tenant = "bench"
+name = "sums"
+environment = "sums"
+steps = {steps}
+
+[environment_config]
+graded = {graded}
+
+[policy]
+rank = {rank}
+alpha = {alpha}
+
+[train]
+learning_rate = {learning_rate}
+clip_norm = {clip_norm}
+groups_per_step = {groups}
+group_size = {group_size}
+max_staleness = {staleness}
+seed = {seed}
+
+[sampling]
+temperature = {temperature}
+max_tokens = {tokens}
+max_episode_tokens = {tokens}
+
+[eval]
+every = 0
+prompts = 1
+"""
+
+
+def run(workload: Workload, steps: int, seed: int, cores: Sequence[int], staleness: int) -> Run:
+    """Train one task in a home of its own on those cores. Raises ``RuntimeError`` if it does not finish."""
+    extra = staleness  # the last steps live on stock and sample nothing: they lie beyond those that are measured
+    with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as name:
+        home = Home(Path(name) / "home")
+        shutil.copytree(fixed.PLUGIN, home.plugins / "sums", ignore=shutil.ignore_patterns("__pycache__"))
+        fixed.write_rows(workload, steps + extra, seed, home.plugins / "sums")
+        task_file = Path(name) / "task.toml"
+        task_file.write_text(_task(workload, steps + extra, seed, staleness), encoding="utf-8")
+        started = time.time()
+        try:
+            _marlaas(home, cores, "submit", str(task_file))
+            load = _follow(home)
+            with Reader(home.database) as reader:
+                committed = reader.steps(1)
+        finally:
+            with suppress(RuntimeError):
+                _marlaas(home, cores, "engine", "stop")
+    return _run(started, committed, load)
+
+
+def _run(started: float, committed: Sequence[StepRow], load: dict[str, float]) -> Run:
+    return Run(
+        started,
+        tuple(step.created for step in committed),
+        tuple(step.metrics["reward"] for step in committed),
+        tuple(step.metrics["tokens"] / fixed.EPISODES for step in committed),
+        load,
+        fmean(step.metrics["training_seconds"] for step in committed[len(committed) // 4 :]),
+    )
+
+
+def _task(workload: Workload, steps: int, seed: int, staleness: int) -> str:
+    return TASK.format(
+        steps=steps,
+        seed=seed,
+        staleness=staleness,
+        graded=str(workload.graded).lower(),
+        tokens=workload.max_tokens,
+        groups=fixed.GROUPS,
+        group_size=fixed.GROUP_SIZE,
+        rank=fixed.RANK,
+        alpha=fixed.ALPHA,
+        learning_rate=fixed.LEARNING_RATE,
+        clip_norm=fixed.CLIP_NORM,
+        temperature=fixed.TEMPERATURE,
+    )
+
+
+def _marlaas(home: Home, cores: Sequence[int], *words: str) -> None:
+    command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(home.root), *words]
+    pin = partial(os.sched_setaffinity, 0, cores)  # an engine that it starts inherits the cores
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, preexec_fn=pin)
+    if done.returncode:
+        raise RuntimeError(f"marlaas {words[0]}: {done.stderr.strip()}")
+
+
+def _follow(home: Home) -> dict[str, float]:
+    """Wait for the task's end; return the cores that each stage used between its first quarter and its last step."""
+    first: tuple[float, dict[str, float]] | None = None
+    last: tuple[float, dict[str, float]] | None = None
+    deadline = time.monotonic() + PATIENCE
+    with Reader(home.database) as reader:
+        while time.monotonic() < deadline:
+            row = reader.task(1)
+            if row is None or row.state in ("failed", "paused", "cancelled"):
+                raise RuntimeError(f"The task did not finish: {row.state if row else 'lost'}, {row and row.reason}")
+            if row.state == "done":
+                return _cores(first, last)
+            if row.steps // 4 <= row.step < row.steps:
+                last = (time.monotonic(), _seconds(reader))
+                first = first or last
+            time.sleep(POLL)
+    raise RuntimeError(f"The task did not finish within {PATIENCE:.0f} s.")
+
+
+def _seconds(reader: Reader) -> dict[str, float]:
+    """Processor seconds so far by stage: rollout, training, engine, env."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for worker in reader.workers():
+        with suppress(psutil.Error):
+            times = psutil.Process(worker.pid).cpu_times()
+            seconds[worker.name.split()[0]] += times.user + times.system
+    return dict(seconds)
+
+
+def _cores(
+    first: tuple[float, dict[str, float]] | None, last: tuple[float, dict[str, float]] | None
+) -> dict[str, float]:
+    if first is None or last is None or first[0] == last[0]:
+        return {}
+    return {
+        stage: (last[1][stage] - seconds) / (last[0] - first[0])
+        for stage, seconds in first[1].items()
+        if stage in last[1]
+    }
+
+
+if __name__ == "__main__":  # one run, for whoever wants to profile it
+    outcome = run(fixed.SHORT, 40, 0, sorted(os.sched_getaffinity(0)), 2)
+    print(json.dumps({"step": outcome.step_seconds(10, 40), "wall": outcome.wall_seconds(40), "load": outcome.load}))

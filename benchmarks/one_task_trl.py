@@ -1,0 +1,75 @@
+"""TRL's side: a workload and a number of cores flow in, a ``Run`` flows out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+
+from marlaas.engine.paths import TINY_BASE
+
+from . import one_task_workload as fixed
+from .one_task_run import Run
+from .one_task_workload import Workload
+
+SCRIPT = Path(__file__).with_name("trl_grpo.py")
+PATIENCE = 600.0
+
+
+def run(
+    python: Path,
+    workload: Workload,
+    steps: int,
+    seed: int,
+    cores: Sequence[int],
+    options: Mapping[str, bool] = MappingProxyType({}),
+) -> Run:
+    """Train in a process of its own on those cores. Raises ``RuntimeError`` with TRL's last words."""
+    with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as name:
+        folder = Path(name)
+        fixed.write_rows(workload, steps, seed, folder)
+        settings, outcome = folder / "settings.json", folder / "outcome.json"
+        told = _settings(workload, steps, seed, len(cores), folder) | dict(options)
+        settings.write_text(json.dumps(told), encoding="utf-8")
+        started = time.time()
+        done = subprocess.run(
+            [str(python), str(SCRIPT), str(settings), str(outcome)],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            stdin=subprocess.DEVNULL,
+            env=os.environ | {"OMP_NUM_THREADS": str(len(cores)), "HF_HUB_OFFLINE": "1"},
+            preexec_fn=partial(os.sched_setaffinity, 0, cores),
+        )
+        if done.returncode:
+            raise RuntimeError(f"TRL ended with code {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
+        said = json.loads(outcome.read_text(encoding="utf-8"))
+    return Run(started, tuple(said["ends"]), tuple(said["rewards"]), tuple(said["lengths"]))
+
+
+def _settings(workload: Workload, steps: int, seed: int, threads: int, folder: Path) -> dict[str, object]:
+    return {
+        "folder": str(folder),
+        "rows": str(folder / "train.jsonl"),
+        "plugin": str(fixed.PLUGIN),
+        "base": str(TINY_BASE),
+        "steps": steps,
+        "seed": seed,
+        "threads": threads,
+        "graded": workload.graded,
+        "max_tokens": workload.max_tokens,
+        "groups": fixed.GROUPS,
+        "group_size": fixed.GROUP_SIZE,
+        "temperature": fixed.TEMPERATURE,
+        "learning_rate": fixed.LEARNING_RATE,
+        "betas": fixed.BETAS,
+        "clip_norm": fixed.CLIP_NORM,
+        "rank": fixed.RANK,
+        "alpha": fixed.ALPHA,
+    }
