@@ -1,6 +1,8 @@
 """Sampling arithmetic: logits to tokens and log-probabilities, and the noise that decides. Pure numpy.
 
 Every row's result is the same to the last bit whatever other rows stand beside it: all reductions run along the row.
+Weights are float32, because a vocabulary of 150,000 entries takes as long as its bytes; what is summed up over more
+than a chunk of them is float64.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ from ..types import Logprobs, Tokens
 Logits = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
-BLOCK = 1 << 16
-"""Float64 values worked on at a time, so that large vocabularies stay in the processor's cache."""
+BLOCK = 1 << 15
+"""Float32 values of small vocabularies worked on at a time, so that they stay in the processor's cache."""
 CHUNK = 512
-"""Entries summed up before the search for a drawn token goes into detail."""
+"""Entries of a large vocabulary summed up before the search for a drawn token goes into detail."""
+SMALL = 4 * CHUNK
+"""A vocabulary up to this size is searched in one go."""
 
 
 def uniforms(seed: int, start: int, stop: int) -> Floats:
@@ -35,78 +39,92 @@ def choose(logits: Logits, temperatures: Floats, noise: Floats) -> tuple[Tokens,
     ``logits`` (n, V), ``temperatures`` and ``noise`` (n,). Returns tokens int32 (n,) and their log-probabilities
     float32 (n,) in the distribution sampled from (at temperature 0: of temperature 1).
     """
-    count, vocabulary = logits.shape
-    tokens, logprobs = np.empty(count, np.int32), np.empty(count, np.float32)
-    step = max(1, BLOCK // vocabulary)
-    for begin in range(0, count, step):
-        part = slice(begin, begin + step)
-        tokens[part], logprobs[part] = _choose(logits[part], temperatures[part], noise[part])
-    return tokens, logprobs
+    greedy = temperatures == 0
+    divisors = np.where(greedy, 1.0, temperatures)
+    tokens, largest, totals = _draw(logits, _factors(divisors), noise)
+    # Rounding can push a draw past the end, once in millions of tokens; the likeliest is then as good as any.
+    likeliest = greedy | (tokens < 0)
+    if likeliest.any():
+        tokens[likeliest] = logits[likeliest].argmax(1)
+    return tokens.astype(np.int32), _logprobs(logits, divisors, largest, totals, tokens)
 
 
 def logprobs_of(logits: Logits, targets: Tokens, temperature: float) -> Logprobs:
     """Log-probabilities float32 (n,) of ``targets`` (n,) under ``logits`` (n, V) at ``temperature`` (0 means 1)."""
-    result = np.empty(len(targets), np.float32)
-    step = max(1, BLOCK // logits.shape[1])
-    for begin in range(0, len(targets), step):
+    divisors = np.full(len(targets), temperature or 1.0)
+    _, largest, totals = _draw(logits, _factors(divisors), np.zeros(len(targets)))
+    return _logprobs(logits, divisors, largest, totals, targets)
+
+
+def _factors(divisors: Floats) -> Logits | None:
+    """What logits are multiplied by, float32 (n,); None where that is 1 throughout."""
+    return None if (divisors == 1).all() else (1 / divisors).astype(np.float32)
+
+
+def _draw(logits: Logits, factors: Logits | None, noise: Floats) -> tuple[NDArray[np.int64], Logits, Floats]:
+    """The first index where the running sum of the weights passes ``noise`` times their total, or -1.
+
+    A weight is the exponential of what a logit, divided by the temperature, lacks to the largest. Returns the indices,
+    the largest logits and the totals, (n,) each.
+    """
+    count, vocabulary = logits.shape
+    if vocabulary > SMALL:
+        return _draw_in_chunks(logits, factors, noise)
+    tokens, largest, totals = np.empty(count, np.int64), np.empty(count, np.float32), np.empty(count)
+    step = BLOCK // vocabulary
+    for begin in range(0, count, step):
         part = slice(begin, begin + step)
-        rows, divisors = logits[part], np.full(len(targets[part]), temperature or 1.0)
-        weights, largest = _weights(rows, divisors)
-        result[part] = _logprobs(rows, divisors, largest, weights.sum(1), targets[part].astype(np.int64))
-    return result
+        largest[part] = logits[part].max(1)
+        weights = _weights(logits[part], largest[part], None if factors is None else factors[part])
+        running = weights.cumsum(1, np.float64)
+        totals[part] = running[:, -1]
+        tokens[part] = _search(running, noise[part] * totals[part])
+    return tokens, largest, totals
 
 
-def _choose(logits: Logits, temperatures: Floats, noise: Floats) -> tuple[NDArray[np.int64], Floats]:
-    divisors = np.where(temperatures == 0, 1.0, temperatures)
-    weights, largest = _weights(logits, divisors)
-    tokens, totals = _draw(weights, noise)
-    greedy = temperatures == 0
-    if greedy.any():
-        tokens[greedy] = logits[greedy].argmax(1)
-    return tokens, _logprobs(logits, divisors, largest, totals, tokens)
-
-
-def _weights(logits: Logits, divisors: Floats) -> tuple[Floats, Floats]:
-    """The distributions, not normalised: float64 (n, V) with 1 for each row's largest logit; and that logit, scaled."""
-    weights = logits.astype(np.float64)
-    if (divisors != 1).any():
-        weights /= divisors[:, None]
-    largest = weights.max(1)
-    weights -= largest[:, None]
-    np.exp(weights, out=weights)
-    return weights, largest
-
-
-def _draw(weights: Floats, noise: Floats) -> tuple[NDArray[np.int64], Floats]:
-    """The first index where the running sum passes ``noise`` times the total; and the totals, float64 (n,)."""
-    if weights.shape[1] <= 4 * CHUNK:
-        running = weights.cumsum(1)
-        totals = running[:, -1]
-        tokens = (running <= (noise * totals)[:, None]).sum(1)
-    else:
-        tokens, totals = _draw_by_chunks(weights, noise)
-    # Rounding can push the draw past the end, once in about 2**50 tokens; the likeliest is then as good as any.
-    late = tokens >= weights.shape[1]
-    if late.any():
-        tokens[late] = weights[late].argmax(1)
-    return tokens, totals
-
-
-def _draw_by_chunks(weights: Floats, noise: Floats) -> tuple[NDArray[np.int64], Floats]:
+def _draw_in_chunks(logits: Logits, factors: Logits | None, noise: Floats) -> tuple[NDArray[np.int64], Logits, Floats]:
     """``_draw`` in two levels: a running sum over 150,000 entries would take most of the time."""
-    count, vocabulary = weights.shape
-    running = np.add.reduceat(weights, np.arange(0, vocabulary, CHUNK), axis=1).cumsum(1)
+    count, vocabulary = logits.shape
+    whole = vocabulary - vocabulary % CHUNK
+    largest = np.empty(count, np.float32)
+    sums = np.zeros((count, whole // CHUNK + 1), np.float32)
+    weights = np.empty((1, vocabulary), np.float32)
+    for row in range(count):  # one at a time, so that each comes from main memory once
+        one = slice(row, row + 1)
+        largest[row] = logits[row].max()
+        _weights(logits[one], largest[one], None if factors is None else factors[one], weights)
+        weights[0, :whole].reshape(-1, CHUNK).sum(1, out=sums[row, :-1])
+        sums[row, -1] = weights[0, whole:].sum()
+    running = sums.cumsum(1, np.float64)
     totals = running[:, -1]
-    goal = noise * totals
-    chunk = np.minimum((running <= goal[:, None]).sum(1), running.shape[1] - 1)
-    row = np.arange(count)
-    before = np.where(chunk > 0, running[row, chunk - 1], 0.0)
+    goals = noise * totals
+    rows, chunk = np.arange(count), np.maximum(_search(running, goals), 0)
+    before = np.where(chunk > 0, running[rows, chunk - 1], 0.0)
     index = chunk[:, None] * CHUNK + np.arange(CHUNK)
-    inside = np.where(index < vocabulary, weights[row[:, None], np.minimum(index, vocabulary - 1)], 0.0)
-    within = (before[:, None] + inside.cumsum(1) <= goal[:, None]).sum(1)
-    return np.where(within < CHUNK, chunk * CHUNK + within, vocabulary), totals
+    some = logits[rows[:, None], np.minimum(index, vocabulary - 1)]
+    inside = np.where(index < vocabulary, _weights(some, largest, factors), np.float32(0))
+    within = _search(before[:, None] + inside.cumsum(1, np.float64), goals)
+    return np.where(within < 0, -1, chunk * CHUNK + within), largest, totals
 
 
-def _logprobs(logits: Logits, divisors: Floats, largest: Floats, totals: Floats, tokens: NDArray[np.int64]) -> Floats:
-    chosen = logits[np.arange(len(tokens)), tokens].astype(np.float64) / divisors
-    return chosen - largest - np.log(totals)
+def _weights(logits: Logits, largest: Logits, factors: Logits | None, out: Logits | None = None) -> Logits:
+    weights: Logits = np.subtract(logits, largest[:, None], out=out)
+    if factors is not None:
+        weights *= factors[:, None]
+    np.exp(weights, out=weights)
+    return weights
+
+
+def _search(running: Floats, goals: Floats) -> NDArray[np.int64]:
+    """The first index whose running sum passes the goal; -1 where none does."""
+    found: NDArray[np.int64] = (running <= goals[:, None]).sum(1)
+    found[found == running.shape[1]] = -1
+    return found
+
+
+def _logprobs(
+    logits: Logits, divisors: Floats, largest: Logits, totals: Floats, tokens: NDArray[np.integer]
+) -> Logprobs:
+    chosen: Floats = logits[np.arange(len(tokens)), tokens].astype(np.float64)
+    result: Floats = (chosen - largest) / divisors - np.log(totals)
+    return result.astype(np.float32)

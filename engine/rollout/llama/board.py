@@ -8,87 +8,96 @@ neighbours (``slots``).
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
-from concurrent.futures import Future
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...errors import CallFailed
+from ...types import Logprobs, Tokens
 from ..choose import choose
 from ..protocol import Finish, SampleRequest, SampleResult, SamplerStats
+from .answers import Answer
+from .burst import burst
 from .context import LlamaContext, Logits
-from .slots import Slots, rows_with_fillers
-from .turn import Conversation, Turn
+from .pace import Pace
+from .prompts import Key, Prompt, Prompts
+from .slots import Slots
+from .turn import Conversation, Turn, check
 from .versions import Versions
 
 PREFILL = 4096
-"""Prompt tokens computed before the running turns get their next step."""
+"""Prompt tokens computed before the running turns get their next part."""
 
 
 class Board:
     """All conversations of one context. ``slots`` of its sequences are handed out; ``length`` tokens fit in each."""
 
-    def __init__(self, context: LlamaContext, versions: Versions, slots: Slots, length: int) -> None:
+    def __init__(self, context: LlamaContext, versions: Versions, slots: Slots, length: int, pace: Pace) -> None:
         self._context = context
         self._versions = versions
         self._slots = slots
         self._length = length
+        self._pace = pace
         self._conversations: dict[str, Conversation] = {}
+        self._prompts = Prompts()
         self._returning: deque[Turn] = deque()
         """Turns of conversations that have their sequence already."""
-        self._waiting: deque[Turn] = deque()
-        """First turns, in order of arrival."""
-        self._active: dict[str, dict[int, Turn]] = {}
-        """Turns being decoded, by version name and sequence id."""
+        self._waiting: dict[Key, list[Turn]] = {}
+        """First turns, by what they share; keys in order of arrival."""
+        self._running: dict[Turn, None] = {}
+        """Turns being decoded, the next one to be served first."""
         self._sampled = self._prefilled = 0
         self._seconds = 0.0
 
     @property
     def busy(self) -> bool:
         """Whether ``step`` has anything to do."""
-        return bool(self._active or self._returning or (self._waiting and self._slots.free))
+        return bool(self._running or self._returning or (self._waiting and self._slots.free))
 
     def stats(self) -> SamplerStats:
         """Totals so far."""
-        active = sum(map(len, self._active.values()))
-        waiting = len(self._waiting) + len(self._returning)
-        return SamplerStats(self._sampled, self._prefilled, self._seconds, active, waiting)
+        waiting = sum(map(len, self._waiting.values())) + len(self._returning)
+        return SamplerStats(self._sampled, self._prefilled, self._seconds, len(self._running), waiting)
 
-    def submit(self, request: SampleRequest, answer: Future[SampleResult]) -> None:
+    def submit(self, request: SampleRequest, answer: Answer[SampleResult]) -> None:
         """Queue a turn. Raises ``ValueError`` or ``AdapterError`` for what can never be served."""
         version = self._versions.serving(request.version)
         conversation = self._conversations.get(request.conversation) or Conversation(request.conversation)
-        self._check(request, conversation)
+        check(request, conversation, self._length, self._context.vocabulary)
         room = min(request.max_tokens, self._length - len(request.tokens))
         if room == 0:
             empty = np.empty(0, np.int32), np.empty(0, np.float32)
-            answer.set_result(SampleResult(*empty, "length", version.name, version.checksum))
+            answer.give(SampleResult(*empty, "length", version.name, version.checksum))
             return
         turn = Turn(request, conversation, version, room, answer)
         self._conversations[request.conversation] = conversation
         conversation.turn = turn
         version.users += 1
-        (self._waiting if conversation.slot is None else self._returning).append(turn)
+        if conversation.slot is None:
+            self._waiting.setdefault(turn.key, []).append(turn)
+        else:
+            self._returning.append(turn)
 
     def release(self, name: str) -> None:
         """Forget a conversation and abort its turn; unknown names are fine."""
         conversation = self._conversations.get(name)
         if conversation is None:
             return
-        turn = conversation.turn
-        if turn is not None:
-            self._end(turn, "abort")
+        if conversation.turn is not None:
+            self._end(conversation.turn, "abort")
         self._forget(conversation)
 
     def step(self) -> None:
-        """Prefill what waits, then decode one token of every running turn, version by version."""
+        """Prefill some of what waits, and decode some tokens of the turns that were served the longest ago."""
         begin = time.perf_counter()
-        self._admit()
-        for turns in list(self._active.values()):
-            self._decode(list(turns.values()))
+        fresh = self._admit()
+        if self._pace.tokens > 1:  # what they hold has just been written, so it is in the cache
+            for version in dict.fromkeys(turn.version.name for turn in fresh):
+                turns = [turn for turn in fresh if turn.version.name == version]
+                self._decode(sorted(turns, key=_seat_of)[: self._pace.rows])
+        if self._running:
+            self._decode(self._next())
         self._seconds += time.perf_counter() - begin
 
     def fail(self, error: Exception) -> None:
@@ -96,123 +105,140 @@ class Board:
         for conversation in list(self._conversations.values()):
             self._drop(conversation, error)
 
-    def _check(self, request: SampleRequest, conversation: Conversation) -> None:
-        tokens = request.tokens
-        if conversation.turn is not None:
-            raise ValueError(f"The conversation {request.conversation!r} is sampling already.")
-        if tokens.ndim != 1 or len(tokens) == 0:
-            raise ValueError("A request needs a context of at least one token.")
-        if len(tokens) > self._length:
-            raise ValueError(f"A context of {len(tokens)} tokens is longer than the sampler's {self._length}.")
-        if tokens.min() < 0 or tokens.max() >= self._context.vocabulary:
-            raise ValueError(f"A token id is outside of the vocabulary of {self._context.vocabulary}.")
-        if request.max_tokens < 1:
-            raise ValueError(f"max_tokens is {request.max_tokens}; it must be 1 or more.")
-        if not (math.isfinite(request.temperature) and request.temperature >= 0):
-            raise ValueError(f"temperature is {request.temperature}; it must be 0 or more.")
-        if not 0 <= request.seed < 2**64:
-            raise ValueError(f"seed is {request.seed}; it must be an unsigned number of 64 bits.")
-        known = conversation.tokens
-        if len(tokens) < len(known) or not np.array_equal(tokens[: len(known)], known):
-            raise ValueError(f"The conversation {request.conversation!r} changed tokens that it had; it may only grow.")
-
-    def _admit(self) -> None:
+    def _admit(self) -> list[Turn]:
+        """Compute what waiting turns begin with, until there are enough for a decode call; returns those that run."""
+        fresh: list[Turn] = []
         budget = PREFILL
-        while self._returning and budget > 0:
-            budget -= self._prefill([self._returning.popleft()])
-        while self._waiting and self._slots.free and budget > 0:
-            key = self._waiting[0].key
-            same = [turn for turn in self._waiting if turn.key == key][: self._slots.free]
-            for turn in same:
-                self._waiting.remove(turn)
-                turn.conversation.slot = self._slots.take(turn.version.name)
-            budget -= self._prefill(same)
+        while self._returning and budget > 0 and len(fresh) < self._pace.rows:
+            turn = self._returning.popleft()
+            budget -= self._resume(turn)
+            fresh.append(turn)
+        while self._waiting and self._slots.free and budget > 0 and len(fresh) < self._pace.rows:
+            turns = self._seat()
+            budget -= self._begin(turns)
+            fresh += turns
+        return [turn for turn in fresh if turn in self._running]
 
-    def _prefill(self, turns: list[Turn]) -> int:
-        """Compute the new part of one prompt and sample its first token for all ``turns``, which share it."""
-        first = turns[0].conversation
-        if first.version != turns[0].version.name:  # memory of another adapter's making is of no use
-            self._context.cut(_slot(first), 0)
-            first.cached = 0
-        new = turns[0].prompt[first.cached :]
+    def _seat(self) -> list[Turn]:
+        """Give sequences to the turns that share the prompt that has waited longest, as far as there are any."""
+        key, waiting = next(iter(self._waiting.items()))
+        slots = self._slots.take(key[0], min(len(waiting), self._slots.free))
+        turns, left = waiting[: len(slots)], waiting[len(slots) :]
+        for turn, slot in zip(turns, slots, strict=True):
+            turn.conversation.slot = slot
+        if left:
+            self._waiting[key] = left
+        else:
+            del self._waiting[key]
+        return turns
+
+    def _begin(self, turns: list[Turn]) -> int:
+        """Compute one prompt, or copy it, and sample its first token for all ``turns``; returns the tokens computed."""
+        first, length = turns[0], len(turns[0].prompt)
         for turn in turns:
             turn.conversation.version = turn.version.name
             turn.conversation.tokens = turn.prompt
-        if len(new) == 1:  # a call of one row has other last bits; it goes with the next step's rows
-            for turn in turns:
-                self._activate(turn)
+        if length == 1:  # a call of one row has other last bits; it goes with the next step's rows
+            self._running |= dict.fromkeys(turns)
+            return 1
+        prompt, computed = self._prompts.find(first.key), 0
+        if prompt is None:
+            try:
+                logits = self._append(first, first.prompt)
+            except CallFailed as error:
+                self._fail(turns, error)
+                return length
+            prompt, computed = Prompt(first.key, logits[-1].copy(), {first.conversation.seat}), length
+            self._prompts.add(prompt)
+        source = next(iter(prompt.holders))
+        for turn in turns:
+            slot = turn.conversation.seat
+            if slot != source:
+                self._context.copy(source, slot, length)
+                prompt.holders.add(slot)
+            turn.conversation.prompt = prompt
+        self._first_token(turns, prompt.logits)
+        return computed
+
+    def _resume(self, turn: Turn) -> int:
+        """Compute what was appended to a conversation and sample the next token; returns the tokens computed."""
+        conversation = turn.conversation
+        if conversation.version != turn.version.name:  # memory of another adapter's making is of no use
+            self._empty(conversation)
+            conversation.version = turn.version.name
+        conversation.tokens = turn.prompt
+        new = turn.prompt[self._context.held[conversation.seat] :]
+        if len(new) == 1:  # as above
+            self._running[turn] = None
             return 1
         try:
-            logits = self._append(turns[0], new)
+            logits = self._append(turn, new)
         except CallFailed as error:
-            self._fail(turns, error)
-            return len(new)
-        for turn in turns:
-            if turn.conversation is not first:
-                self._context.copy(_slot(first), _slot(turn.conversation))
-            turn.conversation.cached = len(turn.prompt)
-            self._activate(turn)
-        self._accept(turns, np.repeat(logits[-1:], len(turns), axis=0))
+            self._fail([turn], error)
+        else:
+            self._first_token([turn], logits[-1])
         return len(new)
 
-    def _append(self, turn: Turn, new: NDArray[np.int32]) -> Logits:
-        count, cached = len(new), turn.conversation.cached
+    def _append(self, turn: Turn, new: Tokens) -> Logits:
+        count, slot = len(new), turn.conversation.seat
+        held = int(self._context.held[slot])
         outputs = np.zeros(count, np.int8)
         outputs[-2:] = 1
         self._context.use(turn.version.handle)
-        sequences = np.full(count, _slot(turn.conversation), np.int32)
-        logits = self._context.decode(new, np.arange(cached, cached + count, dtype=np.int32), sequences, outputs)
+        positions = np.arange(held, held + count, dtype=np.int32)
+        logits = self._context.decode(new, positions, np.full(count, slot, np.int32), outputs)
         self._prefilled += count
         return logits
 
-    def _decode(self, turns: list[Turn]) -> None:
-        """One token for each of ``turns``, which are all running turns of one version."""
-        turns.sort(key=lambda turn: _slot(turn.conversation))
-        active = np.array([_slot(turn.conversation) for turn in turns], np.int32)
-        rows = rows_with_fillers(active)
-        places = np.searchsorted(rows, active)
-        tokens = np.zeros(len(rows), np.int32)
-        tokens[places] = [turn.last for turn in turns]
-        positions = self._positions(rows)
-        self._context.use(turns[0].version.handle)
-        try:
-            logits = self._context.decode(tokens, positions, rows, np.ones(len(rows), np.int8))
-        except CallFailed as error:
-            self._fail(turns, error)
-            return
-        finally:
-            if len(rows) > len(active):
-                for row in np.setdiff1d(rows, active, assume_unique=True).tolist():
-                    self._context.cut(row, int(positions[np.searchsorted(rows, row)]))
-        for turn in turns:
-            turn.conversation.cached += 1
-        self._accept(turns, logits if len(rows) == len(active) else logits[places])
-
-    def _positions(self, rows: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Where each row's token goes: behind what its sequence holds."""
-        held = {c.slot: c.cached for c in self._conversations.values() if c.slot is not None}
-        return np.array([held.get(row, 0) for row in rows.tolist()], np.int32)
-
-    def _accept(self, turns: list[Turn], logits: Logits) -> None:
-        """Sample one token for each of ``turns`` from its row of ``logits``."""
+    def _first_token(self, turns: list[Turn], logits: Logits) -> None:
+        """Sample for ``turns``, which share ``logits`` (V,), and let them run."""
+        self._running |= dict.fromkeys(turns)
         temperatures = np.array([turn.temperature for turn in turns])
-        noise = np.array([turn.noise for turn in turns])
-        tokens, logprobs = choose(logits, temperatures, noise)
-        self._sampled += len(turns)
-        for turn, token, logprob in zip(turns, tokens.tolist(), logprobs.tolist(), strict=True):
-            finish = turn.accept(token, logprob)
-            if finish is not None:
-                self._end(turn, finish)
+        noise = np.concatenate([turn.noise(1) for turn in turns])
+        tokens, logprobs = choose(np.tile(logits, (len(turns), 1)), temperatures, noise)
+        self._accept(turns, tokens[:, None], logprobs[:, None])
 
-    def _activate(self, turn: Turn) -> None:
-        self._active.setdefault(turn.version.name, {})[_slot(turn.conversation)] = turn
+    def _next(self) -> list[Turn]:
+        """The turn that was served the longest ago, and its neighbours under the same version."""
+        first = next(iter(self._running))
+        turns = [turn for turn in self._running if turn.version is first.version]
+        turns.sort(key=_seat_of)
+        start = min(turns.index(first), max(0, len(turns) - self._pace.rows))
+        return turns[start : start + self._pace.rows]
+
+    def _decode(self, turns: list[Turn]) -> None:
+        """Some tokens for each of ``turns``, which are of one version; then it is the others' turn."""
+        for turn in turns:
+            del self._running[turn]
+            self._running[turn] = None
+        left = self._pace.tokens
+        while turns and left > 0:
+            try:
+                tokens, logprobs = burst(self._context, turns, left)
+            except CallFailed as error:
+                self._fail(turns, error)
+                return
+            left -= tokens.shape[1]
+            turns = self._accept(turns, tokens, logprobs)
+
+    def _accept(self, turns: list[Turn], tokens: Tokens, logprobs: Logprobs) -> list[Turn]:
+        """Hand out what was sampled, (n, k) each; returns the turns that go on."""
+        self._sampled += tokens.size
+        on = []
+        for turn, its_tokens, its_logprobs in zip(turns, tokens, logprobs, strict=True):
+            finish = turn.accept(its_tokens, its_logprobs)
+            if finish is None:
+                on.append(turn)
+            else:
+                self._end(turn, finish)
+        return on
 
     def _end(self, turn: Turn, finish: Finish) -> None:
         """Answer the caller and keep the conversation for its next turn."""
         result = turn.result(finish)
         turn.conversation.tokens = np.concatenate([turn.prompt, result.tokens])
         self._leave(turn)
-        turn.answer.set_result(result)
+        turn.answer.give(result)
 
     def _fail(self, turns: list[Turn], error: Exception) -> None:
         for turn in turns:
@@ -223,32 +249,34 @@ class Board:
         turn = conversation.turn
         if turn is not None:
             self._leave(turn)
-            turn.answer.set_exception(error)
+            turn.answer.fail(error)
         self._forget(conversation)
 
     def _leave(self, turn: Turn) -> None:
         """Take a turn off the board, wherever it stands."""
-        conversation, name = turn.conversation, turn.version.name
-        conversation.turn = None
-        for queue in (self._waiting, self._returning):
-            if turn in queue:
-                queue.remove(turn)
-        running = self._active.get(name, {})
-        if conversation.slot is not None and running.get(conversation.slot) is turn:
-            del running[conversation.slot]
-            if not running:
-                del self._active[name]
+        turn.conversation.turn = None
+        self._running.pop(turn, None)
+        if turn in self._returning:
+            self._returning.remove(turn)
+        waiting = self._waiting.get(turn.key, [])
+        if turn in waiting:
+            waiting.remove(turn)
+            if not waiting:
+                del self._waiting[turn.key]
         self._versions.leave(turn.version)
 
     def _forget(self, conversation: Conversation) -> None:
         if conversation.slot is not None:
-            self._context.cut(conversation.slot, 0)
+            self._empty(conversation)
             self._slots.give_back(conversation.slot)
         del self._conversations[conversation.name]
 
+    def _empty(self, conversation: Conversation) -> None:
+        self._context.cut(conversation.seat, 0)
+        if conversation.prompt is not None:
+            self._prompts.leave(conversation.prompt, conversation.seat)
+            conversation.prompt = None
 
-def _slot(conversation: Conversation) -> int:
-    """The sequence of a seated conversation."""
-    if conversation.slot is None:
-        raise LookupError(f"The conversation {conversation.name!r} has no sequence yet.")
-    return conversation.slot
+
+def _seat_of(turn: Turn) -> int:
+    return turn.conversation.seat

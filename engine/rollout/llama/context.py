@@ -65,7 +65,12 @@ class LlamaContext:
         self.sequences = int(self._llama.llama_n_seq_max(self._context))
         self.length = int(self._llama.llama_n_ctx_seq(self._context))
         self.vocabulary = int(self._llama.llama_vocab_n_tokens(self._llama.llama_model_get_vocab(self._model)))
+        self.held = np.zeros(self.sequences, np.int32)
+        """How many tokens the memory of each sequence holds."""
+        self.weights = int(self._llama.llama_model_size(self._model))
+        """Bytes that every call reads."""
         self._rows = _Rows(self._llama, int(self._llama.llama_n_batch(self._context)))
+        self._logits = np.empty((0, self.vocabulary), np.float32)
         self._adapter: int | None = None
 
     def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
@@ -73,23 +78,32 @@ class LlamaContext:
 
         Raises ``DecodeFailed``; the sequences of the call are then in an unknown state.
         """
+        self.held[sequences] = positions + 1  # a call that fails may have written some of them
         code = self._llama.llama_decode(self._context, self._rows.fill(tokens, positions, sequences, outputs))
         if code != 0:
             raise DecodeFailed(f"llama.cpp failed to decode {len(tokens)} rows with code {code}{last_errors()}.")
-        count = int(outputs.sum())
+        return self._outputs(int(np.count_nonzero(outputs)))
+
+    def _outputs(self, count: int) -> Logits:
         if count == 0:
             return np.empty((0, self.vocabulary), np.float32)
         pointer = self._llama.llama_get_logits(self._context)
-        logits: Logits = np.ctypeslib.as_array(pointer, shape=(count, self.vocabulary))
-        return logits
+        # Making an array of a pointer takes longer than sampling a row, and the next call most often has the same.
+        if len(self._logits) != count or self._logits.ctypes.data != ctypes.addressof(pointer.contents):
+            self._logits = np.ctypeslib.as_array(pointer, shape=(count, self.vocabulary))
+        return self._logits
 
     def cut(self, sequence: int, length: int) -> None:
-        """Forget what a sequence holds from position ``length`` on; 0 empties it."""
-        self._llama.llama_memory_seq_rm(self._memory, sequence, length, -1)
+        """Forget what a sequence holds from position ``length`` on; 0 empties it, whatever a failed call left there."""
+        if length == 0 or self.held[sequence] > length:
+            self._llama.llama_memory_seq_rm(self._memory, sequence, length, -1)
+            self.held[sequence] = length
 
-    def copy(self, source: int, target: int) -> None:
-        """Give ``target``, which is empty, the memory of ``source``."""
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Give ``target``, which is empty, the first ``length`` tokens of ``source``."""
         self._llama.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+        self.held[target] = self.held[source]
+        self.cut(target, length)
 
     def use(self, adapter: int | None) -> None:
         """Decode with this adapter (a handle from ``load_adapter``), or with the bare base, until told otherwise."""

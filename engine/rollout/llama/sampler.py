@@ -11,7 +11,6 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,8 +20,10 @@ from ...base.model import load_base
 from ...errors import CallFailed
 from ...types import Logprobs, Tokens
 from ..protocol import SampleRequest, SampleResult, SamplerLimits, SamplerStats
+from .answers import Answer, Answers
 from .board import Board
 from .context import LlamaContext
+from .pace import pace_of
 from .scoring import score
 from .slots import Slots
 from .versions import Versions
@@ -64,7 +65,9 @@ class LlamaSampler:
         self._context = LlamaContext(path, count + SPARE, length, threads, exact)
         self._versions = Versions(model, self._context)
         self._limits = SamplerLimits(self._context.sequences - SPARE, min(length, self._context.length))
-        self._board = Board(self._context, self._versions, Slots(self._limits.sequences), self._limits.context)
+        pace = pace_of(self._context.weights, exact)
+        self._board = Board(self._context, self._versions, Slots(self._limits.sequences), self._limits.context, pace)
+        self._answers = Answers()
         self._inbox: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="llama", daemon=True)
         self._thread.start()
@@ -83,9 +86,9 @@ class LlamaSampler:
 
     async def generate(self, request: SampleRequest) -> SampleResult:
         """See the protocol. A cancelled caller's turn goes on until it ends or its conversation is released."""
-        answer: Future[SampleResult] = Future()
+        answer: Answer[SampleResult] = Answer(self._answers)
         self._post(partial(self._board.submit, request, answer), answer)
-        return await asyncio.wrap_future(answer)
+        return await answer.future
 
     async def release(self, conversation: str) -> None:
         """See the protocol."""
@@ -110,33 +113,27 @@ class LlamaSampler:
 
     async def _do(self, work: Callable[[], T]) -> T:
         """Run ``work`` on the thread between two steps and return its value."""
-        answer: Future[T] = Future()
+        answer: Answer[T] = Answer(self._answers)
+        self._post(lambda: answer.give(work()), answer)
+        return await answer.future
 
-        def run() -> None:
-            answer.set_result(work())
-
-        self._post(run, answer)
-        return await asyncio.wrap_future(answer)
-
-    def _post(self, work: Work, answer: Future[Any]) -> None:
-        answer.set_running_or_notify_cancel()  # so that a cancelled caller does not cancel what the thread will answer
-
+    def _post(self, work: Work, answer: Answer[Any]) -> None:
         def guarded() -> None:
             try:
                 work()
             except Exception as error:
-                answer.set_exception(error)
+                answer.fail(error)
 
         self._inbox.put(guarded)
 
     def _run(self) -> None:
         while True:
             while not self._board.busy or not self._inbox.empty():
+                if self._inbox.empty():
+                    self._answers.flush()
                 work = self._inbox.get()
                 if work is None:
-                    self._board.fail(CallFailed("The sampler is closing."))
-                    self._versions.close()
-                    self._context.close()
+                    self._end()
                     return
                 work()
             try:
@@ -144,3 +141,10 @@ class LlamaSampler:
             except Exception as error:
                 log.exception("The sampler's step failed.")
                 self._board.fail(CallFailed(f"The sampler's step failed: {error}."))
+            self._answers.flush()
+
+    def _end(self) -> None:
+        self._board.fail(CallFailed("The sampler is closing."))
+        self._answers.flush()
+        self._versions.close()
+        self._context.close()

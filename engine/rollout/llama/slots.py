@@ -21,31 +21,47 @@ class Slots:
         self._holder: list[str | None] = [None] * count
         self.free = count
 
-    def take(self, version: str) -> int:
-        """A free id: beside a twin of the same version, else the first of a free pair, else any.
+    def take(self, version: str, count: int = 1) -> list[int]:
+        """Free ids: the shortest run of free pairs that is long enough, else the longest, again and again; for a lone
+        id first the twin of one of the same version; and the twins of other versions' ids last of all.
 
-        Raises ``LookupError`` when all are held.
+        Raises ``LookupError`` when fewer are free.
         """
-        best, best_rank = -1, 3
-        for slot, holder in enumerate(self._holder):
-            if holder is not None:
-                continue
-            twin = self._holder[slot ^ 1]
-            rank = 0 if twin == version else 1 if twin is None else 2
-            if rank < best_rank:
-                best, best_rank = slot, rank
-            if rank == 0:
-                break
-        if best < 0:
-            raise LookupError("All sequences are held.")
-        self._holder[best] = version
-        self.free -= 1
-        return best
+        if count > self.free:
+            raise LookupError(f"{count} sequences are wanted, {self.free} are free.")
+        taken: list[int] = []
+        while len(taken) < count:
+            run = self._best_run(version, count - len(taken))
+            for slot in run[: count - len(taken)]:
+                self._holder[slot] = version
+                taken.append(slot)
+        self.free -= count
+        return taken
 
     def give_back(self, slot: int) -> None:
         """The id is free again."""
         self._holder[slot] = None
         self.free += 1
+
+    def _best_run(self, version: str, wanted: int) -> list[int]:
+        runs: list[list[int]] = []
+        twins: list[int] = []
+        lone: list[int] = []
+        for slot in range(0, len(self._holder), 2):
+            one, other = self._holder[slot : slot + 2]
+            if one is None and other is None:
+                if runs and runs[-1][-1] == slot - 1:
+                    runs[-1] += [slot, slot + 1]
+                else:
+                    runs.append([slot, slot + 1])
+            elif one is None or other is None:
+                (twins if version in (one, other) else lone).append(slot if one is None else slot + 1)
+        if twins and (wanted == 1 or not runs):
+            return twins[:1]
+        fitting = [run for run in runs if len(run) >= wanted]
+        if fitting:
+            return min(fitting, key=len)
+        return max(runs, key=len) if runs else lone[:1]
 
 
 def rows_with_fillers(active: NDArray[np.int32], bridge: int = BRIDGE) -> NDArray[np.int32]:

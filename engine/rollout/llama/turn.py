@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...types import Tokens
-from ..choose import uniforms
+from ..choose import Floats, uniforms
 from ..protocol import Finish, SampleRequest, SampleResult
+from .answers import Answer
+from .prompts import Prompt
 from .versions import Version
 
 
@@ -25,6 +28,15 @@ class Conversation:
     tokens: Tokens = field(default_factory=lambda: np.empty(0, np.int32))
     cached: int = 0
     turn: Turn | None = None
+    prompt: Prompt | None = None
+    """What the memory begins with, where others may still want a copy."""
+
+    @property
+    def seat(self) -> int:
+        """The sequence of a seated conversation."""
+        if self.slot is None:
+            raise LookupError(f"The conversation {self.name!r} has no sequence yet.")
+        return self.slot
 
 
 class Turn:
@@ -36,7 +48,7 @@ class Turn:
         conversation: Conversation,
         version: Version,
         room: int,
-        answer: Future[SampleResult],
+        answer: Answer[SampleResult],
     ) -> None:
         """``room`` is how many tokens may be sampled at most, 1 or more."""
         self.conversation = conversation
@@ -44,38 +56,65 @@ class Turn:
         self.answer = answer
         self.prompt = request.tokens
         self.temperature = request.temperature
-        self.sampled: list[int] = []
+        self.stop = request.stop
         self.key = (version.name, request.tokens.tobytes())
         """Turns with equal keys share their prompt's computation."""
-        self._logprobs: list[float] = []
-        self._stop = frozenset(request.stop)
-        self._room = room
-        self._noise = uniforms(request.seed, len(request.tokens), len(request.tokens) + room).tolist()
+        self._tokens = np.empty(room, np.int32)
+        self._logprobs = np.empty(room, np.float32)
+        self._count = 0
+        self._noise = uniforms(request.seed, len(request.tokens), len(request.tokens) + room)
 
     @property
-    def noise(self) -> float:
-        """For the next token."""
-        return float(self._noise[len(self.sampled)])
+    def room(self) -> int:
+        """How many more tokens may be sampled."""
+        return len(self._tokens) - self._count
 
     @property
     def last(self) -> int:
         """The token to decode next: the newest, of which the memory does not know yet."""
-        return self.sampled[-1] if self.sampled else int(self.prompt[-1])
+        return int(self._tokens[self._count - 1] if self._count else self.prompt[-1])
 
-    def accept(self, token: int, logprob: float) -> Finish | None:
-        """Take a sampled token; says why the turn has ended, or None if it goes on."""
-        self.sampled.append(token)
-        self._logprobs.append(logprob)
-        if token in self._stop:
+    def noise(self, count: int) -> Floats:
+        """For the next ``count`` tokens."""
+        return self._noise[self._count : self._count + count]
+
+    def accept(self, tokens: NDArray[np.int32], logprobs: NDArray[np.float32]) -> Finish | None:
+        """Take sampled tokens, one or more; says why the turn has ended, or None if it goes on."""
+        begin, self._count = self._count, self._count + len(tokens)
+        self._tokens[begin : self._count] = tokens
+        self._logprobs[begin : self._count] = logprobs
+        if int(tokens[-1]) in self.stop:
             return "stop"
-        return "length" if len(self.sampled) == self._room else None
+        return None if self.room else "length"
 
     def result(self, finish: Finish) -> SampleResult:
         """What goes back to the caller."""
         return SampleResult(
-            tokens=np.array(self.sampled, np.int32),
-            logprobs=np.array(self._logprobs, np.float32),
+            tokens=self._tokens[: self._count].copy(),
+            logprobs=self._logprobs[: self._count].copy(),
             finish=finish,
             version=self.version.name,
             checksum=self.version.checksum,
         )
+
+
+def check(request: SampleRequest, conversation: Conversation, length: int, vocabulary: int) -> None:
+    """Raise ``ValueError`` for a request that can never be served in a context of ``length`` tokens."""
+    tokens = request.tokens
+    if conversation.turn is not None:
+        raise ValueError(f"The conversation {request.conversation!r} is sampling already.")
+    if tokens.ndim != 1 or len(tokens) == 0:
+        raise ValueError("A request needs a context of at least one token.")
+    if len(tokens) > length:
+        raise ValueError(f"A context of {len(tokens)} tokens is longer than the sampler's {length}.")
+    if tokens.min() < 0 or tokens.max() >= vocabulary:
+        raise ValueError(f"A token id is outside of the vocabulary of {vocabulary}.")
+    if request.max_tokens < 1:
+        raise ValueError(f"max_tokens is {request.max_tokens}; it must be 1 or more.")
+    if not (math.isfinite(request.temperature) and request.temperature >= 0):
+        raise ValueError(f"temperature is {request.temperature}; it must be 0 or more.")
+    if not 0 <= request.seed < 2**64:
+        raise ValueError(f"seed is {request.seed}; it must be an unsigned number of 64 bits.")
+    known = conversation.tokens
+    if len(tokens) < len(known) or not np.array_equal(tokens[: len(known)], known):
+        raise ValueError(f"The conversation {request.conversation!r} changed tokens that it had; it may only grow.")

@@ -54,6 +54,32 @@ async def test_a_group_computes_its_prompt_once(sampler: LlamaSampler) -> None:
     assert (stats.active, stats.waiting) == (0, 0) and stats.busy_seconds > 0
 
 
+async def test_a_member_who_comes_late_copies_the_prompt(sampler: LlamaSampler) -> None:
+    prompt = list(range(1, 31))
+    expected = await alone(sampler, request("alone", prompt, seed=5))
+    computed = (await sampler.stats()).prefilled_tokens
+    await sampler.generate(request("first", prompt, seed=1, max_tokens=9))
+    assert same(await sampler.generate(request("second", prompt, seed=5)), expected)
+    await sampler.release("first")
+    assert same(await sampler.generate(request("third", prompt, seed=5)), expected)
+    assert (await sampler.stats()).prefilled_tokens == computed + 30
+    for name in ("second", "third"):
+        await sampler.release(name)
+    assert same(await sampler.generate(request("fourth", prompt, seed=5)), expected)
+    assert (await sampler.stats()).prefilled_tokens == computed + 60
+
+
+async def test_a_prompt_is_not_copied_for_another_version(sampler: LlamaSampler, state: State) -> None:
+    await sampler.load("v1", str(state(1)))
+    expected = await alone(sampler, request("alone", version="v1"))
+    await sampler.generate(request("first"))
+    assert same(await sampler.generate(request("second", version="v1")), expected)
+    grown = request("first").tokens.tolist() + (await alone(sampler, request("again"))).tokens.tolist()
+    await sampler.generate(request("first", grown, version="v1"))  # computed anew: it holds v0's prompt no longer
+    await sampler.release("second")
+    assert same(await sampler.generate(request("third")), await alone(sampler, request("fourth")))
+
+
 async def test_later_turns_compute_only_what_is_new(sampler: LlamaSampler) -> None:
     result = await sampler.generate(request("a", [1, 2, 3, 4], max_tokens=10))
     grown = [1, 2, 3, 4, *result.tokens.tolist(), 5, 6]

@@ -34,11 +34,32 @@ def test_fillers_are_few(active: np.ndarray) -> None:
 
 def test_pairs_belong_to_one_version_where_possible() -> None:
     slots = Slots(8)
-    taken = [slots.take(version) for version in ("a", "b", "a", "b", "a")]
+    taken = [slots.take(version)[0] for version in ("a", "b", "a", "b", "a")]
     assert taken == [0, 2, 1, 3, 4]
-    assert [slots.take("c") for _ in range(3)] == [6, 7, 5]
+    assert [slots.take("c")[0] for _ in range(3)] == [6, 7, 5]
     assert slots.free == 0
     with pytest.raises(LookupError):
         slots.take("a")
     slots.give_back(2)
-    assert (slots.free, slots.take("c")) == (1, 2)
+    assert (slots.free, slots.take("c")) == (1, [2])
+
+
+def test_a_group_gets_neighbours_and_leaves_long_runs_to_others() -> None:
+    slots = Slots(16)
+    first, second = slots.take("a", 4), slots.take("b", 6)
+    assert (first, second) == ([0, 1, 2, 3], [4, 5, 6, 7, 8, 9])
+    for slot in first:
+        slots.give_back(slot)
+    assert slots.take("c", 3) == [0, 1, 2]  # the shortest run that is long enough
+    assert slots.take("c") == [3]  # the twin
+    assert slots.take("d", 6) == [10, 11, 12, 13, 14, 15]
+    with pytest.raises(LookupError):
+        slots.take("d")
+
+
+def test_a_group_that_finds_no_run_takes_what_there_is() -> None:
+    slots = Slots(8)
+    slots.take("a", 8)
+    for slot in (1, 4, 5, 6):
+        slots.give_back(slot)
+    assert slots.take("b", 4) == [4, 5, 1, 6]

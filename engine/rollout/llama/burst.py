@@ -1,0 +1,65 @@
+"""The inner loop: running turns of one version, decoded together token after token until one of them may have ended.
+
+Turns flow in, their tokens and log-probabilities flow out as arrays, and no Python runs for a single row. Which rows a
+call holds is up to ``slots``; what becomes of a finished turn is the board's business.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...types import Logprobs, Tokens
+from ..choose import choose
+from .context import LlamaContext
+from .slots import rows_with_fillers
+from .turn import Turn
+
+NOTHING = -1
+"""Stands where a turn has fewer stop tokens than another; no token has this id."""
+
+
+def burst(context: LlamaContext, turns: list[Turn], limit: int) -> tuple[Tokens, Logprobs]:
+    """Sample up to ``limit`` tokens for each of ``turns``, which are in the order of their sequences.
+
+    Returns tokens int32 (n, k) and log-probabilities float32 (n, k), n turns and k >= 1 tokens, where only the last
+    token of a turn may end it. Rows of other sequences that serve as fillers are left as they were. Raises
+    ``DecodeFailed``.
+    """
+    active = np.array([turn.conversation.seat for turn in turns], np.int32)
+    rows = rows_with_fillers(active)
+    places = np.searchsorted(rows, active)
+    alone = len(rows) == len(active)
+    positions = begin = context.held[rows]
+    limit = min(limit, min(turn.room for turn in turns), context.length - int(begin.max()))
+    current = np.zeros(len(rows), np.int32)
+    current[places] = [turn.last for turn in turns]
+    noise = np.array([turn.noise(limit) for turn in turns]).T
+    temperatures = np.array([turn.temperature for turn in turns])
+    stops = _stops(turns)
+    outputs = np.ones(len(rows), np.int8)
+    tokens, logprobs = np.empty((limit, len(turns)), np.int32), np.empty((limit, len(turns)), np.float32)
+    count = 0
+    context.use(turns[0].version.handle)
+    try:
+        while count < limit:
+            logits = context.decode(current, positions, rows, outputs)
+            tokens[count], logprobs[count] = choose(logits if alone else logits[places], temperatures, noise[count])
+            current[places] = tokens[count]
+            positions = positions + 1
+            count += 1
+            if (tokens[count - 1] == stops).any():
+                break
+    finally:
+        if not alone:
+            for place in np.setdiff1d(np.arange(len(rows)), places, assume_unique=True).tolist():
+                context.cut(int(rows[place]), int(begin[place]))
+    return tokens[:count].T, logprobs[:count].T
+
+
+def _stops(turns: list[Turn]) -> NDArray[np.int32]:
+    """The stop tokens of each turn, one below the other: int32 (most that any has, n)."""
+    stops = np.full((max(len(turn.stop) for turn in turns), len(turns)), NOTHING, np.int32)
+    for column, turn in enumerate(turns):
+        stops[: len(turn.stop), column] = turn.stop
+    return stops

@@ -1,0 +1,45 @@
+"""First prompts whose memory some sequence still begins with, so that members of a group who come late copy it.
+
+A prompt's key, the sequences that hold it and the logits behind its last token; nothing of turns or of llama.cpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .context import Logits
+
+Key = tuple[str, bytes]
+"""Version and tokens."""
+
+
+@dataclass(eq=False)
+class Prompt:
+    """A prompt that has been computed, for as long as a sequence holds it."""
+
+    key: Key
+    logits: Logits
+    """float32 (V,): what the first token is sampled from, a copy."""
+    holders: set[int] = field(default_factory=set)
+    """Sequences whose memory begins with it."""
+
+
+class Prompts:
+    """All prompts that can be copied."""
+
+    def __init__(self) -> None:
+        self._prompts: dict[Key, Prompt] = {}
+
+    def find(self, key: Key) -> Prompt | None:
+        """The prompt of that key, if a sequence holds it."""
+        return self._prompts.get(key)
+
+    def add(self, prompt: Prompt) -> None:
+        """Remember a prompt that has holders."""
+        self._prompts[prompt.key] = prompt
+
+    def leave(self, prompt: Prompt, sequence: int) -> None:
+        """A sequence holds it no longer; the last one takes it along."""
+        prompt.holders.discard(sequence)
+        if not prompt.holders and self._prompts.get(prompt.key) is prompt:
+            del self._prompts[prompt.key]
