@@ -72,11 +72,11 @@ def run(workload: Workload, steps: int, seed: int, cores: Sequence[int], stalene
         home = Home(Path(name) / "home")
         shutil.copytree(fixed.PLUGIN, home.plugins / "sums", ignore=shutil.ignore_patterns("__pycache__"))
         fixed.write_rows(workload, steps + extra, seed, home.plugins / "sums")
-        task_file = Path(name) / "task.toml"
-        task_file.write_text(_task(workload, steps + extra, seed, staleness), encoding="utf-8")
+        description = Path(name) / "task.toml"
+        description.write_text(task_file(workload, steps + extra, seed, staleness), encoding="utf-8")
         started = time.time()
         try:
-            _marlaas(home, cores, "submit", str(task_file))
+            _marlaas(home, cores, "submit", str(description))
             load = _follow(home)
             with Reader(home.database) as reader:
                 committed = reader.steps(1)
@@ -97,7 +97,8 @@ def _run(started: float, committed: Sequence[StepRow], load: dict[str, float]) -
     )
 
 
-def _task(workload: Workload, steps: int, seed: int, staleness: int) -> str:
+def task_file(workload: Workload, steps: int, seed: int, staleness: int) -> str:
+    """What ``marlaas submit`` gets."""
     return TASK.format(
         steps=steps,
         seed=seed,
