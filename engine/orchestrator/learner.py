@@ -131,9 +131,9 @@ class Learner:
             ready = await self._pool.take_ready(wanted, one_by_one=self._spec.train.deterministic)
             wanted.difference_update(closed.group.number for closed in ready)
             groups = tuple(train_group(closed.group) for closed in ready)
-            for closed, stats in zip(ready, await services.trainer.accumulate(key(self._task), groups), strict=True):
-                services.busy("training", stats.seconds)
-                tally.add(closed, stats)
+            stats = await services.trainer.accumulate(key(self._task), groups)
+            services.busy("training", stats.seconds)
+            tally.add(ready, stats)
         self._measuring.first(before, background)
         path = version_path(services, self._task, step + 1)
         await self._served()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..training.advantages import ClosedGroup
@@ -18,9 +19,9 @@ class StepTally:
     groups: list[ClosedGroup] = field(default_factory=list)
     stats: list[GroupStats] = field(default_factory=list)
 
-    def add(self, group: ClosedGroup, stats: GroupStats) -> None:
-        """Count one group."""
-        self.groups.append(group)
+    def add(self, groups: Sequence[ClosedGroup], stats: GroupStats) -> None:
+        """Count the groups of one call to the trainer."""
+        self.groups.extend(groups)
         self.stats.append(stats)
 
     @property

@@ -1,14 +1,14 @@
-"""The base model with LoRA layers by PEFT, into which any policy's weights can be mounted.
+"""Any causal language model of transformers, with LoRA layers by PEFT, into which a policy's weights can be mounted.
 
-Token ids flow in, logits flow out, for the policy whose weights are mounted. PEFT supplies the layers (one adapter slot
-per rank in use), policies bring the weights: switching is one assignment per matrix and touches no gradient. The only
-place that imports transformers and peft; knows nothing of losses or optimizers.
+Padded batches flow in, log-probabilities and gradients flow out (see ``model``). PEFT supplies the layers (one adapter
+slot per rank in use), policies bring the weights: switching is one assignment per matrix. Slower than ``decoder``, and
+what it is compared with. The only place that imports transformers and peft; knows nothing of losses or optimizers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,15 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
 from ..errors import BaseModelError
+from .bank import PolicyMemory
 from .layout import Layout
+from .losses import token_logprobs
+from .model import Criterion
+from .padded import PaddedBatch, padded_batches
+from .protocol import TrainGroup
 
 
-class LoraModel:
+class PeftModel:
     """A causal language model in float32, frozen, with adapters on all linear layers but the output head."""
 
     def __init__(self, folder: str) -> None:
@@ -35,7 +40,7 @@ class LoraModel:
         }
         self._peft: Any = None
         self._slots: dict[int, str] = {}
-        self._mounted: object = None
+        self._mounted: PolicyMemory | None = None
 
     @property
     def vocabulary(self) -> int:
@@ -46,42 +51,50 @@ class LoraModel:
         """Where an adapter of this rank keeps its matrices."""
         return Layout.of(self._modules, rank)
 
-    def mount(self, parameters: Mapping[str, nn.Parameter], rank: int, scale: float) -> None:
-        """Make the next passes use these weights (named as in the layout); the same object again costs nothing."""
-        if parameters is self._mounted:
+    def mount(self, memory: PolicyMemory) -> None:
+        """Make the next calls use this policy's weights; the same policy again costs nothing."""
+        if memory is self._mounted:
             return
-        slot = self._slot(rank)
+        slot = self._slot(memory.config.rank)
         for name in self._modules:
             layer = self._model.get_submodule(name)
             if layer.active_adapters != [slot]:
                 # before the weights change: PEFT froze those in the slot when it was turned off, and thaws them here
                 layer.set_adapter(slot)
-            layer.lora_A[slot].weight = parameters[f"{name}.lora_A"]
-            layer.lora_B[slot].weight = parameters[f"{name}.lora_B"]
-            layer.scaling[slot] = scale
-        self._mounted = parameters
+            layer.lora_A[slot].weight = memory.parameters[f"{name}.lora_A"]
+            layer.lora_B[slot].weight = memory.parameters[f"{name}.lora_B"]
+            layer.scaling[slot] = memory.scale
+        self._mounted = memory
 
     def unmount(self) -> None:
-        """Forget which weights are mounted."""
+        """Forget which policy is mounted."""
         self._mounted = None
 
-    @contextmanager
-    def base_only(self) -> Iterator[None]:
-        """Within the block, passes see the base without an adapter."""
-        layers = [self._model.get_submodule(name) for name in self._modules]
-        for layer in layers:
-            layer.enable_adapters(False)
-        try:
-            yield
-        finally:
-            for layer in layers:
-                layer.enable_adapters(True)
+    def batches(self, groups: Iterable[TrainGroup]) -> Iterator[PaddedBatch]:
+        """Everything that has trained tokens, in order and within the memory that a pass may take."""
+        return padded_batches(groups, self.vocabulary)
 
-    def logits(self, inputs: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    def logprobs(self, batch: PaddedBatch, temperature: float, adapted: bool = True) -> Tensor:
+        """Of the trained tokens, (N,), without a gradient; of the base alone unless ``adapted``."""
+        with torch.no_grad(), nullcontext() if adapted else self._base_only():
+            return self._scores(batch, temperature)[0]
+
+    def differentiate(self, batch: PaddedBatch, temperature: float, criterion: Criterion) -> None:
+        """Run forward, ask ``criterion``, run backward: adds to the mounted policy's gradient."""
+        logp, entropy = self._scores(batch, temperature)
+        logp.backward(criterion(logp.detach(), entropy))  # type: ignore[no-untyped-call]
+
+    def _scores(self, batch: PaddedBatch, temperature: float) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and entropies, (N,)."""
+        rows, columns = torch.from_numpy(batch.trained.sequence), torch.from_numpy(batch.columns)
+        logits = self._logits(torch.from_numpy(batch.inputs), rows, columns)
+        return token_logprobs(logits, torch.from_numpy(batch.trained.targets), temperature)
+
+    def _logits(self, inputs: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
         """Run ``inputs`` int64 (B, S) and return the logits (N, V) at places ``(rows[n], columns[n])``.
 
-        Inputs are padded on the right. The head sees only the places asked for: at a large vocabulary it is most of
-        the work. Selecting in front of the head, by a hook, keeps whatever a model does to its logits afterwards.
+        The head sees only the places asked for: at a large vocabulary it is most of the work. Selecting in front of the
+        head, by a hook, keeps whatever a model does to its logits afterwards.
         """
 
         def select(_module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor]:
@@ -93,6 +106,18 @@ class LoraModel:
         finally:
             hook.remove()
         return logits
+
+    @contextmanager
+    def _base_only(self) -> Iterator[None]:
+        """Within the block, passes see the base without an adapter."""
+        layers = [self._model.get_submodule(name) for name in self._modules]
+        for layer in layers:
+            layer.enable_adapters(False)
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer.enable_adapters(True)
 
     def _slot(self, rank: int) -> str:
         """Name of the PEFT adapter for this rank, made on first use."""

@@ -61,15 +61,15 @@ class TrainGroup:
 
 @dataclass(frozen=True)
 class GroupStats:
-    """Sums over one group's trained tokens, so that groups add up to the step's means.
+    """Sums over the trained tokens of the groups of one call, so that calls add up to the step's means.
 
-    A group without signal is skipped: its tokens count, and ``measured`` and all that is measured in a pass are 0.
+    A group without signal is skipped: its tokens count, but it adds nothing to ``measured`` and what a pass measures.
     """
 
     tokens: int
-    """Trained tokens of the group, measured or not."""
+    """Trained tokens of the groups, measured or not."""
     loss: float
-    """The group's share of the step's loss (already divided by the denominator)."""
+    """The groups' share of the step's loss (already divided by the denominator)."""
     entropy: float
     """Sum over trained tokens, in nats."""
     clipped: int
@@ -110,8 +110,8 @@ class Trainer(Protocol):
         Opening an open policy replaces it, unfinished gradients included.
         """
 
-    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> tuple[GroupStats, ...]:
-        """Add the gradients of some groups at the current weights, and return the statistics of each.
+    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
+        """Add the gradients of some groups at the current weights, and return the sums over their tokens.
 
         A group of equal rewards costs nothing without KL. Groups of one call may share passes; whoever wants a gradient
         that is the same to the last bit gives the groups one by one, in order.

@@ -1,7 +1,7 @@
-"""The trainer on torch and PEFT: one base in memory, one LoRA adapter with its own AdamW per policy.
+"""The trainer on torch: one base in memory, one LoRA adapter with its own AdamW per policy.
 
-Groups flow in, gradients accumulate, state files flow out (see ``protocol``). This is the oracle that faster paths are
-compared with. All work runs in one thread of its own, in call order, so that the process can answer others meanwhile.
+Groups flow in, gradients accumulate, state files flow out (see ``protocol``). All work runs in one thread of its own,
+in call order, so that the process can answer others meanwhile.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -21,10 +21,11 @@ from ..errors import AdapterError
 from ..types import Logprobs, Tokens
 from .adamw import AdamState, adamw, clip
 from .bank import PolicyMemory, fresh, from_state, to_state
-from .batches import check_group
 from .config_check import check_config
+from .group_check import check_group
 from .group_pass import add_gradient, sequence_logprobs
-from .lora_model import LoraModel
+from .load import load_model
+from .model import Model
 from .protocol import GroupStats, PolicyConfig, StepResult, TrainGroup
 
 P = ParamSpec("P")
@@ -43,7 +44,7 @@ class TorchTrainer:
         torch.set_num_threads(threads)
         self._fingerprint = fingerprint
         self._sync = sync
-        self._model = LoraModel(base)
+        self._model: Model[Any] = load_model(base)
         self._policies: dict[str, PolicyMemory] = {}
         # OpenMP counts threads per calling thread, hence the initializer
         self._thread = ThreadPoolExecutor(1, "trainer", initializer=torch.set_num_threads, initargs=(threads,))
@@ -55,7 +56,7 @@ class TorchTrainer:
         """
         return await self._run(self._open, policy, config, Path(path), resume)
 
-    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> tuple[GroupStats, ...]:
+    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
         """Add the groups' gradients; raises ``ValueError`` on bad input, which leaves the policy as it was.
 
         A group whose advantages are all zero is skipped unless there is a KL term: its tokens count, the rest is 0.
@@ -101,12 +102,12 @@ class TorchTrainer:
         self._policies[policy] = memory
         return self._result(memory, optimised, path, size, 0.0, begun)
 
-    def _accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> tuple[GroupStats, ...]:
+    def _accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
         memory = self._find(policy)
         for group in groups:
             check_group(group, self._model.vocabulary)
         try:
-            return tuple(add_gradient(self._model, memory, group) for group in groups)
+            return add_gradient(self._model, memory, groups)
         except BaseException:
             self._close(policy)  # its gradient is in doubt: half of the groups may be in it
             raise

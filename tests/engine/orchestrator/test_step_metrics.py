@@ -27,13 +27,13 @@ def group(number: int, version: int, rewards: RewardSummary, statuses: tuple[str
 def test_means_are_over_what_was_measured() -> None:
     tally = StepTally(groups_per_step=2)
     tally.add(
-        group(4, 1, RewardSummary(4, 0.5, 0.5, False)),
+        [group(4, 1, RewardSummary(4, 0.5, 0.5, False))],
         GroupStats(
             tokens=6, loss=-0.25, entropy=3.0, clipped=3, gap_sum=1.0, gap_max=0.5, kl=0.6, seconds=1.0, measured=6
         ),
     )
     tally.add(
-        group(5, 2, RewardSummary(2, 1.0, 0.0, True), ("ok", "error")),
+        [group(5, 2, RewardSummary(2, 1.0, 0.0, True), ("ok", "error"))],
         GroupStats(
             tokens=6, loss=0.0, entropy=0.0, clipped=0, gap_sum=0.0, gap_max=0.0, kl=0.0, seconds=0.0, measured=0
         ),

@@ -109,15 +109,13 @@ class FakeTrainer:
         self.steps[policy], self.pending[policy], self.configs[policy] = step, [], config
         return self._result(policy, Path(path), write=not resume)
 
-    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> tuple[GroupStats, ...]:
+    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
         await self.workers.turn()
         assert groups, "a call for nothing"
-        return tuple(self._add(policy, group) for group in groups)
-
-    def _add(self, policy: str, group: TrainGroup) -> GroupStats:
-        assert group.number not in self.pending[policy], "a group came twice"
-        self.pending[policy].append(group.number)
-        tokens = sum(int(sequence.mask.sum()) for sequence in group.sequences)
+        numbers = [group.number for group in groups]
+        assert len({*numbers, *self.pending[policy]}) == len(numbers) + len(self.pending[policy]), "a group came twice"
+        self.pending[policy].extend(numbers)
+        tokens = sum(int(sequence.mask.sum()) for group in groups for sequence in group.sequences)
         return GroupStats(tokens, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, tokens)
 
     async def step(self, policy: str, path: str) -> StepResult:

@@ -2,26 +2,27 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.engine.training.batches import micro_batches, trained_tokens
+from marlaas.engine.training.padded import padded_batches
 from marlaas.engine.training.protocol import TrainGroup
+from marlaas.engine.training.tokens import count_trained
 
 from .samples import group, sequence
 
 
 def test_a_group_is_padded_to_its_longest_and_cut_after_the_last_token_needed() -> None:
     some = TrainGroup(0, (sequence([5, 6, 7], 1, 0.5, -1.0), sequence([8, 9], 1, -0.5, -2.0)))
-    (batch,) = micro_batches(some, vocabulary=32)
+    (batch,) = padded_batches([some], vocabulary=32)
     assert batch.inputs.tolist() == [[5, 6], [8, 0]]
-    assert batch.rows.tolist() == [0, 0, 1]
+    assert batch.trained.sequence.tolist() == [0, 0, 1]
     assert batch.columns.tolist() == [0, 1, 0]
-    assert batch.targets.tolist() == [6, 7, 9]
-    assert batch.behaviour.tolist() == [-1.0, -1.0, -2.0]
-    assert batch.advantage.tolist() == [0.5, 0.5, -0.5]
+    assert batch.trained.targets.tolist() == [6, 7, 9]
+    assert batch.trained.behaviour.tolist() == [-1.0, -1.0, -2.0]
+    assert batch.trained.advantage.tolist() == [0.5, 0.5, -0.5]
 
 
 def test_nothing_to_train_makes_no_batch() -> None:
-    assert list(micro_batches(TrainGroup(0, ()), 32)) == []
-    assert list(micro_batches(TrainGroup(0, (sequence([1, 2], 2, 0.5),)), 32)) == []
+    assert list(padded_batches([TrainGroup(0, ())], 32)) == []
+    assert list(padded_batches([TrainGroup(0, (sequence([1, 2], 2, 0.5),))], 32)) == []
 
 
 @given(st.integers(0, 50), st.integers(1, 9), st.integers(1, 60), st.integers(1, 600))
@@ -29,11 +30,11 @@ def test_cutting_loses_nothing_and_respects_both_limits(
     seed: int, members: int, max_tokens: int, max_logits: int
 ) -> None:
     some = group(seed, members)
-    batches = list(micro_batches(some, 32, max_tokens, max_logits))
+    batches = list(padded_batches([some], 32, max_tokens, max_logits))
     expected = np.concatenate([s.tokens[s.mask == 1] for s in some.sequences])
-    assert np.concatenate([b.targets for b in batches]).tolist() == expected.tolist()
-    assert trained_tokens(some) == len(expected)
+    assert np.concatenate([b.trained.targets for b in batches]).tolist() == expected.tolist()
+    assert count_trained(some) == len(expected)
     for batch in batches:
         if len(batch.inputs) > 1:
             assert batch.inputs.size <= max_tokens
-            assert len(batch.targets) * 32 <= max_logits
+            assert len(batch.trained.targets) * 32 <= max_logits

@@ -40,6 +40,15 @@ class TestRefusals(RefusalContract):
         return new_torch_trainer
 
 
+class TestContractThroughPeft(TrainerContract):
+    """The same for bases that the decoder does not know."""
+
+    @pytest.fixture
+    def new_trainer(self, new_torch_trainer: NewTrainer, monkeypatch: pytest.MonkeyPatch) -> NewTrainer:
+        monkeypatch.setattr("marlaas.engine.training.load.unsupported", lambda _: "a test says so")
+        return new_torch_trainer
+
+
 async def test_a_state_of_another_base_is_refused(base: str, new_torch_trainer: NewTrainer, tmp_path: Path) -> None:
     await new_torch_trainer().open("a", CONFIG, str(tmp_path / "0"), resume=False)
     assert read_state(tmp_path / "0").header.base == "tiny"
@@ -53,7 +62,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BaseModelError, match=r"holds no config\.json"):
         TorchTrainer(str(tmp_path), "none")
     (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
-    with pytest.raises(BaseModelError, match="cannot be loaded"):
+    with pytest.raises(BaseModelError, match="has no 'num_attention_heads'"):
         TorchTrainer(str(tmp_path), "none")
 
 

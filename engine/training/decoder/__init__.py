@@ -1,0 +1,6 @@
+"""The trainer's own forward and backward pass for the Qwen and Llama families, without autograd.
+
+Four ideas make it fast: a prompt is computed once for all members of a group (``packing``, ``attention``), the adapter
+is merged into the weights for a step so that only its gradient costs extra (``merged``, ``linear``), nothing is padded
+but attention, and float32 products run on the fastest kernels of the processor (``kernels``).
+"""

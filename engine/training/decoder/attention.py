@@ -1,0 +1,163 @@
+"""Causal attention over packed batches in which the answers of a family share their prompt's keys and values.
+
+Queries of a prompt see that prompt; queries of an answer see the whole prompt and the answer so far, with one softmax
+over both. Query heads that share keys and values (Ainslie et al., arXiv 2305.13245) are folded into the query axis, so
+that keys and values are never repeated. Backward: dV = Pᵀ dO, dS = P ∘ (dP − rowsum(P ∘ dP)) with dP = dO Vᵀ,
+dQ = s dS K, dK = s dSᵀ Q.
+
+Shapes: T places, F families, P prompt slots, G rows of L slots, K heads of keys, R query heads for each, D head size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .packing import PackedBatch
+from .slots import Slots
+
+
+@dataclass(frozen=True)
+class HeadShape:
+    """How many heads of which size."""
+
+    queries: int
+    keys: int
+    size: int
+
+    @property
+    def fold(self) -> int:
+        """Query heads that share one head of keys and values, R."""
+        return self.queries // self.keys
+
+    @property
+    def scale(self) -> float:
+        """Factor on scores."""
+        return float(self.size**-0.5)
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """Which slots see which; made once for all layers of a pass."""
+
+    heads: HeadShape
+    places: int
+    """T"""
+    rows: int
+    """G"""
+    queries: Slots
+    keys: Slots
+    sees_prompt: Tensor
+    """(R · P, P): 0 where a prompt's query may look, else -inf."""
+    sees_family: Tensor
+    """(F · K, 1, P): 0 where the answers' prompt has a token."""
+    sees_answer: Tensor
+    """(R · L, L)"""
+
+    @classmethod
+    def of(cls, batch: PackedBatch, heads: HeadShape) -> AttentionPlan:
+        """Work out all indices and masks."""
+        prompt, (rows, length) = batch.prefixes.shape[1], batch.rows.shape[1:]
+        present = torch.arange(prompt) < torch.from_numpy(batch.prefix_lengths)[:, None]  # (F, P)
+        return cls(
+            heads,
+            len(batch.tokens),
+            rows,
+            Slots.of(batch, heads.keys, heads.fold),
+            Slots.of(batch, heads.keys, 1),
+            _causal(prompt).repeat(heads.fold, 1),
+            torch.where(present, 0.0, -torch.inf).repeat_interleave(heads.keys, 0)[:, None],
+            _causal(length).repeat(heads.fold, 1),
+        )
+
+    def by_row(self, answers: Tensor) -> Tensor:
+        """(F · K, G · X, Y) seen as (F · K · G, X, Y)."""
+        return torch.unflatten(answers, 1, (self.rows, -1)).flatten(0, 1)
+
+
+@dataclass(frozen=True)
+class AttentionTape:
+    """What the backward pass needs: slots of queries, keys and values, and probabilities, of prompts and answers."""
+
+    q: tuple[Tensor, Tensor]
+    k: tuple[Tensor, Tensor]
+    v: tuple[Tensor, Tensor]
+    p: tuple[Tensor, Tensor]
+    """(F · K, R · P, P) and (F · K, G · R · L, P + L)"""
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan) -> tuple[Tensor, AttentionTape]:
+    """Outputs (T, K · R · D) for queries (T, K · R · D), keys and values (T, K · D), all contiguous."""
+    size, scale = plan.heads.size, plan.heads.scale
+    q_prompt, q_answer = plan.queries.gather(q, size)
+    k_prompt, k_answer = plan.keys.gather(k, size)
+    v_prompt, v_answer = plan.keys.gather(v, size)
+    outputs = plan.queries.empty(q_prompt)
+    o_prompt, o_answer = plan.queries.split(outputs)
+
+    p_prompt = torch.baddbmm(plan.sees_prompt, q_prompt, k_prompt.mT, alpha=scale).softmax(-1)
+    torch.bmm(p_prompt, v_prompt, out=o_prompt)
+
+    to_prompt = torch.baddbmm(plan.sees_family, q_answer, k_prompt.mT, alpha=scale)
+    to_answer = torch.baddbmm(plan.sees_answer, plan.by_row(q_answer), plan.by_row(k_answer).mT, alpha=scale)
+    p_answer = torch.cat([to_prompt, to_answer.view(*q_answer.shape[:2], -1)], -1).softmax(-1)
+    on_prompt, on_answer = _halves(p_answer, plan)
+    torch.bmm(on_prompt, v_prompt, out=o_answer)
+    plan.by_row(o_answer).baddbmm_(plan.by_row(on_answer), plan.by_row(v_answer))
+
+    tape = AttentionTape((q_prompt, q_answer), (k_prompt, k_answer), (v_prompt, v_answer), (p_prompt, p_answer))
+    return plan.queries.scatter(outputs, plan.places), tape
+
+
+def attention_backward(grad: Tensor, tape: AttentionTape, plan: AttentionPlan) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients by queries, keys and values, in their shapes, from that by the outputs."""
+    size, scale = plan.heads.size, plan.heads.scale
+    (q_prompt, q_answer), (k_prompt, k_answer), (v_prompt, v_answer) = tape.q, tape.k, tape.v
+    p_prompt, p_answer = tape.p
+    on_prompt, on_answer = _halves(p_answer, plan)
+    g_prompt, g_answer = plan.queries.gather(grad, size)
+    by_q, by_k, by_v = plan.queries.empty(q_prompt), plan.keys.empty(k_prompt), plan.keys.empty(v_prompt)
+    (by_q_prompt, by_q_answer), (by_k_prompt, by_k_answer), (by_v_prompt, by_v_answer) = (
+        plan.queries.split(by_q),
+        plan.keys.split(by_k),
+        plan.keys.split(by_v),
+    )
+    g_rows, q_rows = plan.by_row(g_answer), plan.by_row(q_answer)
+
+    torch.bmm(p_prompt.mT, g_prompt, out=by_v_prompt).baddbmm_(on_prompt.mT, g_answer)
+    torch.bmm(plan.by_row(on_answer).mT, g_rows, out=plan.by_row(by_v_answer))
+
+    s_prompt = _softmax_backward(torch.bmm(g_prompt, v_prompt.mT), p_prompt)
+    to_answer = torch.bmm(g_rows, plan.by_row(v_answer).mT).view(*q_answer.shape[:2], -1)
+    s_answer = _softmax_backward(torch.cat([torch.bmm(g_answer, v_prompt.mT), to_answer], -1), p_answer)
+    s_on_prompt, s_on_answer = _halves(s_answer, plan)
+    s_rows = plan.by_row(s_on_answer)
+
+    torch.bmm(s_prompt, k_prompt, out=by_q_prompt)
+    torch.bmm(s_on_prompt, k_prompt, out=by_q_answer)
+    plan.by_row(by_q_answer).baddbmm_(s_rows, plan.by_row(k_answer))
+    torch.bmm(s_prompt.mT, q_prompt, out=by_k_prompt).baddbmm_(s_on_prompt.mT, q_answer)
+    torch.bmm(s_rows.mT, q_rows, out=plan.by_row(by_k_answer))
+    return (
+        plan.queries.scatter(by_q.mul_(scale), plan.places),
+        plan.keys.scatter(by_k.mul_(scale), plan.places),
+        plan.keys.scatter(by_v, plan.places),
+    )
+
+
+def _halves(answers: Tensor, plan: AttentionPlan) -> tuple[Tensor, Tensor]:
+    """The columns (…, P + L) of an answer's scores that belong to the prompt, and those of the answer itself."""
+    prompt = plan.sees_prompt.shape[1]
+    return answers[..., :prompt], answers[..., prompt:]
+
+
+def _softmax_backward(grad: Tensor, probabilities: Tensor) -> Tensor:
+    """P ∘ (dP − rowsum(P ∘ dP))"""
+    return torch._softmax_backward_data(grad, probabilities, -1, grad.dtype)
+
+
+def _causal(length: int) -> Tensor:
+    """(length, length): 0 on and below the diagonal, -inf above."""
+    return torch.full((length, length), -torch.inf).triu_(1)

@@ -1,0 +1,142 @@
+"""The frozen base as the decoder reads it: float32 tensors by the role they play, from a Hugging Face folder.
+
+Knows the parameter names of the Qwen2, Qwen3 and Llama families, and nothing of adapters. What the decoder does not
+compute is refused by ``unsupported``; such a base is trained through transformers and PEFT instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...base.model import BaseConfig, BaseModel
+from ...base.rope import llama3_divisors
+from ...base.weights import Weights
+from .attention import HeadShape
+
+FAMILIES = ("qwen2", "qwen3", "llama")
+ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+FEED_FORWARD = ("mlp.gate_proj", "mlp.up_proj")
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Linear layers with the same input, one above the other."""
+
+    modules: tuple[str, ...]
+    """Their paths in the Hugging Face model: an adapter's matrices are ``<module>.lora_A`` and ``.lora_B``."""
+    outputs: tuple[int, ...]
+    """Rows of each."""
+    weight: Tensor
+    """(sum of outputs, in)"""
+    bias: Tensor | None
+
+
+@dataclass(frozen=True)
+class BaseLayer:
+    """One block."""
+
+    attention_norm: Tensor
+    qkv: Stacked
+    q_norm: Tensor | None
+    k_norm: Tensor | None
+    o: Stacked
+    mlp_norm: Tensor
+    gate_up: Stacked
+    down: Stacked
+
+    @property
+    def linears(self) -> tuple[Stacked, ...]:
+        """In the order in which the model applies them."""
+        return self.qkv, self.o, self.gate_up, self.down
+
+
+@dataclass(frozen=True)
+class Base:
+    """All of it."""
+
+    embedding: Tensor
+    """(V, H)"""
+    layers: tuple[BaseLayer, ...]
+    norm: Tensor
+    head: Tensor
+    """(V, H): the embedding itself where they are tied."""
+    eps: float
+    heads: HeadShape
+    frequencies: Tensor
+    """float64 (D/2,): radians per position."""
+
+    @property
+    def modules(self) -> dict[str, tuple[int, int]]:
+        """(in, out) of each adapted layer, in order."""
+        return {
+            module: (stacked.weight.shape[1], outputs)
+            for layer in self.layers
+            for stacked in layer.linears
+            for module, outputs in zip(stacked.modules, stacked.outputs, strict=True)
+        }
+
+
+def unsupported(config: BaseConfig) -> str:
+    """Why the decoder cannot compute this base, or nothing."""
+    if config.architecture not in FAMILIES:
+        return f"its architecture is {config.architecture}"
+    if config.rope_scaling.get("rope_type", "llama3") not in ("llama3", "linear"):
+        return f"its positions are scaled by {config.rope_scaling['rope_type']}"
+    if config.sliding_window:
+        return "its attention has a sliding window"
+    return ""
+
+
+def load(base: BaseModel) -> Base:
+    """Read the weights; raises ``BaseModelError`` on damaged files or missing tensors."""
+    config, weights = base.config, Weights(base.weight_files)
+
+    def read(name: str) -> Tensor:
+        return torch.from_numpy(weights.load(name))
+
+    def maybe(name: str) -> Tensor | None:
+        return read(name) if name in weights else None
+
+    def stacked(prefix: str, *names: str) -> Stacked:
+        modules = tuple(prefix + name for name in names)
+        matrices = [read(f"{module}.weight") for module in modules]
+        biases = [maybe(f"{module}.bias") for module in modules]
+        present = [bias if bias is not None else torch.zeros(len(m)) for bias, m in zip(biases, matrices, strict=True)]
+        bias = torch.cat(present) if any(bias is not None for bias in biases) else None
+        return Stacked(modules, tuple(len(matrix) for matrix in matrices), torch.cat(matrices), bias)
+
+    def layer(prefix: str) -> BaseLayer:
+        return BaseLayer(
+            read(f"{prefix}input_layernorm.weight"),
+            stacked(prefix, *ATTENTION),
+            maybe(f"{prefix}self_attn.q_norm.weight"),
+            maybe(f"{prefix}self_attn.k_norm.weight"),
+            stacked(prefix, "self_attn.o_proj"),
+            read(f"{prefix}post_attention_layernorm.weight"),
+            stacked(prefix, *FEED_FORWARD),
+            stacked(prefix, "mlp.down_proj"),
+        )
+
+    embedding = read("model.embed_tokens.weight")
+    return Base(
+        embedding,
+        tuple(layer(f"model.layers.{number}.") for number in range(config.layers)),
+        read("model.norm.weight"),
+        embedding if config.tie_word_embeddings else read("lm_head.weight"),
+        config.norm_eps,
+        HeadShape(config.heads, config.kv_heads, config.head_dim),
+        torch.from_numpy(_frequencies(config)),
+    )
+
+
+def _frequencies(config: BaseConfig) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """(head_dim / 2,): theta^(-2i / head_dim), stretched as the base's scaling says."""
+    plain = config.rope_theta ** -(np.arange(0, config.head_dim, 2, dtype=np.float64) / config.head_dim)
+    divisors = llama3_divisors(config)
+    if divisors is not None:
+        return plain / divisors
+    return plain / float(config.rope_scaling.get("factor", 1.0))

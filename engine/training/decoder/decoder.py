@@ -1,0 +1,81 @@
+"""The Qwen and Llama families with adapters, by this package's own forward and backward pass. See ``..model``.
+
+Groups are packed, the mounted policy is merged into the base's weights, and gradients are added to its vector directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from ...base.model import BaseModel
+from ..bank import PolicyMemory
+from ..layout import Layout
+from ..model import Criterion
+from ..protocol import TrainGroup
+from .base import Base, load
+from .merged import MergedWeights
+from .packing import PackedBatch, packed_batches
+from .passes import run, run_backward
+
+PASS_BYTES = 1 << 30
+"""Memory for what a pass keeps for its way back; decides how many tokens a batch may hold."""
+LEAST_TOKENS = 512
+"""A batch may always hold so many."""
+
+
+class Decoder:
+    """Implements ``model.Model``. Raises ``BaseModelError`` where the folder cannot be read."""
+
+    def __init__(self, base: BaseModel) -> None:
+        self._base = load(base)
+        self._merged = MergedWeights(self._base)
+        self._plain = self._merged.plain()
+        self._layers = self._plain
+        self._mounted: object = None
+        self._max_tokens = max(LEAST_TOKENS, PASS_BYTES // tape_bytes(self._base))
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids, V."""
+        return len(self._base.embedding)
+
+    def layout(self, rank: int) -> Layout:
+        """Where an adapter of this rank keeps its matrices."""
+        return Layout.of(self._base.modules, rank)
+
+    def mount(self, memory: PolicyMemory) -> None:
+        """Merge this policy's weights into the base's, unless that has been done since they last changed."""
+        if self._mounted is memory.optimised:
+            return
+        weights, gradients = memory.layout.views(memory.optimised.weights), memory.layout.views(memory.gradient)
+        self._layers = self._merged.merge(weights, gradients, memory.scale)
+        self._mounted = memory.optimised
+
+    def unmount(self) -> None:
+        """Forget which policy is mounted."""
+        self._mounted, self._layers = None, self._plain
+
+    def batches(self, groups: Iterable[TrainGroup]) -> Iterator[PackedBatch]:
+        """Everything that has trained tokens, in order and within the memory that a pass may take."""
+        return packed_batches(groups, self._max_tokens)
+
+    @torch.no_grad()
+    def logprobs(self, batch: PackedBatch, temperature: float, adapted: bool = True) -> Tensor:
+        """Of the trained tokens, (N,); of the base alone unless ``adapted``."""
+        layers = self._layers if adapted else self._plain
+        return run(self._base, layers, batch, temperature, keep=False)[0]
+
+    @torch.no_grad()
+    def differentiate(self, batch: PackedBatch, temperature: float, criterion: Criterion) -> None:
+        """Run forward, ask ``criterion``, run backward: adds to the mounted policy's gradient."""
+        logp, entropy, tape = run(self._base, self._layers, batch, temperature, keep=True)
+        run_backward(self._base, self._layers, tape, criterion(logp, entropy), temperature)
+
+
+def tape_bytes(base: Base) -> int:
+    """Roughly what a pass keeps for each token: the inputs and outputs of every layer's products."""
+    kept = sum(stacked.weight.shape[0] + 2 * stacked.weight.shape[1] for stacked in base.layers[0].linears)
+    return 4 * kept * len(base.layers)

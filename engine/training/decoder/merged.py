@@ -1,0 +1,66 @@
+"""Base and adapter in one: what a pass multiplies with while a policy's weights stand still.
+
+A base, and a policy's matrices with their gradients, flow in; layers flow out. W + s B A is computed once per step and
+policy in memory that all policies share, so that a pass over a policy costs what one over the base does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from .base import Base, Stacked
+from .layer import Layer
+from .linear import Linear, Part
+
+
+class MergedWeights:
+    """Room for one policy's merged weights beside the base's own."""
+
+    def __init__(self, base: Base) -> None:
+        self._base = base
+        self._room: dict[str, Tensor] = {}
+        """By the first module of each stack; made when first needed."""
+
+    def plain(self) -> tuple[Layer, ...]:
+        """The base without an adapter, for forward passes."""
+        return self._layers(lambda stacked: Linear(stacked.weight, stacked.bias, stacked.weight[:0], 0.0, ()))
+
+    def merge(self, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor], scale: float) -> tuple[Layer, ...]:
+        """Layers of the policy whose matrices (by layout name) these are; valid until the next call.
+
+        Backward passes add to ``gradients``.
+        """
+        return self._layers(lambda stacked: self._adapted(stacked, weights, gradients, scale))
+
+    def _adapted(
+        self, stacked: Stacked, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor], scale: float
+    ) -> Linear:
+        merged = self._room.setdefault(stacked.modules[0], torch.empty_like(stacked.weight))
+        parts, start = [], 0
+        for module, outputs in zip(stacked.modules, stacked.outputs, strict=True):
+            a, b = weights[f"{module}.lora_A"], weights[f"{module}.lora_B"]
+            rows = slice(start, start + outputs)
+            torch.addmm(stacked.weight[rows], b, a, alpha=scale, out=merged[rows])
+            parts.append(Part(start, start + outputs, b, gradients[f"{module}.lora_A"], gradients[f"{module}.lora_B"]))
+            start += outputs
+        a = torch.cat([weights[f"{module}.lora_A"] for module in stacked.modules])
+        return Linear(merged, stacked.bias, a, scale, tuple(parts))
+
+    def _layers(self, linear: Callable[[Stacked], Linear]) -> tuple[Layer, ...]:
+        return tuple(
+            Layer(
+                layer.attention_norm,
+                linear(layer.qkv),
+                layer.q_norm,
+                layer.k_norm,
+                linear(layer.o),
+                layer.mlp_norm,
+                linear(layer.gate_up),
+                linear(layer.down),
+                self._base.eps,
+            )
+            for layer in self._base.layers
+        )

@@ -1,0 +1,165 @@
+"""From groups to packed batches: every prompt once, every answer once, no padding between them.
+
+Checked groups flow in, index arrays flow out. Sequences of a group with the same tokens before their first trained one
+are a *family*: that prompt is laid down once, and each member adds only what follows it. Members whose inputs are
+equal, or the beginning of another's, share its row. Knows nothing of models; the sums over trained tokens stay the
+same, so the gradient does (``tests/engine/training/decoder``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..protocol import TrainGroup, TrainSequence
+from ..tokens import Ints, TrainedTokens, trained_tokens_of
+
+ROUND_TOKENS, ROUND_SLOTS = 32, 8
+"""Lengths are rounded up to these, so that few shapes occur: a new one costs a fraction of a millisecond to prepare."""
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """T places: prompts, then answers, then unused ones. F families of at most G rows; slots index places.
+
+    The last place is always unused: padding in slots points to it.
+    """
+
+    tokens: Ints
+    """(T,)"""
+    positions: Ints
+    """(T,): within the sequence."""
+    prefixes: Ints
+    """(F, P): places of each prompt."""
+    prefix_lengths: Ints
+    """(F,)"""
+    rows: Ints
+    """(F, G, L): places of each answer."""
+    needed: Ints
+    """(M,): places whose logits are needed, ascending."""
+    source: Ints
+    """(N,): which of the needed places predicts each trained token."""
+    trained: TrainedTokens
+    """N tokens."""
+
+    @property
+    def padding(self) -> int:
+        """The place that padding points to."""
+        return len(self.tokens) - 1
+
+
+@dataclass(frozen=True)
+class Family:
+    """Sequences with one prompt. Each answer's row is one of ``rows``, which none of the others begins with."""
+
+    prompt: Ints
+    rows: tuple[Ints, ...]
+    members: tuple[tuple[TrainSequence, int], ...]
+    """Each with its row."""
+
+    @property
+    def size(self) -> int:
+        """Places it takes."""
+        return len(self.prompt) + sum(len(row) for row in self.rows)
+
+
+def packed_batches(groups: Iterable[TrainGroup], max_tokens: int) -> Iterator[PackedBatch]:
+    """Yield the groups' trained tokens in batches of at most ``max_tokens`` places, in order.
+
+    A family too large is divided by members; a single sequence that is too large gets a batch of its own.
+    """
+    pending: list[Family] = []
+    for family in (piece for group in groups for whole in families(group) for piece in divide(whole, max_tokens)):
+        if pending and sum(f.size for f in pending) + family.size > max_tokens:
+            yield pack(pending)
+            pending = []
+        pending.append(family)
+    if pending:
+        yield pack(pending)
+
+
+def families(group: TrainGroup) -> list[Family]:
+    """The group's sequences by prompt, in order of first appearance; those without trained tokens are left out."""
+    found: dict[bytes, list[TrainSequence]] = {}
+    for sequence in group.sequences:
+        if sequence.mask.any():
+            found.setdefault(sequence.tokens[: int(sequence.mask.argmax())].tobytes(), []).append(sequence)
+    return [family(sequences) for sequences in found.values()]
+
+
+def family(sequences: Sequence[TrainSequence]) -> Family:
+    """Sequences that share what comes before their first trained token."""
+    start = int(sequences[0].mask.argmax())
+    answers = [tuple(s.tokens[start : int(np.flatnonzero(s.mask)[-1])].tolist()) for s in sequences]
+    rows: list[tuple[int, ...]] = []
+    home = {}
+    for answer in sorted(set(answers), reverse=True):  # one that begins another comes right after it
+        if not rows or rows[-1][: len(answer)] != answer:
+            rows.append(answer)
+        home[answer] = len(rows) - 1
+    return Family(
+        sequences[0].tokens[:start].astype(np.int64),
+        tuple(np.array(row, dtype=np.int64) for row in rows),
+        tuple((sequence, home[answer]) for sequence, answer in zip(sequences, answers, strict=True)),
+    )
+
+
+def divide(whole: Family, max_tokens: int) -> Iterator[Family]:
+    """Cut a family that is too large into runs of members, each with the prompt."""
+    if whole.size <= max_tokens or len(whole.members) == 1:
+        yield whole
+        return
+    half = len(whole.members) // 2
+    for members in (whole.members[:half], whole.members[half:]):
+        yield from divide(family([sequence for sequence, _ in members]), max_tokens)
+
+
+def pack(pieces: Sequence[Family]) -> PackedBatch:
+    """Lay the families down: all prompts, then all rows."""
+    total = _round(sum(piece.size for piece in pieces) + 1, ROUND_TOKENS)
+    tokens, positions = np.zeros(total, dtype=np.int64), np.zeros(total, dtype=np.int64)
+    lengths = np.array([len(piece.prompt) for piece in pieces], dtype=np.int64)
+    longest = max(1, *(len(row) for piece in pieces for row in piece.rows))
+    widest = max(len(piece.rows) for piece in pieces)
+    prefixes = np.full((len(pieces), _round(int(lengths.max()), ROUND_SLOTS)), total - 1)
+    rows = np.full((len(pieces), widest, _round(longest, ROUND_SLOTS)), total - 1)
+    place = 0
+    for number, piece in enumerate(pieces):
+        place = _lay(piece.prompt, 0, place, tokens, positions, prefixes[number])
+    for number, piece in enumerate(pieces):
+        for index, row in enumerate(piece.rows):
+            place = _lay(row, len(piece.prompt), place, tokens, positions, rows[number, index])
+    sequences = [sequence for piece in pieces for sequence, _ in piece.members]
+    predicting = np.concatenate(
+        [
+            _predicting(sequence, prefixes[number], int(lengths[number]), rows[number, row])
+            for number, piece in enumerate(pieces)
+            for sequence, row in piece.members
+        ]
+    )
+    needed, source = np.unique(predicting, return_inverse=True)
+    return PackedBatch(
+        tokens, positions, prefixes, lengths, rows, needed, source.reshape(-1), trained_tokens_of(sequences)
+    )
+
+
+def _lay(piece: Ints, position: int, place: int, tokens: Ints, positions: Ints, slots: Ints) -> int:
+    """Write a run of tokens at ``place``; return the place after it."""
+    count = len(piece)
+    tokens[place : place + count] = piece
+    positions[place : place + count] = np.arange(position, position + count)
+    slots[:count] = np.arange(place, place + count)
+    return place + count
+
+
+def _predicting(sequence: TrainSequence, prefix: Ints, start: int, row: Ints) -> NDArray[np.int64]:
+    """The place before each trained token: in the row, or the prompt's last for the first token."""
+    before = np.flatnonzero(sequence.mask) - 1 - start  # within the row; -1 is the prompt's end
+    return np.where(before < 0, prefix[start - 1], row[np.maximum(before, 0)] if row.size else prefix[start - 1])
+
+
+def _round(count: int, to: int) -> int:
+    return -(-count // to) * to

@@ -1,0 +1,27 @@
+"""Chooses what computes a base: the decoder of this package, or transformers and PEFT for what that does not know."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ..base.model import load_base
+from .decoder.base import unsupported
+from .decoder.decoder import Decoder
+from .decoder.kernels import choose_float32_kernels
+from .model import Model
+
+log = logging.getLogger(__name__)
+
+
+def load_model(folder: str) -> Model[Any]:
+    """Load the base in a Hugging Face folder. Raises ``BaseModelError`` if that cannot be done."""
+    choose_float32_kernels()
+    base = load_base(folder)
+    reason = unsupported(base.config)
+    if not reason:
+        return Decoder(base)
+    log.warning("The base in %s is trained through transformers and PEFT, which is slower: %s.", folder, reason)
+    from .peft_model import PeftModel  # seconds of imports, which the decoder has no use for
+
+    return PeftModel(folder)
