@@ -1,0 +1,133 @@
+"""Tokens a second of the sampler beside plain llama.cpp and beside a torch loop, on one core.
+
+Everything is measured in a child process that has one core and one thread; the sides take turns, case by case.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from .figures import Row, Section, Series
+from .sampler_cases import GRID, STEPS, Case, Side
+
+EXACT, FAST, PLAIN, TORCH = "marlaas", "marlaas, fast", "plain llama.cpp", "torch loop"
+OURS_DRAW, TORCH_DRAW = "marlaas draws", "torch draws"
+QUICK = (Case(1, 1), Case(64, 1), Case(64, 8))
+Times = dict[tuple[str, Case | None], tuple[float, ...]]
+"""Seconds of each repetition, by side and case."""
+METHOD = """\
+The shipped base (1.28 M parameters, vocabulary 288), LoRA of rank 16 on all linear layers, float32 weights, one core,
+one thread. Prompts of {prompt} tokens, {tokens} sampled tokens for each sequence, nobody stops early; up to 8 sequences
+share a prompt; the adapters' sequences take turns. Prompts are part of the time. {repetitions} repetitions after one
+that is not counted; the sides take turns within each.
+
+- **marlaas**: the worker class with its thread and event loop, temperature 1, log-probabilities recorded. *exact* (the
+  default) computes attention in float32, so that the trainer's log-probabilities agree; *fast* in float16, as llama.cpp
+  does by default. It holds 254 conversations; of 256, two wait.
+- **plain llama.cpp**: the same library by its low-level API, greedy, its default float16 attention, one call for all
+  rows of an adapter, a memory for each sequence. It records no log-probabilities.
+- **torch loop**: transformers and PEFT in float32 with a key-value cache, one batch for each adapter, temperature 1.
+  It records no log-probabilities.
+"""
+
+
+def measure(quick: bool) -> Section:
+    """Takes about 3 minutes, or half a minute when quick."""
+    grid, repetitions = (QUICK, 2) if quick else (GRID, 5)
+    core = max(os.sched_getaffinity(0))
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _pin, (core,)) as process:
+        times = process.submit(_times, (*grid, *STEPS), repetitions).result()
+    rows = [row for case in grid for row in _rates(case, times)]
+    rows += [row for case in STEPS for row in _steps(case, times)]
+    drawing = Series(_milliseconds(times[OURS_DRAW, None])), Series(_milliseconds(times[TORCH_DRAW, None]))
+    rows.append(Row("drawing 64 tokens at vocabulary 151,936", "ms", *drawing, other="torch"))
+    example = grid[0]
+    method = METHOD.format(prompt=example.prompt, tokens=example.tokens, repetitions=repetitions)
+    return Section("sampler", "The sampler, beside plain llama.cpp and a torch loop", method, tuple(rows))
+
+
+def _rates(case: Case, times: Times) -> list[Row]:
+    name = f"{case.sequences} sequences, {case.adapters} adapters"
+    rates = {side: Series(tuple(case.sampled / each for each in times[side, case])) for side in _sides()}
+    return [
+        Row(f"{name}, {mode}", "tokens/s", rates[ours], rates[other], other, higher_is_better=True)
+        for mode, ours in (("exact", EXACT), ("fast", FAST))
+        for other in (PLAIN, TORCH)
+    ]
+
+
+def _steps(case: Case, times: Times) -> list[Row]:
+    name = f"{case.sequences} episodes of {case.tokens} tokens, prompts of {case.prompt}"
+    spent = {side: Series(_milliseconds(times[side, case])) for side in _sides()}
+    goal = "well under 40 ms" if case.prompt < 100 else ""
+    return [
+        Row(f"{name}, {mode}", "ms", spent[ours], spent[other], other, goal=goal)
+        for mode, ours in (("exact", EXACT), ("fast", FAST))
+        for other in (PLAIN, TORCH)
+    ]
+
+
+def _sides() -> tuple[str, ...]:
+    return EXACT, FAST, PLAIN, TORCH
+
+
+def _milliseconds(seconds: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(each * 1e3 for each in seconds)
+
+
+def _pin(core: int) -> None:
+    """Before anything heavy is imported: thread pools read both when they are loaded."""
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[variable] = "1"
+    os.sched_setaffinity(0, {core})
+
+
+def _times(cases: tuple[Case, ...], repetitions: int) -> Times:
+    """The child's work."""
+    from .sampler_files import Files
+    from .sampler_ours import Ours
+    from .sampler_plain import Plain
+    from .sampler_torch import Torch
+
+    times: dict[tuple[str, Case | None], list[float]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder:
+        files = Files(Path(folder))
+        sides: dict[str, Side] = {
+            EXACT: Ours(files, exact=True),
+            FAST: Ours(files, exact=False),
+            PLAIN: Plain(files),
+            TORCH: Torch(files),
+        }
+        for case in cases:
+            for repetition in range(repetitions + 1):
+                for name, side in sides.items():
+                    times[name, case].append(side.run(case, repetition))
+        for side in sides.values():
+            side.close()
+    _draw(times, repetitions + 1)
+    return {key: tuple(values[1:]) for key, values in times.items()}
+
+
+def _draw(times: dict[tuple[str, Case | None], list[float]], repetitions: int) -> None:
+    import time
+
+    import numpy as np
+    import torch
+
+    from marlaas.engine.rollout.choose import choose
+
+    from .sampler_torch import seconds_of_drawing
+
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(64, 151_936)).astype(np.float32) * np.float32(3)
+    temperatures, noise, generator = np.ones(64), random.random(64), torch.Generator().manual_seed(0)
+    for _ in range(repetitions):
+        began = time.perf_counter()
+        choose(logits, temperatures, noise)
+        times[OURS_DRAW, None].append(time.perf_counter() - began)
+        times[TORCH_DRAW, None].append(seconds_of_drawing(torch.from_numpy(logits), generator))

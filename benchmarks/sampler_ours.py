@@ -1,0 +1,55 @@
+"""Our side: the sampler's worker class with its thread and its event loop, asked as the engine asks it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+
+from marlaas.engine.rollout.llama.sampler import LlamaSampler
+from marlaas.engine.rollout.protocol import SampleRequest
+
+from .sampler_cases import EVERY, LENGTH, Case
+from .sampler_files import Files
+
+
+class Ours:
+    """``Side`` on marlaas, at temperature 1."""
+
+    def __init__(self, files: Files, exact: bool) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._names = itertools.count()
+        base, cache = str(files.base.path), str(files.folder)
+        self._sampler = LlamaSampler(base, cache, sequences=256, context=LENGTH, exact=exact)
+        for number in range(EVERY):
+            self._loop.run_until_complete(self._sampler.load(f"v{number}", str(files.state(number))))
+
+    def run(self, case: Case, repetition: int) -> float:
+        """All sequences at once; each is released as soon as it has ended."""
+        requests = [
+            SampleRequest(
+                conversation=f"{next(self._names)}",
+                version=f"v{case.adapter(sequence)}",
+                tokens=prompt,
+                max_tokens=case.tokens,
+                temperature=1.0,
+                stop=(),
+                seed=sequence,
+            )
+            for sequence, prompt in enumerate(case.prompts(repetition))
+        ]
+        began = time.perf_counter()
+        self._loop.run_until_complete(self._sample(requests))
+        return time.perf_counter() - began
+
+    def close(self) -> None:
+        """See ``Side``."""
+        self._loop.run_until_complete(self._sampler.close())
+        self._loop.close()
+
+    async def _sample(self, requests: list[SampleRequest]) -> None:
+        await asyncio.gather(*map(self._one, requests))
+
+    async def _one(self, request: SampleRequest) -> None:
+        await self._sampler.generate(request)
+        await self._sampler.release(request.conversation)

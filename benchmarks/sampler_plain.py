@@ -1,0 +1,97 @@
+"""Plain llama.cpp: its low-level API in the loop that its examples show, without any code of marlaas.
+
+Its defaults (float16 memory, flash attention), but a memory for each sequence (else 256 sequences cost the square), one
+thread, greedy choice. All rows of an adapter go into one call; prompts are computed for every sequence.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import Any
+
+import llama_cpp.llama_cpp as llama
+import numpy as np
+from numpy.typing import NDArray
+
+from .sampler_cases import EVERY, LENGTH, Case
+from .sampler_files import Files
+
+
+class Plain:
+    """``Side`` on llama.cpp alone."""
+
+    def __init__(self, files: Files) -> None:
+        llama.llama_backend_init()
+        path = str(files.base_gguf()).encode()
+        self._model = llama.llama_model_load_from_file(path, llama.llama_model_default_params())
+        settings = llama.llama_context_default_params()
+        settings.n_seq_max = 256
+        settings.n_ctx = 256 * LENGTH
+        settings.n_batch = 4096
+        settings.n_ubatch = 512
+        settings.n_threads = settings.n_threads_batch = 1
+        settings.kv_unified = False
+        settings.no_perf = True
+        self._context = llama.llama_init_from_model(self._model, settings)
+        self._memory = llama.llama_get_memory(self._context)
+        self._vocabulary = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(self._model))
+        self._batch = llama.llama_batch_init(settings.n_batch, 0, 1)
+        self._adapters = [
+            llama.llama_adapter_lora_init(self._model, str(files.adapter_gguf(number)).encode())
+            for number in range(EVERY)
+        ]
+
+    def run(self, case: Case, repetition: int) -> float:
+        """Token by token, adapter by adapter."""
+        prompts = case.prompts(repetition)
+        owner = np.array([case.adapter(sequence) for sequence in range(case.sequences)])
+        rows = [np.flatnonzero(owner == adapter) for adapter in range(case.adapters)]
+        began = time.perf_counter()
+        last = np.zeros(case.sequences, np.int32)
+        for adapter, sequences in enumerate(rows):
+            self._use(adapter)
+            at_once = max(1, 4096 // case.prompt)
+            for begin in range(0, len(sequences), at_once):
+                part = sequences[begin : begin + at_once]
+                last[part] = self._decode(prompts[part], part, 0)
+        for step in range(case.tokens - 1):
+            for adapter, sequences in enumerate(rows):
+                if case.adapters > 1:
+                    self._use(adapter)
+                last[sequences] = self._decode(last[sequences][:, None], sequences, case.prompt + step)
+        seconds = time.perf_counter() - began
+        llama.llama_memory_clear(self._memory, False)
+        return seconds
+
+    def close(self) -> None:
+        """See ``Side``."""
+        llama.llama_batch_free(self._batch)
+        for adapter in self._adapters:
+            llama.llama_adapter_lora_free(adapter)
+        llama.llama_free(self._context)
+        llama.llama_model_free(self._model)
+
+    def _use(self, adapter: int) -> None:
+        handles = (llama.llama_adapter_lora_p_ctypes * 1)(self._adapters[adapter])
+        llama.llama_set_adapters_lora(self._context, handles, 1, (ctypes.c_float * 1)(1.0))
+
+    def _decode(self, tokens: NDArray[np.int32], sequences: NDArray[np.int64], start: int) -> NDArray[np.int64]:
+        """The likeliest next token of each sequence after its new ``tokens`` (n, k)."""
+        count, new = tokens.shape
+        batch: Any = self._batch
+        row = 0
+        for sequence, its_tokens in zip(sequences.tolist(), tokens.tolist(), strict=True):
+            for offset, token in enumerate(its_tokens):
+                batch.token[row] = token
+                batch.pos[row] = start + offset
+                batch.n_seq_id[row] = 1
+                batch.seq_id[row][0] = sequence
+                batch.logits[row] = offset == new - 1
+                row += 1
+        batch.n_tokens = row
+        if llama.llama_decode(self._context, batch) != 0:
+            raise RuntimeError("llama.cpp could not decode.")
+        logits = np.ctypeslib.as_array(llama.llama_get_logits(self._context), shape=(count, self._vocabulary))
+        likeliest: NDArray[np.int64] = logits.argmax(1)
+        return likeliest
