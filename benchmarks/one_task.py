@@ -6,16 +6,16 @@ arm after the other, so that a pair saw the same machine.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from . import one_task_marlaas, one_task_tables, one_task_trl
 from .figures import Section
 from .one_task_run import OURS, THEIRS, Case, Results
 from .one_task_workload import LONG, SHORT
+from .pinning import all_cores
 from .trl_venv import TRL, ensure_trl
 
-SLOW_OPTIONS = {"bf16 autocast": {"bf16": True}, "continuous batching": {"continuous_batching": True}}
+OPTIONS = {"bf16 autocast": {"bf16": True}, "continuous batching": {"continuous_batching": True}}
 """What TRL offers for speed, tried so that its fastest form is the one that is compared."""
 OPTION_STEPS = 3
 
@@ -36,7 +36,7 @@ def measure(quick: bool) -> Section:
 
 def cases(quick: bool) -> list[Case]:
     """What is run, on the cores that there are: on one of them and on all."""
-    cores = tuple(sorted(os.sched_getaffinity(0)))
+    cores = all_cores()
     short, long = "3 ×, aim at 5 ×", "5 ×"
     if quick:
         return [Case(SHORT, cores, 14, 4, 1, short), Case(LONG, cores, 5, 2, 1, long)]
@@ -61,11 +61,7 @@ def run(python: Path, case: Case) -> Results:
 
 def try_options(python: Path) -> dict[str, float]:
     """Seconds of TRL's last step with each of its other options, short prompts, all cores."""
-    cores = tuple(sorted(os.sched_getaffinity(0)))
+    cores = all_cores()
     print("  TRL's other options", flush=True)
-    return {
-        name: one_task_trl.run(python, SHORT, OPTION_STEPS, 0, cores, options).step_seconds(
-            OPTION_STEPS - 1, OPTION_STEPS
-        )
-        for name, options in SLOW_OPTIONS.items()
-    }
+    runs = {name: one_task_trl.run(python, SHORT, OPTION_STEPS, 0, cores, told) for name, told in OPTIONS.items()}
+    return {name: run.step_seconds(OPTION_STEPS - 1, OPTION_STEPS) for name, run in runs.items()}

@@ -7,7 +7,6 @@ figures are what the engine committed to its store, and the processor time that 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,7 +15,6 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -29,6 +27,7 @@ from marlaas.engine.store.rows import StepRow
 from . import one_task_workload as fixed
 from .one_task_run import Run
 from .one_task_workload import Workload
+from .pinning import all_cores, pinned
 
 PATIENCE = 600.0
 POLL = 0.2
@@ -117,8 +116,8 @@ def task_file(workload: Workload, steps: int, seed: int, staleness: int) -> str:
 
 def _marlaas(home: Home, cores: Sequence[int], *words: str) -> None:
     command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(home.root), *words]
-    pin = partial(os.sched_setaffinity, 0, cores)  # an engine that it starts inherits the cores
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, preexec_fn=pin)
+    with pinned(cores):  # an engine that it starts inherits them
+        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise RuntimeError(f"marlaas {words[0]}: {done.stderr.strip()}")
 
@@ -165,5 +164,5 @@ def _cores(
 
 
 if __name__ == "__main__":  # one run, for whoever wants to profile it
-    outcome = run(fixed.SHORT, 40, 0, sorted(os.sched_getaffinity(0)), 2)
+    outcome = run(fixed.SHORT, 40, 0, all_cores(), 2)
     print(json.dumps({"step": outcome.step_seconds(10, 40), "wall": outcome.wall_seconds(40), "load": outcome.load}))

@@ -8,7 +8,6 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,6 +16,7 @@ from marlaas.engine.paths import TINY_BASE
 from . import one_task_workload as fixed
 from .one_task_run import Run
 from .one_task_workload import Workload
+from .pinning import pinned
 
 SCRIPT = Path(__file__).with_name("trl_grpo.py")
 PATIENCE = 600.0
@@ -38,17 +38,18 @@ def run(
         told = _settings(workload, steps, seed, len(cores), folder) | dict(options)
         settings.write_text(json.dumps(told), encoding="utf-8")
         started = time.time()
-        done = subprocess.run(
-            [str(python), str(SCRIPT), str(settings), str(outcome)],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            stdin=subprocess.DEVNULL,
-            env=os.environ | {"OMP_NUM_THREADS": str(len(cores)), "HF_HUB_OFFLINE": "1"},
-            preexec_fn=partial(os.sched_setaffinity, 0, cores),
-        )
+        with pinned(cores):
+            done = subprocess.run(
+                [str(python), str(SCRIPT), str(settings), str(outcome)],
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE,
+                stdin=subprocess.DEVNULL,
+                env=os.environ | {"OMP_NUM_THREADS": str(len(cores)), "HF_HUB_OFFLINE": "1"},
+            )
         if done.returncode:
-            raise RuntimeError(f"TRL ended with code {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
+            words = done.stderr.strip().splitlines() or ["it left no word."]
+            raise RuntimeError(f"TRL ended with code {done.returncode}: {words[-1]}")
         said = json.loads(outcome.read_text(encoding="utf-8"))
     return Run(started, tuple(said["ends"]), tuple(said["rewards"]), tuple(said["lengths"]))
 
