@@ -79,16 +79,15 @@ def begin(home: Home, say: Callable[[str], None]) -> list[int]:
     from marlaas.engine import demo
     from marlaas.engine.daemon import control
     from marlaas.engine.store.reader import Reader
-    from marlaas.engine.store.submissions import command
-
-    from .submit import enqueue
+    from marlaas.engine.store.submissions import command, submit
 
     submissions = demo.tasks()
     control.create_database(home)
     with Reader(home.database) as reader:
         earlier = unfinished_run(reader.tasks(), submissions)
     if not earlier:
-        ids = enqueue(home, submissions)
+        ids = submit(home.database, submissions)  # the engine begins them as soon as it can, before it says that it runs
+        control.ensure_running(home)
         say(f"Submitted {len(ids)} tasks of as many tenants.")
         return ids
     say("Going on with the tasks of an earlier run, from their last steps.")
