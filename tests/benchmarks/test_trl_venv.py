@@ -41,9 +41,7 @@ def test_the_environment_is_made_once(commands: list[list[str]], monkeypatch: py
 
 
 def test_packages_that_cannot_be_had_are_one_sentence(commands: list[list[str]]) -> None:
-    with pytest.raises(
-        trl_venv.TrlUnavailable, match="cannot be made: ERROR: No matching distribution"
-    ):
+    with pytest.raises(trl_venv.TrlUnavailable, match="cannot be made: ERROR: No matching distribution"):
         trl_venv.ensure_trl()
     with pytest.raises(trl_venv.TrlUnavailable):
         trl_venv.ensure_trl()
