@@ -15,6 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -24,6 +25,7 @@ from marlaas.engine.paths import Home
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rows import StepRow
 
+from . import bystanders
 from . import one_task_workload as fixed
 from .one_task_run import Run
 from .one_task_workload import Workload
@@ -76,22 +78,23 @@ def run(workload: Workload, steps: int, seed: int, cores: Sequence[int], stalene
         started = time.time()
         try:
             _marlaas(home, cores, "submit", str(description))
-            load = _follow(home)
+            load, others = _follow(home, cores)
             with Reader(home.database) as reader:
                 committed = reader.steps(1)
         finally:
             with suppress(RuntimeError):
                 _marlaas(home, cores, "engine", "stop")
-    return _run(started, committed, load)
+    return _run(started, committed, load, others)
 
 
-def _run(started: float, committed: Sequence[StepRow], load: dict[str, float]) -> Run:
+def _run(started: float, committed: Sequence[StepRow], load: dict[str, float], others: float) -> Run:
     return Run(
         started,
         tuple(step.created for step in committed),
         tuple(step.metrics["reward"] for step in committed),
         tuple(step.metrics["tokens"] / fixed.EPISODES for step in committed),
         load,
+        others,
         fmean(step.metrics["training_seconds"] for step in committed[len(committed) // 4 :]),
     )
 
@@ -122,10 +125,18 @@ def _marlaas(home: Home, cores: Sequence[int], *words: str) -> None:
         raise RuntimeError(f"marlaas {words[0]}: {done.stderr.strip()}")
 
 
-def _follow(home: Home) -> dict[str, float]:
-    """Wait for the task's end; return the cores that each stage used between its first quarter and its last step."""
-    first: tuple[float, dict[str, float]] | None = None
-    last: tuple[float, dict[str, float]] | None = None
+@dataclass(frozen=True)
+class _Count:
+    """Processor seconds at a moment: of each of our stages, and of everybody."""
+
+    stages: dict[str, float]
+    everybody: bystanders.Reading
+
+
+def _follow(home: Home, cores: Sequence[int]) -> tuple[dict[str, float], float]:
+    """Wait for the task's end; return the cores that each stage used while it ran steadily, and those of others."""
+    first: _Count | None = None
+    last: _Count | None = None
     deadline = time.monotonic() + PATIENCE
     with Reader(home.database) as reader:
         while time.monotonic() < deadline:
@@ -133,9 +144,9 @@ def _follow(home: Home) -> dict[str, float]:
             if row is None or row.state in ("failed", "paused", "cancelled"):
                 raise RuntimeError(f"The task did not finish: {row.state if row else 'lost'}, {row and row.reason}")
             if row.state == "done":
-                return _cores(first, last)
+                return _used(first, last) if first and last else ({}, 0.0)
             if row.steps // 4 <= row.step < row.steps:
-                last = (time.monotonic(), _seconds(reader))
+                last = _Count(_seconds(reader), bystanders.read(cores))
                 first = first or last
             time.sleep(POLL)
     raise RuntimeError(f"The task did not finish within {PATIENCE:.0f} s.")
@@ -151,16 +162,13 @@ def _seconds(reader: Reader) -> dict[str, float]:
     return dict(seconds)
 
 
-def _cores(
-    first: tuple[float, dict[str, float]] | None, last: tuple[float, dict[str, float]] | None
-) -> dict[str, float]:
-    if first is None or last is None or first[0] == last[0]:
-        return {}
-    return {
-        stage: (last[1][stage] - seconds) / (last[0] - first[0])
-        for stage, seconds in first[1].items()
-        if stage in last[1]
-    }
+def _used(first: _Count, last: _Count) -> tuple[dict[str, float], float]:
+    elapsed = last.everybody.at - first.everybody.at
+    spent = {stage: last.stages[stage] - before for stage, before in first.stages.items() if stage in last.stages}
+    if elapsed <= 0:
+        return {}, 0.0
+    others = bystanders.others(first.everybody, last.everybody, sum(spent.values()))
+    return {stage: seconds / elapsed for stage, seconds in spent.items()}, others
 
 
 if __name__ == "__main__":  # one run, for whoever wants to profile it

@@ -28,6 +28,8 @@ class Run:
     """Mean number of sampled tokens of each step's episodes."""
     load: Mapping[str, float] = field(default_factory=dict)
     """Cores in use by stage while it ran steadily."""
+    others: float = 0.0
+    """How many of its cores other programs used meanwhile: 0 on a machine that it had to itself."""
     training: float = 0.0
     """Seconds a step that the trainer says it was busy."""
 

@@ -116,19 +116,23 @@ def _options(options: Mapping[str, float]) -> str:
 def _profile(results: Sequence[Results]) -> str:
     lines = [
         "**Where a step's time goes.** Milliseconds of processor time a step, by the kernel's count, beside the wall"
-        " time and the time in which the trainer says it was busy. Stages overlap where there are cores for it.",
+        " time and the time in which the trainer says it was busy. Stages overlap where there are cores for it."
+        " `others`: how many of the cores other programs used meanwhile; where it is not near 0, the wall times above"
+        " say less than `all` does.",
         "",
     ]
-    lines += _table(["", *STAGES, "all", "wall", "trainer busy"])
+    lines += _table(["", *STAGES, "all", "wall", "trainer busy", "others"])
     for one in results:
-        for arm in OURS:
-            wall = one.steps(arm).middle
-            loads = [run.load for run in one.runs[arm] if run.load]
+        for arm in (THEIRS, *OURS):
+            wall, runs = one.steps(arm).middle, one.runs[arm]
+            loads = [run.load for run in runs if run.load]
             if loads:
-                spent = [wall * fmean(load.get(stage, 0.0) for load in loads) for stage in STAGES]
-                busy = 1e3 * fmean(run.training for run in one.runs[arm])
-                figures = [*spent, sum(spent), wall, busy]
-                lines.append(_line([f"{one.case.where}, {arm}", *(f"{value:.1f}" for value in figures)]))
+                stages = [wall * fmean(load.get(stage, 0.0) for load in loads) for stage in STAGES]
+                spent = wall * fmean(sum(load.values()) for load in loads)
+                figures = [*stages, spent, wall, 1e3 * fmean(run.training for run in runs)]
+                cells = [f"{value:.1f}" if value else "" for value in figures]
+                others = fmean(run.others for run in runs)
+                lines.append(_line([f"{one.case.where}, {arm}", *cells, f"{others:.2f}"]))
     return "\n".join(lines)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import tempfile
 import time
@@ -13,6 +14,7 @@ from types import MappingProxyType
 
 from marlaas.engine.paths import TINY_BASE
 
+from . import bystanders
 from . import one_task_workload as fixed
 from .one_task_run import Run
 from .one_task_workload import Workload
@@ -37,7 +39,7 @@ def run(
         settings, outcome = folder / "settings.json", folder / "outcome.json"
         told = _settings(workload, steps, seed, len(cores), folder) | dict(options)
         settings.write_text(json.dumps(told), encoding="utf-8")
-        started = time.time()
+        before, own, started = bystanders.read(cores), _children_seconds(), time.time()
         with pinned(cores):
             done = subprocess.run(
                 [str(python), str(SCRIPT), str(settings), str(outcome)],
@@ -50,8 +52,17 @@ def run(
         if done.returncode:
             words = done.stderr.strip().splitlines() or ["it left no word."]
             raise RuntimeError(f"TRL ended with code {done.returncode}: {words[-1]}")
+        others = bystanders.others(before, bystanders.read(cores), _children_seconds() - own)
         said = json.loads(outcome.read_text(encoding="utf-8"))
-    return Run(started, tuple(said["ends"]), tuple(said["rewards"]), tuple(said["lengths"]))
+    ends, used, middle = said["ends"], said["used"], len(said["ends"]) // 4
+    load = (used[-1] - used[middle]) / (ends[-1] - ends[middle]) if len(ends) > 1 else 0.0
+    return Run(started, ends, said["rewards"], said["lengths"], {"TRL": load}, others)
+
+
+def _children_seconds() -> float:
+    """Processor seconds of all children that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _settings(workload: Workload, steps: int, seed: int, threads: int, folder: Path) -> dict[str, object]:

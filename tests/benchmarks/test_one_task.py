@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import bystanders
 from benchmarks import one_task_tables as tables
 from benchmarks import one_task_workload as fixed
 from benchmarks.one_task_run import OURS, THEIRS, Case, Results, Run
@@ -18,7 +19,7 @@ from marlaas.engine.training.protocol import PolicyConfig
 
 def run(step: float, steps: int, rewards: float = 0.5, start: float = 5.0) -> Run:
     ends = [100.0 + start + step * number for number in range(steps)]
-    return Run(100.0, ends, [rewards] * steps, [6.0] * steps, {"rollout": 0.5, "training": 1.0}, 0.04)
+    return Run(100.0, ends, [rewards] * steps, [6.0] * steps, {"rollout": 0.5, "training": 1.0}, 0.1, 0.04)
 
 
 def results(steps: int = 40, repetitions: int = 5) -> Results:
@@ -57,7 +58,7 @@ def test_remarks_have_the_check_the_verdict_and_the_profile() -> None:
     assert "| prompts of 13 tokens, 2 cores | 0.420 | 0.430 | 6.000 | 6.000 |" in text
     assert "step 40: 0.430 is inside 0.400–0.440 (mean 0.420)" in text
     assert "0.30 s a step with bf16 autocast" in text
-    assert "| prompts of 13 tokens, 2 cores, staleness 2 | 25.0 | 0.0 | 50.0 | 0.0 | 75.0 | 50.0 | 40.0 |" in text
+    assert "| prompts of 13 tokens, 2 cores, staleness 2 | 25.0 |  | 50.0 |  | 75.0 | 50.0 | 40.0 | 0.10 |" in text
 
 
 def test_a_mean_beyond_the_range_is_outside() -> None:
@@ -96,3 +97,10 @@ def test_both_sides_get_the_same_hyper_parameters(tmp_path: Path) -> None:
 )
 def test_grading(reply: str, graded: bool, worth: float) -> None:
     assert reward(reply, "5234", graded) == worth
+
+
+def test_what_is_not_ours_is_the_others() -> None:
+    before, after = bystanders.Reading(10.0, 100.0), bystanders.Reading(12.0, 103.0)
+    assert bystanders.others(before, after, 2.0) == pytest.approx(0.5)
+    assert bystanders.others(before, after, 3.5) == 0.0, "counts have a grain"
+    assert bystanders.others(before, before, 0.0) == 0.0

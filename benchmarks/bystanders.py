@@ -1,0 +1,35 @@
+"""How much of our cores other programs used meanwhile: what makes a figure trustworthy, or not.
+
+The kernel's counts flow in; cores flow out. Two programs that share a core do not suffer alike: threads that spin while
+they wait for each other suffer most.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import psutil
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the kernel had counted at a moment."""
+
+    at: float
+    busy: float
+    """Processor seconds of everybody on the cores in question, since the machine started."""
+
+
+def read(cores: Iterable[int]) -> Reading:
+    """Look now."""
+    counted = psutil.cpu_times(percpu=True)
+    busy = sum(sum(counted[core]) - counted[core].idle - getattr(counted[core], "iowait", 0.0) for core in cores)
+    return Reading(time.monotonic(), busy)
+
+
+def others(before: Reading, after: Reading, own: float) -> float:
+    """Mean number of those cores that were busy with something else, when ``own`` processor seconds were ours."""
+    elapsed = after.at - before.at
+    return max(0.0, (after.busy - before.busy - own) / elapsed) if elapsed > 0 else 0.0
