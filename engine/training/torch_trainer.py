@@ -25,6 +25,7 @@ from .config_check import check_config
 from .group_check import check_group
 from .group_pass import add_gradient, sequence_logprobs
 from .load import load_model
+from .memory import keep_freed_memory
 from .model import Model
 from .protocol import GroupStats, PolicyConfig, StepResult, TrainGroup
 
@@ -42,6 +43,7 @@ class TorchTrainer:
 
     def __init__(self, base: str, fingerprint: str, threads: int = 1, sync: bool = True) -> None:
         torch.set_num_threads(threads)
+        keep_freed_memory()
         self._fingerprint = fingerprint
         self._sync = sync
         self._model: Model[Any] = load_model(base)

@@ -33,6 +33,11 @@ class HeadShape:
         return self.queries // self.keys
 
     @property
+    def turned(self) -> int:
+        """Heads that know their position: queries and keys."""
+        return self.queries + self.keys
+
+    @property
     def scale(self) -> float:
         """Factor on scores."""
         return float(self.size**-0.5)
@@ -48,7 +53,11 @@ class AttentionPlan:
     rows: int
     """G"""
     queries: Slots
+    """Of the table of queries and keys."""
     keys: Slots
+    """Of the same table."""
+    values: Slots
+    outputs: Slots
     sees_prompt: Tensor
     """(R · P, P): 0 where a prompt's query may look, else -inf."""
     sees_family: Tensor
@@ -65,8 +74,10 @@ class AttentionPlan:
             heads,
             len(batch.tokens),
             rows,
-            Slots.of(batch, heads.keys, heads.fold),
-            Slots.of(batch, heads.keys, 1),
+            Slots.of(batch, heads.keys, heads.fold, 0, heads.turned),
+            Slots.of(batch, heads.keys, 1, heads.queries, heads.turned),
+            Slots.of(batch, heads.keys, 1, 0, heads.keys),
+            Slots.of(batch, heads.keys, heads.fold, 0, heads.queries),
             _causal(prompt).repeat(heads.fold, 1),
             torch.where(present, 0.0, -torch.inf).repeat_interleave(heads.keys, 0)[:, None],
             _causal(length).repeat(heads.fold, 1),
@@ -88,14 +99,14 @@ class AttentionTape:
     """(F · K, R · P, P) and (F · K, G · R · L, P + L)"""
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan) -> tuple[Tensor, AttentionTape]:
-    """Outputs (T, K · R · D) for queries (T, K · R · D), keys and values (T, K · D), all contiguous."""
+def attention(turned: Tensor, v: Tensor, plan: AttentionPlan) -> tuple[Tensor, AttentionTape]:
+    """Outputs (T, K · R · D) for ``turned`` queries and keys (T, K · R + K, D) and values (T, K · D), contiguous."""
     size, scale = plan.heads.size, plan.heads.scale
-    q_prompt, q_answer = plan.queries.gather(q, size)
-    k_prompt, k_answer = plan.keys.gather(k, size)
-    v_prompt, v_answer = plan.keys.gather(v, size)
-    outputs = plan.queries.empty(q_prompt)
-    o_prompt, o_answer = plan.queries.split(outputs)
+    q_prompt, q_answer = plan.queries.gather(turned, size)
+    k_prompt, k_answer = plan.keys.gather(turned, size)
+    v_prompt, v_answer = plan.values.gather(v, size)
+    outputs = plan.outputs.empty(q_prompt)
+    o_prompt, o_answer = plan.outputs.split(outputs)
 
     p_prompt = torch.baddbmm(plan.sees_prompt, q_prompt, k_prompt.mT, alpha=scale).softmax(-1)
     torch.bmm(p_prompt, v_prompt, out=o_prompt)
@@ -108,21 +119,21 @@ def attention(q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan) -> tuple[Ten
     plan.by_row(o_answer).baddbmm_(plan.by_row(on_answer), plan.by_row(v_answer))
 
     tape = AttentionTape((q_prompt, q_answer), (k_prompt, k_answer), (v_prompt, v_answer), (p_prompt, p_answer))
-    return plan.queries.scatter(outputs, plan.places), tape
+    return plan.outputs.scatter(outputs, plan.places), tape
 
 
-def attention_backward(grad: Tensor, tape: AttentionTape, plan: AttentionPlan) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients by queries, keys and values, in their shapes, from that by the outputs."""
+def attention_backward(grad: Tensor, tape: AttentionTape, plan: AttentionPlan) -> tuple[Tensor, Tensor]:
+    """Gradients by ``turned`` and by the values, in their shapes, from that by the outputs."""
     size, scale = plan.heads.size, plan.heads.scale
     (q_prompt, q_answer), (k_prompt, k_answer), (v_prompt, v_answer) = tape.q, tape.k, tape.v
     p_prompt, p_answer = tape.p
     on_prompt, on_answer = _halves(p_answer, plan)
-    g_prompt, g_answer = plan.queries.gather(grad, size)
-    by_q, by_k, by_v = plan.queries.empty(q_prompt), plan.keys.empty(k_prompt), plan.keys.empty(v_prompt)
+    g_prompt, g_answer = plan.outputs.gather(grad, size)
+    by_q, by_k, by_v = plan.queries.empty(q_prompt), plan.keys.empty(k_prompt), plan.values.empty(v_prompt)
     (by_q_prompt, by_q_answer), (by_k_prompt, by_k_answer), (by_v_prompt, by_v_answer) = (
         plan.queries.split(by_q),
         plan.keys.split(by_k),
-        plan.keys.split(by_v),
+        plan.values.split(by_v),
     )
     g_rows, q_rows = plan.by_row(g_answer), plan.by_row(q_answer)
 
@@ -140,11 +151,9 @@ def attention_backward(grad: Tensor, tape: AttentionTape, plan: AttentionPlan) -
     plan.by_row(by_q_answer).baddbmm_(s_rows, plan.by_row(k_answer))
     torch.bmm(s_prompt.mT, q_prompt, out=by_k_prompt).baddbmm_(s_on_prompt.mT, q_answer)
     torch.bmm(s_rows.mT, q_rows, out=plan.by_row(by_k_answer))
-    return (
-        plan.queries.scatter(by_q.mul_(scale), plan.places),
-        plan.keys.scatter(by_k.mul_(scale), plan.places),
-        plan.keys.scatter(by_v, plan.places),
-    )
+    q, k = plan.queries.scatter(by_q, plan.places), plan.keys.scatter(by_k, plan.places)
+    turned = torch.cat([q, k], 1).mul_(scale).view(plan.places, -1, size)
+    return turned, plan.values.scatter(by_v, plan.places)
 
 
 def _halves(answers: Tensor, plan: AttentionPlan) -> tuple[Tensor, Tensor]:

@@ -41,8 +41,8 @@ class BaseLayer:
 
     attention_norm: Tensor
     qkv: Stacked
-    q_norm: Tensor | None
-    k_norm: Tensor | None
+    head_norm: Tensor | None
+    """(heads of queries and keys, D)"""
     o: Stacked
     mlp_norm: Tensor
     gate_up: Stacked
@@ -94,6 +94,7 @@ def unsupported(config: BaseConfig) -> str:
 def load(base: BaseModel) -> Base:
     """Read the weights; raises ``BaseModelError`` on damaged files or missing tensors."""
     config, weights = base.config, Weights(base.weight_files)
+    heads = HeadShape(config.heads, config.kv_heads, config.head_dim)
 
     def read(name: str) -> Tensor:
         return torch.from_numpy(weights.load(name))
@@ -109,12 +110,17 @@ def load(base: BaseModel) -> Base:
         bias = torch.cat(present) if any(bias is not None for bias in biases) else None
         return Stacked(modules, tuple(len(matrix) for matrix in matrices), torch.cat(matrices), bias)
 
+    def head_norm(prefix: str) -> Tensor | None:
+        q, k = (maybe(f"{prefix}self_attn.{kind}_norm.weight") for kind in "qk")
+        if q is None or k is None:
+            return None
+        return torch.cat([q.expand(heads.queries, -1), k.expand(heads.keys, -1)])
+
     def layer(prefix: str) -> BaseLayer:
         return BaseLayer(
             read(f"{prefix}input_layernorm.weight"),
             stacked(prefix, *ATTENTION),
-            maybe(f"{prefix}self_attn.q_norm.weight"),
-            maybe(f"{prefix}self_attn.k_norm.weight"),
+            head_norm(prefix),
             stacked(prefix, "self_attn.o_proj"),
             read(f"{prefix}post_attention_layernorm.weight"),
             stacked(prefix, *FEED_FORWARD),
@@ -128,7 +134,7 @@ def load(base: BaseModel) -> Base:
         read("model.norm.weight"),
         embedding if config.tie_word_embeddings else read("lm_head.weight"),
         config.norm_eps,
-        HeadShape(config.heads, config.kv_heads, config.head_dim),
+        heads,
         torch.from_numpy(_frequencies(config)),
     )
 

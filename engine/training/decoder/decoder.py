@@ -20,7 +20,7 @@ from .merged import MergedWeights
 from .packing import PackedBatch, packed_batches
 from .passes import run, run_backward
 
-PASS_BYTES = 1 << 30
+PASS_BYTES = 256 << 20
 """Memory for what a pass keeps for its way back; decides how many tokens a batch may hold."""
 LEAST_TOKENS = 512
 """A batch may always hold so many."""

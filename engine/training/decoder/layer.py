@@ -22,9 +22,8 @@ class Layer:
     attention_norm: Tensor
     """(H,)"""
     qkv: Linear
-    q_norm: Tensor | None
-    """(D,): only Qwen3 normalises the heads of queries and keys."""
-    k_norm: Tensor | None
+    head_norm: Tensor | None
+    """(heads of queries and keys, D): only Qwen3 normalises them."""
     o: Linear
     mlp_norm: Tensor
     """(H,)"""
@@ -55,98 +54,80 @@ class Normed:
 
 
 @dataclass(frozen=True)
+class Applied:
+    """What a linear layer's backward needs: its input, and that times Aᵀ."""
+
+    x: Tensor
+    down: Tensor
+
+
+@dataclass(frozen=True)
 class LayerTape:
     """What the backward pass of a block needs."""
 
     attention_norm: Normed
-    attention_input: Tensor
-    q_norm: Normed | None
-    k_norm: Normed | None
+    qkv: Applied
+    head_norm: Normed | None
     attention: AttentionTape
-    attended: Tensor
+    o: Applied
     mlp_norm: Normed
-    mlp_input: Tensor
-    gate_up: Tensor
+    gate_up: Applied
+    gates: Tensor
+    """(T, 2 I)"""
     opened: Tensor
-    product: Tensor
+    """(T, I)"""
+    down: Applied
 
 
 def forward(layer: Layer, x: Tensor, place: Place, last: bool) -> tuple[Tensor, LayerTape]:
     """(T, H) → (T, H); the ``last`` block gives only the needed places, (M, H)."""
     heads = place.plan.heads
-    attention_input, *attention_norm = rms_norm(x, layer.attention_norm, layer.eps)
-    qkv = layer.qkv.forward(attention_input)
-    q, k, v = torch.split(qkv, [heads.queries * heads.size, heads.keys * heads.size, heads.keys * heads.size], 1)
-    q, q_norm = _head_norm(q, heads.queries, layer.q_norm, layer.eps)
-    k, k_norm = _head_norm(k, heads.keys, layer.k_norm, layer.eps)
-    q, k = rotate(q, place.cosine, place.sine), rotate(k, place.cosine, place.sine)
-    attended, attention_tape = attention(q.flatten(1), k.flatten(1), v.contiguous(), place.plan)
+    normed, *attention_norm = rms_norm(x, layer.attention_norm, layer.eps)
+    qkv, qkv_down = layer.qkv.forward(normed)
+    turned, head_norm = torch.unflatten(qkv[:, : heads.turned * heads.size], 1, (heads.turned, heads.size)), None
+    if layer.head_norm is not None:
+        turned, *head_norm = rms_norm(turned, layer.head_norm, layer.eps)
+    turned = rotate(turned, place.cosine, place.sine)  # (T, q and k heads, D)
+    attended, attention_tape = attention(turned, qkv[:, heads.turned * heads.size :].contiguous(), place.plan)
     if last:
         attended, x = attended[place.needed], x[place.needed]
-    x = layer.o.forward(attended).add_(x)
+    o, o_down = layer.o.forward(attended)
+    x = x + o
 
     mlp_input, *mlp_norm = rms_norm(x, layer.mlp_norm, layer.eps)
-    gate_up = layer.gate_up.forward(mlp_input)
-    product, opened = swiglu(gate_up)
-    return layer.down.forward(product).add_(x), LayerTape(
-        Normed(*attention_norm),
-        attention_input,
-        q_norm,
-        k_norm,
-        attention_tape,
-        attended,
-        Normed(*mlp_norm),
-        mlp_input,
-        gate_up,
-        opened,
-        product,
+    gates, gates_down = layer.gate_up.forward(mlp_input)
+    product, opened = swiglu(gates)
+    down, down_down = layer.down.forward(product)
+    return x + down, LayerTape(
+        attention_norm=Normed(*attention_norm),
+        qkv=Applied(normed, qkv_down),
+        head_norm=Normed(*head_norm) if head_norm else None,
+        attention=attention_tape,
+        o=Applied(attended, o_down),
+        mlp_norm=Normed(*mlp_norm),
+        gate_up=Applied(mlp_input, gates_down),
+        gates=gates,
+        opened=opened,
+        down=Applied(product, down_down),
     )
 
 
-def backward(layer: Layer, grad: Tensor, tape: LayerTape, place: Place, first: bool, last: bool) -> Tensor:
-    """Add the gradients of the block's adapters; return that of its input, (T, H).
+def backward(layer: Layer, grad: Tensor, tape: LayerTape, place: Place, last: bool) -> Tensor:
+    """Add the gradients of the block's adapters; return that of its input, (T, H)."""
+    gates = swiglu_backward(layer.down.backward(grad, tape.down.x, tape.down.down), tape.gates, tape.opened)
+    mlp_input = layer.gate_up.backward(gates, tape.gate_up.x, tape.gate_up.down)
+    grad = grad + rms_norm_backward(mlp_input, tape.mlp_norm.unit, tape.mlp_norm.inverse, layer.mlp_norm)
 
-    Nothing asks for the gradient of the ``first`` block's input: what is returned there means nothing.
-    """
-    layer.down.by_adapter(grad, tape.product)
-    gate_up = swiglu_backward(layer.down.by_input(grad), tape.gate_up, tape.opened)
-    layer.gate_up.by_adapter(gate_up, tape.mlp_input)
-    grad = grad + _norm_backward(layer.gate_up.by_input(gate_up), tape.mlp_norm, layer.mlp_norm)
-
-    layer.o.by_adapter(grad, tape.attended)
-    attended = layer.o.by_input(grad)
+    attended = layer.o.backward(grad, tape.o.x, tape.o.down)
     if last:
         attended, grad = (_spread(part, place) for part in (attended, grad))
-    q, k, v = attention_backward(attended, tape.attention, place.plan)
-    q = _head_norm_backward(_turn_back(q, place), tape.q_norm, layer.q_norm)
-    k = _head_norm_backward(_turn_back(k, place), tape.k_norm, layer.k_norm)
-    qkv = torch.cat([q.flatten(1), k.flatten(1), v], 1)
-    layer.qkv.by_adapter(qkv, tape.attention_input)
-    if first:
-        return grad
-    return grad + _norm_backward(layer.qkv.by_input(qkv), tape.attention_norm, layer.attention_norm)
-
-
-def _norm_backward(grad: Tensor, normed: Normed, weight: Tensor) -> Tensor:
-    return rms_norm_backward(grad, normed.unit, normed.inverse, weight)
-
-
-def _turn_back(grad: Tensor, place: Place) -> Tensor:
-    """The backward of ``rotate`` for a table (T, heads · D), as (T, heads, D)."""
-    return rotate(grad.view(len(grad), -1, place.plan.heads.size), place.cosine, -place.sine)
-
-
-def _head_norm(x: Tensor, heads: int, weight: Tensor | None, eps: float) -> tuple[Tensor, Normed | None]:
-    """(T, heads · D) → (T, heads, D), normalised where the architecture does."""
-    x = torch.unflatten(x, 1, (heads, -1))
-    if weight is None:
-        return x, None
-    result, *normed = rms_norm(x, weight, eps)
-    return result, Normed(*normed)
-
-
-def _head_norm_backward(grad: Tensor, normed: Normed | None, weight: Tensor | None) -> Tensor:
-    return grad if normed is None or weight is None else _norm_backward(grad, normed, weight)
+    turned, v = attention_backward(attended.contiguous(), tape.attention, place.plan)
+    turned = rotate(turned, place.cosine, -place.sine)
+    if tape.head_norm is not None and layer.head_norm is not None:
+        turned = rms_norm_backward(turned, tape.head_norm.unit, tape.head_norm.inverse, layer.head_norm)
+    qkv = torch.cat([turned.flatten(1), v], 1)
+    normed = layer.qkv.backward(qkv, tape.qkv.x, tape.qkv.down)
+    return grad + rms_norm_backward(normed, tape.attention_norm.unit, tape.attention_norm.inverse, layer.attention_norm)
 
 
 def _spread(needed: Tensor, place: Place) -> Tensor:

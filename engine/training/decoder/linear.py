@@ -1,7 +1,8 @@
 """Linear layers under LoRA adapters (Hu et al., arXiv 2106.09685): y = x (W + s B A)ᵀ + b; the gradients of A and B.
 
-The sum in brackets is computed once per step (``merged``), so the forward pass costs no more than the base's; only the
-backward pass sees A and B. Layers that read the same input (q, k, v; gate, up) are one product.
+The sum in brackets is computed once per step (``merged``), so the adapters cost next to nothing: one product gives the
+output and x Aᵀ, another the gradient by the input and that by x Aᵀ, and only the gradients of A and B come on top.
+Layers that read the same input (q, k, v; gate, up) are one.
 """
 
 from __future__ import annotations
@@ -14,53 +15,46 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Part:
-    """One adapted layer: rows ``start:stop`` of a fused one."""
+    """One adapted layer: some rows of a fused one, and some columns of what its adapters see."""
 
-    start: int
-    stop: int
-    b: Tensor
-    """(stop - start, r)"""
+    rows: slice
+    columns: slice
     grad_a: Tensor
     """(r, in): added to by every backward pass."""
     grad_b: Tensor
-    """(stop - start, r), likewise."""
+    """(rows, r), likewise."""
 
 
 @dataclass(frozen=True)
 class Linear:
     """One or more layers with the same input, their adapters merged in."""
 
-    weight: Tensor
-    """(out, in): W + s B A."""
+    extended: Tensor
+    """(out + ranks, in + ranks): above W + s B A and the parts' B side by side on a diagonal, below their A."""
+    outputs: int
+    inputs: int
     bias: Tensor | None
     """(out,)"""
-    a: Tensor
-    """(parts · r, in): the parts' A one above the other; empty where there is no adapter."""
     scale: float
     parts: tuple[Part, ...]
+    """None for the base alone, whose ``ranks`` are 0."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(T, in) → (T, out)"""
-        if self.bias is None:
-            return torch.mm(x, self.weight.T)
-        return torch.addmm(self.bias, x, self.weight.T)
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(T, in) → (T, out), and x Aᵀ (T, ranks) for ``by_adapter``; both views of one tensor."""
+        both = torch.mm(x, self.extended[:, : self.inputs].T)
+        y = both[:, : self.outputs]
+        if self.bias is not None:
+            y.add_(self.bias)
+        return y, both[:, self.outputs :]
 
-    def by_input(self, grad: Tensor) -> Tensor:
-        """Gradient by the input, (T, in), from that by the output, (T, out)."""
-        return torch.mm(grad, self.weight)
+    def backward(self, grad: Tensor, x: Tensor, down: Tensor) -> Tensor:
+        """Add the gradients of A and B; return that by the input, (T, in), from that by the output, (T, out).
 
-    def by_adapter(self, grad: Tensor, x: Tensor) -> None:
-        """Add the gradients of A and B for ``grad`` (T, out) at input ``x`` (T, in).
-
-        dB = s · gradᵀ (x Aᵀ) and dA = s · (grad B)ᵀ x.
+        dx = grad (W + s B A), dB = s · gradᵀ (x Aᵀ) and dA = s · (grad B)ᵀ x.
         """
-        down = torch.mm(x, self.a.T)  # (T, parts · r)
-        up = torch.empty_like(down)
-        rank = down.shape[1] // len(self.parts)
-        for number, part in enumerate(self.parts):
-            mine, columns = grad[:, part.start : part.stop], slice(number * rank, (number + 1) * rank)
-            part.grad_b.addmm_(mine.T, down[:, columns], alpha=self.scale)
-            torch.mm(mine, part.b, out=up[:, columns])
-        by_a = torch.mm(up.T, x)  # (parts · r, in)
-        for number, part in enumerate(self.parts):
-            part.grad_a.add_(by_a[number * rank : (number + 1) * rank], alpha=self.scale)
+        both = torch.mm(grad, self.extended[: self.outputs])  # (T, in + ranks)
+        by_a = torch.mm(both[:, self.inputs :].T, x)  # (ranks, in)
+        for part in self.parts:
+            part.grad_a.add_(by_a[part.columns], alpha=self.scale)
+            part.grad_b.addmm_(grad[:, part.rows].T, down[:, part.columns], alpha=self.scale)
+        return both[:, : self.inputs]

@@ -26,7 +26,7 @@ class MergedWeights:
 
     def plain(self) -> tuple[Layer, ...]:
         """The base without an adapter, for forward passes."""
-        return self._layers(lambda stacked: Linear(stacked.weight, stacked.bias, stacked.weight[:0], 0.0, ()))
+        return self._layers(_unadapted)
 
     def merge(self, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor], scale: float) -> tuple[Layer, ...]:
         """Layers of the policy whose matrices (by layout name) these are; valid until the next call.
@@ -38,24 +38,33 @@ class MergedWeights:
     def _adapted(
         self, stacked: Stacked, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor], scale: float
     ) -> Linear:
-        merged = self._room.setdefault(stacked.modules[0], torch.empty_like(stacked.weight))
-        parts, start = [], 0
-        for module, outputs in zip(stacked.modules, stacked.outputs, strict=True):
+        outputs, inputs = stacked.weight.shape
+        ranks = sum(len(weights[f"{module}.lora_A"]) for module in stacked.modules)
+        extended = self._extended(stacked, ranks)
+        parts, row, column = [], 0, 0
+        for module, count in zip(stacked.modules, stacked.outputs, strict=True):
             a, b = weights[f"{module}.lora_A"], weights[f"{module}.lora_B"]
-            rows = slice(start, start + outputs)
-            torch.addmm(stacked.weight[rows], b, a, alpha=scale, out=merged[rows])
-            parts.append(Part(start, start + outputs, b, gradients[f"{module}.lora_A"], gradients[f"{module}.lora_B"]))
-            start += outputs
-        a = torch.cat([weights[f"{module}.lora_A"] for module in stacked.modules])
-        return Linear(merged, stacked.bias, a, scale, tuple(parts))
+            rows, columns = slice(row, row + count), slice(column, column + len(a))
+            extended[rows, :inputs] = torch.addmm(stacked.weight[rows], b, a, alpha=scale)
+            extended[rows, inputs:][:, columns] = b
+            extended[outputs:, :inputs][columns] = a
+            parts.append(Part(rows, columns, gradients[f"{module}.lora_A"], gradients[f"{module}.lora_B"]))
+            row, column = rows.stop, columns.stop
+        return Linear(extended, outputs, inputs, stacked.bias, scale, tuple(parts))
+
+    def _extended(self, stacked: Stacked, ranks: int) -> Tensor:
+        """Room for this stack's matrices; what is not written in it stays zero."""
+        room, (outputs, inputs) = self._room.get(stacked.modules[0]), stacked.weight.shape
+        if room is None or len(room) != outputs + ranks:
+            room = self._room[stacked.modules[0]] = stacked.weight.new_zeros(outputs + ranks, inputs + ranks)
+        return room
 
     def _layers(self, linear: Callable[[Stacked], Linear]) -> tuple[Layer, ...]:
         return tuple(
             Layer(
                 layer.attention_norm,
                 linear(layer.qkv),
-                layer.q_norm,
-                layer.k_norm,
+                layer.head_norm,
                 linear(layer.o),
                 layer.mlp_norm,
                 linear(layer.gate_up),
@@ -64,3 +73,8 @@ class MergedWeights:
             )
             for layer in self._base.layers
         )
+
+
+def _unadapted(stacked: Stacked) -> Linear:
+    outputs, inputs = stacked.weight.shape
+    return Linear(stacked.weight, outputs, inputs, stacked.bias, 0.0, ())

@@ -51,7 +51,7 @@ def run_backward(base: Base, layers: tuple[Layer, ...], tape: Tape, grad: Tensor
     by_x = rms_norm_backward(by_hidden, tape.norm.unit, tape.norm.inverse, base.norm)
     for number in reversed(range(len(layers))):
         last = number == len(layers) - 1
-        by_x = backward(layers[number], by_x, tape.layers[number], tape.place, first=number == 0, last=last)
+        by_x = backward(layers[number], by_x, tape.layers[number], tape.place, last=last)
 
 
 def _place(base: Base, batch: PackedBatch) -> Place:

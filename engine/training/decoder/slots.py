@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..tokens import Ints
 from .packing import PackedBatch
 
 
@@ -20,25 +21,31 @@ class Slots:
     """The slots of F prompts of P slots, then of F · G answers of L slots, for K · R heads."""
 
     take: Tensor
-    """(S,): row of the table seen as (T · heads, D)."""
+    """(S,): row of the table that is gathered from, seen as (T · heads, D)."""
     give: Tensor
-    """(T · heads,): slot of each row; S, where zeros are kept, for places that have none."""
+    """(T · heads,): slot of each row of the table that is scattered to, which holds these heads only; S, where zeros
+    are kept, for places that have none."""
     shape_prompt: tuple[int, int]
     """(F · K, R · P)"""
     shape_answer: tuple[int, int]
     """(F · K, G · R · L)"""
 
     @classmethod
-    def of(cls, batch: PackedBatch, groups: int, fold: int) -> Slots:
-        """For tables with ``groups`` times ``fold`` heads: K and R above."""
+    def of(cls, batch: PackedBatch, groups: int, fold: int, first: int, table: int) -> Slots:
+        """For K ``groups`` of R = ``fold`` heads, which begin at head ``first`` of a wider ``table``."""
         (families, prompt), (rows, length) = batch.prefixes.shape, batch.rows.shape[1:]
         heads = groups * fold
         head = np.arange(heads).reshape(1, groups, 1, fold, 1)
-        of_prompts = batch.prefixes[:, None, None, :] * heads + head[:, :, 0]  # (F, K, R, P)
-        of_answers = batch.rows[:, None, :, None, :] * heads + head  # (F, K, G, R, L)
-        take = np.concatenate([of_prompts.ravel(), of_answers.ravel()])
+        of_prompts = batch.prefixes[:, None, None, :], head[:, :, 0]  # (F, K, R, P)
+        of_answers = batch.rows[:, None, :, None, :], head  # (F, K, G, R, L)
+
+        def rows_of(width: int, offset: int) -> Ints:
+            """Where each slot's vector lies in a table so many heads wide."""
+            return np.concatenate([(place * width + offset + h).ravel() for place, h in (of_prompts, of_answers)])
+
+        own, take = rows_of(heads, 0), rows_of(table, first)
         give = np.full(len(batch.tokens) * heads, len(take))
-        give[take] = np.arange(len(take))
+        give[own] = np.arange(len(take))
         give[batch.padding * heads :] = len(take)
         return cls(
             torch.from_numpy(take),
