@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import sys
 import time
@@ -27,6 +28,10 @@ from .control import create_database
 from .heartbeat import Heartbeat
 from .lock import EngineLock
 
+YOUNG_OBJECTS = 20_000
+"""New objects after which Python looks for cycles. Thousands of messages and futures come and go each second without
+any; what has been imported by the start never goes, and is not looked at again."""
+
 
 def run(home: Home) -> int:
     """Serve a home until told to stop; returns an exit code, after one sentence on standard error if it is not 0."""
@@ -46,6 +51,8 @@ def run(home: Home) -> int:
     except OSError as error:
         say(f"marlaas: The home {home.root} cannot be used: {error}.")
         return 2
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS)
     try:
         return asyncio.run(_serve(home, settings, base, store))
     except MarlaasError as error:

@@ -2,19 +2,21 @@
 
 A frame holds all messages of one turn of the sender's event loop: one write, one wake-up of the receiver, and one
 pickle, in which names and array types are written once. Both ends are our own processes over a private socketpair that
-no other account can reach, so pickle is safe here, and protocol 5 keeps numpy arrays as plain bytes. Knows no sockets'
-origin, no worker class and no asyncio task. Standard library only: the child reads its first frame before it may import
-numpy.
+no other account can reach, so pickle is safe here. Arrays travel as their bytes (``arrays``). Knows no sockets' origin,
+no worker class and no asyncio task.
 """
 
 from __future__ import annotations
 
 import asyncio
+import io
 import pickle
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from . import arrays
 
 HEADER = struct.Struct("<Q")
 """Bytes of the pickle that follows."""
@@ -68,8 +70,12 @@ Message = Start | Ready | Call | Answer | Failed
 
 def pack(*messages: Message) -> bytes:
     """One frame: eight bytes of length, then the pickle."""
-    body = pickle.dumps(messages, protocol=5)
-    return HEADER.pack(len(body)) + body
+    file = io.BytesIO()
+    pickler = pickle.Pickler(file, protocol=5)
+    pickler.dispatch_table = arrays.reducers()
+    pickler.dump(messages)
+    body = file.getbuffer()
+    return b"".join((HEADER.pack(len(body)), body))
 
 
 async def read(reader: asyncio.StreamReader) -> tuple[Message, ...]:

@@ -8,6 +8,7 @@ import pickletools
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.training.protocol import TrainGroup, TrainSequence
@@ -45,6 +46,24 @@ def test_arrays_travel_as_bytes(message: Message) -> None:
     assert arrays
     assert len(body) - sum(array.nbytes for array in arrays) < 1000
     assert len(list(pickletools.genops(body))) < 200
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=np.int64).reshape(2, 3),
+        np.arange(6, dtype=np.int32)[::2],
+        np.arange(3, dtype=">i4"),
+        np.array(["a", "b"]),
+        np.array([True, False]),
+        np.empty(0, np.float32),
+        np.float32(0.5),
+    ],
+)
+def test_arrays_of_any_kind_come_back_and_can_be_written_to(array: NDArray[np.generic]) -> None:
+    (answer,) = pickle.loads(pack(Answer(1, array))[HEADER.size :])
+    assert answer.value.dtype == array.dtype and np.array_equal(answer.value, array)
+    assert not isinstance(array, np.ndarray) or answer.value.flags.writeable
 
 
 class Wire:
