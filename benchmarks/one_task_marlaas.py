@@ -145,15 +145,15 @@ def _follow(home: Home, cores: Sequence[int]) -> tuple[dict[str, float], float]:
                 raise RuntimeError(f"The task did not finish: {row.state if row else 'lost'}, {row and row.reason}")
             if row.state == "done":
                 return _used(first, last) if first and last else ({}, 0.0)
-            if row.steps // 4 <= row.step < row.steps:
-                last = _Count(_seconds(reader), bystanders.read(cores))
+            if row.steps // 4 <= row.step < row.steps and (stages := _seconds(reader)):
+                last = _Count(stages, bystanders.read(cores))
                 first = first or last
             time.sleep(POLL)
     raise RuntimeError(f"The task did not finish within {PATIENCE:.0f} s.")
 
 
 def _seconds(reader: Reader) -> dict[str, float]:
-    """Processor seconds so far by stage: rollout, training, engine, env."""
+    """Processor seconds so far by stage (rollout, training, engine, env), once the engine has named its processes."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for worker in reader.workers():
         with suppress(psutil.Error):
