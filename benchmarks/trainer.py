@@ -50,7 +50,7 @@ def measure(quick: bool) -> Section:
     return Section(
         "trainer",
         "The trainer: forward and backward of one step",
-        "64 episodes in 8 groups (the last case: 8 episodes in one), LoRA of rank 16 on all linear layers, one core and "
+        "64 episodes in 8 groups (the last case: 8 in one), LoRA of rank 16 on all linear layers, one core and "
         f"one thread; {repetitions} repetitions, in turn. *Theirs* is transformers with PEFT and autograd on PyTorch's "
         "default kernels, all sequences in one padded batch. Tokens are random: no two answers are equal. The rate is "
         "that of a 1024 x 1024 float32 product on the same core in the same minute, by the fastest kernels there are; "
