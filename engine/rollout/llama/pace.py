@@ -27,4 +27,4 @@ def pace_of(weights: int, exact: bool) -> Pace:
     """For a base of so many bytes. ``exact`` reads the memory of 256 tokens and more, however few a sequence holds."""
     if weights > CACHE:
         return Pace(rows=256, tokens=1)
-    return Pace(rows=8 if exact else 16, tokens=16)
+    return Pace(rows=8 if exact else 16, tokens=32)

@@ -56,7 +56,7 @@ class LlamaSampler:
 
         ``sequences`` conversations (rounded up to an even number) of up to ``context`` tokens (llama.cpp rounds up to
         a multiple of 256) are held at once. ``half`` stores matrices as float16; ``exact`` keeps memory and attention
-        in float32, up to three times slower. Raises ``BaseModelError`` or ``ConfigError``.
+        in float32, up to twice as slow. Raises ``BaseModelError`` or ``ConfigError``.
         """
         model = load_base(base)
         count = min(max(sequences + sequences % 2, 2), MOST)

@@ -9,6 +9,7 @@ import pytest
 
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import AdapterError, BaseModelError, CallFailed
+from marlaas.engine.rollout.llama import pace
 from marlaas.engine.rollout.llama.context import DecodeFailed, LlamaContext
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
@@ -18,11 +19,19 @@ from .random_base import write_adapter, write_base
 
 
 class TestLlamaSampler(SamplerContract):
-    @pytest.fixture(params=[False, True], ids=["fast", "exact"])
+    @pytest.fixture(params=["fast", "exact", "large"])
     async def sampler(
-        self, request: pytest.FixtureRequest, base: BaseModel, state: State, tmp_path: Path
+        self,
+        request: pytest.FixtureRequest,
+        base: BaseModel,
+        state: State,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> AsyncIterator[Sampler]:
-        llama = LlamaSampler(str(base.path), str(tmp_path / "cache"), sequences=64, context=2048, exact=request.param)
+        if request.param == "large":
+            monkeypatch.setattr(pace, "CACHE", 0)
+        exact = request.param == "exact"
+        llama = LlamaSampler(str(base.path), str(tmp_path / "cache"), sequences=64, context=2048, exact=exact)
         for number in (0, 1):
             await llama.load(f"v{number}", str(state(number)))
         yield llama
