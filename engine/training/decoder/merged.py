@@ -45,7 +45,7 @@ class MergedWeights:
         for module, count in zip(stacked.modules, stacked.outputs, strict=True):
             a, b = weights[f"{module}.lora_A"], weights[f"{module}.lora_B"]
             rows, columns = slice(row, row + count), slice(column, column + len(a))
-            extended[rows, :inputs] = torch.addmm(stacked.weight[rows], b, a, alpha=scale)
+            torch.addmm(stacked.weight[rows], b, a, alpha=scale, out=extended[rows, :inputs])
             extended[rows, inputs:][:, columns] = b
             extended[outputs:, :inputs][columns] = a
             parts.append(Part(rows, columns, gradients[f"{module}.lora_A"], gradients[f"{module}.lora_B"]))
