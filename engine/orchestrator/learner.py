@@ -156,7 +156,7 @@ class Learner:
             self._moved.set()
             self._measuring.beside(version, background)
 
-        async with self._shelf.hold(before):
+        with self._shelf.hold(before):
             policy, temperature = key(self._task), self._spec.sampling.temperature
             report = await canary(services, policy, version.name, before.name, tally.groups, temperature, publish)
         services.store.versions.add_metrics(self._policy, version.number, report.metrics())

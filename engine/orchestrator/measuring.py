@@ -65,10 +65,11 @@ class Measuring:
     async def _measure(self, version: Version) -> None:
         self.pending.add(version.number)
         try:
-            async with self._shelf.hold(version), self._one_at_a_time, self._environment.bound() as lease:
-                if version.number in self._versions.evaluated(self._policy, lease.environment_version):
-                    return
-                evaluation = await self._evaluator.evaluate(version, lease)
+            with self._shelf.hold(version):
+                async with self._one_at_a_time, self._environment.bound() as lease:
+                    if version.number in self._versions.evaluated(self._policy, lease.environment_version):
+                        return
+                    evaluation = await self._evaluator.evaluate(version, lease)
         finally:
             self.pending.discard(version.number)
         self._keeper.label()

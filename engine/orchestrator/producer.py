@@ -66,9 +66,10 @@ class Producer:
         failures = 0
         for attempt in range(MAX_ATTEMPTS):
             version = self._current()
-            async with self._shelf.hold(version), self._environment.bound() as lease:
-                played = await self._play(number, attempt, version, lease)
-                environment_version = lease.environment_version
+            with self._shelf.hold(version):
+                async with self._environment.bound() as lease:
+                    played = await self._play(number, attempt, version, lease)
+                    environment_version = lease.environment_version
             if played is None:
                 continue
             index = instance(number, attempt)

@@ -1,6 +1,7 @@
 """The versions of one policy that the sampler holds: published once, held by groups in flight, retired after the last.
 
-Committed versions flow in; the sampler's own checksum proves that what was published is what is served.
+Committed versions flow in; the sampler's own checksum proves that what was published is what is served. Nobody waits
+for a version to be retired: the sampler answers between two bursts of work, and a group that is complete should not.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ..errors import AdapterError, WorkerDied
 from ..rollout.protocol import Sampler
@@ -23,11 +24,12 @@ class Shelf:
         self._sampler = sampler
         self._holders: Counter[str] = Counter()
         self._live: set[str] = set()
+        self._retiring: set[asyncio.Task[None]] = set()
         self.current: Version | None = None
 
     async def publish(self, version: Version) -> None:
         """Serve a committed version from now on. Raises ``AdapterError`` if other bytes arrived than were committed."""
-        async with self.hold(version):  # loaded but not yet current: no sweep may take it
+        with self.hold(version):  # loaded but not yet current: no sweep may take it
             loading = asyncio.ensure_future(self._load(version))
             try:
                 loaded = await asyncio.shield(loading)
@@ -43,26 +45,32 @@ class Shelf:
         self._live.add(version.name)
         return checksum
 
-    @asynccontextmanager
-    async def hold(self, version: Version) -> AsyncIterator[None]:
+    @contextmanager
+    def hold(self, version: Version) -> Iterator[None]:
         """Keep a version alive while the block runs."""
         self._holders[version.name] += 1
         try:
             yield
         finally:
             self._holders[version.name] -= 1
-            await asyncio.shield(self._sweep())
+            self._sweep()
 
     async def clear(self) -> None:
-        """Retire everything; the policy leaves the sampler."""
+        """Retire everything and wait for it; the policy leaves the sampler."""
         self.current = None
         self._holders.clear()
-        await self._sweep()
+        self._sweep()
+        await asyncio.gather(*self._retiring)
 
-    async def _sweep(self) -> None:
+    def _sweep(self) -> None:
         current = self.current.name if self.current else None
         unused = {name for name in self._live if name != current and not self._holders[name]}
-        self._live -= unused  # before the first await: another sweep may run meanwhile
+        self._live -= unused
+        for name in unused:
+            retiring = asyncio.ensure_future(self._retire(name))
+            self._retiring.add(retiring)
+            retiring.add_done_callback(self._retiring.discard)
+
+    async def _retire(self, name: str) -> None:
         with contextlib.suppress(WorkerDied):  # then nothing is served any more
-            for name in unused:
-                await self._sampler.retire(name)
+            await self._sampler.retire(name)
