@@ -83,5 +83,6 @@ async def canary(
 
 
 def _longest_reply(groups: list[ClosedGroup]) -> Trajectory | None:
-    trajectories = [t for c in groups for e in c.group.episodes for t in e.trajectories if t.mask.any()]
-    return max(trajectories, key=lambda t: int(t.mask.sum()), default=None)
+    trajectories = [t for c in groups for e in c.group.episodes for t in e.trajectories]
+    longest = max(trajectories, key=lambda t: np.count_nonzero(t.mask), default=None)
+    return longest if longest is not None and longest.mask.any() else None

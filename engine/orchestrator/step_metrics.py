@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ..training.advantages import ClosedGroup
 from ..training.protocol import GroupStats, StepResult
 from .admission import staleness
@@ -63,7 +65,7 @@ class StepTally:
 
 
 def _sampled(closed: ClosedGroup) -> int:
-    return sum(int(t.mask.sum()) for episode in closed.group.episodes for t in episode.trajectories)
+    return sum(int(np.count_nonzero(t.mask)) for episode in closed.group.episodes for t in episode.trajectories)
 
 
 def _without_reward(groups: list[ClosedGroup]) -> int:
