@@ -43,8 +43,10 @@ class Watch:
 
     def __init__(self) -> None:
         self.waits: defaultdict[str, list[float]] = defaultdict(list)
-        self.event: ContextVar[float] = ContextVar("event", default=0.0)
-        """What the running coroutine acts upon."""
+        self.asked: ContextVar[float] = ContextVar("asked", default=0.0)
+        """The ask that the running coroutine answers."""
+        self.sampled: ContextVar[float] = ContextVar("sampled", default=0.0)
+        """The sampled turn that it hands on."""
         self.leaving: list[tuple[str, float]] = []
         """What waits for the end of this turn of the loop, when frames are written."""
         self.ended: dict[int, float] = {}
@@ -87,7 +89,7 @@ def attach(watch: Watch) -> None:
 
     async def watched_call(self: WorkerHandle, method: str, *arguments: Any) -> Any:
         if method == "generate":
-            watch.act(TURN, watch.event.get())
+            watch.act(TURN, watch.asked.get())
         elif method == "accumulate":
             watch.act(GROUP, watch.trained(arguments[1]))
         elif method == "load":
@@ -95,7 +97,8 @@ def attach(watch: Watch) -> None:
         value = await call(self, method, *arguments)
         event = arrived.pop(id(value), 0.0)
         watch.answered(method, event)
-        watch.event.set(event)
+        if method == "generate":
+            watch.sampled.set(event)
         return value
 
     def watched_receive(self: WorkerHandle, message: wire.Answer | wire.Failed) -> None:
@@ -104,12 +107,12 @@ def attach(watch: Watch) -> None:
         receive(self, message)
 
     def watched_ask(self: Child, message: Asked) -> None:
-        watch.event.set(perf_counter())  # the task that answers inherits it
+        watch.asked.set(perf_counter())  # the task that answers inherits it
         asked(self, message)
 
     def watched_send(self: Child, record: Record) -> None:
         if record["op"] == "reply":
-            watch.act(REPLY, watch.event.get())
+            watch.act(REPLY, watch.sampled.get())
         elif record["op"] == "start" and record["split"] == "train":
             watch.act(VERSION, watch.published)
         send(self, record)
