@@ -87,6 +87,13 @@ class Results:
         """Seconds from the start to the last step."""
         return Series(tuple(run.wall_seconds(self.case.steps) for run in self.runs[arm]))
 
+    def spent(self, arm: str) -> Series | None:
+        """Milliseconds of processor time a step, of all processes together; None where a run was too short to tell."""
+        pairs = list(zip(self.steps(arm).values, self.runs[arm], strict=True))
+        if not all(run.load for _, run in pairs):
+            return None
+        return Series(tuple(step * sum(run.load.values()) for step, run in pairs))
+
     def rewards(self, arm: str, mark: int, window: int) -> Series:
         """Mean reward around a step."""
         return Series(tuple(run.reward_near(mark, window) for run in self.runs[arm]))

@@ -17,7 +17,7 @@ STAGES = ("rollout", "env", "training", "engine")
 
 
 def rows(results: Sequence[Results], other: str) -> tuple[Row, ...]:
-    """Step times, then waiting times, then rewards."""
+    """Step times, then waiting times, then processor time, then rewards."""
     found = [
         Row(f"a step: {one.case.where}, {arm}", "ms", one.steps(arm), one.steps(THEIRS), other, goal=one.case.goal)
         for one in results
@@ -27,6 +27,14 @@ def rows(results: Sequence[Results], other: str) -> tuple[Row, ...]:
         Row(f"start to step {one.case.steps}: {one.case.where}, {arm}", "s", one.walls(arm), one.walls(THEIRS), other)
         for one in results
         for arm in OURS
+    ]
+    found += [
+        Row(f"processor time of a step: {one.case.where}, {arm}", "ms", ours, theirs, other)
+        for one in results
+        for arm in OURS
+        if len(one.case.cores) == 1  # threads that spin while they wait would count as work
+        and (ours := one.spent(arm))
+        and (theirs := one.spent(THEIRS))
     ]
     found += [
         Row(

@@ -22,8 +22,8 @@ def run(step: float, steps: int, rewards: float = 0.5, start: float = 5.0) -> Ru
     return Run(100.0, ends, [rewards] * steps, [6.0] * steps, {"rollout": 0.5, "training": 1.0}, 0.1, 0.04)
 
 
-def results(steps: int = 40, repetitions: int = 5) -> Results:
-    found = Results(Case(SHORT, (0, 1), steps, 10, repetitions, "3 ×"))
+def results(steps: int = 40, repetitions: int = 5, cores: tuple[int, ...] = (0, 1)) -> Results:
+    found = Results(Case(SHORT, cores, steps, 10, repetitions, "3 ×"))
     for number in range(repetitions):
         found.add(THEIRS, run(0.2, steps, 0.4 + number / 100))
         for arm in OURS:
@@ -46,6 +46,14 @@ def test_rows_pair_each_arm_with_trl() -> None:
     walls = [row for row in rows if row.what.startswith("start to step 40")]
     assert len(walls) == len(OURS) and walls[0].ours.middle == pytest.approx(3.0 + 39 * 0.05)
     assert sum(row.what.startswith("reward") for row in rows) == len(OURS) * len(tables.MARKS)
+
+
+def test_processor_time_is_compared_where_nothing_can_spin() -> None:
+    rows = [row for row in tables.rows([results(), results(cores=(1,))], "TRL") if row.what.startswith("processor")]
+    assert [row.what for row in rows] == [
+        f"processor time of a step: prompts of 13 tokens, 1 core, {arm}" for arm in OURS
+    ]
+    assert rows[0].ours.middle == pytest.approx(50.0 * 1.5)
 
 
 def test_too_few_seeds_or_steps_give_no_reward_rows() -> None:
