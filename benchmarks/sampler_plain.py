@@ -36,7 +36,12 @@ class Plain:
         self._context = llama.llama_init_from_model(self._model, settings)
         self._memory = llama.llama_get_memory(self._context)
         self._vocabulary = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(self._model))
-        self._batch = llama.llama_batch_init(settings.n_batch, 0, 1)
+        self._batch: Any = llama.llama_batch_init(settings.n_batch, 0, 1)
+        self._token = np.ctypeslib.as_array(self._batch.token, (settings.n_batch,))
+        self._position = np.ctypeslib.as_array(self._batch.pos, (settings.n_batch,))
+        self._output = np.ctypeslib.as_array(self._batch.logits, (settings.n_batch,))
+        self._owners: list[int] = []
+        """The sequence of each row of the last call."""
         self._adapters = [
             llama.llama_adapter_lora_init(self._model, str(files.adapter_gguf(number)).encode())
             for number in range(EVERY)
@@ -79,18 +84,18 @@ class Plain:
     def _decode(self, tokens: NDArray[np.int32], sequences: NDArray[np.int64], start: int) -> NDArray[np.int64]:
         """The likeliest next token of each sequence after its new ``tokens`` (n, k)."""
         count, new = tokens.shape
-        batch: Any = self._batch
-        row = 0
-        for sequence, its_tokens in zip(sequences.tolist(), tokens.tolist(), strict=True):
-            for offset, token in enumerate(its_tokens):
-                batch.token[row] = token
-                batch.pos[row] = start + offset
-                batch.n_seq_id[row] = 1
-                batch.seq_id[row][0] = sequence
-                batch.logits[row] = offset == new - 1
-                row += 1
-        batch.n_tokens = row
-        if llama.llama_decode(self._context, batch) != 0:
+        owners = np.repeat(sequences, new).tolist()
+        if owners != self._owners:
+            for row, sequence in enumerate(owners):
+                self._batch.n_seq_id[row] = 1
+                self._batch.seq_id[row][0] = sequence
+            self._owners = owners
+        rows = len(owners)
+        self._token[:rows] = tokens.ravel()
+        self._position[:rows] = np.tile(np.arange(start, start + new), count)
+        self._output[:rows] = np.tile(np.arange(new) == new - 1, count)
+        self._batch.n_tokens = rows
+        if llama.llama_decode(self._context, self._batch) != 0:
             raise RuntimeError("llama.cpp could not decode.")
         logits = np.ctypeslib.as_array(llama.llama_get_logits(self._context), shape=(count, self._vocabulary))
         likeliest: NDArray[np.int64] = logits.argmax(1)
