@@ -13,6 +13,8 @@ MARKS, WINDOW = (10, 20, 30, 40), 10
 """Steps at which rewards are compared, each as the mean of so many steps."""
 SEEDS = 5
 """Of a spread that rewards are compared with."""
+QUIET = 0.1
+"""Cores that other programs may use before the figures are called into question."""
 STAGES = ("rollout", "env", "training", "engine")
 
 
@@ -78,8 +80,18 @@ def method() -> str:
 
 def remarks(results: Sequence[Results], options: Mapping[str, float]) -> str:
     """The check that both sides do the same, the rewards in words, TRL's options, and the profile."""
-    parts = [_same_start(results), _inside(results), _options(options), _profile(results)]
+    parts = [_disturbed(results), _same_start(results), _inside(results), _options(options), _profile(results)]
     return "\n\n".join(part for part in parts if part)
+
+
+def _disturbed(results: Sequence[Results]) -> str:
+    most = max(fmean(run.others for run in runs) for one in results for runs in one.runs.values())
+    if most <= QUIET:
+        return ""
+    return (
+        f"**Not a quiet machine.** Other programs used up to {most:.2f} of the cores meanwhile. Threads that wait for each"
+        " other, as TRL's do, suffer more from that than separate processes: ratios on several cores flatter marlaas."
+    )
 
 
 def _same_start(results: Sequence[Results]) -> str:
