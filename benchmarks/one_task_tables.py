@@ -90,7 +90,7 @@ def _disturbed(results: Sequence[Results]) -> str:
         return ""
     return (
         f"**Not a quiet machine.** Other programs used up to {most:.2f} of the cores meanwhile. Threads that wait for"
-        " each other, as TRL's do, suffer more from that than separate processes: ratios on several cores flatter marlaas."
+        " each other, as TRL's do, suffer more from that than separate processes: on several cores it flatters marlaas."
     )
 
 
