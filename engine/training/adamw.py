@@ -24,6 +24,10 @@ class AdamState:
     step: int
     """Steps made so far."""
 
+    def to(self, device: str) -> AdamState:
+        """The same on another device."""
+        return AdamState(self.weights.to(device), self.moment1.to(device), self.moment2.to(device), self.step)
+
 
 def clip(gradient: Tensor, limit: float) -> tuple[Tensor, float]:
     """Scale the gradient down to an L2 norm of at most ``limit`` (0 is off); also return the norm before.

@@ -33,9 +33,10 @@ class PolicyMemory:
     """By matrix name, in layout order."""
 
     @classmethod
-    def of(cls, config: PolicyConfig, layout: Layout, optimised: AdamState) -> PolicyMemory:
-        """Bring a policy to memory with an empty gradient."""
-        gradient = torch.zeros(layout.size)
+    def of(cls, config: PolicyConfig, layout: Layout, optimised: AdamState, device: str = "cpu") -> PolicyMemory:
+        """Bring a policy to the memory of ``device`` with an empty gradient."""
+        optimised = optimised.to(device)
+        gradient = torch.zeros_like(optimised.weights)
         gradients = layout.views(gradient)
         parameters = {}
         for name, view in layout.views(optimised.weights).items():
@@ -74,9 +75,9 @@ def to_state(optimised: AdamState, config: PolicyConfig, layout: Layout, fingerp
     """Return the policy at rest; the arrays are views of the vectors."""
     return PolicyState(
         StateHeader(config.rank, config.alpha, optimised.step, fingerprint),
-        layout.views(optimised.weights.numpy()),
-        layout.views(optimised.moment1.numpy()),
-        layout.views(optimised.moment2.numpy()),
+        layout.views(optimised.weights.cpu().numpy()),
+        layout.views(optimised.moment1.cpu().numpy()),
+        layout.views(optimised.moment2.cpu().numpy()),
     )
 
 

@@ -60,5 +60,5 @@ def sequence_logprobs(
     group = TrainGroup(0, (TrainSequence(tokens, mask, np.zeros(len(tokens), dtype=np.float32), 0.0),))
     check_group(group, model.vocabulary)
     model.mount(memory)
-    scored = [model.logprobs(batch, temperature).numpy() for batch in model.batches([group])]
+    scored = [model.logprobs(batch, temperature).cpu().numpy() for batch in model.batches([group])]
     return np.concatenate(scored) if scored else np.zeros(0, dtype=np.float32)

@@ -14,14 +14,14 @@ from .model import Model
 log = logging.getLogger(__name__)
 
 
-def load_model(folder: str) -> Model[Any]:
-    """Load the base in a Hugging Face folder. Raises ``BaseModelError`` if that cannot be done."""
+def load_model(folder: str, device: str = "cpu") -> Model[Any]:
+    """Load the base in a Hugging Face folder onto a torch device. Raises ``BaseModelError`` if that cannot be done."""
     choose_float32_kernels()
     base = load_base(folder)
     reason = unsupported(base.config)
     if not reason:
-        return Decoder(base)
+        return Decoder(base, device)
     log.warning("The base in %s is trained through transformers and PEFT, which is slower: %s.", folder, reason)
     from .peft_model import PeftModel  # seconds of imports, which the decoder has no use for
 
-    return PeftModel(folder)
+    return PeftModel(folder, device)

@@ -30,8 +30,9 @@ from .protocol import TrainGroup
 class PeftModel:
     """A causal language model in float32, frozen, with adapters on all linear layers but the output head."""
 
-    def __init__(self, folder: str) -> None:
-        self._model: Any = _load(folder)
+    def __init__(self, folder: str, device: str = "cpu") -> None:
+        self._device = device
+        self._model: Any = _load(folder).to(device)
         self._head: nn.Module = self._model.get_output_embeddings()
         self._modules = {  # name → (in, out), before PEFT wraps them; what PEFT calls "all-linear"
             name: (module.in_features, module.out_features)
@@ -86,9 +87,11 @@ class PeftModel:
 
     def _scores(self, batch: PaddedBatch, temperature: float) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies, (N,)."""
-        rows, columns = torch.from_numpy(batch.trained.sequence), torch.from_numpy(batch.columns)
-        logits = self._logits(torch.from_numpy(batch.inputs), rows, columns)
-        return token_logprobs(logits, torch.from_numpy(batch.trained.targets), temperature)
+        inputs, rows, columns, targets = (
+            torch.from_numpy(array).to(self._device)
+            for array in (batch.inputs, batch.trained.sequence, batch.columns, batch.trained.targets)
+        )
+        return token_logprobs(self._logits(inputs, rows, columns), targets, temperature)
 
     def _logits(self, inputs: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
         """Run ``inputs`` int64 (B, S) and return the logits (N, V) at places ``(rows[n], columns[n])``.

@@ -34,7 +34,8 @@ class PolicyLoss:
         ``base``, ``logp`` and ``entropy`` (N,) belong to ``trained``; ``base`` is needed where there is a KL term.
         """
         behaviour, advantage, sequence = (
-            torch.from_numpy(array) for array in (trained.behaviour, trained.advantage, trained.sequence)
+            torch.from_numpy(array).to(logp.device)
+            for array in (trained.behaviour, trained.advantage, trained.sequence)
         )
         with torch.enable_grad():
             leaf = logp.requires_grad_()

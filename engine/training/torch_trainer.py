@@ -37,16 +37,17 @@ class TorchTrainer:
     """Implements ``protocol.Trainer``.
 
     ``base`` is a Hugging Face folder in any precision, ``fingerprint`` the name of its contents that state files carry,
-    ``threads`` how many cores torch may use, ``sync`` whether state files are flushed to the disk. Raises
-    ``BaseModelError`` if the folder cannot be loaded. Call ``shutdown`` to end its thread.
+    ``threads`` how many cores torch may use, ``sync`` whether state files are flushed to the disk, ``device`` where
+    torch computes. Raises ``BaseModelError`` if the folder cannot be loaded. Call ``shutdown`` to end its thread.
     """
 
-    def __init__(self, base: str, fingerprint: str, threads: int = 1, sync: bool = True) -> None:
+    def __init__(self, base: str, fingerprint: str, threads: int = 1, sync: bool = True, device: str = "cpu") -> None:
         torch.set_num_threads(threads)
         keep_freed_memory()
         self._fingerprint = fingerprint
         self._sync = sync
-        self._model: Model[Any] = load_model(base)
+        self._device = device
+        self._model: Model[Any] = load_model(base, device)
         self._policies: dict[str, PolicyMemory] = {}
         # OpenMP counts threads per calling thread, hence the initializer
         self._thread = ThreadPoolExecutor(1, "trainer", initializer=torch.set_num_threads, initargs=(threads,))
@@ -100,7 +101,7 @@ class TorchTrainer:
         else:
             optimised = fresh(config, layout)
             size = write_state(path, to_state(optimised, config, layout, self._fingerprint), self._sync)
-        memory = PolicyMemory.of(config, layout, optimised)
+        memory = PolicyMemory.of(config, layout, optimised, self._device)
         self._policies[policy] = memory
         return self._result(memory, optimised, path, size, 0.0, begun)
 
@@ -146,5 +147,5 @@ class TorchTrainer:
     def _result(
         memory: PolicyMemory, optimised: AdamState, path: Path, size: int, norm: float, begun: float
     ) -> StepResult:
-        digest = checksum(memory.layout.views(optimised.weights.numpy()))
+        digest = checksum(memory.layout.views(optimised.weights.cpu().numpy()))
         return StepResult(optimised.step, str(path), digest, size, norm, perf_counter() - begun)

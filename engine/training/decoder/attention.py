@@ -66,7 +66,7 @@ class AttentionPlan:
     """(R · L, L)"""
 
     @classmethod
-    def of(cls, batch: PackedBatch, heads: HeadShape) -> AttentionPlan:
+    def of(cls, batch: PackedBatch, heads: HeadShape, device: torch.device) -> AttentionPlan:
         """Work out all indices and masks."""
         prompt, (rows, length) = batch.prefixes.shape[1], batch.rows.shape[1:]
         present = torch.arange(prompt) < torch.from_numpy(batch.prefix_lengths)[:, None]  # (F, P)
@@ -74,13 +74,13 @@ class AttentionPlan:
             heads,
             len(batch.tokens),
             rows,
-            Slots.of(batch, heads.keys, heads.fold, 0, heads.turned),
-            Slots.of(batch, heads.keys, 1, heads.queries, heads.turned),
-            Slots.of(batch, heads.keys, 1, 0, heads.keys),
-            Slots.of(batch, heads.keys, heads.fold, 0, heads.queries),
-            _causal(prompt).repeat(heads.fold, 1),
-            torch.where(present, 0.0, -torch.inf).repeat_interleave(heads.keys, 0)[:, None],
-            _causal(length).repeat(heads.fold, 1),
+            Slots.of(batch, heads.keys, heads.fold, 0, heads.turned, device),
+            Slots.of(batch, heads.keys, 1, heads.queries, heads.turned, device),
+            Slots.of(batch, heads.keys, 1, 0, heads.keys, device),
+            Slots.of(batch, heads.keys, heads.fold, 0, heads.queries, device),
+            _causal(prompt, device).repeat(heads.fold, 1),
+            torch.where(present, 0.0, -torch.inf).repeat_interleave(heads.keys, 0)[:, None].to(device),
+            _causal(length, device).repeat(heads.fold, 1),
         )
 
     def by_row(self, answers: Tensor) -> Tensor:
@@ -167,6 +167,6 @@ def _softmax_backward(grad: Tensor, probabilities: Tensor) -> Tensor:
     return torch._softmax_backward_data(grad, probabilities, -1, grad.dtype)
 
 
-def _causal(length: int) -> Tensor:
+def _causal(length: int, device: torch.device) -> Tensor:
     """(length, length): 0 on and below the diagonal, -inf above."""
-    return torch.full((length, length), -torch.inf).triu_(1)
+    return torch.full((length, length), -torch.inf, device=device).triu_(1)

@@ -91,13 +91,13 @@ def unsupported(config: BaseConfig) -> str:
     return ""
 
 
-def load(base: BaseModel) -> Base:
-    """Read the weights; raises ``BaseModelError`` on damaged files or missing tensors."""
+def load(base: BaseModel, device: torch.device) -> Base:
+    """Read the weights onto ``device``; raises ``BaseModelError`` on damaged files or missing tensors."""
     config, weights = base.config, Weights(base.weight_files)
     heads = HeadShape(config.heads, config.kv_heads, config.head_dim)
 
     def read(name: str) -> Tensor:
-        return torch.from_numpy(weights.load(name))
+        return torch.from_numpy(weights.load(name)).to(device)
 
     def maybe(name: str) -> Tensor | None:
         return read(name) if name in weights else None
@@ -106,7 +106,7 @@ def load(base: BaseModel) -> Base:
         modules = tuple(prefix + name for name in names)
         matrices = [read(f"{module}.weight") for module in modules]
         biases = [maybe(f"{module}.bias") for module in modules]
-        present = [bias if bias is not None else torch.zeros(len(m)) for bias, m in zip(biases, matrices, strict=True)]
+        present = [bias if bias is not None else m.new_zeros(len(m)) for bias, m in zip(biases, matrices, strict=True)]
         bias = torch.cat(present) if any(bias is not None for bias in biases) else None
         return Stacked(modules, tuple(len(matrix) for matrix in matrices), torch.cat(matrices), bias)
 
@@ -135,7 +135,7 @@ def load(base: BaseModel) -> Base:
         embedding if config.tie_word_embeddings else read("lm_head.weight"),
         config.norm_eps,
         heads,
-        torch.from_numpy(_frequencies(config)),
+        torch.from_numpy(_frequencies(config)).to(device),
     )
 
 

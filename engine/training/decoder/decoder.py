@@ -27,10 +27,10 @@ LEAST_TOKENS = 512
 
 
 class Decoder:
-    """Implements ``model.Model``. Raises ``BaseModelError`` where the folder cannot be read."""
+    """Implements ``model.Model`` on any torch ``device``. Raises ``BaseModelError`` where the folder cannot be read."""
 
-    def __init__(self, base: BaseModel) -> None:
-        self._base = load(base)
+    def __init__(self, base: BaseModel, device: str = "cpu") -> None:
+        self._base = load(base, torch.device(device))
         self._merged = MergedWeights(self._base)
         self._plain = self._merged.plain()
         self._layers = self._plain

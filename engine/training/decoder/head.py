@@ -62,7 +62,7 @@ def token_scores_backward(
     for places, logprobs in chunks:
         mine = (tape.source >= places.start) & (tape.source < places.stop)
         source, share = tape.source[mine] - places.start, grad[mine] / temperature
-        total = share.new_zeros(len(logprobs)).index_add_(0, source, share)
+        total = share.new_zeros(len(logprobs)).index_put_((source,), share, accumulate=True)  # same bits on a GPU, too
         by_logits = logprobs.exp().mul_(total.neg_()[:, None])
         by_logits.index_put_((source, tape.targets[mine]), share, accumulate=True)
         torch.mm(by_logits, head, out=result[places])

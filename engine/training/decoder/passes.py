@@ -32,15 +32,15 @@ def run(
     base: Base, layers: tuple[Layer, ...], batch: PackedBatch, temperature: float, keep: bool
 ) -> tuple[Tensor, Tensor, Tape]:
     """Log-probabilities and entropies, (N,) each, of the trained tokens; the tape is empty unless to be ``kept``."""
-    place = _place(base, batch)
-    x = base.embedding[torch.from_numpy(batch.tokens)]  # (T, H)
+    place, device = _place(base, batch), base.embedding.device
+    x = base.embedding[torch.from_numpy(batch.tokens).to(device)]  # (T, H)
     tapes = []
     for number, layer in enumerate(layers):
         x, tape = forward(layer, x, place, last=number == len(layers) - 1)
         if keep:
             tapes.append(tape)
     hidden, *norm = rms_norm(x, base.norm, base.eps)  # (M, H)
-    source, targets = torch.from_numpy(batch.source), torch.from_numpy(batch.trained.targets)
+    source, targets = (torch.from_numpy(indices).to(device) for indices in (batch.source, batch.trained.targets))
     logp, entropy, head = token_scores(hidden, base.head, source, targets, temperature)
     return logp, entropy, Tape(place, tuple(tapes), Normed(*norm), head)
 
@@ -55,10 +55,11 @@ def run_backward(base: Base, layers: tuple[Layer, ...], tape: Tape, grad: Tensor
 
 
 def _place(base: Base, batch: PackedBatch) -> Place:
-    angles = torch.from_numpy(batch.positions)[:, None] * base.frequencies  # (T, D/2)
+    device = base.embedding.device
+    angles = torch.from_numpy(batch.positions).to(device)[:, None] * base.frequencies  # (T, D/2)
     return Place(
-        AttentionPlan.of(batch, base.heads),
+        AttentionPlan.of(batch, base.heads, device),
         angles.cos().float()[:, None],
         angles.sin().float()[:, None],
-        torch.from_numpy(batch.needed),
+        torch.from_numpy(batch.needed).to(device),
     )

@@ -31,7 +31,7 @@ class Slots:
     """(F · K, G · R · L)"""
 
     @classmethod
-    def of(cls, batch: PackedBatch, groups: int, fold: int, first: int, table: int) -> Slots:
+    def of(cls, batch: PackedBatch, groups: int, fold: int, first: int, table: int, device: torch.device) -> Slots:
         """For K ``groups`` of R = ``fold`` heads, which begin at head ``first`` of a wider ``table``."""
         (families, prompt), (rows, length) = batch.prefixes.shape, batch.rows.shape[1:]
         heads = groups * fold
@@ -48,8 +48,8 @@ class Slots:
         give[own] = np.arange(len(take))
         give[batch.padding * heads :] = len(take)
         return cls(
-            torch.from_numpy(take),
-            torch.from_numpy(give),
+            torch.from_numpy(take).to(device),
+            torch.from_numpy(give).to(device),
             (families * groups, fold * prompt),
             (families * groups, rows * fold * length),
         )

@@ -14,13 +14,15 @@ from .contract import CONFIG, NewTrainer, TrainerContract, train
 from .contract_refusals import RefusalContract
 from .samples import group
 
+DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
-@pytest.fixture
-def new_torch_trainer(base: str) -> Iterator[NewTrainer]:
+
+@pytest.fixture(params=DEVICES)
+def new_torch_trainer(base: str, request: pytest.FixtureRequest) -> Iterator[NewTrainer]:
     made: list[TorchTrainer] = []
 
     def new() -> TorchTrainer:
-        made.append(TorchTrainer(base, "tiny", threads=1, sync=False))
+        made.append(TorchTrainer(base, "tiny", threads=1, sync=False, device=request.param))
         return made[-1]
 
     yield new
