@@ -27,15 +27,20 @@ class GroupPool:
         self._arrived.set()
 
     async def take_ready(self, wanted: Iterable[int], one_by_one: bool) -> list[ClosedGroup]:
-        """All wanted groups that are there, at least one, by number; with ``one_by_one`` the lowest number alone."""
+        """The wanted groups that are there, by number, once they are half of them; ``one_by_one`` the lowest alone.
+
+        A pass over several groups costs little more than one over a single group. By halves, few passes are made, and
+        only one group is left to be trained on when the last one comes.
+        """
         candidates = sorted(wanted)
         if one_by_one:
             candidates = candidates[:1]
+        enough = (len(candidates) + 1) // 2
         while True:
             if self._failure:
                 raise self._failure
-            ready = [self._groups.pop(number) for number in candidates if number in self._groups]
-            if ready:
-                return ready
+            ready = [number for number in candidates if number in self._groups]
+            if len(ready) >= enough:
+                return [self._groups.pop(number) for number in ready]
             self._arrived.clear()
             await self._arrived.wait()

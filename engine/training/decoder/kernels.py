@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -32,6 +34,18 @@ def choose_float32_kernels() -> bool:
     _allow_onednn(False)
     log.warning("float32 products through oneDNN are not precise enough on this processor; MKL computes them.")
     return False
+
+
+@contextmanager
+def small_products() -> Iterator[None]:
+    """Inside, the default library multiplies: oneDNN prepares each new shape for a third of a millisecond, which many
+    small products of ever new shapes do not earn back."""
+    before = torch.backends.mkldnn.matmul.fp32_precision  # type: ignore[attr-defined]
+    torch.backends.mkldnn.matmul.fp32_precision = "ieee"  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = before  # type: ignore[attr-defined]
 
 
 def _allow_onednn(allowed: bool) -> None:

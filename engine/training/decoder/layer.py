@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .arithmetic import rms_norm, rms_norm_backward, rotate, swiglu, swiglu_backward
 from .attention import AttentionPlan, AttentionTape, attention, attention_backward
+from .kernels import small_products
 from .linear import Linear
 
 
@@ -88,7 +89,8 @@ def forward(layer: Layer, x: Tensor, place: Place, last: bool) -> tuple[Tensor, 
     if layer.head_norm is not None:
         turned, *head_norm = rms_norm(turned, layer.head_norm, layer.eps)
     turned = rotate(turned, place.cosine, place.sine)  # (T, q and k heads, D)
-    attended, attention_tape = attention(turned, qkv[:, heads.turned * heads.size :].contiguous(), place.plan)
+    with small_products():
+        attended, attention_tape = attention(turned, qkv[:, heads.turned * heads.size :].contiguous(), place.plan)
     if last:
         attended, x = attended[place.needed], x[place.needed]
     o, o_down = layer.o.forward(attended)
@@ -121,7 +123,8 @@ def backward(layer: Layer, grad: Tensor, tape: LayerTape, place: Place, last: bo
     attended = layer.o.backward(grad, tape.o.x, tape.o.down)
     if last:
         attended, grad = (_spread(part, place) for part in (attended, grad))
-    turned, v = attention_backward(attended.contiguous(), tape.attention, place.plan)
+    with small_products():
+        turned, v = attention_backward(attended.contiguous(), tape.attention, place.plan)
     turned = rotate(turned, place.cosine, -place.sine)
     if tape.head_norm is not None and layer.head_norm is not None:
         turned = rms_norm_backward(turned, tape.head_norm.unit, tape.head_norm.inverse, layer.head_norm)

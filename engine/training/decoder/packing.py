@@ -39,7 +39,7 @@ class PackedBatch:
     rows: Ints
     """(F, G, L): places of each answer."""
     needed: Ints
-    """(M,): places whose logits are needed, ascending."""
+    """(M,): places whose logits are needed, ascending, then padding."""
     source: Ints
     """(N,): which of the needed places predicts each trained token."""
     trained: TrainedTokens
@@ -141,8 +141,16 @@ def pack(pieces: Sequence[Family]) -> PackedBatch:
         ]
     )
     needed, source = np.unique(predicting, return_inverse=True)
+    spare = _round(len(needed), ROUND_TOKENS) - len(needed)
     return PackedBatch(
-        tokens, positions, prefixes, lengths, rows, needed, source.reshape(-1), trained_tokens_of(sequences)
+        tokens,
+        positions,
+        prefixes,
+        lengths,
+        rows,
+        np.append(needed, np.full(spare, total - 1)),
+        source.reshape(-1),
+        trained_tokens_of(sequences),
     )
 
 

@@ -29,6 +29,18 @@ async def test_all_that_is_there_and_wanted_comes_at_once_in_order() -> None:
     assert await take(pool, {7}) == [7]
 
 
+async def test_it_waits_for_half_of_what_is_wanted() -> None:
+    pool = GroupPool()
+    pool.put(closed(2))
+    waiting = asyncio.ensure_future(take(pool, {0, 1, 2, 3}))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    pool.put(closed(0))
+    assert await waiting == [0, 2]
+    pool.put(closed(3))
+    assert await take(pool, {1, 3}) == [3]
+
+
 async def test_one_by_one_only_the_next_will_do() -> None:
     pool = GroupPool()
     ordered = asyncio.ensure_future(take(pool, {1, 3}, one_by_one=True))
