@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from marlaas.engine.base.kernels import choose_float32_kernels
 from marlaas.engine.base.model import load_base
 from marlaas.engine.training.bank import PolicyMemory, fresh
 from marlaas.engine.training.decoder.decoder import Decoder
-from marlaas.engine.training.decoder.kernels import choose_float32_kernels
 from marlaas.engine.training.decoder.linear import Linear
 from marlaas.engine.training.group_pass import add_gradient
 from marlaas.engine.training.memory import keep_freed_memory

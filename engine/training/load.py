@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from ..base.kernels import choose_float32_kernels
 from ..base.model import load_base
-from .decoder.base import unsupported
+from ..base.tensors import unsupported
 from .decoder.decoder import Decoder
-from .decoder.kernels import choose_float32_kernels
 from .model import Model
 
 log = logging.getLogger(__name__)

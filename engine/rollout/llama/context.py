@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import AdapterError, BaseModelError, CallFailed
+from ...base.gguf_adapter import adapter_in_memory
+from ...base.model import BaseConfig
+from ...errors import AdapterError, BaseModelError
+from ..batching.context import Arrays, DecodeFailed, Ints, Logits
 from .native import last_errors, llama
-
-Ints = NDArray[np.int32]
-Logits = NDArray[np.float32]
 
 MICRO_BATCH = 512
 """Rows that llama.cpp computes at once; its buffers grow with this times the vocabulary."""
@@ -24,15 +24,15 @@ F32, F16 = 0, 1
 """GGML_TYPE_F32 and GGML_TYPE_F16 in ggml.h"""
 
 
-class DecodeFailed(CallFailed):
-    """llama.cpp refused or failed a decode call; what the call wrote is undone by clearing its sequences."""
-
-
 class LlamaContext:
-    """``sequences`` conversations of up to ``length`` tokens each, in memory that is allocated here and now."""
+    """``batching.context.Context``, in memory that is allocated here and now."""
 
-    def __init__(self, path: Path, sequences: int, length: int, threads: int = 1, exact: bool = False) -> None:
-        """Load the GGUF at ``path``. Raises ``BaseModelError`` if llama.cpp cannot read it or memory is short.
+    def __init__(
+        self, path: Path, config: BaseConfig, sequences: int, length: int, threads: int = 1, exact: bool = False
+    ) -> None:
+        """Load the GGUF at ``path`` of the base with this ``config``.
+
+        Raises ``BaseModelError`` if llama.cpp cannot read it or memory is short.
 
         ``exact`` keeps memory and attention in float32: the largest gap to torch's log-probabilities is then about 1e-5
         instead of 1e-2. Each step then reads full blocks of 256 tokens of every sequence, 0.5 MB on the tiny base,
@@ -70,6 +70,7 @@ class LlamaContext:
         """Bytes that every call reads."""
         self._rows = _Rows(self._llama, int(self._llama.llama_n_batch(self._context)))
         self._logits = np.empty((0, self.vocabulary), np.float32)
+        self._config = config
         self._adapter: int | None = None
 
     def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
@@ -115,7 +116,12 @@ class LlamaContext:
         self._llama.llama_set_adapters_lora(self._context, handles, count, (ctypes.c_float * count)(*[1.0] * count))
         self._adapter = adapter
 
-    def load_adapter(self, path: Path) -> int:
+    def load_adapter(self, adapter: Arrays, alpha: float) -> int:
+        """See the protocol."""
+        with adapter_in_memory(self._config, adapter, alpha) as file:
+            return self.read_adapter(file)
+
+    def read_adapter(self, path: Path) -> int:
         """Read an adapter's GGUF. Raises ``AdapterError`` if it does not fit the model."""
         handle = self._llama.llama_adapter_lora_init(self._model, str(path).encode())
         if not handle:

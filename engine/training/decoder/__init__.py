@@ -2,5 +2,5 @@
 
 Four ideas make it fast: a prompt is computed once for all members of a group (``packing``, ``attention``), the adapter
 is merged into the weights for a step so that only its gradient costs extra (``merged``, ``linear``), nothing is padded
-but attention, and float32 products run on the fastest kernels of the processor (``kernels``).
+but attention, and float32 products run on the fastest kernels of the processor (``engine/base/kernels.py``).
 """

@@ -15,32 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...base.tensors import HeadShape
 from .packing import PackedBatch
 from .slots import Slots
-
-
-@dataclass(frozen=True)
-class HeadShape:
-    """How many heads of which size."""
-
-    queries: int
-    keys: int
-    size: int
-
-    @property
-    def fold(self) -> int:
-        """Query heads that share one head of keys and values, R."""
-        return self.queries // self.keys
-
-    @property
-    def turned(self) -> int:
-        """Heads that know their position: queries and keys."""
-        return self.queries + self.keys
-
-    @property
-    def scale(self) -> float:
-        """Factor on scores."""
-        return float(self.size**-0.5)
 
 
 @dataclass(frozen=True)

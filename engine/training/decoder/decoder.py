@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from ...base.model import BaseModel
+from ...base.tensors import Base, load
 from ..bank import PolicyMemory
 from ..layout import Layout
 from ..model import Criterion
 from ..protocol import TrainGroup
-from .base import Base, load
 from .merged import MergedWeights
 from .packing import PackedBatch, packed_batches
 from .passes import run, run_backward

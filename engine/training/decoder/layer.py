@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .arithmetic import rms_norm, rms_norm_backward, rotate, swiglu, swiglu_backward
+from ...base.arithmetic import rms_norm, rms_norm_backward, rotate, swiglu, swiglu_backward
+from ...base.kernels import small_products
 from .attention import AttentionPlan, AttentionTape, attention, attention_backward
-from .kernels import small_products
 from .linear import Linear
 
 

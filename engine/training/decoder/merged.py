@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from .base import Base, Stacked
+from ...base.tensors import Base, Stacked
 from .layer import Layer
 from .linear import Linear, Part
 

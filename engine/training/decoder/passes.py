@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .arithmetic import rms_norm, rms_norm_backward
+from ...base.arithmetic import rms_norm, rms_norm_backward
+from ...base.tensors import Base
 from .attention import AttentionPlan
-from .base import Base
 from .head import HeadTape, token_scores, token_scores_backward
 from .layer import Layer, LayerTape, Normed, Place, backward, forward
 from .packing import PackedBatch

@@ -7,7 +7,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from marlaas.engine.base.gguf_adapter import adapter_in_memory, write_adapter
+from marlaas.engine.base.gguf_adapter import write_adapter
 from marlaas.engine.base.gguf_base import write_base
 from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import AdapterError, BaseModelError
@@ -46,15 +46,14 @@ def test_base_and_adapter_have_the_logits_of_torch(kind: str, tmp_path: Path) ->
     model = make(kind, tmp_path / "model")
     base = load_base(tmp_path / "model")
     write_base(base, tmp_path / "base.gguf")
-    context = LlamaContext(tmp_path / "base.gguf", 2, 256, exact=True)
+    context = LlamaContext(tmp_path / "base.gguf", base.config, 2, 256, exact=True)
     plain = logits_of(model, TOKENS)
     assert gap(llama_logprobs(context), plain) < CLOSE
 
     adapted, adapter = with_lora(model)
     changed = logits_of(adapted, TOKENS)
     assert np.abs(changed - plain).max() > 1  # else what follows proves nothing
-    with adapter_in_memory(base.config, adapter, 8.0) as path:
-        handle = context.load_adapter(path)
+    handle = context.load_adapter(adapter, 8.0)
     context.use(handle)
     assert gap(llama_logprobs(context), changed) < CLOSE
     context.use(None)
@@ -70,12 +69,12 @@ def test_bfloat16_shards_and_float16_files(tmp_path: Path) -> None:
     assert len(sharded.weight_files) > 1
     write_base(whole, tmp_path / "whole.gguf")
     write_base(sharded, tmp_path / "sharded.gguf", half=True)
-    context = LlamaContext(tmp_path / "whole.gguf", 2, 256, exact=True)
+    context = LlamaContext(tmp_path / "whole.gguf", whole.config, 2, 256, exact=True)
     exact = llama_logprobs(context)
     context.close()
     assert gap(exact, logits_of(model, TOKENS)) < CLOSE
     assert (tmp_path / "sharded.gguf").stat().st_size < 0.6 * (tmp_path / "whole.gguf").stat().st_size
-    context = LlamaContext(tmp_path / "sharded.gguf", 2, 256, exact=True)
+    context = LlamaContext(tmp_path / "sharded.gguf", sharded.config, 2, 256, exact=True)
     assert np.abs(llama_logprobs(context) - exact).max() < 0.2
     context.close()
 
@@ -117,5 +116,6 @@ def test_what_we_cannot_write_is_refused(tmp_path: Path) -> None:
 
 def test_llama_cpp_says_why_it_refuses_a_file(tmp_path: Path) -> None:
     (tmp_path / "broken.gguf").write_bytes(b"GGUF" + bytes(100))
+    config = load_base("tiny").config
     with pytest.raises(BaseModelError, match=r"llama\.cpp cannot load .*broken\.gguf \("):
-        LlamaContext(tmp_path / "broken.gguf", 2, 256)
+        LlamaContext(tmp_path / "broken.gguf", config, 2, 256)

@@ -9,8 +9,9 @@ import pytest
 
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import AdapterError, BaseModelError, CallFailed
-from marlaas.engine.rollout.llama import pace
-from marlaas.engine.rollout.llama.context import DecodeFailed, LlamaContext
+from marlaas.engine.rollout.batching import pace
+from marlaas.engine.rollout.batching.context import DecodeFailed
+from marlaas.engine.rollout.llama.context import LlamaContext
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
 
@@ -137,7 +138,7 @@ async def test_a_failed_step_fails_its_turns_and_the_sampler_goes_on(
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr("marlaas.engine.rollout.llama.board.choose", broken)
+        patch.setattr("marlaas.engine.rollout.batching.board.choose", broken)
         with pytest.raises(CallFailed, match="a bug"):
             await sampler.generate(request("a"))
     assert same(await alone(sampler, request("a")), expected)

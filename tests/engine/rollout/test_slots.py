@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.engine.rollout.llama.slots import BRIDGE, Slots, rows_with_fillers
+from marlaas.engine.rollout.batching.slots import BRIDGE, Slots, rows_with_fillers
 
 active_ids = st.sets(st.integers(0, 63), min_size=1).map(lambda ids: np.array(sorted(ids), np.int32))
 

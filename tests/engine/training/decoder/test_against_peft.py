@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from marlaas.engine.base.model import load_base
+from marlaas.engine.base.tensors import unsupported
 from marlaas.engine.training.bank import PolicyMemory, fresh
-from marlaas.engine.training.decoder.base import unsupported
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.group_pass import add_gradient, sequence_logprobs
 from marlaas.engine.training.model import Model

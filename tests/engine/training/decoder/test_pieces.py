@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from marlaas.engine.training.decoder.arithmetic import (
+from marlaas.engine.base.arithmetic import (
     rms_norm,
     rms_norm_backward,
     rotate,
     swiglu,
     swiglu_backward,
 )
+from marlaas.engine.base.kernels import choose_float32_kernels
 from marlaas.engine.training.decoder.head import token_scores, token_scores_backward
-from marlaas.engine.training.decoder.kernels import choose_float32_kernels
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

@@ -19,7 +19,7 @@ from ..choose import choose
 from ..protocol import Finish, SampleRequest, SampleResult, SamplerStats
 from .answers import Answer
 from .burst import burst
-from .context import LlamaContext, Logits
+from .context import Context, Logits
 from .pace import Pace
 from .prompts import Key, Prompt, Prompts
 from .slots import Slots
@@ -33,7 +33,7 @@ PREFILL = 4096
 class Board:
     """All conversations of one context. ``slots`` of its sequences are handed out; ``length`` tokens fit in each."""
 
-    def __init__(self, context: LlamaContext, versions: Versions, slots: Slots, length: int, pace: Pace) -> None:
+    def __init__(self, context: Context, versions: Versions, slots: Slots, length: int, pace: Pace) -> None:
         self._context = context
         self._versions = versions
         self._slots = slots

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...adapters.statefile import checksum, read_state
-from ...base.gguf_adapter import adapter_in_memory
 from ...base.model import BaseModel
 from ...errors import AdapterError
-from .context import LlamaContext
+from .context import Context
 
 
 @dataclass
@@ -27,7 +26,7 @@ class Version:
 class Versions:
     """All versions of one context."""
 
-    def __init__(self, base: BaseModel, context: LlamaContext) -> None:
+    def __init__(self, base: BaseModel, context: Context) -> None:
         self._base = base
         self._context = context
         self._versions: dict[str, Version] = {}
@@ -50,8 +49,7 @@ class Versions:
             raise AdapterError(
                 f"{path} was trained on the base {state.header.base}; this sampler serves {self._base.fingerprint}."
             )
-        with adapter_in_memory(self._base.config, state.adapter, state.header.alpha) as file:
-            handle = self._context.load_adapter(file)
+        handle = self._context.load_adapter(state.adapter, state.header.alpha)
         self._versions[name] = Version(name, found, handle)
         self._checksums[name] = found
         return found

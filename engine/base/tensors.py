@@ -1,7 +1,7 @@
-"""The frozen base as the decoder reads it: float32 tensors by the role they play, from a Hugging Face folder.
+"""The frozen base as torch tensors by the role they play, from a Hugging Face folder: for our own forward passes.
 
-Knows the parameter names of the Qwen2, Qwen3 and Llama families, and nothing of adapters. What the decoder does not
-compute is refused by ``unsupported``; such a base is trained through transformers and PEFT instead.
+Knows the parameter names of the Qwen2, Qwen3 and Llama families, and nothing of adapters. ``unsupported`` says what our
+passes do not compute; such a base is trained through transformers and PEFT instead.
 """
 
 from __future__ import annotations
@@ -12,14 +12,37 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...base.model import BaseConfig, BaseModel
-from ...base.rope import llama3_divisors
-from ...base.weights import Weights
-from .attention import HeadShape
+from .model import BaseConfig, BaseModel
+from .rope import llama3_divisors
+from .weights import Weights
 
 FAMILIES = ("qwen2", "qwen3", "llama")
 ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 FEED_FORWARD = ("mlp.gate_proj", "mlp.up_proj")
+
+
+@dataclass(frozen=True)
+class HeadShape:
+    """How many heads of which size."""
+
+    queries: int
+    keys: int
+    size: int
+
+    @property
+    def fold(self) -> int:
+        """Query heads that share one head of keys and values, R."""
+        return self.queries // self.keys
+
+    @property
+    def turned(self) -> int:
+        """Heads that know their position: queries and keys."""
+        return self.queries + self.keys
+
+    @property
+    def scale(self) -> float:
+        """Factor on scores."""
+        return float(self.size**-0.5)
 
 
 @dataclass(frozen=True)

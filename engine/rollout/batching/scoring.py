@@ -6,15 +6,13 @@ import numpy as np
 
 from ...types import Logprobs, Tokens
 from ..choose import logprobs_of
-from .context import LlamaContext
+from .context import Context
 
 CHUNK = 128
 """Tokens of a decode call; bounds the logits that are held at once."""
 
 
-def score(
-    context: LlamaContext, adapter: int, sequence: int, tokens: Tokens, start: int, temperature: float
-) -> Logprobs:
+def score(context: Context, adapter: int, sequence: int, tokens: Tokens, start: int, temperature: float) -> Logprobs:
     """float32 (T-start,): log-probabilities of ``tokens[start:]``, computed in ``sequence``, which is left empty.
 
     Raises ``ValueError`` unless 1 <= start <= T and all tokens fit.

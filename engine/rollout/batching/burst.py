@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...types import Logprobs, Tokens
 from ..choose import choose
-from .context import LlamaContext
+from .context import Context
 from .slots import rows_with_fillers
 from .turn import Turn
 
@@ -19,7 +19,7 @@ NOTHING = -1
 """Stands where a turn has fewer stop tokens than another; no token has this id."""
 
 
-def burst(context: LlamaContext, turns: list[Turn], limit: int) -> tuple[Tokens, Logprobs]:
+def burst(context: Context, turns: list[Turn], limit: int) -> tuple[Tokens, Logprobs]:
     """Sample up to ``limit`` tokens for each of ``turns``, which are in the order of their sequences.
 
     Returns tokens int32 (n, k) and log-probabilities float32 (n, k), n turns and k >= 1 tokens, where only the last

@@ -1,0 +1,60 @@
+"""What computes for the board: sequences with memory, decoded in rows under one adapter at a time.
+
+Knows sequences by number and adapters by handle; nothing of conversations, versions or sampling. Not safe for threads.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import CallFailed
+
+Ints = NDArray[np.int32]
+Logits = NDArray[np.float32]
+Arrays = dict[str, NDArray[np.float32]]
+
+
+class DecodeFailed(CallFailed):
+    """A decode call failed; what it wrote is undone by clearing its sequences."""
+
+
+class Context(Protocol):
+    """``sequences`` conversations of up to ``length`` tokens each."""
+
+    sequences: int
+    length: int
+    vocabulary: int
+    weights: int
+    """Bytes that every call reads."""
+    held: Ints
+    """How many tokens the memory of each sequence holds, (sequences,)."""
+
+    def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
+        """Run one call: several tokens of one sequence, or one token of each of several. All arguments are (n,).
+
+        Returns float32 (outputs.sum(), V), valid until the next call. The last bits of a row depend on its own sequence
+        alone, as long as the calls keep to the board's habits. Raises ``DecodeFailed``; the sequences of the call are
+        then in an unknown state.
+        """
+
+    def cut(self, sequence: int, length: int) -> None:
+        """Forget what a sequence holds from position ``length`` on; 0 empties it, whatever a failed call left there."""
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Give ``target``, which is empty, the first ``length`` tokens of ``source``."""
+
+    def use(self, adapter: int | None) -> None:
+        """Decode with this adapter, or with the bare base, until told otherwise."""
+
+    def load_adapter(self, adapter: Arrays, alpha: float) -> int:
+        """Take an adapter in (named as in state files) and return its handle. Raises ``AdapterError`` if it does not
+        fit the base."""
+
+    def free_adapter(self, adapter: int) -> None:
+        """Give an adapter's memory back."""
+
+    def close(self) -> None:
+        """Give everything back; the object is of no use afterwards. Adapters must have been freed before."""
