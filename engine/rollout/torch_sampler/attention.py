@@ -1,0 +1,108 @@
+"""Attention over the key and value memory of sequences, for the two kinds of pass; worked out once for all layers.
+
+A layer's memory (2, sequences, K, C, D) and new queries, keys and values flow in; keys and values are written, and what
+was attended to flows out. Shapes: n rows, of which some are padding; K heads of keys, R query heads for each, D head
+size, C tokens of a sequence.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..batching.context import Ints
+
+Indices = NDArray[np.integer[Any]]
+
+BLOCK = 64
+"""Tokens of memory read at once: lengths are rounded up to a multiple of this, so that the last bits of a row depend on
+its own length alone, and few shapes occur."""
+
+
+class Attention(Protocol):
+    """One pass."""
+
+    def __call__(self, memory: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """(n, K · R · D) for queries (n, K, R, D), which are scaled, and keys and values (n, K, D).
+
+        What rows of padding get means nothing.
+        """
+
+
+class Appended:
+    """Several tokens at the end of one sequence."""
+
+    def __init__(self, sequence: int, positions: Ints, rows: int) -> None:
+        """``rows`` counts padding, too."""
+        self._sequence = sequence
+        self._begin, self._end = int(positions[0]), int(positions[-1]) + 1
+        self._unseen = torch.full((rows, self._end), -torch.inf).triu_(self._begin + 1)
+
+    def __call__(self, memory: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """See the protocol."""
+        rows, keys, fold, size = q.shape
+        begin, end = self._begin, self._end
+        own = memory[:, self._sequence, :, :end]  # (2, K, end, D)
+        own[0, :, begin:] = k[: end - begin].transpose(0, 1)
+        own[1, :, begin:] = v[: end - begin].transpose(0, 1)
+        scores = torch.bmm(q.permute(1, 2, 0, 3).reshape(keys, fold * rows, size), own[0].mT)
+        weights = scores.view(keys, fold, rows, end).add_(self._unseen).softmax(-1).view(keys, fold * rows, end)
+        return torch.bmm(weights, own[1]).view(keys, fold, rows, size).permute(2, 0, 1, 3).reshape(rows, -1)
+
+
+class OneEach:
+    """The next token of each of several sequences."""
+
+    def __init__(self, sequences: Ints, positions: Ints, length: int) -> None:
+        """``length`` is C."""
+        self._count = len(sequences)
+        self._sequences = _places(sequences)
+        self._positions = torch.from_numpy(positions.astype(np.int64))
+        blocks = positions // BLOCK
+        self._parts = [
+            _Part(np.flatnonzero(blocks == block), sequences, positions, min((block + 1) * BLOCK, length))
+            for block in np.unique(blocks).tolist()
+        ]
+
+    def __call__(self, memory: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """See the protocol."""
+        memory[0, self._sequences, :, self._positions] = k[: self._count]
+        memory[1, self._sequences, :, self._positions] = v[: self._count]
+        attended = torch.zeros_like(q)
+        for part in self._parts:
+            part.attend(memory, q, attended)
+        return attended.flatten(1)
+
+
+class _Part:
+    """Rows that read equally many tokens of memory."""
+
+    def __init__(self, rows: Indices, sequences: Ints, positions: Ints, length: int) -> None:
+        self._rows = _run(rows)
+        self._sequences = _run(sequences[rows])
+        self._length = length
+        unseen = np.where(np.arange(length) > positions[rows, None], np.float32(-np.inf), np.float32(0.0))
+        self._unseen = torch.from_numpy(unseen)[:, None, None]  # (n, 1, 1, length)
+
+    def attend(self, memory: Tensor, q: Tensor, attended: Tensor) -> None:
+        near = memory[:, :, :, : self._length]
+        if isinstance(self._sequences, slice):
+            keys, values = near[:, self._sequences]
+        else:
+            keys, values = near.index_select(1, self._sequences)  # (n, K, length, D) each
+        weights = torch.matmul(q[self._rows], keys.mT).add_(self._unseen).softmax(-1)
+        attended[self._rows] = torch.matmul(weights, values)
+
+
+def _run(numbers: Indices) -> slice | Tensor:
+    """Ascending numbers as a slice where they are neighbours: a view instead of a copy."""
+    first, last = int(numbers[0]), int(numbers[-1])
+    return slice(first, last + 1) if last - first == len(numbers) - 1 else _places(numbers)
+
+
+def _places(numbers: Indices) -> Tensor:
+    return torch.from_numpy(numbers.astype(np.int64))

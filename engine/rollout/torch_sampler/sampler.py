@@ -1,0 +1,41 @@
+"""The worker class on torch: settings flow in, a ``BatchingSampler`` over a ``TorchContext`` comes out."""
+
+from __future__ import annotations
+
+import torch
+
+from ...base.kernels import choose_float32_kernels
+from ...base.model import load_base
+from ...base.tensors import unsupported
+from ...errors import BaseModelError
+from ..batching.pace import Pace
+from ..batching.sampler import SPARE, BatchingSampler
+from .context import TorchContext
+
+MOST = 1024
+"""Conversations at the same time."""
+PACE = Pace(rows=128, tokens=32)
+"""Products win by rows, and another adapter costs nothing."""
+
+
+class TorchSampler(BatchingSampler):
+    """``protocol.Sampler`` on torch, in float32 on the processor."""
+
+    def __init__(self, base: str, sequences: int = 128, context: int = 512, threads: int = 1) -> None:
+        """Load the base model called ``base``.
+
+        ``sequences`` conversations (rounded up to an even number) of up to ``context`` tokens are held at once. Raises
+        ``BaseModelError``, also for an architecture that only llama.cpp knows.
+        """
+        torch.set_num_threads(threads)
+        choose_float32_kernels()
+        model = load_base(base)
+        reason = unsupported(model.config)
+        if reason:
+            raise BaseModelError(
+                f"The torch sampler cannot compute the base in {model.path}: {reason}.",
+                'Set `sampler = "llama.cpp"` under [rollout] in marlaas.toml.',
+            )
+        count = min(max(sequences + sequences % 2, 2), MOST)
+        length = min(context, model.config.context_length)
+        super().__init__(model, TorchContext(model, count + SPARE, length), length, PACE)

@@ -1,0 +1,61 @@
+"""torch keeps the sampler contract; and what is particular to it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from marlaas.engine.base.model import BaseModel
+from marlaas.engine.errors import BaseModelError
+from marlaas.engine.rollout.llama.sampler import LlamaSampler
+from marlaas.engine.rollout.protocol import Sampler
+from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
+
+from .contract import SamplerContract, State, request
+from .random_base import write_base
+
+
+@pytest.fixture
+async def torch_sampler(base: BaseModel, state: State) -> AsyncIterator[TorchSampler]:
+    sampler = TorchSampler(str(base.path), sequences=64, context=2048)
+    for number in (0, 1):
+        await sampler.load(f"v{number}", str(state(number)))
+    yield sampler
+    await sampler.close()
+
+
+class TestTorchSampler(SamplerContract):
+    @pytest.fixture
+    async def sampler(self, torch_sampler: TorchSampler) -> Sampler:
+        return torch_sampler
+
+
+@pytest.mark.parametrize("tokens", [[7], [3, 1, 4], list(range(1, 40))])
+async def test_it_agrees_with_llama_cpp(
+    torch_sampler: TorchSampler, base: BaseModel, state: State, tmp_path: Path, tokens: list[int]
+) -> None:
+    llama = LlamaSampler(str(base.path), str(tmp_path / "cache"), sequences=2, context=512, exact=True)
+    await llama.load("v0", str(state(0)))
+    for temperature in (0.0, 1.0):
+        asked = request("a", tokens, temperature=temperature, max_tokens=90)
+        ours, theirs = await torch_sampler.generate(asked), await llama.generate(asked)
+        assert ours.tokens.tolist() == theirs.tokens.tolist()
+        assert np.allclose(ours.logprobs, theirs.logprobs, atol=2e-4)
+        await torch_sampler.release("a")
+        await llama.release("a")
+    await llama.close()
+
+
+async def test_a_prompt_is_computed_once_for_a_group(torch_sampler: TorchSampler) -> None:
+    prompt = list(range(1, 31))
+    asked = [request(f"{n}", prompt, seed=n, max_tokens=4) for n in range(8)]
+    await asyncio.gather(*[torch_sampler.generate(each) for each in asked])
+    assert (await torch_sampler.stats()).prefilled_tokens == 30
+
+
+def test_an_architecture_that_only_llama_cpp_knows_is_refused(tmp_path: Path) -> None:
+    other = write_base(tmp_path / "gemma", model_type="gemma")
+    with pytest.raises(BaseModelError, match="its architecture is gemma"):
+        TorchSampler(str(other.path))
