@@ -53,8 +53,8 @@ def run(python: Path, case: Case) -> Results:
     results = Results(case)
     for seed in range(case.repetitions):
         results.add(THEIRS, one_task_trl.run(python, case.workload, case.steps, seed, case.cores))
-        for arm, staleness in OURS.items():
-            results.add(arm, one_task_marlaas.run(case.workload, case.steps, seed, case.cores, staleness))
+        for name, arm in OURS.items():
+            results.add(name, one_task_marlaas.run(case.workload, case.steps, seed, case.cores, arm))
         print(f"    {results.newest()}", flush=True)
     return results
 

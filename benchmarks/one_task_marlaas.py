@@ -27,7 +27,7 @@ from marlaas.engine.store.rows import StepRow
 
 from . import bystanders
 from . import one_task_workload as fixed
-from .one_task_run import Run
+from .one_task_run import Arm, Run
 from .one_task_workload import Workload
 from .pinning import all_cores, pinned
 
@@ -66,15 +66,16 @@ prompts = 1
 """
 
 
-def run(workload: Workload, steps: int, seed: int, cores: Sequence[int], staleness: int) -> Run:
+def run(workload: Workload, steps: int, seed: int, cores: Sequence[int], arm: Arm) -> Run:
     """Train one task in a home of its own on those cores. Raises ``RuntimeError`` if it does not finish."""
-    extra = staleness  # the last steps live on stock and sample nothing: they lie beyond those that are measured
+    extra = arm.staleness  # the last steps live on stock and sample nothing: they lie beyond those that are measured
     with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as name:
         home = Home(Path(name) / "home")
         shutil.copytree(fixed.PLUGIN, home.plugins / "sums", ignore=shutil.ignore_patterns("__pycache__"))
+        home.config.write_text(f'[rollout]\nsampler = "{arm.sampler}"\n', encoding="utf-8")
         fixed.write_rows(workload, steps + extra, seed, home.plugins / "sums")
         description = Path(name) / "task.toml"
-        description.write_text(task_file(workload, steps + extra, seed, staleness), encoding="utf-8")
+        description.write_text(task_file(workload, steps + extra, seed, arm.staleness), encoding="utf-8")
         started = time.time()
         try:
             _marlaas(home, cores, "submit", str(description))
@@ -172,5 +173,5 @@ def _used(first: _Count, last: _Count) -> tuple[dict[str, float], float]:
 
 
 if __name__ == "__main__":  # one run, for whoever wants to profile it
-    outcome = run(fixed.SHORT, 40, 0, all_cores(), 2)
+    outcome = run(fixed.SHORT, 40, 0, all_cores(), Arm())
     print(json.dumps({"step": outcome.step_seconds(10, 40), "wall": outcome.wall_seconds(40), "load": outcome.load}))

@@ -10,8 +10,22 @@ from .figures import Series
 from .one_task_workload import Workload
 
 THEIRS = "TRL"
-OURS = {"staleness 2": 2, "staleness 0": 0}
-"""Our arms: the default, and the synchronous algorithm, which is TRL's."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """How our side runs."""
+
+    staleness: int = 2
+    sampler: str = "llama.cpp"
+
+
+OURS = {
+    "staleness 2": Arm(),
+    "staleness 0": Arm(staleness=0),
+    "staleness 2, torch sampler": Arm(sampler="torch"),
+}
+"""The default, the synchronous algorithm, which is TRL's, and the other sampler."""
 
 
 @dataclass(frozen=True)

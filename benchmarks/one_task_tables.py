@@ -72,7 +72,8 @@ def method() -> str:
         "TRL: `model.generate`, one pass and one step for each batch of 64; no gradient checkpointing, logging, saving"
         " or evaluation; torch's threads are the cores. marlaas: a fresh home, `marlaas submit`, the real engine with"
         " llama.cpp and everything it keeps; one held-out prompt before and after. `staleness 2` is the default,"
-        " `staleness 0` the synchronous algorithm, which is TRL's. Whole process trees are pinned to the cores. A step"
+        " `staleness 0` the synchronous algorithm, which is TRL's; the arm with the torch sampler has one line more in"
+        " `marlaas.toml`. Whole process trees are pinned to the cores. A step"
         " is the mean over the steps after warm-up; waiting time counts from the start of the first process, imports"
         " and all. Repetitions alternate between the arms and have seeds of their own."
     )

@@ -6,8 +6,10 @@ import asyncio
 import itertools
 import time
 
+from marlaas.engine.rollout.batching.sampler import BatchingSampler
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import SampleRequest
+from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 
 from .sampler_cases import EVERY, LENGTH, Case
 from .sampler_files import Files
@@ -16,13 +18,23 @@ from .sampler_files import Files
 class Ours:
     """``Side`` on marlaas, at temperature 1."""
 
-    def __init__(self, files: Files, exact: bool) -> None:
+    def __init__(self, files: Files, sampler: BatchingSampler) -> None:
         self._loop = asyncio.new_event_loop()
         self._names = itertools.count()
-        base, cache = str(files.base.path), str(files.folder)
-        self._sampler = LlamaSampler(base, cache, sequences=256, context=LENGTH, exact=exact)
+        self._sampler = sampler
         for number in range(EVERY):
             self._loop.run_until_complete(self._sampler.load(f"v{number}", str(files.state(number))))
+
+    @classmethod
+    def on_llama(cls, files: Files, exact: bool) -> Ours:
+        """The default sampler."""
+        base, cache = str(files.base.path), str(files.folder)
+        return cls(files, LlamaSampler(base, cache, sequences=256, context=LENGTH, exact=exact))
+
+    @classmethod
+    def on_torch(cls, files: Files) -> Ours:
+        """The other one."""
+        return cls(files, TorchSampler(str(files.base.path), sequences=256, context=LENGTH))
 
     def run(self, case: Case, repetition: int) -> float:
         """All sequences at once; each is released as soon as it has ended."""

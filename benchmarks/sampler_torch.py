@@ -10,6 +10,8 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
+from marlaas.engine.base.kernels import small_products
+
 from .sampler_cases import ALPHA, EVERY, RANK, Case
 from .sampler_files import Files
 
@@ -29,6 +31,10 @@ class Torch:
     @torch.inference_mode()
     def run(self, case: Case, repetition: int) -> float:
         """One adapter after the other: nothing is gained by taking turns."""
+        with small_products():  # PyTorch's default kernels, whatever else this process has chosen
+            return self._run(case, repetition)
+
+    def _run(self, case: Case, repetition: int) -> float:
         prompts = torch.from_numpy(case.prompts(repetition).astype(np.int64))
         owner = torch.tensor([case.adapter(sequence) for sequence in range(case.sequences)])
         began = time.perf_counter()

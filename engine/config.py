@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from .errors import ConfigError
 from .paths import Home
-from .validation import between, build
+from .validation import between, build, one_of
 
 DOCUMENTED = """\
 # Settings of this marlaas home. Every key is shown with its default; remove the # to change one.
@@ -24,11 +24,14 @@ DOCUMENTED = """\
 # tasks = 8
 
 [rollout]
+# What samples: "llama.cpp", or "torch" with the trainer's own kernels, which is faster for bases of a few million
+# parameters where many conversations run at once (measured in BENCHMARKS.md), and knows Qwen and Llama bases only.
+# sampler = "llama.cpp"
 # Conversations sampled at the same time, and the tokens that each may grow to.
 # sequences = 128
 # context = 512
-# Attention in float32 throughout: log-probabilities agree with the trainer's to 1e-5. Without it they agree to a few
-# hundredths, at about twice the speed for contexts below 200 tokens.
+# llama.cpp's attention in float32 throughout: log-probabilities agree with the trainer's to 1e-5. Without it they
+# agree to a few hundredths, at up to twice the speed for contexts below 200 tokens.
 # exact = true
 
 [training]
@@ -48,6 +51,7 @@ class EngineSettings:
 class RolloutSettings:
     """The sampler."""
 
+    sampler: str = one_of("llama.cpp", "llama.cpp", "torch")
     sequences: int = between(128, 2, 256)
     context: int = between(512, 32, 1048576)
     exact: bool = True

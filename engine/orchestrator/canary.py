@@ -18,7 +18,7 @@ from ..types import Trajectory
 from .services import Services
 
 EXACT_TOLERANCE, FAST_TOLERANCE = 0.002, 0.15
-"""Largest log-probability gap (nats) between llama.cpp and torch that is rounding and not a wrong adapter: with
+"""Largest log-probability gap (nats) between sampler and trainer that is rounding and not a wrong adapter: with
 attention in float32, and with llama.cpp's own half-precision attention."""
 
 

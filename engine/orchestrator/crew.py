@@ -27,7 +27,8 @@ from ..workers.handle import WorkerHandle
 from .canary import EXACT_TOLERANCE, FAST_TOLERANCE
 from .services import Clock, Services
 
-SAMPLER = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
+LLAMA = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
+TORCH = "marlaas.engine.rollout.torch_sampler.sampler:TorchSampler"
 TRAINER = "marlaas.engine.training.torch_trainer:TorchTrainer"
 ATTEMPTS = 3
 """At starting workers that die while they start."""
@@ -51,20 +52,16 @@ def plan(base: BaseModel, home: Home, settings: Settings) -> tuple[WorkerSpec, W
     half = max(1, len(cores) // 2)
     rollout_cores, training_cores = (tuple(cores[:half]), tuple(cores[half:])) if len(cores) > 1 else ((), ())
     rollout = settings.rollout
+    sampler: dict[str, Any] = {
+        "base": str(base.path),
+        "sequences": rollout.sequences,
+        "context": min(rollout.context, base.config.context_length),
+        "threads": max(1, len(rollout_cores)),
+    }
+    if rollout.sampler == "llama.cpp":
+        sampler |= {"cache": str(home.base), "exact": rollout.exact}
     return (
-        WorkerSpec(
-            "rollout",
-            SAMPLER,
-            {
-                "base": str(base.path),
-                "cache": str(home.base),
-                "sequences": rollout.sequences,
-                "context": min(rollout.context, base.config.context_length),
-                "threads": max(1, len(rollout_cores)),
-                "exact": rollout.exact,
-            },
-            rollout_cores,
-        ),
+        WorkerSpec("rollout", LLAMA if rollout.sampler == "llama.cpp" else TORCH, sampler, rollout_cores),
         WorkerSpec(
             "training",
             TRAINER,
@@ -127,7 +124,8 @@ class Crew:
         except MarlaasError:
             await self.stop()
             raise
-        tolerance = EXACT_TOLERANCE if self._settings.rollout.exact else FAST_TOLERANCE
+        exact = self._settings.rollout.exact or self._settings.rollout.sampler == "torch"
+        tolerance = EXACT_TOLERANCE if exact else FAST_TOLERANCE
         rollout = Rollout(sampler, self._renderer, limits.sequences, limits.context)
         self._services = Services(
             home=self._home,
