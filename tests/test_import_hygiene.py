@@ -39,5 +39,14 @@ def test_the_application_needs_no_tensors() -> None:
     assert not found & (HEAVY - {"textual", "rich", "asyncio"})
 
 
+def test_training_a_known_architecture_waits_for_no_transformers() -> None:
+    statement = (
+        "from marlaas.engine.base.model import load_base; "
+        "from marlaas.engine.training.torch_trainer import TorchTrainer; "
+        "TorchTrainer(str(load_base('tiny').path), 'tiny').shutdown()"
+    )
+    assert not imported(statement) & {"transformers", "peft"}
+
+
 def test_the_engine_knows_no_screen() -> None:
     assert not imported("import marlaas.engine.daemon.main") & {"textual", "rich"}
