@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import rms_norm, silu
 
-from ...base.arithmetic import rotate
+from ...base.arithmetic import halves, rotate
 from ...base.kernels import small_products
 from ...base.model import BaseModel
 from ...base.modules import check_adapter
@@ -72,7 +72,7 @@ class TorchContext:
                 kept = _padded(wanted)
                 attended, x = attended[kept], x[kept]
             x = x + block.o(attended)
-            gate, up = block.gate_up(rms_norm(x, size, block.mlp_norm, eps)).chunk(2, dim=-1)
+            gate, up = halves(block.gate_up(rms_norm(x, size, block.mlp_norm, eps)))
             x = x + block.down(silu(gate).mul_(up))
         logits: Logits = torch.mm(rms_norm(x, size, self._base.norm, eps), self._base.head.T)[: len(wanted)].numpy()
         return logits
