@@ -67,7 +67,8 @@ class Child:
         self._process = process
         self._channel: Channel | None = None
         self._owner: Owner | None = owner
-        self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()  # kept: to ask for it is a system call in Python 3.11
+        self._hello: asyncio.Future[Hello] = self._loop.create_future()
         self._plays: dict[int, _Play] = {}
         self._cancelled: set[int] = set()
         self._started = 0
@@ -105,7 +106,7 @@ class Child:
         self._started += 1
         number = self._started
         self._send(encode_start(number, environment, spec))
-        ended: asyncio.Future[EpisodeOutcome] = asyncio.get_running_loop().create_future()
+        ended: asyncio.Future[EpisodeOutcome] = self._loop.create_future()
         play = self._plays[number] = _Play(answer, ended, time.monotonic())
         try:
             self._beat()
@@ -127,8 +128,7 @@ class Child:
         await self._process.wait()
 
     async def _connect(self, patience: float) -> None:
-        loop = asyncio.get_running_loop()
-        _, self._channel = await loop.create_connection(
+        _, self._channel = await self._loop.create_connection(
             lambda: Channel(self._receive, self._lost), sock=self._process.connection
         )
         try:
@@ -174,7 +174,7 @@ class Child:
         play = self._plays.get(asked.episode)
         if play is None or len(play.asks) >= _MOST_ASKS:
             raise WireError(f"an ask of episode {asked.episode} out of turn")
-        task = asyncio.get_running_loop().create_task(self._reply(play, asked))
+        task = self._loop.create_task(self._reply(play, asked))
         play.asks.add(task)
         task.add_done_callback(play.asks.discard)
 
@@ -203,7 +203,7 @@ class Child:
 
     def _lost(self, reason: str) -> None:
         if self.dead is None:
-            asyncio.get_running_loop().create_task(self._autopsy(reason))
+            self._loop.create_task(self._autopsy(reason))
 
     async def _autopsy(self, reason: str) -> None:
         """The socket closes a moment before the process is gone; its exit code says more than the socket."""
@@ -234,7 +234,7 @@ class Child:
 
     def _beat(self) -> None:
         if self._heart is None or self._heart.done():
-            self._heart = asyncio.get_running_loop().create_task(self._heartbeat())
+            self._heart = self._loop.create_task(self._heartbeat())
 
     async def _heartbeat(self) -> None:
         """While episodes are under way, make sure that the loop of the process turns."""

@@ -95,13 +95,14 @@ class Producer:
             for member in range(self._spec.train.group_size)
         ]
         try:
-            return list(await asyncio.gather(*members))
-        except HeldOutPrompt:
-            return None
-        finally:
+            return await asyncio.gather(*members)
+        except BaseException as error:
             for member in members:
                 member.cancel()
             await asyncio.gather(*members, return_exceptions=True)
+            if isinstance(error, HeldOutPrompt):
+                return None
+            raise
 
     async def _member(
         self, number: int, attempt: int, member: int, version: Version, play: Play, config: dict[str, Any]

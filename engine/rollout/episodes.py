@@ -7,10 +7,13 @@ result; the death of a worker is not, it is raised for the orchestrator to deal 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
+
+import numpy as np
 
 from ..environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Reply
 from ..errors import BaseModelError, MarlaasError
@@ -52,7 +55,9 @@ class Rollout:
         self._renderer = renderer
         self._context = context
         self._permits = asyncio.Semaphore(sequences)
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._ended: list[str] = []
+        """Conversations that the sampler is to forget."""
+        self._forgetting: asyncio.Task[None] | None = None
 
     async def play(
         self,
@@ -79,14 +84,17 @@ class Rollout:
 
     def _leave(self, run: _Run) -> None:
         """Free an episode's memory without waiting for it: messages arrive in order, so before the next episode's."""
-        task = asyncio.ensure_future(run.release())
-        self._leaving.add(task)
-        task.add_done_callback(self._left)
+        if run.seated is None:
+            return
+        self._ended.append(run.seated.name)
+        if self._forgetting is None or self._forgetting.done():
+            self._forgetting = asyncio.ensure_future(self._forget())
 
-    def _left(self, task: asyncio.Task[None]) -> None:
-        self._leaving.discard(task)
-        if not task.cancelled():
-            task.exception()  # a sampler that is lost holds no memory, and others learn of it
+    async def _forget(self) -> None:
+        """One task for all the episodes that end in a turn of the loop."""
+        while self._ended:
+            with contextlib.suppress(MarlaasError):  # a sampler that is lost holds no memory, and others learn of it
+                await self._sampler.release(self._ended.pop(0))
 
     def prompt_hash(self, ask: Ask) -> PromptHash:
         """What a first prompt is recognised by, on both sides of the held-out line. Raises ``Unplayable``."""
@@ -108,7 +116,7 @@ class _Run:
         self._name = name
         self._refuse = refuse
         self._conversations: dict[str, Conversation] = {}
-        self._seated: Conversation | None = None
+        self.seated: Conversation | None = None
         """The agent whose memory the sampler holds: one for each episode, else episodes would wait for each other's."""
         self._turn = asyncio.Lock()
         self._prompt: PromptHash | None = None
@@ -127,15 +135,10 @@ class _Run:
             conversation = Conversation(f"{self._name}/{place}", ask.agent, voice, rollout._context)
             self._conversations[ask.agent] = conversation
         async with self._turn:
-            if self._seated is not conversation:
-                await self.release()
-            self._seated = conversation
+            if self.seated is not None and self.seated is not conversation:
+                await rollout._sampler.release(self.seated.name)
+            self.seated = conversation
             return await conversation.answer(ask, rollout._sampler, rollout._renderer)
-
-    async def release(self) -> None:
-        """Free the sampler's memory."""
-        if self._seated is not None:
-            await self._rollout._sampler.release(self._seated.name)
 
     def result(self, outcome: EpisodeOutcome) -> Played:
         """The episode with each agent's trajectory and reward."""
@@ -160,4 +163,4 @@ class _Run:
 
 
 def _hash(tokens: list[int]) -> PromptHash:
-    return hashlib.blake2b(repr(tokens).encode(), digest_size=16).digest()
+    return hashlib.blake2b(np.array(tokens, np.int32).tobytes(), digest_size=16).digest()

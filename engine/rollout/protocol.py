@@ -90,7 +90,10 @@ class Sampler(Protocol):
         """Sample one turn; returns when it has ended."""
 
     async def release(self, conversation: str) -> None:
-        """Forget a conversation, aborting its request if one is under way."""
+        """Forget a conversation, aborting its request if one is under way: before anything that is asked for later.
+
+        It has no answer where the sampler is another process, and raises nothing there.
+        """
 
     async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         """Log-probabilities, float32 (T-start,), of ``tokens[start:]`` under a version: the canary's question."""

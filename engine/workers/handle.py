@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -41,6 +41,7 @@ class WorkerHandle:
         self._process = process
         self._connection = connection
         self._writer: asyncio.StreamWriter | None = None
+        self._loop = asyncio.get_running_loop()  # kept: to ask for it is a system call in Python 3.11
         self._outbox = Outbox(self._write, self._refuse)
         self._listener: asyncio.Task[None] | None = None
         self._stopping = False
@@ -100,7 +101,7 @@ class WorkerHandle:
         if self._writer is None or not self.alive:
             raise self._death()
         number = next(self._numbers)
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Any] = self._loop.create_future()
         self._waiting[number] = answer
         try:
             self._outbox.send(Call(number, method, args))
@@ -108,9 +109,20 @@ class WorkerHandle:
         finally:
             self._waiting.pop(number, None)
 
-    def proxy(self, protocol: Callable[..., T]) -> T:
-        """An object typed as ``protocol`` (a Protocol class) whose methods are calls to this worker."""
-        return cast(T, _Proxy(self, protocol))
+    def post(self, method: str, *args: Any) -> None:
+        """Have an async method run whose value nobody needs; what it raises goes to the worker's log.
+
+        It begins before any call that is made later. A dead worker is no error.
+        """
+        if self._writer is not None and self.alive:
+            self._outbox.send(Call(None, method, args))
+
+    def proxy(self, protocol: Callable[..., T], posted: Collection[str] = ()) -> T:
+        """An object typed as ``protocol`` (a Protocol class) whose methods are calls to this worker.
+
+        Those named in ``posted`` return None at once, without an answer.
+        """
+        return cast(T, _Proxy(self, protocol, posted))
 
     async def stop(self, grace: float = GRACE) -> None:
         """Close the connection, which ends the child; kill it if it takes longer than ``grace`` seconds."""
@@ -171,7 +183,7 @@ class WorkerHandle:
 
     def _refuse(self, message: Message, error: Exception) -> None:
         """The arguments of a call cannot travel."""
-        answer = self._waiting.get(message.id) if isinstance(message, Call) else None
+        answer = self._waiting.get(message.id) if isinstance(message, Call) and message.id is not None else None
         if answer is not None and not answer.done():
             answer.set_exception(error)
 
@@ -189,17 +201,22 @@ class WorkerHandle:
 class _Proxy:
     """Turns attribute access into calls, for the names that the protocol has."""
 
-    def __init__(self, handle: WorkerHandle, protocol: Callable[..., Any]) -> None:
+    def __init__(self, handle: WorkerHandle, protocol: Callable[..., Any], posted: Collection[str]) -> None:
         self._handle = handle
         self._protocol = protocol
+        self._posted = posted
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_") or not hasattr(self._protocol, name):
             raise AttributeError(f"{self._protocol!r} has no method {name}.")
         handle = self._handle
 
-        async def method(*args: Any) -> Any:
+        async def call(*args: Any) -> Any:
             return await handle.call(name, *args)
 
+        async def post(*args: Any) -> None:
+            handle.post(name, *args)
+
+        method = post if name in self._posted else call
         setattr(self, name, method)  # found without __getattr__ from now on
         return method

@@ -97,11 +97,16 @@ def build(start: Start) -> Any:
 async def _answer(target: Any, call: Call, send: Callable[[Message], None]) -> None:
     message: Answer | Failed
     try:
-        message = Answer(call.id, await getattr(target, call.method)(*call.args))
+        value = await getattr(target, call.method)(*call.args)
+        if call.id is None:
+            return
+        message = Answer(call.id, value)
     except Exception as error:
-        message = describe(call.id, error)
-        if not isinstance(error, ValueError):
+        message = describe(call.id or 0, error)
+        if call.id is None or not isinstance(error, ValueError):
             print(message.traceback, file=sys.stderr, flush=True)
+        if call.id is None:
+            return
     send(message)
 
 

@@ -40,7 +40,8 @@ class Ready:
 class Call:
     """Run one async method of the worker's object."""
 
-    id: int
+    id: int | None
+    """None where nobody waits for the answer: none is sent."""
     method: str
     args: tuple[Any, ...]
 
@@ -93,6 +94,7 @@ class Outbox:
 
     def __init__(self, write: Callable[[bytes], None], refuse: Callable[[Message, Exception], None]) -> None:
         """``refuse`` is told of a message that cannot be pickled; the others of its frame still go."""
+        self._loop = asyncio.get_running_loop()  # kept: to ask for it is a system call in Python 3.11
         self._write = write
         self._refuse = refuse
         self._messages: list[Message] = []
@@ -100,7 +102,7 @@ class Outbox:
     def send(self, message: Message) -> None:
         """Write a message at the end of this turn of the loop."""
         if not self._messages:
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._loop.call_soon(self._flush)
         self._messages.append(message)
 
     def _flush(self) -> None:

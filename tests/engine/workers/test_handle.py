@@ -40,6 +40,22 @@ async def test_calls_overlap(spawn: Spawn) -> None:
     assert await asyncio.gather(*waits) == ["a", "b", "c"]
 
 
+async def test_what_is_posted_runs_before_later_calls_and_has_no_answer(spawn: Spawn) -> None:
+    handle = await spawn()
+    proxy = handle.proxy(Dummy, posted=("let_go", "refuse"))
+    await proxy.let_go("a")
+    assert await asyncio.wait_for(proxy.wait_for("a"), 10) == "a"
+    await proxy.refuse()
+    assert await handle.call("echo", 1) == 1
+    assert "It does not fit." in handle.log_path.read_text()
+
+
+async def test_nothing_is_posted_to_the_dead(spawn: Spawn) -> None:
+    handle = await spawn()
+    await handle.stop()
+    handle.post("let_go", "a")
+
+
 async def test_answers_of_cancelled_calls_are_dropped(spawn: Spawn) -> None:
     handle = await spawn()
     wait = asyncio.create_task(handle.call("wait_for", "a"))
