@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import psutil
 
@@ -46,7 +45,7 @@ class Heartbeat:
         elapsed, self._last = now - self._last, now
         self._store.telemetry.heartbeat(self._store.incarnation, "running")
         self._account()
-        self._store.telemetry.workers(measure(crew, self._busy, elapsed))
+        self._store.telemetry.workers(measure(crew.processes(), self._busy, elapsed))
         self._busy.clear()
         await asyncio.to_thread(self._store.barrier)
 
@@ -60,26 +59,14 @@ class Heartbeat:
             self._sampled = stats.busy_seconds
 
 
-def measure(crew: Crew, busy: Mapping[str, float], elapsed: float) -> list[WorkerRow]:
+def measure(processes: Iterable[tuple[str, int]], busy: Mapping[str, float], elapsed: float) -> list[WorkerRow]:
     """One row per process of this engine: its memory, and the share of the time in which it was busy."""
-    names = {os.getpid(): "engine"} | {handle.pid: name for name, handle in crew.handles.items()}
     rows: dict[str, WorkerRow] = {}
-    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
-        with contextlib.suppress(psutil.Error):
-            name = names.get(process.pid) or _environment_name(process.cmdline())
-            if name is None:
-                continue
+    for name, pid in processes:
+        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            process = psutil.Process(pid)
             share = min(1.0, busy.get(name, 0.0) / elapsed) if elapsed > 0 else 0.0
             rss, started = process.memory_info().rss, process.create_time()
-            key = name if name not in rows else f"{name} ({process.pid})"
-            rows[key] = WorkerRow(key, process.pid, "running", rss, share, started, time.time())
+            key = name if name not in rows else f"{name} ({pid})"
+            rows[key] = WorkerRow(key, pid, "running", rss, share, started, time.time())
     return list(rows.values())
-
-
-def _environment_name(command_line: list[str]) -> str | None:
-    """The name of an environment process, from the snapshot that it was started on."""
-    if "marlaas.plugins.host" not in command_line:
-        return None
-    place = command_line.index("marlaas.plugins.host") + 1
-    words = [word for word in command_line[place:] if not word.isdigit()]
-    return f"env {os.path.basename(words[0]).removesuffix('.py')}" if words else "env"

@@ -46,6 +46,11 @@ class Plugin:
         """What the serving version offers."""
         return self._active.environments if self._active is not None else {}
 
+    def processes(self) -> list[int]:
+        """Ids of the processes that play its episodes, older versions' first."""
+        servings = [*self._older.values(), *([self._active] if self._active is not None else [])]
+        return [serving.pid for serving in servings if serving.pid is not None]
+
     def infos(self) -> tuple[EnvironmentInfo, ...]:
         """One entry per environment; one for the plugin itself where it never served."""
         failure = self._failure or (self._active.quarantine if self._active is not None else None)

@@ -83,6 +83,10 @@ class EnvironmentService:
         served = [plugin for _, plugin in sorted(self._plugins.items()) if not plugin.removed]
         return tuple(info for plugin in served for info in plugin.infos())
 
+    def processes(self) -> list[tuple[str, int]]:
+        """The name of a plugin and the id of a process of its, for every process that plays episodes."""
+        return [(plugin.name, pid) for _, plugin in sorted(self._plugins.items()) for pid in plugin.processes()]
+
     def resolve(self, name: str) -> EnvironmentInfo:
         """What a task means by ``name``; ``EnvironmentMissing`` where there is no such environment.
 

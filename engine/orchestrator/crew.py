@@ -117,7 +117,7 @@ class Crew:
             if isinstance(result, BaseException):
                 await self.stop()
                 raise result
-        sampler: Sampler = self.handles["rollout"].proxy(Sampler)
+        sampler: Sampler = self.handles["rollout"].proxy(Sampler, posted=("release",))
         trainer: Trainer = self.handles["training"].proxy(Trainer)
         try:
             limits = await sampler.limits()
@@ -139,6 +139,12 @@ class Crew:
         )
         self.lost = asyncio.Event()
         self._ready.set()
+
+    def processes(self) -> list[tuple[str, int]]:
+        """What each process of this engine is called, and its id: the engine's own, workers', environments'."""
+        workers = [(name, handle.pid) for name, handle in self.handles.items()]
+        environments = [(f"env {name}", pid) for name, pid in self._environments.processes()]
+        return [("engine", os.getpid()), *workers, *environments]
 
     async def services(self) -> Services:
         """The stages with live workers, waiting for them if need be."""

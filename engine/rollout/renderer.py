@@ -24,6 +24,8 @@ ROLES = ("system", "user", "assistant", "tool")
 CACHED = 1024
 """First prompts kept; the members of a group share theirs."""
 
+Key = tuple[tuple[tuple[str, ...], ...], str]
+
 
 @dataclass(frozen=True)
 class Spoken:
@@ -43,7 +45,7 @@ class Renderer:
         """Read both from the base model's folder. Raises ``BaseModelError``, also as ``check_extension`` does."""
         self._template = load_template(base)
         self._vocabulary = Vocabulary(base / "tokenizer.json")
-        self._opened: OrderedDict[str, tuple[int, ...]] = OrderedDict()
+        self._opened: OrderedDict[Key, tuple[int, ...]] = OrderedDict()
         closing = self._after_reply([Message("user", "a")], [Message("user", "b")])[:1]
         control = self._vocabulary.control.values()
         self.stop_ids = tuple(
@@ -57,7 +59,7 @@ class Renderer:
 
         Raises ``ValueError`` for an unknown role, ``BaseModelError`` where the template refuses the conversation.
         """
-        key = repr((tuple(messages), tuple(tools)))
+        key = _key(messages, tools)
         if key in self._opened:
             self._opened.move_to_end(key)
             return list(self._opened[key])
@@ -138,6 +140,12 @@ class Renderer:
         if not found:
             raise BaseModelError("The base model's chat template does not show what the assistant said.")
         return self._vocabulary.encode(tail, guard.mark)
+
+
+def _key(messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Key:
+    """What equal conversations have in common, and different ones have not."""
+    said = tuple((m.role, m.content, m.name, repr(m.tool_calls) if m.tool_calls else "") for m in messages)
+    return said, repr(tools) if tools else ""
 
 
 def _plain(message: Message) -> dict[str, Any]:

@@ -31,13 +31,17 @@ class GuardedConnection(sqlite3.Connection):
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
         """As sqlite3's."""
-        with guarded():
+        try:
             return super().execute(*arguments)
+        except sqlite3.Error as error:
+            raise _explained(error) from error
 
     def executemany(self, *arguments: Any) -> sqlite3.Cursor:
         """As sqlite3's."""
-        with guarded():
+        try:
             return super().executemany(*arguments)
+        except sqlite3.Error as error:
+            raise _explained(error) from error
 
 
 def open_database(path: Path) -> Database:
@@ -108,11 +112,15 @@ def guarded() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        text = str(error)
-        if "full" in text or "disk I/O" in text:
-            hint = "Free some space; nothing that was committed is lost."
-        elif "malformed" in text or "not a database" in text:
-            hint = "Move marlaas.db out of the home to begin anew; adapters/ keeps the trained adapters."
-        else:
-            hint = ""
-        raise StoreError(f"The database cannot be used: {text}.", hint) from error
+        raise _explained(error) from error
+
+
+def _explained(error: sqlite3.Error) -> StoreError:
+    text = str(error)
+    if "full" in text or "disk I/O" in text:
+        hint = "Free some space; nothing that was committed is lost."
+    elif "malformed" in text or "not a database" in text:
+        hint = "Move marlaas.db out of the home to begin anew; adapters/ keeps the trained adapters."
+    else:
+        hint = ""
+    return StoreError(f"The database cannot be used: {text}.", hint)

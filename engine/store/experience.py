@@ -12,6 +12,8 @@ from sqlite_utils import Database
 from ..types import Episode, EpisodeStatus, Failure, Group, Span, Split, Trajectory, Transcript, Transcripts
 from .database import insert, insert_all, transaction
 
+_NOTHING = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())
+
 
 class ExperienceTable:
     """Reads and writes of groups and trajectories."""
@@ -25,9 +27,9 @@ class ExperienceTable:
         """Store a closed group; one of the same number that stands there is replaced. ``step`` marks an evaluation."""
         with transaction(self._db):
             same = "SELECT id FROM groups WHERE policy = ? AND split = ? AND number = ? AND step IS ?"
-            key = [policy, split, group.number, step]
-            self._db.execute(f'DELETE FROM trajectories WHERE "group" IN ({same})', key)
-            self._db.execute(f"DELETE FROM groups WHERE id IN ({same})", key)
+            for (old,) in self._db.conn.execute(same, [policy, split, group.number, step]).fetchall():
+                self._db.execute('DELETE FROM trajectories WHERE "group" = ?', [old])
+                self._db.execute("DELETE FROM groups WHERE id = ?", [old])
             row = {
                 "policy": policy,
                 "split": split,
@@ -86,7 +88,6 @@ class ExperienceTable:
 
 def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[str, object]]:
     """One row per trajectory; an episode that failed before its first turn still leaves a row that says why."""
-    nothing = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())
     return [
         {
             "group": owner,
@@ -95,17 +96,17 @@ def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[s
             "status": episode.status,
             "reward": trajectory.reward,
             "advantage": trajectory.advantage,
-            "tokens": trajectory.tokens.astype(np.int32).tobytes(),
-            "mask": trajectory.mask.astype(np.uint8).tobytes(),
-            "logprobs": trajectory.logprobs.astype(np.float32).tobytes(),
-            "spans": json.dumps([[span.start, span.stop, span.version] for span in trajectory.spans]),
+            "tokens": trajectory.tokens.astype(np.int32, copy=False).tobytes(),
+            "mask": trajectory.mask.astype(np.uint8, copy=False).tobytes(),
+            "logprobs": trajectory.logprobs.astype(np.float32, copy=False).tobytes(),
+            "spans": json.dumps([(span.start, span.stop, span.version) for span in trajectory.spans]),
             "turns": _turns(transcripts.get((episode.member, trajectory.agent), Transcript())),
-            "parts": json.dumps(episode.parts),
-            "metrics": json.dumps(episode.metrics),
+            "parts": json.dumps(episode.parts) if episode.parts else "{}",
+            "metrics": json.dumps(episode.metrics) if episode.metrics else "{}",
             "failure": _failure(episode.failure),
             "seconds": episode.seconds,
         }
-        for trajectory in episode.trajectories or (nothing,)
+        for trajectory in episode.trajectories or (_NOTHING,)
     ]
 
 

@@ -15,6 +15,7 @@ from typing import Any, cast
 LARGEST_MESSAGE = 4 << 20
 """Bytes. A prompt of a million tokens still fits; a plugin that floods the engine does not."""
 _LENGTH = struct.Struct("<I")
+_decode = json.JSONDecoder().decode
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 Record = dict[str, Any]
@@ -83,7 +84,7 @@ class Channel(asyncio.Protocol):
 
     def _deliver(self, body: bytes) -> None:
         try:
-            record = json.loads(body)
+            record = _decode(body.decode())
         except (ValueError, RecursionError) as error:
             self.close(f"a message is no JSON: {type(error).__name__}")
             return
