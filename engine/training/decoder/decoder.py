@@ -18,12 +18,12 @@ from ..model import Criterion
 from ..protocol import TrainGroup
 from .merged import MergedWeights
 from .packing import PackedBatch, packed_batches
-from .passes import run, run_backward
+from .passes import Keep, run, run_backward
 
-PASS_BYTES = 256 << 20
-"""Memory for what a pass keeps for its way back; decides how many tokens a batch may hold."""
-LEAST_TOKENS = 512
-"""A batch may always hold so many."""
+PASS_BYTES = 1 << 30
+"""Memory for what a pass keeps for its way back."""
+LEAST_TOKENS, MOST_TOKENS = 512, 4096
+"""A batch may always hold the first number, and gains nothing beyond the second."""
 
 
 class Decoder:
@@ -35,7 +35,9 @@ class Decoder:
         self._plain = self._merged.plain()
         self._layers = self._plain
         self._mounted: object = None
-        self._max_tokens = max(LEAST_TOKENS, PASS_BYTES // tape_bytes(self._base))
+        self._room = PASS_BYTES
+        self._all, self._inputs = tape_bytes(self._base)
+        self._max_tokens = min(max(LEAST_TOKENS, self._room // self._inputs), MOST_TOKENS)
 
     @property
     def vocabulary(self) -> int:
@@ -66,16 +68,17 @@ class Decoder:
     def logprobs(self, batch: PackedBatch, temperature: float, adapted: bool = True) -> Tensor:
         """Of the trained tokens, (N,); of the base alone unless ``adapted``."""
         layers = self._layers if adapted else self._plain
-        return run(self._base, layers, batch, temperature, keep=False)[0]
+        return run(self._base, layers, batch, temperature, Keep.NOTHING)[0]
 
     @torch.no_grad()
     def differentiate(self, batch: PackedBatch, temperature: float, criterion: Criterion) -> None:
         """Run forward, ask ``criterion``, run backward: adds to the mounted policy's gradient."""
-        logp, entropy, tape = run(self._base, self._layers, batch, temperature, keep=True)
+        keep = Keep.ALL if len(batch.tokens) * self._all <= self._room else Keep.INPUTS
+        logp, entropy, tape = run(self._base, self._layers, batch, temperature, keep)
         run_backward(self._base, self._layers, tape, criterion(logp, entropy), temperature)
 
 
-def tape_bytes(base: Base) -> int:
-    """Roughly what a pass keeps for each token: the inputs and outputs of every layer's products."""
-    kept = sum(stacked.weight.shape[0] + 2 * stacked.weight.shape[1] for stacked in base.layers[0].linears)
-    return 4 * kept * len(base.layers)
+def tape_bytes(base: Base) -> tuple[int, int]:
+    """Roughly what a pass keeps for each token: with all that layers computed, and with their inputs alone."""
+    layer = 4 * sum(stacked.weight.shape[0] + 2 * stacked.weight.shape[1] for stacked in base.layers[0].linears)
+    return layer * len(base.layers), layer + 4 * base.embedding.shape[1] * len(base.layers)

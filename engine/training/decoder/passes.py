@@ -6,6 +6,7 @@ Reads from top to bottom. Knows nothing of losses, optimizers or files.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 
 import torch
 from torch import Tensor
@@ -18,31 +19,43 @@ from .layer import Layer, LayerTape, Normed, Place, backward, forward
 from .packing import PackedBatch
 
 
+class Keep(Enum):
+    """What a forward pass leaves for its way back."""
+
+    NOTHING = auto()
+    """There is no way back."""
+    INPUTS = auto()
+    """Of each layer: it is computed once more on the way back (Chen et al., arXiv 1604.06174), a third more work."""
+    ALL = auto()
+
+
 @dataclass(frozen=True)
 class Tape:
     """What the backward pass over a batch needs."""
 
     place: Place
-    layers: tuple[LayerTape, ...]
+    layers: tuple[LayerTape | Tensor, ...]
+    """Of each layer its tape, or its input (T, H)."""
     norm: Normed
     head: HeadTape
 
 
 def run(
-    base: Base, layers: tuple[Layer, ...], batch: PackedBatch, temperature: float, keep: bool
+    base: Base, layers: tuple[Layer, ...], batch: PackedBatch, temperature: float, keep: Keep
 ) -> tuple[Tensor, Tensor, Tape]:
-    """Log-probabilities and entropies, (N,) each, of the trained tokens; the tape is empty unless to be ``kept``."""
+    """Log-probabilities and entropies, (N,) each, of the trained tokens; and the tape, as far as it is kept."""
     place, device = _place(base, batch), base.embedding.device
     x = base.embedding[torch.from_numpy(batch.tokens).to(device)]  # (T, H)
-    tapes = []
+    kept: list[LayerTape | Tensor] = []
     for number, layer in enumerate(layers):
-        x, tape = forward(layer, x, place, last=number == len(layers) - 1)
-        if keep:
-            tapes.append(tape)
+        given = x
+        x, tape = forward(layer, given, place, last=number == len(layers) - 1)
+        if keep is not Keep.NOTHING:
+            kept.append(given if keep is Keep.INPUTS else tape)
     hidden, *norm = rms_norm(x, base.norm, base.eps)  # (M, H)
     source, targets = (torch.from_numpy(indices).to(device) for indices in (batch.source, batch.trained.targets))
     logp, entropy, head = token_scores(hidden, base.head, source, targets, temperature)
-    return logp, entropy, Tape(place, tuple(tapes), Normed(*norm), head)
+    return logp, entropy, Tape(place, tuple(kept), Normed(*norm), head)
 
 
 def run_backward(base: Base, layers: tuple[Layer, ...], tape: Tape, grad: Tensor, temperature: float) -> None:
@@ -50,8 +63,10 @@ def run_backward(base: Base, layers: tuple[Layer, ...], tape: Tape, grad: Tensor
     by_hidden = token_scores_backward(grad, tape.head, base.head, temperature)
     by_x = rms_norm_backward(by_hidden, tape.norm.unit, tape.norm.inverse, base.norm)
     for number in reversed(range(len(layers))):
-        last = number == len(layers) - 1
-        by_x = backward(layers[number], by_x, tape.layers[number], tape.place, last=last)
+        kept, last = tape.layers[number], number == len(layers) - 1
+        if isinstance(kept, Tensor):
+            _, kept = forward(layers[number], kept, tape.place, last)
+        by_x = backward(layers[number], by_x, kept, tape.place, last)
 
 
 def _place(base: Base, batch: PackedBatch) -> Place:
