@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from ..environments.lease import Lease
-from ..environments.protocol import Answer, EpisodeOutcome, EpisodeSpec
 from ..environments.service import EnvironmentService
 from ..errors import ConfigError, EnvironmentFailure
 from ..rollout.episodes import Play
@@ -51,8 +51,4 @@ class TaskEnvironment:
 
     def player(self, lease: Lease) -> Play:
         """Episodes on one lease."""
-
-        async def play(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
-            return await self._service.play(lease, spec, answer)
-
-        return play
+        return partial(self._service.play, lease)

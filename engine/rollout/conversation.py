@@ -37,6 +37,7 @@ class Voice:
     max_episode_tokens: int
     """Of all turns together."""
     seed: int
+    """Of the episode; each of its conversations has one of its own."""
 
 
 @dataclass
@@ -49,6 +50,8 @@ class Conversation:
     voice: Voice
     context: int
     """Tokens that it may grow to."""
+    seed: int
+    """Of its sampling noise."""
     _tokens: list[int] = field(default_factory=list)
     _mask: list[int] = field(default_factory=list)
     _logprobs: list[float] = field(default_factory=list)
@@ -90,7 +93,7 @@ class Conversation:
             max_tokens=room,
             temperature=self.voice.temperature,
             stop=renderer.stop_ids,
-            seed=self.voice.seed,
+            seed=self.seed,
         )
         result = await sampler.generate(request)
         return self._speak(result, renderer)
@@ -126,13 +129,13 @@ class Conversation:
         self._logprobs.extend([0.0] * len(new))
 
     def _speak(self, result: SampleResult, renderer: Renderer) -> Reply:
-        start = len(self._tokens)
-        self._tokens.extend(result.tokens.tolist())
-        self._mask.extend([1] * len(result.tokens))
+        start, said = len(self._tokens), result.tokens.tolist()
+        self._tokens.extend(said)
+        self._mask.extend([1] * len(said))
         self._logprobs.extend(result.logprobs.tolist())
         self._spans.append(Span(start, len(self._tokens), self.voice.number))
         self._finish = result.finish
-        spoken = renderer.parse(result.tokens.tolist())
+        spoken = renderer.parse(said)
         self._messages.append(Message("assistant", spoken.text, tool_calls=spoken.tool_calls))
         self._turns.append(("assistant", spoken.shown))
         finish = "tool" if spoken.tool_calls else result.finish

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -131,8 +131,8 @@ class _Run:
         conversation = self._conversations.get(ask.agent)
         if conversation is None:
             place = len(self._conversations)
-            voice = replace(self._voice, seed=noise_seed(self._voice.seed, place))
-            conversation = Conversation(f"{self._name}/{place}", ask.agent, voice, rollout._context)
+            name, seed = f"{self._name}/{place}", noise_seed(self._voice.seed, place)
+            conversation = Conversation(name, ask.agent, self._voice, rollout._context, seed)
             self._conversations[ask.agent] = conversation
         async with self._turn:
             if self.seated is not None and self.seated is not conversation:

@@ -92,7 +92,7 @@ class Sampler(Protocol):
     async def release(self, conversation: str) -> None:
         """Forget a conversation, aborting its request if one is under way: before anything that is asked for later.
 
-        It has no answer where the sampler is another process, and raises nothing there.
+        Where the sampler is another process it has no answer and raises nothing.
         """
 
     async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:

@@ -112,10 +112,10 @@ class WorkerHandle:
     def post(self, method: str, *args: Any) -> None:
         """Have an async method run whose value nobody needs; what it raises goes to the worker's log.
 
-        It begins before any call that is made later. A dead worker is no error.
+        It begins before any call that is made later, and soon where there is none. A dead worker is no error.
         """
         if self._writer is not None and self.alive:
-            self._outbox.send(Call(None, method, args))
+            self._outbox.send(Call(None, method, args), haste=False)
 
     def proxy(self, protocol: Callable[..., T], posted: Collection[str] = ()) -> T:
         """An object typed as ``protocol`` (a Protocol class) whose methods are calls to this worker.
@@ -183,6 +183,8 @@ class WorkerHandle:
 
     def _refuse(self, message: Message, error: Exception) -> None:
         """The arguments of a call cannot travel."""
+        if isinstance(message, Call) and message.id is None:
+            self._loop.call_exception_handler({"message": f"{message.method} was not posted", "exception": error})
         answer = self._waiting.get(message.id) if isinstance(message, Call) and message.id is not None else None
         if answer is not None and not answer.done():
             answer.set_exception(error)

@@ -1,9 +1,9 @@
 """What travels between the engine and a worker: pickled messages in length-prefixed frames.
 
-A frame holds all messages of one turn of the sender's event loop: one write, one wake-up of the receiver, and one
-pickle, in which names and array types are written once. Both ends are our own processes over a private socketpair that
-no other account can reach, so pickle is safe here. Arrays travel as their bytes (``arrays``). Knows no sockets' origin,
-no worker class and no asyncio task.
+A frame holds all messages of one turn of the sender's event loop, and those before them that could wait: one write, one
+wake-up of the receiver, and one pickle, in which names and array types are written once. Both ends are our own
+processes over a private socketpair that no other account can reach, so pickle is safe here. Arrays travel as their
+bytes (``arrays``). Knows no sockets' origin, no worker class and no asyncio task.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from . import arrays
 
 HEADER = struct.Struct("<Q")
 """Bytes of the pickle that follows."""
+COMPANY = 0.005
+"""Seconds that a message without haste waits for another one to travel with."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +100,23 @@ class Outbox:
         self._write = write
         self._refuse = refuse
         self._messages: list[Message] = []
+        self._flushing = False
+        """Whether what is gathered goes at the end of this turn."""
 
-    def send(self, message: Message) -> None:
-        """Write a message at the end of this turn of the loop."""
-        if not self._messages:
+    def send(self, message: Message, haste: bool = True) -> None:
+        """Write a message at the end of this turn of the loop; one without ``haste`` with the next frame, soon."""
+        if haste and not self._flushing:
+            self._flushing = True
             self._loop.call_soon(self._flush)
+        elif not haste and not self._messages:
+            self._loop.call_later(COMPANY, self._flush)
         self._messages.append(message)
 
     def _flush(self) -> None:
         messages, self._messages = self._messages, []
+        self._flushing = False
+        if not messages:  # they went with an earlier frame
+            return
         try:
             self._write(pack(*messages))
         except Exception as error:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.training.protocol import TrainGroup, TrainSequence
-from marlaas.engine.workers.wire import HEADER, Answer, Call, Message, Outbox, pack, read
+from marlaas.engine.workers.wire import COMPANY, HEADER, Answer, Call, Message, Outbox, pack, read
 
 TOKENS = np.arange(1000, dtype=np.int32)
 LOGPROBS = np.linspace(-3, 0, 1000, dtype=np.float32)
@@ -88,6 +88,21 @@ async def test_the_messages_of_one_turn_leave_together() -> None:
     wire.outbox.send(Answer(3, "c"))
     await asyncio.sleep(0)
     assert wire.frames == [(Answer(1, "a"), Answer(2, "b")), (Answer(3, "c"),)]
+
+
+async def test_a_message_without_haste_leaves_with_the_next_one_or_soon() -> None:
+    wire = Wire()
+    wire.outbox.send(Call(None, "a", ()), haste=False)
+    await asyncio.sleep(0)
+    assert wire.frames == []
+    wire.outbox.send(Call(1, "b", ()))
+    await asyncio.sleep(0)
+    assert wire.frames == [(Call(None, "a", ()), Call(1, "b", ()))]
+    wire.outbox.send(Call(None, "c", ()), haste=False)
+    async with asyncio.timeout(10):
+        while len(wire.frames) < 2:
+            await asyncio.sleep(COMPANY)
+    assert wire.frames[1:] == [(Call(None, "c", ()),)]
 
 
 async def test_what_cannot_be_pickled_is_refused_alone() -> None:
