@@ -86,7 +86,7 @@ def begin(home: Home, say: Callable[[str], None]) -> list[int]:
     with Reader(home.database) as reader:
         earlier = unfinished_run(reader.tasks(), submissions)
     if not earlier:
-        ids = submit(home.database, submissions)  # the engine begins them as soon as it can, before it says that it runs
+        ids = submit(home.database, submissions)  # before it runs: it begins them as soon as it can
         control.ensure_running(home)
         say(f"Submitted {len(ids)} tasks of as many tenants.")
         return ids
