@@ -1,9 +1,9 @@
 """Continuous batching: which conversations are prefilled and decoded next, under which adapter version.
 
 Requests come in, futures are answered. Everything here runs on one thread and never waits. Results are repeatable to
-the last bit, whatever else is on the board, because every prompt or appended turn of two tokens and more is a decode
-call of its own with two output rows, and all other calls hold one token per sequence in runs of at least two
-neighbours (``slots``).
+the last bit, whatever else is on the board, because every prompt or appended turn of two tokens and more is computed
+with two output rows (``prefill``), and all other calls hold one token per sequence in runs of at least two neighbours
+(``slots``).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from .answers import Answer
 from .burst import burst
 from .context import Context, Logits
 from .pace import Pace
+from .prefill import Part, prefill
 from .prompts import Key, Prompt, Prompts
 from .slots import Slots
 from .turn import Conversation, Turn, check
@@ -108,15 +109,23 @@ class Board:
     def _admit(self) -> list[Turn]:
         """Compute what waiting turns begin with, until there are enough for a decode call; returns those that run."""
         fresh: list[Turn] = []
+        parts: list[Part] = []
         budget = PREFILL
         while self._returning and budget > 0 and len(fresh) < self._pace.rows:
-            turn = self._returning.popleft()
-            budget -= self._resume(turn)
-            fresh.append(turn)
+            turns = [self._returning.popleft()]
+            budget -= self._resume(turns[0], parts)
+            fresh += turns
         while self._waiting and self._slots.free and budget > 0 and len(fresh) < self._pace.rows:
             turns = self._seat()
-            budget -= self._begin(turns)
+            budget -= self._begin(turns, parts)
             fresh += turns
+        for call, outcome in prefill(self._context, parts):
+            if isinstance(outcome, CallFailed):
+                self._fail([turn for part in call for turn in part.turns], outcome)
+                continue
+            for part, logits in zip(call, outcome, strict=True):
+                self._prefilled += len(part.new)
+                self._start(part, logits)
         return [turn for turn in fresh if turn in self._running]
 
     def _seat(self) -> list[Turn]:
@@ -132,36 +141,24 @@ class Board:
             del self._waiting[key]
         return turns
 
-    def _begin(self, turns: list[Turn]) -> int:
-        """Compute one prompt, or copy it, and sample its first token for all ``turns``; returns the tokens computed."""
-        first, length = turns[0], len(turns[0].prompt)
+    def _begin(self, turns: list[Turn], parts: list[Part]) -> int:
+        """Seated turns that share a prompt: compute it with ``parts``, or copy it; returns the tokens to compute."""
+        first = turns[0]
         for turn in turns:
             turn.conversation.version = turn.version.name
             turn.conversation.tokens = turn.prompt
-        if length == 1:  # a call of one row has other last bits; it goes with the next step's rows
+        if len(first.prompt) == 1:  # a call of one row has other last bits; it goes with the next step's rows
             self._running |= dict.fromkeys(turns)
             return 1
-        prompt, computed = self._prompts.find(first.key), 0
-        if prompt is None:
-            try:
-                logits = self._append(first, first.prompt)
-            except CallFailed as error:
-                self._fail(turns, error)
-                return length
-            prompt, computed = Prompt(first.key, logits[-1].copy(), {first.conversation.seat}), length
-            self._prompts.add(prompt)
-        source = next(iter(prompt.holders))
-        for turn in turns:
-            slot = turn.conversation.seat
-            if slot != source:
-                self._context.copy(source, slot, length)
-                prompt.holders.add(slot)
-            turn.conversation.prompt = prompt
-        self._first_token(turns, prompt.logits)
-        return computed
+        prompt = self._prompts.find(first.key)
+        if prompt is not None:
+            self._share(prompt, turns)
+            return 0
+        parts.append(Part(turns, first.prompt))
+        return len(first.prompt)
 
-    def _resume(self, turn: Turn) -> int:
-        """Compute what was appended to a conversation and sample the next token; returns the tokens computed."""
+    def _resume(self, turn: Turn, parts: list[Part]) -> int:
+        """A turn of a seated conversation: compute what was appended with ``parts``; returns the tokens to compute."""
         conversation = turn.conversation
         if conversation.version != turn.version.name:  # memory of another adapter's making is of no use
             self._empty(conversation)
@@ -170,25 +167,30 @@ class Board:
         new = turn.prompt[self._context.held[conversation.seat] :]
         if len(new) == 1:  # as above
             self._running[turn] = None
-            return 1
-        try:
-            logits = self._append(turn, new)
-        except CallFailed as error:
-            self._fail([turn], error)
         else:
-            self._first_token([turn], logits[-1])
+            parts.append(Part([turn], new))
         return len(new)
 
-    def _append(self, turn: Turn, new: Tokens) -> Logits:
-        count, slot = len(new), turn.conversation.seat
-        held = int(self._context.held[slot])
-        outputs = np.zeros(count, np.int8)
-        outputs[-2:] = 1
-        self._context.use(turn.version.handle)
-        positions = np.arange(held, held + count, dtype=np.int32)
-        logits = self._context.decode(new, positions, np.full(count, slot, np.int32), outputs)
-        self._prefilled += count
-        return logits
+    def _start(self, part: Part, logits: Logits) -> None:
+        """A part has been computed: its turns sample their first token."""
+        first = part.turns[0]
+        if len(part.new) < len(first.prompt):  # the end of a conversation, which is its own
+            self._first_token(part.turns, logits)
+            return
+        prompt = Prompt(first.key, logits.copy(), {part.sequence})
+        self._prompts.add(prompt)
+        self._share(prompt, part.turns)
+
+    def _share(self, prompt: Prompt, turns: list[Turn]) -> None:
+        """Copy a prompt to those of ``turns`` that do not hold it, and sample their first token."""
+        source = next(iter(prompt.holders))
+        for turn in turns:
+            slot = turn.conversation.seat
+            if slot not in prompt.holders:
+                self._context.copy(source, slot, len(turn.prompt))
+                prompt.holders.add(slot)
+            turn.conversation.prompt = prompt
+        self._first_token(turns, prompt.logits)
 
     def _first_token(self, turns: list[Turn], logits: Logits) -> None:
         """Sample for ``turns``, which share ``logits`` (V,), and let them run."""

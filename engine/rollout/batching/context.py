@@ -29,15 +29,17 @@ class Context(Protocol):
     vocabulary: int
     weights: int
     """Bytes that every call reads."""
+    gathers: bool
+    """Whether a call may hold several tokens of several sequences, with the last bits of calls of their own."""
     held: Ints
     """How many tokens the memory of each sequence holds, (sequences,)."""
 
     def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
-        """Run one call: several tokens of one sequence, or one token of each of several. All arguments are (n,).
+        """Run one call: one token of each of several sequences, or several tokens of one (of several if ``gathers``).
 
-        Returns float32 (outputs.sum(), V), valid until the next call. The last bits of a row depend on its own sequence
-        alone, as long as the calls keep to the board's habits. Raises ``DecodeFailed``; the sequences of the call are
-        then in an unknown state.
+        All arguments are (n,); the tokens of a sequence are neighbours. Returns float32 (outputs.sum(), V), valid until
+        the next call. The last bits of a row depend on its own sequence alone, as long as the calls keep to the board's
+        habits. Raises ``DecodeFailed``; the sequences of the call are then in an unknown state.
         """
 
     def cut(self, sequence: int, length: int) -> None:

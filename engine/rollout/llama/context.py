@@ -63,6 +63,7 @@ class LlamaContext:
         self._memory = self._llama.llama_get_memory(self._context)
         self.sequences = int(self._llama.llama_n_seq_max(self._context))
         self.length = int(self._llama.llama_n_ctx_seq(self._context))
+        self.gathers = False
         self.vocabulary = int(self._llama.llama_vocab_n_tokens(self._llama.llama_model_get_vocab(self._model)))
         self.held = np.zeros(self.sequences, np.int32)
         """How many tokens the memory of each sequence holds."""

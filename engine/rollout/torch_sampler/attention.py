@@ -34,21 +34,38 @@ class Attention(Protocol):
 
 
 class Appended:
-    """Several tokens at the end of one sequence."""
+    """Several tokens at the end of each of some sequences."""
 
-    def __init__(self, sequence: int, positions: Ints, rows: int) -> None:
-        """``rows`` counts padding, too."""
-        self._sequence = sequence
-        self._begin, self._end = int(positions[0]), int(positions[-1]) + 1
-        self._unseen = torch.full((rows, self._end), -torch.inf).triu_(self._begin + 1)
+    def __init__(self, sequences: Ints, positions: Ints, begins: Indices) -> None:
+        """The rows of ``sequences[i]`` begin at row ``begins[i]``."""
+        ends = [*begins[1:].tolist(), len(positions)]
+        self._runs = [
+            _Run(sequence, slice(begin, end), int(positions[begin]))
+            for sequence, begin, end in zip(sequences.tolist(), begins.tolist(), ends, strict=True)
+        ]
 
     def __call__(self, memory: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """See the protocol."""
+        attended = torch.zeros_like(q).flatten(1)
+        for run in self._runs:
+            attended[run.rows] = run.attend(memory, q[run.rows], k[run.rows], v[run.rows])
+        return attended
+
+
+class _Run:
+    """The tokens of one sequence, from position ``begin`` on."""
+
+    def __init__(self, sequence: int, rows: slice, begin: int) -> None:
+        self.rows = rows
+        self._sequence, self._begin, self._end = sequence, begin, begin + rows.stop - rows.start
+        self._unseen = torch.full((rows.stop - rows.start, self._end), -torch.inf).triu_(begin + 1)
+
+    def attend(self, memory: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         rows, keys, fold, size = q.shape
         begin, end = self._begin, self._end
         own = memory[:, self._sequence, :, :end]  # (2, K, end, D)
-        own[0, :, begin:] = k[: end - begin].transpose(0, 1)
-        own[1, :, begin:] = v[: end - begin].transpose(0, 1)
+        own[0, :, begin:] = k.transpose(0, 1)
+        own[1, :, begin:] = v.transpose(0, 1)
         scores = torch.bmm(q.permute(1, 2, 0, 3).reshape(keys, fold * rows, size), own[0].mT)
         weights = scores.view(keys, fold, rows, end).add_(self._unseen).softmax(-1).view(keys, fold * rows, end)
         return torch.bmm(weights, own[1]).view(keys, fold, rows, size).permute(2, 0, 1, 3).reshape(rows, -1)

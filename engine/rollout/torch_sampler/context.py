@@ -46,6 +46,7 @@ class TorchContext:
         self._cosine, self._sine = angles.cos().float()[:, None], angles.sin().float()[:, None]  # (C, 1, D/2)
         self.sequences = sequences
         self.length = length
+        self.gathers = True
         self.vocabulary = len(self._base.embedding)
         self.weights = sum(stacked.weight.nbytes for layer in self._base.layers for stacked in layer.linears)
         self.held: Ints = np.zeros(sequences, np.int32)
@@ -58,8 +59,9 @@ class TorchContext:
         x = self._base.embedding[_padded(tokens)]  # (n, H)
         cosine, sine = self._cosine[at], self._sine[at]
         attention: Attention
-        if len(tokens) > 1 and sequences[0] == sequences[-1]:
-            attention = Appended(int(sequences[0]), positions, len(x))
+        begins = np.flatnonzero(np.diff(sequences, prepend=-1))
+        if len(begins) < len(sequences):
+            attention = Appended(sequences[begins], positions, begins)
         else:
             attention = OneEach(sequences, positions, self.length)
         wanted = np.flatnonzero(outputs)

@@ -1,0 +1,69 @@
+"""Computing what turns begin with: prompts, and what was appended to a conversation.
+
+Parts flow in, the logits behind each part's last token flow out. A context that says it gathers takes all parts of a
+version in one call; for others each part is a call of its own, because a row's last bits depend on its call there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import CallFailed
+from ...types import Tokens
+from .context import Context, Logits
+from .turn import Turn
+
+
+@dataclass(frozen=True)
+class Part:
+    """Two tokens or more at the end of one sequence."""
+
+    turns: list[Turn]
+    """The first has the sequence; the others share this prompt."""
+    new: Tokens
+    """int32 (n,)"""
+
+    @property
+    def sequence(self) -> int:
+        """Where it is computed."""
+        return self.turns[0].conversation.seat
+
+
+def prefill(context: Context, parts: Sequence[Part]) -> Iterator[tuple[list[Part], list[Logits] | CallFailed]]:
+    """Yield the parts of each call with the logits (V,) behind them, valid until the next; or with why it failed."""
+    for call in _calls(context, parts):
+        context.use(call[0].turns[0].version.handle)
+        try:
+            logits = _decode(context, call)
+        except CallFailed as error:
+            yield call, error
+        else:
+            yield call, list(logits[1::2])
+
+
+def _calls(context: Context, parts: Sequence[Part]) -> list[list[Part]]:
+    if not context.gathers:
+        return [[part] for part in parts]
+    calls: dict[str, list[Part]] = {}
+    for part in parts:
+        calls.setdefault(part.turns[0].version.name, []).append(part)
+    return list(calls.values())
+
+
+def _decode(context: Context, call: list[Part]) -> Logits:
+    """The logits of the last two tokens of each part: a lone output row would have other last bits."""
+    counts = [len(part.new) for part in call]
+    held = [int(context.held[part.sequence]) for part in call]
+    positions = [np.arange(begin, begin + count) for begin, count in zip(held, counts, strict=True)]
+    ends = np.cumsum(counts)
+    outputs = np.zeros(ends[-1], np.int8)
+    outputs[np.concatenate([ends - 2, ends - 1])] = 1
+    return context.decode(
+        np.concatenate([part.new for part in call]),
+        np.concatenate(positions).astype(np.int32),
+        np.repeat([part.sequence for part in call], counts).astype(np.int32),
+        outputs,
+    )
