@@ -91,7 +91,7 @@ def _compiler(home: Home) -> Finding:
 
 def _driver(home: Home) -> Finding:
     if not shutil.which("nvidia-smi"):
-        return Finding("gpu", "ok", "no NVIDIA driver; rollouts run on llama.cpp")
+        return Finding("gpu", "ok", "no NVIDIA driver; rollouts run on the processor")
     code, text = _run(["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"], 20)
     if code:
         return Finding("gpu", "note", "nvidia-smi fails", line(text, 200) or "Reinstall the NVIDIA driver.")
