@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from ...base.kernels import choose_float32_kernels
-from ...base.model import load_base
+from ...base.model import BaseModel, load_base
+from ...base.modules import linear_shapes
 from ...base.tensors import unsupported
 from ...errors import BaseModelError
 from ..batching.pace import Pace
@@ -14,6 +15,8 @@ from .context import TorchContext
 
 MOST = 1024
 """Conversations at the same time."""
+LARGEST = 256 << 20
+"""Bytes of float32 weights: every live version keeps a copy of its own."""
 PACE = Pace(rows=128, tokens=32)
 """Products win by rows, and another adapter costs nothing."""
 
@@ -25,17 +28,23 @@ class TorchSampler(BatchingSampler):
         """Load the base model called ``base``.
 
         ``sequences`` conversations (rounded up to an even number) of up to ``context`` tokens are held at once. Raises
-        ``BaseModelError``, also for an architecture that only llama.cpp knows.
+        ``BaseModelError``, also for a base that only llama.cpp should sample from.
         """
         torch.set_num_threads(threads)
         choose_float32_kernels()
         model = load_base(base)
-        reason = unsupported(model.config)
+        reason = unsupported(model.config) or _too_large(model)
         if reason:
             raise BaseModelError(
-                f"The torch sampler cannot compute the base in {model.path}: {reason}.",
+                f"The torch sampler is not for the base in {model.path}: {reason}.",
                 'Set `sampler = "llama.cpp"` under [rollout] in marlaas.toml.',
             )
         count = min(max(sequences + sequences % 2, 2), MOST)
         length = min(context, model.config.context_length)
         super().__init__(model, TorchContext(model, count + SPARE, length), length, PACE)
+
+
+def _too_large(model: BaseModel) -> str:
+    """Why the base's adapted layers are more than a version may copy, or nothing."""
+    size = 4 * sum(out * into for out, into in linear_shapes(model.config).values())
+    return f"its layers take {size >> 20} MB, more than {LARGEST >> 20}" if size > LARGEST else ""

@@ -55,6 +55,13 @@ async def test_a_prompt_is_computed_once_for_a_group(torch_sampler: TorchSampler
     assert (await torch_sampler.stats()).prefilled_tokens == 30
 
 
+def test_a_base_too_large_to_copy_is_refused(base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("marlaas.engine.rollout.torch_sampler.sampler.LARGEST", 1000)
+    with pytest.raises(BaseModelError, match="its layers take") as refused:
+        TorchSampler(str(base.path))
+    assert "llama.cpp" in refused.value.hint
+
+
 def test_an_architecture_that_only_llama_cpp_knows_is_refused(tmp_path: Path) -> None:
     other = write_base(tmp_path / "gemma", model_type="gemma")
     with pytest.raises(BaseModelError, match="its architecture is gemma"):
