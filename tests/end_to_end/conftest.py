@@ -1,6 +1,6 @@
 """A real home with a real engine process: real llama.cpp, real gradients, real environments. Nothing is faked here."""
 
-from __future__ import annotations
+from __future__ import contextlib
 
 import json
 import os
@@ -91,7 +91,7 @@ class Lab:
     def worker_pids(self, word: str) -> list[int]:
         """Children of the engine whose command line mentions ``word``."""
         children = psutil.Process(self.engine_pid()).children(recursive=True)
-        return [child.pid for child in children if any(word == part for part in child.cmdline())]
+        return [child.pid for child in children if word in _command(child)]
 
     def kill_engine(self) -> None:
         """``kill -9``, and wait until the kernel has let go of the lock."""
@@ -138,3 +138,10 @@ def consumed_once(home: Home, task: int) -> None:
     assert [number for number, _, _ in groups] == list(range(len(steps) * batch))
     assert all(step == number // batch + 1 for number, step, _ in groups)
     assert all(0 <= number // batch - version <= 2 for number, _, version in groups)
+
+
+def _command(process: psutil.Process) -> list[str]:
+    """Its command line; nothing for one that has just died."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.cmdline()
+    return []
