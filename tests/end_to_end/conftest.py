@@ -1,7 +1,8 @@
 """A real home with a real engine process: real llama.cpp, real gradients, real environments. Nothing is faked here."""
 
-from __future__ import contextlib
+from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
