@@ -6,7 +6,9 @@ passes do not compute; such a base is trained through transformers and PEFT inst
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +17,9 @@ from torch import Tensor
 from .model import BaseConfig, BaseModel
 from .rope import llama3_divisors
 from .weights import Weights
+
+L = TypeVar("L")
+M = TypeVar("M")
 
 FAMILIES = ("qwen2", "qwen3", "llama")
 ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
@@ -59,22 +64,29 @@ class Stacked:
 
 
 @dataclass(frozen=True)
-class BaseLayer:
-    """One block."""
+class Layer(Generic[L]):
+    """One block: the base's own with ``Stacked`` linear layers, or whatever a pass has made of those."""
 
     attention_norm: Tensor
-    qkv: Stacked
+    """(H,)"""
+    qkv: L
     head_norm: Tensor | None
-    """(heads of queries and keys, D)"""
-    o: Stacked
+    """(heads of queries and keys, D): only Qwen3 normalises them."""
+    o: L
     mlp_norm: Tensor
-    gate_up: Stacked
-    down: Stacked
+    """(H,)"""
+    gate_up: L
+    down: L
 
     @property
-    def linears(self) -> tuple[Stacked, ...]:
+    def linears(self) -> tuple[L, L, L, L]:
         """In the order in which the model applies them."""
         return self.qkv, self.o, self.gate_up, self.down
+
+    def map(self, change: Callable[[L], M]) -> Layer[M]:
+        """The same block with other linear layers."""
+        qkv, o, gate_up, down = map(change, self.linears)
+        return Layer(self.attention_norm, qkv, self.head_norm, o, self.mlp_norm, gate_up, down)
 
 
 @dataclass(frozen=True)
@@ -83,7 +95,7 @@ class Base:
 
     embedding: Tensor
     """(V, H)"""
-    layers: tuple[BaseLayer, ...]
+    layers: tuple[Layer[Stacked], ...]
     norm: Tensor
     head: Tensor
     """(V, H): the embedding itself where they are tied."""
@@ -139,8 +151,8 @@ def load(base: BaseModel, device: torch.device) -> Base:
             return None
         return torch.cat([q.expand(heads.queries, -1), k.expand(heads.keys, -1)])
 
-    def layer(prefix: str) -> BaseLayer:
-        return BaseLayer(
+    def layer(prefix: str) -> Layer[Stacked]:
+        return Layer(
             read(f"{prefix}input_layernorm.weight"),
             stacked(prefix, *ATTENTION),
             head_norm(prefix),

@@ -6,13 +6,12 @@ are its own copy of the base's matrices, which is what a small base can afford a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ...base.tensors import Base, Stacked
+from ...base.tensors import Base, Layer, Stacked
 from ..batching.context import Arrays
 
 
@@ -30,23 +29,13 @@ class Linear:
         return torch.nn.functional.linear(x, self.weight, self.bias)
 
 
-@dataclass(frozen=True)
-class Block:
-    """One decoder layer."""
-
-    attention_norm: Tensor
-    qkv: Linear
-    head_norm: Tensor | None
-    """(heads of queries and keys, D)"""
-    o: Linear
-    mlp_norm: Tensor
-    gate_up: Linear
-    down: Linear
+Block = Layer[Linear]
+"""One decoder layer."""
 
 
 def plain(base: Base) -> tuple[Block, ...]:
     """The base without an adapter: its own tensors, not copies."""
-    return _blocks(base, lambda stacked: Linear(stacked.weight, stacked.bias))
+    return tuple(layer.map(lambda stacked: Linear(stacked.weight, stacked.bias)) for layer in base.layers)
 
 
 def merged(base: Base, adapter: Arrays, alpha: float) -> tuple[Block, ...]:
@@ -61,19 +50,4 @@ def merged(base: Base, adapter: Arrays, alpha: float) -> tuple[Block, ...]:
             row += outputs
         return Linear(weight, stacked.bias)
 
-    return _blocks(base, linear)
-
-
-def _blocks(base: Base, linear: Callable[[Stacked], Linear]) -> tuple[Block, ...]:
-    return tuple(
-        Block(
-            layer.attention_norm,
-            linear(layer.qkv),
-            layer.head_norm,
-            linear(layer.o),
-            layer.mlp_norm,
-            linear(layer.gate_up),
-            linear(layer.down),
-        )
-        for layer in base.layers
-    )
+    return tuple(layer.map(linear) for layer in base.layers)

@@ -12,25 +12,9 @@ from torch import Tensor
 
 from ...base.arithmetic import rms_norm, rms_norm_backward, rotate, swiglu, swiglu_backward
 from ...base.kernels import small_products
+from ...base.tensors import Layer
 from .attention import AttentionPlan, AttentionTape, attention, attention_backward
 from .linear import Linear
-
-
-@dataclass(frozen=True)
-class Layer:
-    """The weights of one block, adapters merged in."""
-
-    attention_norm: Tensor
-    """(H,)"""
-    qkv: Linear
-    head_norm: Tensor | None
-    """(heads of queries and keys, D): only Qwen3 normalises them."""
-    o: Linear
-    mlp_norm: Tensor
-    """(H,)"""
-    gate_up: Linear
-    down: Linear
-    eps: float
 
 
 @dataclass(frozen=True)
@@ -44,6 +28,8 @@ class Place:
     """(T, 1, D/2)"""
     needed: Tensor
     """(M,): places whose outputs are needed."""
+    eps: float
+    """Of the norms."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +66,14 @@ class LayerTape:
     down: Applied
 
 
-def forward(layer: Layer, x: Tensor, place: Place, last: bool) -> tuple[Tensor, LayerTape]:
+def forward(layer: Layer[Linear], x: Tensor, place: Place, last: bool) -> tuple[Tensor, LayerTape]:
     """(T, H) → (T, H); the ``last`` block gives only the needed places, (M, H)."""
     heads = place.plan.heads
-    normed, *attention_norm = rms_norm(x, layer.attention_norm, layer.eps)
+    normed, *attention_norm = rms_norm(x, layer.attention_norm, place.eps)
     qkv, qkv_down = layer.qkv.forward(normed)
     turned, head_norm = torch.unflatten(qkv[:, : heads.turned * heads.size], 1, (heads.turned, heads.size)), None
     if layer.head_norm is not None:
-        turned, *head_norm = rms_norm(turned, layer.head_norm, layer.eps)
+        turned, *head_norm = rms_norm(turned, layer.head_norm, place.eps)
     turned = rotate(turned, place.cosine, place.sine)  # (T, q and k heads, D)
     with small_products():
         attended, attention_tape = attention(turned, qkv[:, heads.turned * heads.size :].contiguous(), place.plan)
@@ -96,7 +82,7 @@ def forward(layer: Layer, x: Tensor, place: Place, last: bool) -> tuple[Tensor, 
     o, o_down = layer.o.forward(attended)
     x = x + o
 
-    mlp_input, *mlp_norm = rms_norm(x, layer.mlp_norm, layer.eps)
+    mlp_input, *mlp_norm = rms_norm(x, layer.mlp_norm, place.eps)
     gates, gates_down = layer.gate_up.forward(mlp_input)
     product, opened = swiglu(gates)
     down, down_down = layer.down.forward(product)
@@ -114,7 +100,7 @@ def forward(layer: Layer, x: Tensor, place: Place, last: bool) -> tuple[Tensor, 
     )
 
 
-def backward(layer: Layer, grad: Tensor, tape: LayerTape, place: Place, last: bool) -> Tensor:
+def backward(layer: Layer[Linear], grad: Tensor, tape: LayerTape, place: Place, last: bool) -> Tensor:
     """Add the gradients of the block's adapters; return that of its input, (T, H)."""
     gates = swiglu_backward(layer.down.backward(grad, tape.down.x, tape.down.down), tape.gates, tape.opened)
     mlp_input = layer.gate_up.backward(gates, tape.gate_up.x, tape.gate_up.down)

@@ -6,13 +6,13 @@ policy in memory that all policies share, so that a pass over a policy costs wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from ...base.tensors import Base, Stacked
-from .layer import Layer
+from ...base.tensors import Base, Layer, Stacked
 from .linear import Linear, Part
 
 
@@ -24,16 +24,19 @@ class MergedWeights:
         self._room: dict[str, Tensor] = {}
         """By the first module of each stack; made when first needed."""
 
-    def plain(self) -> tuple[Layer, ...]:
+    def plain(self) -> tuple[Layer[Linear], ...]:
         """The base without an adapter, for forward passes."""
-        return self._layers(_unadapted)
+        return tuple(layer.map(_unadapted) for layer in self._base.layers)
 
-    def merge(self, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor], scale: float) -> tuple[Layer, ...]:
+    def merge(
+        self, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor], scale: float
+    ) -> tuple[Layer[Linear], ...]:
         """Layers of the policy whose matrices (by layout name) these are; valid until the next call.
 
         Backward passes add to ``gradients``.
         """
-        return self._layers(lambda stacked: self._adapted(stacked, weights, gradients, scale))
+        adapted = partial(self._adapted, weights=weights, gradients=gradients, scale=scale)
+        return tuple(layer.map(adapted) for layer in self._base.layers)
 
     def _adapted(
         self, stacked: Stacked, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor], scale: float
@@ -58,21 +61,6 @@ class MergedWeights:
         if room is None or len(room) != outputs + ranks:
             room = self._room[stacked.modules[0]] = stacked.weight.new_zeros(outputs + ranks, inputs + ranks)
         return room
-
-    def _layers(self, linear: Callable[[Stacked], Linear]) -> tuple[Layer, ...]:
-        return tuple(
-            Layer(
-                layer.attention_norm,
-                linear(layer.qkv),
-                layer.head_norm,
-                linear(layer.o),
-                layer.mlp_norm,
-                linear(layer.gate_up),
-                linear(layer.down),
-                self._base.eps,
-            )
-            for layer in self._base.layers
-        )
 
 
 def _unadapted(stacked: Stacked) -> Linear:

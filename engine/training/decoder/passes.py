@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from ...base.arithmetic import rms_norm, rms_norm_backward
-from ...base.tensors import Base
+from ...base.tensors import Base, Layer
 from .attention import AttentionPlan
 from .head import HeadTape, token_scores, token_scores_backward
-from .layer import Layer, LayerTape, Normed, Place, backward, forward
+from .layer import LayerTape, Normed, Place, backward, forward
+from .linear import Linear
 from .packing import PackedBatch
 
 
@@ -41,7 +42,7 @@ class Tape:
 
 
 def run(
-    base: Base, layers: tuple[Layer, ...], batch: PackedBatch, temperature: float, keep: Keep
+    base: Base, layers: tuple[Layer[Linear], ...], batch: PackedBatch, temperature: float, keep: Keep
 ) -> tuple[Tensor, Tensor, Tape]:
     """Log-probabilities and entropies, (N,) each, of the trained tokens; and the tape, as far as it is kept."""
     place, device = _place(base, batch), base.embedding.device
@@ -58,7 +59,7 @@ def run(
     return logp, entropy, Tape(place, tuple(kept), Normed(*norm), head)
 
 
-def run_backward(base: Base, layers: tuple[Layer, ...], tape: Tape, grad: Tensor, temperature: float) -> None:
+def run_backward(base: Base, layers: tuple[Layer[Linear], ...], tape: Tape, grad: Tensor, temperature: float) -> None:
     """Add the adapters' gradients for ``grad`` (N,), the loss by the log-probabilities."""
     by_hidden = token_scores_backward(grad, tape.head, base.head, temperature)
     by_x = rms_norm_backward(by_hidden, tape.norm.unit, tape.norm.inverse, base.norm)
@@ -77,4 +78,5 @@ def _place(base: Base, batch: PackedBatch) -> Place:
         angles.cos().float()[:, None],
         angles.sin().float()[:, None],
         torch.from_numpy(batch.needed).to(device),
+        base.eps,
     )
