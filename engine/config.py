@@ -9,6 +9,7 @@ import os
 import tomllib
 from dataclasses import dataclass, replace
 
+from .base.precision import PRECISIONS
 from .errors import ConfigError
 from .paths import Home
 from .validation import between, build, one_of
@@ -27,9 +28,15 @@ DOCUMENTED = """\
 # What samples: "llama.cpp", or "torch" with the trainer's own kernels, which is faster for bases of a few million
 # parameters where many conversations run at once (measured in BENCHMARKS.md), and knows Qwen and Llama bases only.
 # sampler = "llama.cpp"
-# Conversations sampled at the same time, and the tokens that each may grow to.
-# sequences = 128
-# context = 512
+# llama.cpp's copy of the base: "f32", "f16", "q8_0", "q6_k", "q5_k_m" or "q4_k_m"; "auto" chooses by the base's size.
+# Smaller ones need less memory; what they say differently from the trainer's weights is corrected by importance weights
+# and shown as the gap beside every task.
+# weights = "auto"
+# A GGUF file of the same base that you made yourself, for architectures that marlaas writes none for.
+# gguf = ""
+# Conversations sampled at the same time, and the tokens that each may grow to; 0 takes what fits into the memory.
+# sequences = 0
+# context = 0
 # llama.cpp's attention in float32 throughout: log-probabilities agree with the trainer's to 1e-5. Without it they
 # agree to a few hundredths, at up to twice the speed for contexts below 200 tokens.
 # exact = true
@@ -52,8 +59,10 @@ class RolloutSettings:
     """The sampler."""
 
     sampler: str = one_of("llama.cpp", "llama.cpp", "torch")
-    sequences: int = between(128, 2, 256)
-    context: int = between(512, 32, 1048576)
+    weights: str = one_of("auto", "auto", *PRECISIONS)
+    gguf: str = ""
+    sequences: int = between(0, 0, 256)
+    context: int = between(0, 0, 1048576)
     exact: bool = True
 
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AdapterError
+from .config import BaseConfig
 from .gguf_file import Entry, write_gguf
 from .gguf_names import check_supported, gguf_module, rows
-from .model import BaseConfig
 from .modules import check_adapter, pairs
 
 Array = NDArray[np.float32]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BaseModelError
-from .model import BaseConfig
+from .config import BaseConfig
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AdapterError
-from .model import BaseConfig
+from .config import BaseConfig
 
 Array = NDArray[np.float32]
 

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from .model import BaseConfig
+from .config import BaseConfig
 
 
 def rope_fields(config: BaseConfig) -> dict[str, str | int | float]:

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .model import BaseConfig, BaseModel
+from .config import BaseConfig
+from .model import BaseModel
 from .rope import llama3_divisors
 from .weights import Weights
 

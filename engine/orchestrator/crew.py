@@ -54,8 +54,8 @@ def plan(base: BaseModel, home: Home, settings: Settings) -> tuple[WorkerSpec, W
     rollout = settings.rollout
     sampler: dict[str, Any] = {
         "base": str(base.path),
-        "sequences": rollout.sequences,
-        "context": min(rollout.context, base.config.context_length),
+        "sequences": rollout.sequences or 128,
+        "context": min(rollout.context or 512, base.config.context_length),
         "threads": max(1, len(rollout_cores)),
     }
     if rollout.sampler == "llama.cpp":

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.config import BaseConfig
 from ...base.gguf_adapter import adapter_in_memory
-from ...base.model import BaseConfig
 from ...errors import AdapterError, BaseModelError
 from ..batching.context import Arrays, DecodeFailed, Ints, Logits
 from .native import last_errors, llama

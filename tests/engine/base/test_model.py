@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from marlaas.engine.base.config import read_config
 from marlaas.engine.base.gguf_base import ensure_base_gguf, verify
-from marlaas.engine.base.model import fingerprint, load_base, read_config
+from marlaas.engine.base.model import fingerprint, load_base
 from marlaas.engine.base.weights import Weights, widen
 from marlaas.engine.errors import BaseModelError
 from tests.engine.rollout.random_base import CONFIG, write_base
