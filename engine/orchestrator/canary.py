@@ -17,10 +17,6 @@ from ..training.advantages import ClosedGroup
 from ..types import Trajectory
 from .services import Services
 
-EXACT_TOLERANCE, FAST_TOLERANCE = 0.002, 0.15
-"""Largest log-probability gap (nats) between sampler and trainer that is rounding and not a wrong adapter: with
-attention in float32, and with llama.cpp's own half-precision attention."""
-
 
 @dataclass(frozen=True)
 class CanaryReport:
@@ -74,9 +70,10 @@ async def canary(
     gaps = np.abs(trained - served)[own]
     moved = np.abs(served - before)[own]
     report = CanaryReport(float(gaps.max()), float(gaps.mean()), float(moved.max()))
-    if not report.gap <= services.tolerance:
+    if not services.tolerance.holds(report.gap, report.mean_gap):
         raise AdapterError(
-            f"The sampler serves {new} with log-probabilities up to {report.gap:.3g} away from the trainer's.",
+            f"The sampler serves {new} with log-probabilities {report.mean_gap:.3g} away from the trainer's on"
+            f" average, {report.gap:.3g} at most.",
             "The adapter did not arrive as it was trained; the version is not used.",
         )
     return report

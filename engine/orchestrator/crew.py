@@ -24,8 +24,8 @@ from ..rollout.renderer import Renderer
 from ..store.store import Store
 from ..training.protocol import Trainer
 from ..workers.handle import WorkerHandle
-from .canary import EXACT_TOLERANCE, FAST_TOLERANCE
 from .services import Clock, Services
+from .tolerance import tolerance_of
 
 LLAMA = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
 TORCH = "marlaas.engine.rollout.torch_sampler.sampler:TorchSampler"
@@ -124,8 +124,6 @@ class Crew:
         except MarlaasError:
             await self.stop()
             raise
-        exact = self._settings.rollout.exact or self._settings.rollout.sampler == "torch"
-        tolerance = EXACT_TOLERANCE if exact else FAST_TOLERANCE
         rollout = Rollout(sampler, self._renderer, limits.sequences, limits.context)
         self._services = Services(
             home=self._home,
@@ -135,7 +133,7 @@ class Crew:
             sampler=sampler,
             trainer=trainer,
             busy=self._busy,
-            tolerance=tolerance,
+            tolerance=tolerance_of(self._settings.rollout, "f32"),
         )
         self.lost = asyncio.Event()
         self._ready.set()

@@ -11,6 +11,7 @@ from ..rollout.episodes import Rollout
 from ..rollout.protocol import Sampler
 from ..store.store import Store
 from ..training.protocol import Trainer
+from .tolerance import Tolerance
 
 
 class Clock(Protocol):
@@ -31,5 +32,5 @@ class Services:
     sampler: Sampler
     trainer: Trainer
     busy: Clock
-    tolerance: float
-    """Largest gap between sampler and trainer (nats) that a canary accepts."""
+    tolerance: Tolerance
+    """The gap between sampler and trainer that a canary accepts."""

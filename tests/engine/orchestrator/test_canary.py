@@ -11,6 +11,7 @@ import pytest
 
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.orchestrator.canary import CanaryReport, canary
+from marlaas.engine.orchestrator.tolerance import Tolerance
 from marlaas.engine.training.advantages import ClosedGroup, close_group
 from marlaas.engine.types import Episode, Group, Span, Trajectory
 
@@ -45,7 +46,7 @@ async def compare(tmp_path: Path, trained: float, new: float, old: float, own: i
         await World(tmp_path, SPEC).services(),
         trainer=cast(Any, Says(policy=trained)),
         sampler=cast(Any, Says(new=new, old=old)),
-        tolerance=0.01,
+        tolerance=Tolerance(largest=0.01),
     )
 
     async def publish() -> None:

@@ -22,6 +22,7 @@ from marlaas.engine.errors import EnvironmentMissing, WorkerDied
 from marlaas.engine.orchestrator.crew import Crew
 from marlaas.engine.orchestrator.services import Services
 from marlaas.engine.orchestrator.task_run import Ending, run_task
+from marlaas.engine.orchestrator.tolerance import Tolerance
 from marlaas.engine.paths import Home
 from marlaas.engine.rollout.episodes import Rollout
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
@@ -213,7 +214,7 @@ class World:
             sampler=cast(Sampler, workers.sampler),
             trainer=workers.trainer,
             busy=lambda stage, seconds: None,
-            tolerance=float("inf"),
+            tolerance=Tolerance(),
         )
 
     def replace_workers(self) -> None:

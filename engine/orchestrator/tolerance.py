@@ -1,0 +1,47 @@
+"""How far sampler and trainer may lie apart before something is wrong, by how exactly each of them computes. Pure.
+
+Gaps are absolute differences of log-probabilities, in nats, on the same tokens under the same adapter. A wrong adapter,
+or a wrong base, is recognised by a gap that rounding does not explain.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..config import RolloutSettings
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What counts as rounding. Of single tokens where rounding is small; of their mean where matrices are quantised,
+    since an unlikely token's log-probability may then be off by whole nats."""
+
+    largest: float = math.inf
+    mean: float = math.inf
+
+    def holds(self, largest: float, mean: float) -> bool:
+        """Whether such gaps are rounding; one that is not a number never is."""
+        return largest <= self.largest and mean <= self.mean
+
+
+EXACT = Tolerance(largest=0.002)
+"""Float32 throughout."""
+FAST = Tolerance(largest=0.15)
+"""llama.cpp's half-precision attention."""
+ROUNDED = {
+    "f32": FAST,
+    "f16": FAST,
+    "q8_0": Tolerance(mean=0.05),
+    "q6_k": Tolerance(mean=0.1),
+    "q5_k_m": Tolerance(mean=0.2),
+    "q4_k_m": Tolerance(mean=0.4),
+}
+"""By what llama.cpp's matrices are stored in. Mean gaps seen with random and trained bases are a fifth of these and
+less; another base's are above one nat."""
+
+
+def tolerance_of(rollout: RolloutSettings, weights: str) -> Tolerance:
+    """For a sampler of these settings that keeps its matrices as ``weights``."""
+    exact = rollout.sampler == "torch" or (rollout.exact and weights == "f32")
+    return EXACT if exact else ROUNDED.get(weights, ROUNDED["q4_k_m"])
