@@ -22,7 +22,7 @@ from .tolerance import Tolerance
 
 POLICY = "agreement"
 CONFIG = PolicyConfig(rank=4, alpha=4.0)
-STRENGTH = 0.5
+STRENGTH = 0.1
 """Standard deviation of the random B: adapted layers then differ from the base's own by tens of per cent."""
 SHARE = 0.3
 """Of what the adapter changes, the part on which the two may differ where rounding is large."""

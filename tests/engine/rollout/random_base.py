@@ -1,4 +1,4 @@
-"""Small random Qwen3 bases and adapters, made with numpy alone: quick, and without torch in the test's process."""
+"""Small random bases (Qwen3 unless said otherwise) and adapters, made with numpy alone: quick, and without torch in the test's process."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ def write_base(folder: Path, seed: int = 0, **changes: object) -> BaseModel:
         name = f"model.layers.{layer}"
         for norm, size in (("input_layernorm", hidden), ("post_attention_layernorm", hidden)):
             tensors[f"{name}.{norm}.weight"] = np.ones(size, np.float32)
-        for norm in ("q_norm", "k_norm"):
+        for norm in ("q_norm", "k_norm") if config["model_type"] == "qwen3" else ():
             tensors[f"{name}.self_attn.{norm}.weight"] = np.ones(head, np.float32)
     for module, (out, into) in linear_shapes(load_base(folder).config).items():
         tensors[f"{module}.weight"] = matrix(out, into)

@@ -1,0 +1,27 @@
+"""Which gaps are rounding."""
+
+import math
+
+from marlaas.engine.base.precision import PRECISIONS
+from marlaas.engine.config import RolloutSettings
+from marlaas.engine.orchestrator.tolerance import EXACT, FAST, ROUNDED, Tolerance, tolerance_of
+
+
+def test_what_is_not_a_number_is_never_rounding() -> None:
+    assert Tolerance().holds(1e9, 1e9)
+    assert not Tolerance().holds(math.nan, 0.0)
+    assert not Tolerance().holds(0.0, math.nan)
+
+
+def test_the_less_exact_the_weights_the_wider() -> None:
+    means = [ROUNDED[weights].mean for weights in PRECISIONS if math.isfinite(ROUNDED[weights].mean)]
+    assert means == sorted(means) and len(means) == len(PRECISIONS) - 2
+
+
+def test_what_computes_in_float32_is_held_to_it() -> None:
+    assert tolerance_of(RolloutSettings(exact=True), "f32") == EXACT
+    assert tolerance_of(RolloutSettings(sampler="torch", exact=False), "f32") == EXACT
+    assert tolerance_of(RolloutSettings(exact=False), "f32") == FAST
+    assert tolerance_of(RolloutSettings(exact=True), "f16") == FAST
+    assert tolerance_of(RolloutSettings(exact=True), "q8_0") == ROUNDED["q8_0"]
+    assert tolerance_of(RolloutSettings(), "iq2_xxs") == ROUNDED["q4_k_m"]
