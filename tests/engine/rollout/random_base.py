@@ -1,4 +1,5 @@
-"""Small random bases (Qwen3 unless said otherwise) and adapters, made with numpy alone: quick, and without torch in the test's process."""
+"""Small random bases (Qwen3 unless said otherwise) and adapters, made with numpy alone: quick, and without torch in
+the test's process."""
 
 import json
 from pathlib import Path
