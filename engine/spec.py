@@ -48,6 +48,10 @@ class SamplingSpec:
     """Of one turn."""
     max_episode_tokens: int = between(256, 1, 1048576)
     """Of all turns of an agent; part of the loss's constant denominator."""
+    thinking: bool | None = field(default=None)
+    """Whether the model thinks before it answers, given to its chat template as ``enable_thinking``; absent: the
+    template's own default. The task pauses at its start where the base can do only the opposite: a run that thinks
+    against its author's word would be a wasted one."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,8 @@ class TaskSpec:
     environment: str
     steps: int = between(60, 1, 10000000)
     environment_version: str = one_of("follow", "follow", "pin")
+    base: str = ""
+    """The base that it is meant for, by name or folder; empty: whatever base the home has."""
     environment_config: dict[str, Any] = field(default_factory=dict)
     policy: PolicySpec = PolicySpec()
     train: TrainSpec = TrainSpec()
@@ -99,8 +105,9 @@ class TaskSpec:
 def parse(table: dict[str, Any], where: str) -> TaskSpec:
     """A spec from a parsed task file or from ``to_json``. Raises ``ConfigError``."""
     plain = {key: value for key, value in table.items() if value is not None}
-    if isinstance(plain.get("eval"), dict):
-        plain["eval"] = {key: value for key, value in plain["eval"].items() if value is not None}
+    for name in ("eval", "sampling"):
+        if isinstance(plain.get(name), dict):
+            plain[name] = {key: value for key, value in plain[name].items() if value is not None}
     if isinstance(plain.get("queue"), dict) and isinstance(plain["queue"].get("depends_on"), tuple):
         plain["queue"] = {**plain["queue"], "depends_on": list(plain["queue"]["depends_on"])}
     spec = build(TaskSpec, plain, where)
