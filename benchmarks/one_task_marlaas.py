@@ -36,13 +36,11 @@ POLL = 0.2
 """Seconds between looks at the store: seldom enough not to matter."""
 TASK = """\
 tenant = "bench"
-name = "sums"
-environment = "sums"
+name = "bench"
+environment = "{environment}"
 steps = {steps}
 
-[environment_config]
-graded = {graded}
-
+{configuration}
 [policy]
 rank = {rank}
 alpha = {alpha}
@@ -71,9 +69,10 @@ def run(workload: Workload, steps: int, seed: int, cores: Sequence[int], arm: Ar
     extra = arm.staleness  # the last steps live on stock and sample nothing: they lie beyond those that are measured
     with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as name:
         home = Home(Path(name) / "home")
-        shutil.copytree(fixed.PLUGIN, home.plugins / "sums", ignore=shutil.ignore_patterns("__pycache__"))
-        home.config.write_text(f'[rollout]\nsampler = "{arm.sampler}"\n', encoding="utf-8")
-        fixed.write_rows(workload, steps + extra, seed, home.plugins / "sums")
+        plugin = home.plugins / workload.environment
+        shutil.copytree(workload.plugin, plugin, ignore=shutil.ignore_patterns("__pycache__"))
+        home.config.write_text(settings(workload, arm), encoding="utf-8")
+        fixed.write_rows(workload, steps + extra, seed, plugin)
         description = Path(name) / "task.toml"
         description.write_text(task_file(workload, steps + extra, seed, arm.staleness), encoding="utf-8")
         started = time.time()
@@ -85,18 +84,28 @@ def run(workload: Workload, steps: int, seed: int, cores: Sequence[int], arm: Ar
         finally:
             with suppress(RuntimeError):
                 _marlaas(home, cores, "engine", "stop")
-    return _run(started, committed, load, others)
+    return _run(workload, started, committed, load, others)
 
 
-def _run(started: float, committed: Sequence[StepRow], load: dict[str, float], others: float) -> Run:
+def _run(
+    workload: Workload, started: float, committed: Sequence[StepRow], load: dict[str, float], others: float
+) -> Run:
     return Run(
         started,
         tuple(step.created for step in committed),
         tuple(step.metrics["reward"] for step in committed),
-        tuple(step.metrics["tokens"] / fixed.EPISODES for step in committed),
+        tuple(step.metrics["tokens"] / workload.episodes for step in committed),
         load,
         others,
         fmean(step.metrics["training_seconds"] for step in committed[len(committed) // 4 :]),
+    )
+
+
+def settings(workload: Workload, arm: Arm) -> str:
+    """``marlaas.toml``."""
+    return (
+        f"base = {json.dumps(workload.base)}\n[rollout]\n"
+        f'sampler = "{arm.sampler}"\nweights = "{arm.weights}"\ncontext = 512\n'
     )
 
 
@@ -106,10 +115,11 @@ def task_file(workload: Workload, steps: int, seed: int, staleness: int) -> str:
         steps=steps,
         seed=seed,
         staleness=staleness,
-        graded=str(workload.graded).lower(),
+        environment=workload.environment,
+        configuration="[environment_config]\ngraded = true\n" if workload.graded else "",
         tokens=workload.max_tokens,
-        groups=fixed.GROUPS,
-        group_size=fixed.GROUP_SIZE,
+        groups=workload.groups,
+        group_size=workload.group_size,
         rank=fixed.RANK,
         alpha=fixed.ALPHA,
         learning_rate=fixed.LEARNING_RATE,

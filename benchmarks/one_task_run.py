@@ -18,6 +18,7 @@ class Arm:
 
     staleness: int = 2
     sampler: str = "llama.cpp"
+    weights: str = "auto"
 
 
 OURS = {
@@ -91,6 +92,11 @@ class Results:
     def add(self, arm: str, run: Run) -> None:
         """Keep one more repetition."""
         self.runs.setdefault(arm, []).append(run)
+
+    @property
+    def ours(self) -> list[str]:
+        """Our arms."""
+        return [arm for arm in self.runs if arm != THEIRS]
 
     def steps(self, arm: str) -> Series:
         """Milliseconds a step, once things have settled."""

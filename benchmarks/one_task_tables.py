@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from .figures import Row
-from .one_task_run import OURS, THEIRS, Results
-from .one_task_workload import ALPHA, BETAS, CLIP_NORM, EPISODES, GROUP_SIZE, GROUPS, LEARNING_RATE, RANK, SHORT
+from .one_task_run import THEIRS, Results
+from .one_task_workload import ALPHA, BETAS, CLIP_NORM, LEARNING_RATE, RANK, SHORT
 
 MARKS, WINDOW = (10, 20, 30, 40), 10
 """Steps at which rewards are compared, each as the mean of so many steps."""
@@ -23,17 +23,17 @@ def rows(results: Sequence[Results], other: str) -> tuple[Row, ...]:
     found = [
         Row(f"a step: {one.case.where}, {arm}", "ms", one.steps(arm), one.steps(THEIRS), other, goal=one.case.goal)
         for one in results
-        for arm in OURS
+        for arm in one.ours
     ]
     found += [
         Row(f"start to step {one.case.steps}: {one.case.where}, {arm}", "s", one.walls(arm), one.walls(THEIRS), other)
         for one in results
-        for arm in OURS
+        for arm in one.ours
     ]
     found += [
         Row(f"processor time of a step: {one.case.where}, {arm}", "ms", ours, theirs, other)
         for one in results
-        for arm in OURS
+        for arm in one.ours
         if len(one.case.cores) == 1  # threads that spin while they wait would count as work
         and (ours := one.spent(arm))
         and (theirs := one.spent(THEIRS))
@@ -50,7 +50,7 @@ def rows(results: Sequence[Results], other: str) -> tuple[Row, ...]:
         )
         for one in curves(results)
         for mark in MARKS
-        for arm in OURS
+        for arm in one.ours
     ]
     return tuple(found)
 
@@ -63,9 +63,8 @@ def curves(results: Iterable[Results]) -> list[Results]:
 def method() -> str:
     """What ran, with which settings."""
     return (
-        f"{GROUPS} prompts × {GROUP_SIZE} completions = {EPISODES} episodes and one optimizer step each; the shipped"
-        f" base in float32, LoRA rank {RANK}, alpha {ALPHA:g}, on all linear layers; dr_grpo, AdamW with learning rate"
-        f" {LEARNING_RATE:g} and betas {BETAS}, gradient norm clipped at {CLIP_NORM:g}, temperature 1, no KL term."
+        f"{SHORT.groups} prompts × {SHORT.group_size} completions = {SHORT.episodes} episodes and one optimizer step"
+        f" each; the shipped base in float32, {settings()}."
         " Prompts are sums of two four-digit numbers; answers end after about 6 sampled tokens. The long prompts have a"
         " preamble of random digits, a different one for each group. Both sides read the same prompts in the same order"
         " and pay with the same function.\n\n"
@@ -76,6 +75,14 @@ def method() -> str:
         " `marlaas.toml`. Whole process trees are pinned to the cores. A step"
         " is the mean over the steps after warm-up; waiting time counts from the start of the first process, imports"
         " and all. Repetitions alternate between the arms and have seeds of their own."
+    )
+
+
+def settings() -> str:
+    """What both sides train with, whatever the workload."""
+    return (
+        f"LoRA rank {RANK}, alpha {ALPHA:g}, on all linear layers; dr_grpo, AdamW with learning rate {LEARNING_RATE:g}"
+        f" and betas {BETAS}, gradient norm clipped at {CLIP_NORM:g}, temperature 1, no KL term"
     )
 
 
@@ -99,7 +106,7 @@ def _same_start(results: Sequence[Results]) -> str:
     lines = ["**The same work.** Means over all repetitions of the first step, before anybody has learned:", ""]
     lines += _table(["", "reward, TRL", "marlaas", "sampled tokens, TRL", "marlaas"])
     for one in results:
-        ours = [run for arm in OURS for run in one.runs[arm]]
+        ours = [run for arm in one.ours for run in one.runs[arm]]
         theirs = one.runs[THEIRS]
         cells = [f"{fmean(getattr(run, what)[0] for run in side):.3f}" for what in ("rewards", "lengths")
                  for side in (theirs, ours)]  # fmt: skip
@@ -110,7 +117,7 @@ def _same_start(results: Sequence[Results]) -> str:
 def _inside(results: Sequence[Results]) -> str:
     lines = []
     for one in curves(results):
-        for arm in OURS:
+        for arm in one.ours:
             pairs = ((mark, one.rewards(arm, mark, WINDOW), one.rewards(THEIRS, mark, WINDOW)) for mark in MARKS)
             words = [f"step {mark}: {within(ours.values, theirs.values)}" for mark, ours, theirs in pairs]
             lines.append(f"- {arm}: {'; '.join(words)}")
@@ -144,7 +151,7 @@ def _profile(results: Sequence[Results]) -> str:
     ]
     lines += _table(["", *STAGES, "all", "wall", "trainer busy", "others"])
     for one in results:
-        for arm in (THEIRS, *OURS):
+        for arm in (THEIRS, *one.ours):
             wall, runs = one.steps(arm).middle, one.runs[arm]
             loads = [run.load for run in runs if run.load]
             if loads:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from marlaas.engine.paths import TINY_BASE
+from marlaas.engine.base.model import load_base
 
 from . import bystanders
 from . import one_task_workload as fixed
@@ -69,15 +69,16 @@ def _settings(workload: Workload, steps: int, seed: int, threads: int, folder: P
     return {
         "folder": str(folder),
         "rows": str(folder / "train.jsonl"),
-        "plugin": str(fixed.PLUGIN),
-        "base": str(TINY_BASE),
+        "plugin": str(workload.plugin),
+        "base": str(load_base(workload.base).path),
         "steps": steps,
         "seed": seed,
         "threads": threads,
         "graded": workload.graded,
         "max_tokens": workload.max_tokens,
-        "groups": fixed.GROUPS,
-        "group_size": fixed.GROUP_SIZE,
+        "groups": workload.groups,
+        "group_size": workload.group_size,
+        "at_once": workload.at_once,
         "temperature": fixed.TEMPERATURE,
         "learning_rate": fixed.LEARNING_RATE,
         "betas": fixed.BETAS,

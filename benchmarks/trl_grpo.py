@@ -3,7 +3,7 @@
     python trl_grpo.py SETTINGS.json OUTCOME.json
 
 In: the settings that ``one_task_trl`` writes. Out: when each step ended, the processor time used until then, and the
-mean reward and completion length of its 64 episodes. Nothing is saved, logged or evaluated, and gradient checkpointing
+mean reward and completion length of its episodes. Nothing is saved, logged or evaluated, and gradient checkpointing
 is off: TRL at its fastest.
 """
 
@@ -77,14 +77,15 @@ def prompts(path: str) -> Dataset:
 
 
 def config(settings: dict[str, Any]) -> GRPOConfig:
-    """One generation, one forward and backward pass and one optimizer step for each batch of 64."""
+    """One generation and one optimizer step for each batch; as few passes as its logits have memory for."""
     batch = settings["groups"] * settings["group_size"]
+    at_once = min(batch, settings["at_once"])
     return GRPOConfig(
         output_dir=settings["folder"],
         max_steps=settings["steps"],
-        per_device_train_batch_size=batch,
+        per_device_train_batch_size=at_once,
         generation_batch_size=batch,
-        gradient_accumulation_steps=1,
+        gradient_accumulation_steps=batch // at_once,
         num_generations=settings["group_size"],
         num_iterations=1,
         max_completion_length=settings["max_tokens"],

@@ -88,7 +88,7 @@ def test_rows_repeat_for_a_seed_and_never_hold_a_held_out_prompt(tmp_path: Path)
     text = (tmp_path / "one" / "train.jsonl").read_text()
     assert text == (tmp_path / "two" / "train.jsonl").read_text()
     rows = [json.loads(line) for line in text.splitlines()]
-    assert len(rows) == 3 * fixed.GROUPS and all(len(row["preamble"]) == LONG.preamble for row in rows)
+    assert len(rows) == 3 * LONG.groups and all(len(row["preamble"]) == LONG.preamble for row in rows)
     held_out = json.loads((tmp_path / "one" / "eval.jsonl").read_text())
     assert held_out["prompt"] not in {row["prompt"] for row in rows}
 
@@ -100,7 +100,7 @@ def test_both_sides_get_the_same_hyper_parameters(tmp_path: Path) -> None:
     path.write_text(task_file(SHORT, 12, 3, 0))
     (submission,) = taskfile.load(path)
     told = submission.config
-    assert told["train"]["groups_per_step"] * told["train"]["group_size"] == fixed.EPISODES
+    assert told["train"]["groups_per_step"] * told["train"]["group_size"] == SHORT.episodes
     assert (told["policy"]["rank"], told["policy"]["alpha"]) == (fixed.RANK, fixed.ALPHA)
     assert (told["train"]["learning_rate"], told["train"]["clip_norm"]) == (fixed.LEARNING_RATE, fixed.CLIP_NORM)
     assert told["sampling"]["max_episode_tokens"] == SHORT.max_tokens, "the loss's denominator is TRL's"

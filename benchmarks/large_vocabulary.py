@@ -1,0 +1,86 @@
+"""A step at a vocabulary of 151,936 entries, beside TRL: where logits outweigh everything else.
+
+A random base of 4 layers of width 256, prompts of about 256 tokens and answers of 200 flow into both sides, as whole
+programs, one after the other; seconds a step flow out.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from tools.random_base import make_base
+
+from . import one_task_marlaas, one_task_tables, one_task_trl
+from .figures import Row, Section
+from .one_task_run import THEIRS, Arm, Case, Results
+from .one_task_workload import Workload
+from .pinning import all_cores
+from .trl_venv import TRL, ensure_trl
+
+WORKLOAD = Workload(
+    "vocabulary 151,936",
+    preamble=212,
+    max_tokens=200,
+    wordy=True,
+    environment="letters",
+    groups=2,
+    group_size=8,
+    at_once=8,
+)
+ARMS = {
+    "llama.cpp": Arm(),
+    "llama.cpp, staleness 0": Arm(staleness=0),
+    "llama.cpp, q8_0": Arm(weights="q8_0"),
+    "torch sampler": Arm(sampler="torch"),
+}
+"""The default, the synchronous algorithm, and what one line in ``marlaas.toml`` can change."""
+STEPS, SETTLED, REPETITIONS = 7, 3, 3
+GOAL = "3 ×"
+
+
+def measure(quick: bool) -> Section:
+    """Run every arm; takes about 10 minutes, or 2 when quick."""
+    python = ensure_trl()
+    with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as name:
+        base = make_base(Path(name) / "base", "qwen2.5", "bench")
+        workload = replace(WORKLOAD, base=str(base.path))
+        steps, settled, repetitions = (4, 2, 1) if quick else (STEPS, SETTLED, REPETITIONS)
+        results = Results(Case(workload, all_cores(), steps, settled, repetitions, GOAL))
+        for seed in range(repetitions):
+            results.add(THEIRS, one_task_trl.run(python, workload, steps, seed, all_cores()))
+            for arm, settings in ARMS.items():
+                results.add(arm, one_task_marlaas.run(workload, steps, seed, all_cores(), settings))
+            print(f"    {results.newest()}", flush=True)
+    return Section(
+        name="large_vocabulary",
+        title=f"A vocabulary of 151,936, beside TRL {TRL}",
+        method=method(),
+        rows=rows(results),
+        remarks=one_task_tables.remarks([results], {}),
+    )
+
+
+def rows(results: Results) -> tuple[Row, ...]:
+    """A step of every arm."""
+    theirs = results.steps(THEIRS)
+    return tuple(
+        Row(f"a step: {arm}", "ms", results.steps(arm), theirs, f"TRL {TRL}", goal=results.case.goal)
+        for arm in results.ours
+    )
+
+
+def method() -> str:
+    """What ran, with which settings."""
+    one = WORKLOAD
+    return (
+        f"{one.groups} prompts × {one.group_size} completions and one optimizer step each; a random base made by"
+        " `tools.random_base`: Qwen2.5's layout, 4 layers of width 256, 151,936 tied embeddings, float32 in the trainer"
+        f" on both sides; {one_task_tables.settings()}. Prompts have about 256 tokens, a different preamble of common"
+        f" words for each group, answers {one.max_tokens}: a random base does not end its turns. Replies are paid by"
+        " the share of vowels in them, so that every group has unequal rewards.\n\n"
+        f"TRL holds the logits of a whole pass: it gets passes of {one.at_once} episodes, since more need more memory"
+        " than most machines have. Else as in the comparison on the shipped base: whole programs, pinned to all cores,"
+        " arms in turn."
+    )
