@@ -18,7 +18,7 @@ from ..model import Criterion
 from ..protocol import TrainGroup
 from .merged import MergedWeights
 from .packing import PackedBatch, packed_batches
-from .passes import Keep, run, run_backward
+from .passes import Keep, logprobs, run, run_backward
 
 PASS_BYTES = 1 << 30
 """Memory for what a pass keeps for its way back."""
@@ -68,7 +68,7 @@ class Decoder:
     def logprobs(self, batch: PackedBatch, temperature: float, adapted: bool = True) -> Tensor:
         """Of the trained tokens, (N,); of the base alone unless ``adapted``."""
         layers = self._layers if adapted else self._plain
-        return run(self._base, layers, batch, temperature, Keep.NOTHING)[0]
+        return logprobs(self._base, layers, batch, temperature)
 
     @torch.no_grad()
     def differentiate(self, batch: PackedBatch, temperature: float, criterion: Criterion) -> None:

@@ -1,80 +1,109 @@
-"""From hidden states to log-probabilities of the trained tokens, and back, a bounded number of logits at a time.
+"""From hidden states to log-probabilities of the trained tokens, and back, one small tile of logits at a time.
 
 The logits of a step can be larger than everything else together: 64 answers of 200 tokens at 152,000 entries are
-7.8 GB. So they are made in chunks of places and, unless one chunk holds them all, made again for the backward pass.
+7.8 GB. So they are made in tiles that stay in the processor's cache, and nothing of a tile outlives it but running
+sums: of the exponentials, and of the head's rows weighted by them, both relative to the largest logit so far, as in
+flash attention (Dao et al., arXiv 2205.14135). The latter is all that the way back needs, whatever the loss: with
+m = Σ softmax_v · W_v, the gradient of log-probability n is (W_target − m) / temperature, and the entropy is
+log Σ exp − hidden · m / temperature. So logits are made once for both ways.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-MAX_LOGITS = 1 << 25
-"""128 MiB of float32."""
+ROWS, COLUMNS = 512, 1024
+"""Places and entries of a tile: 2 MiB of float32."""
+WIDER = 32
+"""Devices other than the processor take tiles so many times as wide: for them a call costs more than its memory."""
 
 
 @dataclass(frozen=True)
 class HeadTape:
     """What the backward pass needs."""
 
-    hidden: Tensor
-    """(M, H)"""
+    mean: Tensor
+    """(M, H): the head's rows in the mean over each place's distribution."""
     source: Tensor
     """(N,): which of the M places predicts each token."""
     targets: Tensor
     """(N,)"""
-    logprobs: Tensor | None
-    """(M, V), kept where they fit into one chunk."""
 
 
 def token_scores(
-    hidden: Tensor, head: Tensor, source: Tensor, targets: Tensor, temperature: float, max_logits: int = MAX_LOGITS
+    hidden: Tensor,
+    head: Tensor,
+    source: Tensor,
+    targets: Tensor,
+    temperature: float,
+    tile: tuple[int, int] = (ROWS, COLUMNS),
 ) -> tuple[Tensor, Tensor, HeadTape]:
-    """Log-probabilities of ``targets`` and entropies (nats) of where they came from, both (N,).
+    """Log-probabilities of ``targets`` and entropies (nats) of where they came from, both (N,), and the tape.
 
-    Both are of softmax(hidden · headᵀ / temperature): the sampler draws from the same quotient.
+    Both are of softmax(hidden · headᵀ / temperature): the sampler draws from the same quotient. ``hidden`` is (M, H),
+    ``head`` (V, H).
     """
-    logp, entropy = hidden.new_empty(len(targets)), hidden.new_empty(len(hidden))
-    kept = None
-    for places, logprobs in _chunks(hidden, head, temperature, max_logits):
-        kept = logprobs if len(logprobs) == len(hidden) else None
-        mine = (source >= places.start) & (source < places.stop)
-        logp[mine] = logprobs[source[mine] - places.start, targets[mine]]
-        torch.sum(logprobs.exp() * logprobs.clamp(min=-1e30), -1, out=entropy[places])  # the clamp: 0 · -inf is 0
-    return logp, entropy.neg_()[source], HeadTape(hidden, source, targets, kept)
+    cooled = hidden / temperature if temperature != 1.0 else hidden
+    mean = torch.zeros_like(hidden)
+    total = _normalisers(cooled, head, tile, mean)
+    entropy = (total - _dot(cooled, mean)).clamp_(min=0.0)
+    return _of_targets(cooled, head, source, targets, total), entropy[source], HeadTape(mean, source, targets)
 
 
-def token_scores_backward(
-    grad: Tensor, tape: HeadTape, head: Tensor, temperature: float, max_logits: int = MAX_LOGITS
+def token_logprobs(
+    hidden: Tensor,
+    head: Tensor,
+    source: Tensor,
+    targets: Tensor,
+    temperature: float,
+    tile: tuple[int, int] = (ROWS, COLUMNS),
 ) -> Tensor:
-    """Gradient by the hidden states, (M, H), from that by the log-probabilities, (N,).
+    """The log-probabilities of ``token_scores`` alone, for half the work."""
+    cooled = hidden / temperature if temperature != 1.0 else hidden
+    return _of_targets(cooled, head, source, targets, _normalisers(cooled, head, tile, None))
 
-    d logp_n / d logits = (onehot(target_n) − softmax) / temperature, at the place that predicts n.
-    """
-    result = torch.empty_like(tape.hidden)
-    if tape.logprobs is not None:
-        chunks = iter([(slice(0, len(tape.hidden)), tape.logprobs)])
-    else:
-        chunks = _chunks(tape.hidden, head, temperature, max_logits)
-    for places, logprobs in chunks:
-        mine = (tape.source >= places.start) & (tape.source < places.stop)
-        source, share = tape.source[mine] - places.start, grad[mine] / temperature
-        total = share.new_zeros(len(logprobs)).index_put_((source,), share, accumulate=True)  # same bits on a GPU, too
-        by_logits = logprobs.exp().mul_(total.neg_()[:, None])
-        by_logits.index_put_((source, tape.targets[mine]), share, accumulate=True)
-        torch.mm(by_logits, head, out=result[places])
+
+def token_scores_backward(grad: Tensor, tape: HeadTape, head: Tensor, temperature: float) -> Tensor:
+    """Gradient by the hidden states, (M, H), from that by the log-probabilities, (N,)."""
+    share = grad / temperature
+    total = share.new_zeros(len(tape.mean)).index_put_((tape.source,), share, accumulate=True)
+    result = tape.mean * total.neg_()[:, None]
+    chosen = head[tape.targets].mul_(share[:, None])
+    return result.index_put_((tape.source,), chosen, accumulate=True)  # same bits on a GPU, too, unlike index_add
+
+
+def _normalisers(hidden: Tensor, head: Tensor, tile: tuple[int, int], mean: Tensor | None) -> Tensor:
+    """log Σ exp(hidden · headᵀ), (M,); adds softmax(hidden · headᵀ) · head to ``mean`` (M, H), which is zero."""
+    rows, columns = tile[0], tile[1] if hidden.device.type == "cpu" else tile[1] * WIDER
+    room = hidden.new_empty(min(rows, len(hidden)) * min(columns, len(head)))
+    result = hidden.new_empty(len(hidden))
+    for start in range(0, len(hidden), rows):
+        part = hidden[start : start + rows]
+        largest, total = part.new_full((len(part), 1), -torch.inf), part.new_zeros(len(part), 1)
+        sums = None if mean is None else mean[start : start + rows]
+        for entries in head.split(columns):
+            weights = room[: len(part) * len(entries)].view(len(part), len(entries))
+            torch.mm(part, entries.T, out=weights)
+            above = torch.maximum(largest, weights.amax(1, keepdim=True))
+            shrink = (largest - above).exp_()
+            weights.sub_(above).exp_()
+            total.mul_(shrink).add_(weights.sum(1, keepdim=True))
+            if sums is not None:
+                sums.mul_(shrink).addmm_(weights, entries)
+            largest = above
+        if sums is not None:
+            sums.div_(total)
+        result[start : start + rows] = total.log_().add_(largest)[:, 0]
     return result
 
 
-def _chunks(hidden: Tensor, head: Tensor, temperature: float, max_logits: int) -> Iterator[tuple[slice, Tensor]]:
-    """Runs of places with their log-probabilities, (chunk, V)."""
-    size = max(1, max_logits // len(head))
-    for start in range(0, len(hidden), size):
-        places = slice(start, min(start + size, len(hidden)))
-        logits = torch.mm(hidden[places], head.T)
-        if temperature != 1.0:
-            logits.div_(temperature)
-        yield places, torch.log_softmax(logits, -1)
+def _of_targets(hidden: Tensor, head: Tensor, source: Tensor, targets: Tensor, total: Tensor) -> Tensor:
+    return _dot(hidden[source], head[targets]).sub_(total[source])
+
+
+def _dot(left: Tensor, right: Tensor) -> Tensor:
+    """(n,) for (n, H) each."""
+    return torch.linalg.vecdot(left, right)

@@ -14,7 +14,7 @@ from torch import Tensor
 from ...base.arithmetic import rms_norm, rms_norm_backward
 from ...base.tensors import Base, Layer
 from .attention import AttentionPlan
-from .head import HeadTape, token_scores, token_scores_backward
+from .head import HeadTape, token_logprobs, token_scores, token_scores_backward
 from .layer import LayerTape, Normed, Place, backward, forward
 from .linear import Linear
 from .packing import PackedBatch
@@ -41,22 +41,19 @@ class Tape:
     head: HeadTape
 
 
+def logprobs(base: Base, layers: tuple[Layer[Linear], ...], batch: PackedBatch, temperature: float) -> Tensor:
+    """Log-probabilities (N,) of the trained tokens."""
+    hidden, _, _, _ = _hidden_states(base, layers, batch, Keep.NOTHING)
+    return token_logprobs(hidden, base.head, *_tokens(base, batch), temperature)
+
+
 def run(
     base: Base, layers: tuple[Layer[Linear], ...], batch: PackedBatch, temperature: float, keep: Keep
 ) -> tuple[Tensor, Tensor, Tape]:
     """Log-probabilities and entropies, (N,) each, of the trained tokens; and the tape, as far as it is kept."""
-    place, device = _place(base, batch), base.embedding.device
-    x = base.embedding[torch.from_numpy(batch.tokens).to(device)]  # (T, H)
-    kept: list[LayerTape | Tensor] = []
-    for number, layer in enumerate(layers):
-        given = x
-        x, tape = forward(layer, given, place, last=number == len(layers) - 1)
-        if keep is not Keep.NOTHING:
-            kept.append(given if keep is Keep.INPUTS else tape)
-    hidden, *norm = rms_norm(x, base.norm, base.eps)  # (M, H)
-    source, targets = (torch.from_numpy(indices).to(device) for indices in (batch.source, batch.trained.targets))
-    logp, entropy, head = token_scores(hidden, base.head, source, targets, temperature)
-    return logp, entropy, Tape(place, tuple(kept), Normed(*norm), head)
+    hidden, place, kept, norm = _hidden_states(base, layers, batch, keep)
+    logp, entropy, head = token_scores(hidden, base.head, *_tokens(base, batch), temperature)
+    return logp, entropy, Tape(place, kept, norm, head)
 
 
 def run_backward(base: Base, layers: tuple[Layer[Linear], ...], tape: Tape, grad: Tensor, temperature: float) -> None:
@@ -68,6 +65,28 @@ def run_backward(base: Base, layers: tuple[Layer[Linear], ...], tape: Tape, grad
         if isinstance(kept, Tensor):
             _, kept = forward(layers[number], kept, tape.place, last)
         by_x = backward(layers[number], by_x, kept, tape.place, last)
+
+
+def _hidden_states(
+    base: Base, layers: tuple[Layer[Linear], ...], batch: PackedBatch, keep: Keep
+) -> tuple[Tensor, Place, tuple[LayerTape | Tensor, ...], Normed]:
+    """What the head reads, (M, H), and what is kept of the way there."""
+    place = _place(base, batch)
+    x = base.embedding[torch.from_numpy(batch.tokens).to(base.embedding.device)]  # (T, H)
+    kept: list[LayerTape | Tensor] = []
+    for number, layer in enumerate(layers):
+        given = x
+        x, tape = forward(layer, given, place, last=number == len(layers) - 1)
+        if keep is not Keep.NOTHING:
+            kept.append(given if keep is Keep.INPUTS else tape)
+    hidden, *norm = rms_norm(x, base.norm, base.eps)  # (M, H)
+    return hidden, place, tuple(kept), Normed(*norm)
+
+
+def _tokens(base: Base, batch: PackedBatch) -> tuple[Tensor, Tensor]:
+    """Of the trained ones, which needed place predicts each, and which they are; (N,) each."""
+    source, targets = (torch.from_numpy(indices) for indices in (batch.source, batch.trained.targets))
+    return source.to(base.embedding.device), targets.to(base.embedding.device)
 
 
 def _place(base: Base, batch: PackedBatch) -> Place:

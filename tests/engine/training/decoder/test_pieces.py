@@ -1,10 +1,13 @@
 """Each hand-written backward against autograd, and the chunked head against the whole one."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from marlaas.engine.base.arithmetic import (
     rms_norm,
@@ -14,7 +17,7 @@ from marlaas.engine.base.arithmetic import (
     swiglu_backward,
 )
 from marlaas.engine.base.kernels import choose_float32_kernels
-from marlaas.engine.training.decoder.head import token_scores, token_scores_backward
+from marlaas.engine.training.decoder.head import token_logprobs, token_scores, token_scores_backward
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -60,8 +63,8 @@ def rotate_plainly(x: Tensor, angles: Tensor) -> Tensor:
     return x * cosine + torch.cat([-x[..., 4:], x[..., :4]], -1) * sine
 
 
-@pytest.mark.parametrize("max_logits", [1, 22, 33, 1000])
-def test_the_head_gives_the_same_in_chunks_of_any_size(max_logits: int) -> None:
+@pytest.mark.parametrize("tile", [(1, 1), (2, 5), (6, 4), (100, 100)])
+def test_the_head_gives_the_same_in_tiles_of_any_size(tile: tuple[int, int]) -> None:
     hidden, head, grad = draw(6, 4), draw(11, 4, seed=1), draw(9, seed=2)
     source, targets = torch.tensor([0, 0, 1, 2, 3, 3, 4, 5, 5]), torch.tensor([3, 3, 0, 10, 1, 2, 9, 4, 4])
 
@@ -69,12 +72,52 @@ def test_the_head_gives_the_same_in_chunks_of_any_size(max_logits: int) -> None:
         return torch.log_softmax(hidden @ head.T / 0.7, -1)[source, targets]
 
     with torch.no_grad():
-        logp, entropy, tape = token_scores(hidden, head, source, targets, 0.7, max_logits)
-        by_hidden = token_scores_backward(grad, tape, head, 0.7, max_logits)
+        logp, entropy, tape = token_scores(hidden, head, source, targets, 0.7, tile)
+        again = token_logprobs(hidden, head, source, targets, 0.7, tile)
+        by_hidden = token_scores_backward(grad, tape, head, 0.7)
     torch.testing.assert_close(logp, plain(hidden))
+    torch.testing.assert_close(again, plain(hidden))
     logprobs = torch.log_softmax(hidden @ head.T / 0.7, -1)
     torch.testing.assert_close(entropy, -(logprobs.exp() * logprobs).sum(-1)[source])
     torch.testing.assert_close(by_hidden, by_autograd(plain, hidden, grad))
+
+
+@pytest.mark.parametrize("size", [30.0, 300.0])
+def test_the_head_is_precise_where_logits_are_large(size: float) -> None:
+    """Sums relative to the largest logit so far neither overflow nor vanish, whichever tile holds the largest."""
+    hidden, head = draw(5, 8) * size, draw(64, 8, seed=1)
+    source, targets, grad = torch.arange(5), torch.tensor([0, 13, 31, 40, 63]), draw(5, seed=2)
+
+    def plain(hidden: Tensor) -> Tensor:
+        return torch.log_softmax(hidden @ head.double().T, -1)[source, targets]
+
+    with torch.no_grad():
+        logp, entropy, tape = token_scores(hidden, head, source, targets, 1.0, (2, 7))
+        by_hidden = token_scores_backward(grad, tape, head, 1.0)
+    exact = plain(hidden.double())
+    torch.testing.assert_close(logp.double(), exact, rtol=1e-5, atol=1e-4)
+    assert float(entropy.min()) >= 0.0 and float(entropy.max()) < 4.16
+    torch.testing.assert_close(
+        by_hidden.double(), by_autograd(plain, hidden.double(), grad.double()), rtol=1e-4, atol=1e-4
+    )
+
+
+def test_the_head_never_holds_the_logits_of_a_step() -> None:
+    """Its largest tensors are one tile and a few as large as the hidden states."""
+    hidden, head, targets = draw(200, 8), draw(30_000, 8, seed=1), torch.arange(200)
+    largest = 0
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            nonlocal largest
+            result = func(*args, **(kwargs or {}))
+            sizes = [part.numel() for part in tree_leaves(result) if isinstance(part, Tensor)]
+            largest = max([largest, *(size for size in sizes if size != head.numel())])
+            return result
+
+    with torch.no_grad(), Watch():
+        token_scores(hidden, head, targets, targets, 0.9)
+    assert largest == 200 * 1024
 
 
 def test_chosen_kernels_multiply_in_float32() -> None:
