@@ -13,8 +13,10 @@ from pathlib import Path
 
 from ..errors import BaseModelError
 from .config import BaseConfig, read_config
+from .find import CONFIG, SHIPPED, find_base, weight_files
 
-SHIPPED = {"tiny": Path(__file__).parent / "tiny"}
+__all__ = ["SHIPPED", "BaseModel", "fingerprint", "load_base", "weight_files"]
+
 WHOLE = 64 << 20
 """Weight files up to this size are hashed whole, larger ones by their size, first and last mebibyte."""
 
@@ -35,32 +37,28 @@ class BaseModel:
 
 
 def load_base(name: str | Path) -> BaseModel:
-    """Read the base model called ``name``: one that ships with marlaas (``tiny``) or a folder.
+    """Read the base model called ``name``: shipped, a folder, or in the Hugging Face cache (see ``find_base``).
 
     Raises ``BaseModelError`` if there is none, or if it lacks a configuration or safetensors weights.
     """
-    path = SHIPPED.get(str(name), Path(name).expanduser())
-    if not path.is_dir():
-        raise BaseModelError(
-            f"There is no base model {str(name)!r}.",
-            f"Give a folder in Hugging Face's layout, or one that ships with marlaas: {', '.join(SHIPPED)}.",
-        )
-    if not (path / "config.json").is_file():
-        raise BaseModelError(f"The folder {path} is no base model: it holds no config.json.")
-    config = read_config(path / "config.json")
+    path = find_base(name)
+    if not (path / CONFIG).is_file():
+        raise BaseModelError(f"The folder {path} is no base model: it holds no {CONFIG}.")
+    config = read_config(path / CONFIG)
     files = weight_files(path)
     if not files:
         raise BaseModelError(f"The base model folder {path} holds no *.safetensors weights.")
-    return BaseModel(path, config, fingerprint((path / "config.json", *files)))
-
-
-def weight_files(folder: Path) -> tuple[Path, ...]:
-    """All safetensors files of a folder, sorted by name."""
-    return tuple(sorted(folder.glob("*.safetensors")))
+    try:
+        return BaseModel(path, config, fingerprint((path / CONFIG, *files)))
+    except OSError as error:
+        raise BaseModelError(f"{error.filename or path} cannot be read: {error.strerror}.") from error
 
 
 def fingerprint(files: Iterable[Path]) -> str:
-    """16 hex digits of SHA-256 over the files' names and bytes (of large files: over their ends, see ``WHOLE``)."""
+    """16 hex digits of SHA-256 over the files' names and bytes (of large files: over their ends, see ``WHOLE``).
+
+    The names are those in the folder, never those that links lead to: a copy of a snapshot has its fingerprint.
+    """
     digest = hashlib.sha256()
     for path in files:
         size = path.stat().st_size

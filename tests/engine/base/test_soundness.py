@@ -1,0 +1,126 @@
+"""What is wrong with a folder is said in one sentence before a weight is loaded."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from marlaas.engine.base.model import load_base
+from marlaas.engine.base.soundness import check_base, largest_token, parameters
+from marlaas.engine.base.weights import Weights
+from marlaas.engine.errors import BaseModelError
+from marlaas.engine.paths import TINY_BASE
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the shipped base, to be damaged."""
+    return Path(shutil.copytree(TINY_BASE, tmp_path / "base"))
+
+
+def change(path: Path, **values: Any) -> None:
+    """Set keys of a JSON file."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def widened(folder: Path) -> dict[str, Any]:
+    """The shipped base's tensors as float32."""
+    weights = Weights([folder / "model.safetensors"])
+    return {name: weights.load(name) for name in weights}
+
+
+def _cut(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+def _empty(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"")
+
+
+def _no_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def _slow_tokenizer(folder: Path) -> None:
+    _no_tokenizer(folder)
+    for name in ("vocab.json", "merges.txt"):
+        (folder / name).write_text("")
+
+
+def _bad_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text('{"model": ')
+
+
+def _other_size(folder: Path) -> None:
+    change(folder / "config.json", vocab_size=7)
+
+
+def _large_token(folder: Path) -> None:
+    raw = json.loads((folder / "tokenizer.json").read_text())
+    raw["added_tokens"].append(dict(raw["added_tokens"][0], id=9000, content="<|far|>"))
+    (folder / "tokenizer.json").write_text(json.dumps(raw))
+
+
+def _no_template(folder: Path) -> None:
+    (folder / "chat_template.jinja").unlink()
+
+
+def _bad_template(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}\n\n{{ m['content' }}\n{% endfor %}")
+
+
+def _no_text(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_bytes(b"\xff\xfe\xff")
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (_cut, r"model\.safetensors are cut short: \d+ bytes of \d+\. Copy"),
+        (_empty, r"model\.safetensors cannot be read"),
+        (_no_tokenizer, r"has no tokenizer\.json\. Copy it"),
+        (_slow_tokenizer, r"Make one from vocab\.json and merges\.txt: python -c .*AutoTokenizer.*save_pretrained"),
+        (_bad_tokenizer, r"tokenizer\.json is no tokenizer"),
+        (_other_size, r"has \d+ rows, but its config\.json says vocab_size = 7"),
+        (_large_token, r"knows the token 9000, but the embedding has \d+ rows"),
+        (_no_template, "has no chat template"),
+        (_bad_template, r"does not compile: .*line 3"),
+        (_no_text, r"chat_template\.jinja"),
+    ],
+)
+def test_what_is_wrong_is_said(folder: Path, damage: Callable[[Path], None], words: str) -> None:
+    check_base(load_base(folder))
+    damage(folder)
+    with pytest.raises(BaseModelError, match=words) as caught:
+        check_base(load_base(folder))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_advice_for_a_folder_without_tokenizer_works(tmp_path: Path) -> None:
+    """Byte-level BPE as vocab.json and merges.txt: what transformers then writes is a tokenizer."""
+    from transformers import AutoTokenizer
+
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2"}))
+    (tmp_path / "vocab.json").write_text(json.dumps({"a": 0, "b": 1, "ab": 2, "<|endoftext|>": 3}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
+    with pytest.raises(BaseModelError, match=r"vocab\.json and merges\.txt"):
+        largest_token(tmp_path)
+    AutoTokenizer.from_pretrained(str(tmp_path)).save_pretrained(str(tmp_path))
+    assert largest_token(tmp_path) >= 3
+
+
+def test_parameters_are_counted_from_the_files(folder: Path) -> None:
+    tensors = widened(folder)
+    count = sum(tensor.size for tensor in tensors.values())
+    assert parameters(load_base(folder)) == count
+    head = {"lm_head.weight": np.zeros_like(tensors["model.embed_tokens.weight"])}
+    save_file(tensors | head, folder / "model.safetensors")
+    for tied, more in ((True, 0), (False, head["lm_head.weight"].size)):
+        change(folder / "config.json", tie_word_embeddings=tied)
+        assert parameters(load_base(folder)) == count + more
