@@ -21,6 +21,9 @@ CHUNK = 512
 """Entries of a large vocabulary summed up before the search for a drawn token goes into detail."""
 SMALL = 4 * CHUNK
 """A vocabulary up to this size is searched in one go."""
+LARGE_BLOCK = 1 << 17
+"""As ``BLOCK``, for large vocabularies: a block is one row from 131,072 entries on, since two would pass through the
+cache twice."""
 
 
 def uniforms(seed: int, start: int, stop: int) -> Floats:
@@ -88,21 +91,23 @@ def _draw_in_chunks(logits: Logits, factors: Logits | None, noise: Floats) -> tu
     whole = vocabulary - vocabulary % CHUNK
     largest = np.empty(count, np.float32)
     sums = np.zeros((count, whole // CHUNK + 1), np.float32)
-    weights = np.empty((1, vocabulary), np.float32)
-    for row in range(count):  # one at a time, so that each comes from main memory once
-        one = slice(row, row + 1)
-        largest[row] = logits[row].max()
-        _weights(logits[one], largest[one], None if factors is None else factors[one], weights)
-        weights[0, :whole].reshape(-1, CHUNK).sum(1, out=sums[row, :-1])
-        sums[row, -1] = weights[0, whole:].sum()
+    step = max(1, LARGE_BLOCK // vocabulary)
+    room = np.empty((min(step, count), vocabulary), np.float32)
+    for begin in range(0, count, step):  # each entry comes from main memory once
+        part = slice(begin, begin + step)
+        some, own = logits[part], largest[part]
+        some.max(1, out=own)
+        weights = _weights(some, own, None if factors is None else factors[part], room[: len(some)])
+        weights[:, :whole].reshape(len(some), -1, CHUNK).sum(2, out=sums[part, :-1])
+        weights[:, whole:].sum(1, out=sums[part, -1])
     running = sums.cumsum(1, np.float64)
     totals = running[:, -1]
     goals = noise * totals
     rows, chunk = np.arange(count), np.maximum(_search(running, goals), 0)
     before = np.where(chunk > 0, running[rows, chunk - 1], 0.0)
     index = chunk[:, None] * CHUNK + np.arange(CHUNK)
-    some = logits[rows[:, None], np.minimum(index, vocabulary - 1)]
-    inside = np.where(index < vocabulary, _weights(some, largest, factors), np.float32(0))
+    near = logits[rows[:, None], np.minimum(index, vocabulary - 1)]
+    inside = np.where(index < vocabulary, _weights(near, largest, factors), np.float32(0))
     within = _search(before[:, None] + inside.cumsum(1, np.float64), goals)
     return np.where(within < 0, -1, chunk * CHUNK + within), largest, totals
 

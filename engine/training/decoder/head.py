@@ -84,7 +84,8 @@ def _normalisers(hidden: Tensor, head: Tensor, tile: tuple[int, int], mean: Tens
         part = hidden[start : start + rows]
         largest, total = part.new_full((len(part), 1), -torch.inf), part.new_zeros(len(part), 1)
         sums = None if mean is None else mean[start : start + rows]
-        for entries in head.split(columns):
+        for first in range(0, len(head), columns):
+            entries = head[first : first + columns]
             weights = room[: len(part) * len(entries)].view(len(part), len(entries))
             torch.mm(part, entries.T, out=weights)
             above = torch.maximum(largest, weights.amax(1, keepdim=True))
@@ -106,4 +107,5 @@ def _of_targets(hidden: Tensor, head: Tensor, source: Tensor, targets: Tensor, t
 
 def _dot(left: Tensor, right: Tensor) -> Tensor:
     """(n,) for (n, H) each."""
-    return torch.linalg.vecdot(left, right)
+    result: Tensor = torch.linalg.vecdot(left, right)
+    return result

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from marlaas.engine.rollout.choose import choose, logprobs_of, uniforms
 
-SIZES = (2, 50, 3000, 151_936)
+SIZES = (2, 50, 3000, 32_000, 151_936)
 """Vocabularies below and above the limit between the two ways to draw."""
 
 

@@ -107,7 +107,7 @@ def test_the_head_never_holds_the_logits_of_a_step() -> None:
     hidden, head, targets = draw(200, 8), draw(30_000, 8, seed=1), torch.arange(200)
     largest = 0
 
-    class Watch(TorchDispatchMode):
+    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             nonlocal largest
             result = func(*args, **(kwargs or {}))
@@ -115,7 +115,7 @@ def test_the_head_never_holds_the_logits_of_a_step() -> None:
             largest = max([largest, *(size for size in sizes if size != head.numel())])
             return result
 
-    with torch.no_grad(), Watch():
+    with torch.no_grad(), Watch():  # type: ignore[no-untyped-call]
         token_scores(hidden, head, targets, targets, 0.9)
     assert largest == 200 * 1024
 
