@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, write_state
 from marlaas.engine.base.gguf_adapter import write_adapter
-from marlaas.engine.base.gguf_base import ensure_base_gguf
+from marlaas.engine.base.gguf_names import names_of
 from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.base.modules import linear_shapes
+from marlaas.engine.rollout.llama.base_file import ensure_base_gguf
 
 from .sampler_cases import ALPHA, RANK
 
@@ -37,7 +38,7 @@ class Files:
     def adapter_gguf(self, number: int) -> Path:
         """The same adapter for llama.cpp."""
         path = self.folder / f"adapter-{number}.gguf"
-        write_adapter(self.base.config, self.tensors(number), ALPHA, path)
+        write_adapter(names_of(self.base.config), self.tensors(number), ALPHA, path)
         return path
 
     def tensors(self, number: int) -> dict[str, NDArray[np.float32]]:

@@ -11,6 +11,8 @@ import shutil
 from pathlib import Path
 
 from ..base.gguf_adapter import write_adapter
+from ..base.gguf_brought import brought_names
+from ..base.gguf_names import names_like
 from ..base.model import BaseModel, load_base
 from ..errors import AdapterError
 from .peft_folder import write_peft_folder
@@ -20,13 +22,20 @@ GGUF = "adapter.gguf"
 
 
 def export_adapter(
-    state_path: Path, base_folder: Path, out_dir: Path, gguf: bool = False, task: str = "", expected: str = ""
+    state_path: Path,
+    base_folder: Path,
+    out_dir: Path,
+    gguf: bool = False,
+    task: str = "",
+    expected: str = "",
+    base_gguf: str = "",
 ) -> list[Path]:
     """Write the folder ``out_dir`` and return the files in it.
 
-    ``task`` is named in its README; ``expected`` is the checksum that the adapter must have, if one is known. Raises
-    ``AdapterError`` if ``out_dir`` exists, the state file is damaged or belongs to another base, or the disk refuses;
-    ``BaseModelError`` if the base cannot be read or has no GGUF form.
+    ``task`` is named in its README; ``expected`` is the checksum that the adapter must have, if one is known;
+    ``base_gguf`` is the base's own GGUF, where the user brought one. Raises ``AdapterError`` if ``out_dir`` exists, the
+    state file is damaged or belongs to another base, or the disk refuses; ``BaseModelError`` if the base cannot be read
+    or its architecture has no known name in llama.cpp.
     """
     if out_dir.exists() or out_dir.is_symlink():
         raise AdapterError(f"{out_dir} exists already, and nothing is overwritten.", "Choose another folder.")
@@ -44,7 +53,7 @@ def export_adapter(
     partial = out_dir.with_name(f".{out_dir.name}.{os.getpid()}")
     try:
         partial.mkdir(parents=True)
-        files = _write(partial, state, base, gguf, task)
+        files = _write(partial, state, base, gguf, task, base_gguf)
         os.rename(partial, out_dir)
     except OSError as error:
         raise AdapterError(f"The folder {out_dir} could not be written: {error.strerror}.") from error
@@ -53,9 +62,11 @@ def export_adapter(
     return [out_dir / file.name for file in files]
 
 
-def _write(folder: Path, state: PolicyState, base: BaseModel, gguf: bool, task: str) -> list[Path]:
+def _write(folder: Path, state: PolicyState, base: BaseModel, gguf: bool, task: str, base_gguf: str) -> list[Path]:
     files = write_peft_folder(folder, state, base.path.resolve(), task)
     if gguf:
-        write_adapter(base.config, state.adapter, state.header.alpha, folder / GGUF)
+        own = Path(base_gguf).expanduser()
+        names = brought_names(own, base.config) if base_gguf else names_like(base.config)
+        write_adapter(names, state.adapter, state.header.alpha, folder / GGUF)
         files.append(folder / GGUF)
     return files

@@ -12,6 +12,16 @@ from typing import Any
 
 from ..errors import BaseModelError
 
+FAMILIES = ("qwen3", "qwen2", "llama")
+"""Architectures of which every tensor is known by name and shape: our GGUF writer and our own passes cover them."""
+ALIASES = {
+    "hidden_size": ("n_embd", "d_model"),
+    "num_hidden_layers": ("n_layer", "n_layers"),
+    "num_attention_heads": ("n_head", "n_heads"),
+    "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length"),
+}
+"""What other architectures call the sizes that none can do without."""
+
 
 @dataclass(frozen=True)
 class BaseConfig:
@@ -21,6 +31,7 @@ class BaseConfig:
     """Hugging Face's ``model_type``: qwen3, qwen2, llama, …"""
     hidden_size: int
     intermediate_size: int
+    """0 where the architecture does not say; never so for ``FAMILIES``. ``norm_eps`` likewise."""
     layers: int
     heads: int
     kv_heads: int
@@ -37,32 +48,59 @@ class BaseConfig:
 
 
 def read_config(path: Path) -> BaseConfig:
-    """Read ``config.json``; understands old (``rope_theta``, ``rope_scaling``) and new (``rope_parameters``) keys."""
+    """Read ``config.json``; understands old (``rope_theta``, ``rope_scaling``) and new (``rope_parameters``) keys.
+
+    Raises ``BaseModelError`` where it cannot be read, describes no language model, or lacks a size that is needed.
+    """
     try:
         raw = json.loads(path.read_text("utf-8"))
-        heads = int(raw["num_attention_heads"])
-        rope = dict(raw.get("rope_parameters") or raw.get("rope_scaling") or {})
-        theta = rope.pop("rope_theta", None) or raw.get("rope_theta") or 10_000.0
-        kind = rope.pop("rope_type", None) or rope.pop("type", None) or "default"
-        return BaseConfig(
-            architecture=str(raw["model_type"]),
-            hidden_size=int(raw["hidden_size"]),
-            intermediate_size=int(raw["intermediate_size"]),
-            layers=int(raw["num_hidden_layers"]),
-            heads=heads,
-            kv_heads=int(raw.get("num_key_value_heads") or heads),
-            head_dim=int(raw.get("head_dim") or int(raw["hidden_size"]) // heads),
-            vocab_size=int(raw["vocab_size"]),
-            context_length=int(raw["max_position_embeddings"]),
-            norm_eps=float(raw["rms_norm_eps"]),
-            rope_theta=float(theta),
-            rope_scaling={} if kind == "default" else {"rope_type": kind, **rope},
-            tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
-            sliding_window=bool(raw.get("use_sliding_window", False)),
-        )
+        if "text_config" in raw:
+            raise BaseModelError(
+                f"{path} describes a model of several modalities; marlaas reads models of text alone.",
+                "Save its language model in a folder of its own.",
+            )
+        return _config(raw)
     except OSError as error:
         raise BaseModelError(f"{path} cannot be read: {error.strerror}.") from error
     except KeyError as error:
         raise BaseModelError(f"{path} has no {error}; marlaas reads decoder-only language models.") from error
+    except BaseModelError:
+        raise
     except (ValueError, TypeError, AttributeError) as error:
         raise BaseModelError(f"{path} is no model configuration: {error}.") from error
+
+
+def _config(raw: dict[str, Any]) -> BaseConfig:
+    architecture = str(raw["model_type"])
+    known = architecture in FAMILIES
+    heads, hidden = _size(raw, "num_attention_heads"), _size(raw, "hidden_size")
+    rope = dict(raw.get("rope_parameters") or raw.get("rope_scaling") or {})
+    theta = rope.pop("rope_theta", None) or raw.get("rope_theta") or 10_000.0
+    kind = rope.pop("rope_type", None) or rope.pop("type", None) or "default"
+    return BaseConfig(
+        architecture=architecture,
+        hidden_size=hidden,
+        intermediate_size=_size(raw, "intermediate_size") if known else int(raw.get("intermediate_size") or 0),
+        layers=_size(raw, "num_hidden_layers"),
+        heads=heads,
+        kv_heads=int(raw.get("num_key_value_heads") or heads),
+        head_dim=int(raw.get("head_dim") or hidden // heads),
+        vocab_size=_size(raw, "vocab_size"),
+        context_length=_size(raw, "max_position_embeddings"),
+        norm_eps=float(raw["rms_norm_eps"] if known else raw.get("rms_norm_eps") or 0.0),
+        rope_theta=float(theta),
+        rope_scaling={} if kind == "default" else {"rope_type": kind, **rope},
+        tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
+        sliding_window=bool(raw.get("use_sliding_window", False)),
+    )
+
+
+def _size(raw: dict[str, Any], key: str) -> int:
+    """A positive number under ``key`` or an alias of it. Raises ``KeyError`` or ``ValueError``."""
+    for name in (key, *ALIASES.get(key, ())):
+        if raw.get(name) is not None:
+            size = int(raw[name])
+            if size < 1:
+                raise ValueError(f"{name} is {size}")
+            return size
+    raise KeyError(key)

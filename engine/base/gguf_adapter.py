@@ -15,43 +15,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AdapterError
-from .config import BaseConfig
 from .gguf_file import Entry, write_gguf
-from .gguf_names import check_supported, gguf_module, rows
+from .gguf_names import GgufNames
 from .modules import check_adapter, pairs
 
 Array = NDArray[np.float32]
 
 
-def write_adapter(config: BaseConfig, adapter: dict[str, Array], alpha: float, path: Path) -> None:
+def write_adapter(names: GgufNames, adapter: dict[str, Array], alpha: float, path: Path) -> None:
     """Write the adapter's GGUF at ``path``; llama.cpp scales its output by ``alpha`` / rank, as PEFT does.
 
-    Raises ``AdapterError`` if it does not fit the base, or if the file cannot be written.
+    Raises ``AdapterError`` if it does not fit the base, or if the file cannot be written; ``BaseModelError`` if
+    llama.cpp's architecture has no such module.
     """
-    check_supported(config)
-    check_adapter(config, adapter)
+    check_adapter(names.config, adapter)
     fields: dict[str, str | int | float] = {
         "general.type": "adapter",
         "adapter.type": "lora",
         "adapter.lora.alpha": float(alpha),
     }
     try:
-        write_gguf(path, config.architecture, fields, list(adapter_entries(config, adapter)))
+        write_gguf(path, names.architecture, fields, list(adapter_entries(names, adapter)))
     except OSError as error:
         raise AdapterError(f"The adapter file {path} could not be written: {error.strerror}.") from error
 
 
-def adapter_entries(config: BaseConfig, adapter: dict[str, Array]) -> Iterator[Entry]:
+def adapter_entries(names: GgufNames, adapter: dict[str, Array]) -> Iterator[Entry]:
     """A and B of every module under llama.cpp's names; B's rows are the layer's outputs, so they follow its order."""
     for module, a, b in pairs(adapter):
-        name = gguf_module(module)
-        ordered = rows(config, module, b)
+        name = names.module(module)
+        ordered = names.rows(module, b)
         yield Entry(f"{name}.weight.lora_a", a.shape, lambda a=a: a)  # type: ignore[misc]
         yield Entry(f"{name}.weight.lora_b", b.shape, lambda b=ordered: b)  # type: ignore[misc]
 
 
 @contextmanager
-def adapter_in_memory(config: BaseConfig, adapter: dict[str, Array], alpha: float) -> Iterator[Path]:
+def adapter_in_memory(names: GgufNames, adapter: dict[str, Array], alpha: float) -> Iterator[Path]:
     """A path under which the adapter's GGUF can be read while the context lasts, without touching a disk on Linux."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("adapter.gguf")
@@ -60,7 +59,7 @@ def adapter_in_memory(config: BaseConfig, adapter: dict[str, Array], alpha: floa
         descriptor, name = tempfile.mkstemp(suffix=".gguf")
         path = Path(name)
     try:
-        write_adapter(config, adapter, alpha, path)
+        write_adapter(names, adapter, alpha, path)
         yield path
     finally:
         os.close(descriptor)

@@ -1,78 +1,42 @@
-"""The base model as a GGUF file for llama.cpp, cached in the home and checked before every use.
+"""The base model as a GGUF file for llama.cpp, as our own writer makes it.
 
-A ``BaseModel`` comes in, the path of a verified file goes out. The file holds no tokenizer: llama.cpp sees token ids
-only, and text stays with the renderer. It is derived data: a damaged file is simply written again.
+A ``BaseModel`` comes in, a file goes out, one tensor at a time. It holds no tokenizer: llama.cpp sees token ids only,
+and text stays with the renderer.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
-import logging
-import os
 from collections.abc import Iterator
 from functools import partial
+from math import prod
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BaseModelError
 from .gguf_file import Entry, Fields, write_gguf
-from .gguf_names import check_supported, gguf_module, rows
+from .gguf_names import GgufNames, names_of
 from .model import BaseModel
 from .rope import llama3_divisors, rope_fields
 from .weights import Weights
 
-log = logging.getLogger(__name__)
+HEADER = 1 << 20
+"""Bytes that names and fields take at most."""
 
 
-def ensure_base_gguf(base: BaseModel, folder: Path, half: bool = False) -> Path:
-    """The path of ``<folder>/<fingerprint>-f32.gguf`` (or ``-f16``), written first if it is missing or damaged.
+def write_base(base: BaseModel, path: Path, weights: str = "f32") -> None:
+    """Write the base model's GGUF at ``path``; with ``weights`` "f16" matrices are float16, vectors stay float32.
 
-    Raises ``BaseModelError`` for unsupported architectures and when the file cannot be written.
+    Raises ``BaseModelError`` for what our writer does not cover and for damaged weights, ``OSError`` as it comes.
     """
-    path = folder / f"{base.fingerprint}-{'f16' if half else 'f32'}.gguf"
-    complaint = verify(path)
-    if complaint is None:
-        return path
-    if path.exists():
-        log.warning("%s It is written again from %s.", complaint, base.path)
-    partial_path = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_base(base, partial_path, half)
-        seal = json.dumps({"size": partial_path.stat().st_size, "sha256": _sha256(partial_path)})
-        os.replace(partial_path, path)
-        _seal_of(path).write_text(seal)  # last: a file without its seal counts as unfinished
-    except OSError as error:
-        raise BaseModelError(
-            f"The GGUF file {path} could not be written: {error.strerror}.", "Free some space."
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial_path.unlink()
-    return path
+    names, half = names_of(base.config), weights == "f16"
+    write_gguf(path, names.architecture, base_fields(base, half), list(base_entries(base, names, half)))
 
 
-def verify(path: Path) -> str | None:
-    """None if the cached file is whole, else one sentence on what is wrong with it."""
-    try:
-        seal = json.loads(_seal_of(path).read_text())
-        if path.stat().st_size != seal["size"]:
-            return f"The GGUF file {path} has {path.stat().st_size} bytes instead of {seal['size']}."
-        if _sha256(path) != seal["sha256"]:
-            return f"The GGUF file {path} is damaged: its checksum does not match."
-    except (OSError, ValueError, KeyError, TypeError):
-        return f"The GGUF file {path} is unfinished."
-    return None
-
-
-def write_base(base: BaseModel, path: Path, half: bool = False) -> None:
-    """Write the base model's GGUF at ``path``; ``half`` stores matrices as float16, vectors stay float32."""
-    check_supported(base.config)
-    write_gguf(path, base.config.architecture, base_fields(base, half), list(base_entries(base, half)))
+def base_bytes(base: BaseModel, weights: str = "f32") -> int:
+    """The size of what ``write_base`` writes, not more than 1 MB too large."""
+    entries = base_entries(base, names_of(base.config), weights == "f16")
+    return HEADER + sum(prod(entry.shape) * (2 if entry.half else 4) for entry in entries)
 
 
 def base_fields(base: BaseModel, half: bool) -> Fields:
@@ -99,7 +63,7 @@ def base_fields(base: BaseModel, half: bool) -> Fields:
     }
 
 
-def base_entries(base: BaseModel, half: bool) -> Iterator[Entry]:
+def base_entries(base: BaseModel, names: GgufNames, half: bool) -> Iterator[Entry]:
     """Every tensor under llama.cpp's name, in llama.cpp's row order."""
     config, weights = base.config, Weights(base.weight_files)
     divisors = llama3_divisors(config)
@@ -107,21 +71,12 @@ def base_entries(base: BaseModel, half: bool) -> Iterator[Entry]:
         yield Entry("rope_freqs.weight", divisors.shape, lambda: divisors)
     for name in weights:
         module, _, kind = name.rpartition(".")
-        if module == "lm_head" and config.tie_word_embeddings:
-            continue
+        if (module == "lm_head" and config.tie_word_embeddings) or kind == "inv_freq":
+            continue  # the embedding once more; what follows from the configuration
         shape = weights.shape(name)
-        load = partial(_ordered, base, weights, name)
-        yield Entry(f"{gguf_module(module)}.{kind}", shape, load, half and len(shape) > 1)
+        load = partial(_ordered, names, weights, name)
+        yield Entry(f"{names.module(module)}.{kind}", shape, load, half and len(shape) > 1)
 
 
-def _ordered(base: BaseModel, weights: Weights, name: str) -> NDArray[np.float32]:
-    return rows(base.config, name.rpartition(".")[0], weights.load(name))
-
-
-def _seal_of(path: Path) -> Path:
-    return path.with_suffix(".json")
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _ordered(names: GgufNames, weights: Weights, name: str) -> NDArray[np.float32]:
+    return names.rows(name.rpartition(".")[0], weights.load(name))

@@ -1,76 +1,124 @@
-"""llama.cpp's names and row order for the tensors of Qwen2, Qwen3 and Llama. Pure.
+"""llama.cpp's names and row order for the tensors of a base. Pure.
 
-In the Llama architecture llama.cpp rotates neighbouring pairs of a head's rows where Hugging Face rotates row i with
-row i + d/2, so the rows of q and k (weights, biases and a LoRA's B alike) are interleaved. Qwen keeps the order.
+Where llama.cpp rotates neighbouring pairs of a head's rows and Hugging Face rotates row i with row i + d/2, the rows of
+q and k (weights, biases and a LoRA's B alike) are interleaved in GGUF files.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
 
+import gguf
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BaseModelError
-from .config import BaseConfig
+from .config import FAMILIES, BaseConfig
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-ARCHITECTURES = ("qwen3", "qwen2", "llama")
+BRING = "Bring one of your own: `[rollout] gguf = FILE` in marlaas.toml."
 
-BLOCK = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-OUTSIDE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+INTERLEAVED = (
+    *("llama", "arcee", "arctic", "bailingmoe", "deci", "deepseek", "granite", "granitehybrid", "granitemoe", "llada"),
+    *("minicpm", "mistral3", "olmo", "smollm3", "xverse"),
+)
+"""llama.cpp's architectures that rotate neighbouring pairs while their Hugging Face form rotates halves. Cohere, GLM,
+Ernie and others rotate neighbouring pairs in both, so their rows stay as they are."""
+
+RENAMED = {"mistral": "llama", "mixtral": "llama", "cohere": "commandr", "phi": "phi2", "gemma3text": "gemma3"}
+"""Hugging Face's names of architectures that llama.cpp has under another, both without dashes."""
 
 
-def check_supported(config: BaseConfig) -> None:
-    """Raise ``BaseModelError`` for what our GGUF writer does not cover."""
-    if config.architecture not in ARCHITECTURES:
+@dataclass(frozen=True)
+class GgufNames:
+    """How llama.cpp names one base and its tensors, and in which order it keeps their rows."""
+
+    architecture: str
+    """``general.architecture`` of the base's GGUF, and of its adapters'."""
+    config: BaseConfig
+
+    def module(self, module: str) -> str:
+        """llama.cpp's name for a module: ``model.layers.3.mlp.up_proj`` is ``blk.3.ffn_up``.
+
+        Raises ``BaseModelError`` for a module that the architecture has not.
+        """
+        name: str | None = _name_map(self.architecture, self.config.layers).get_name(module)
+        if name is None:
+            raise BaseModelError(f"llama.cpp's architecture {self.architecture} has no {module}, but the base has.")
+        return name
+
+    def rows(self, module: str, array: NDArray[Scalar]) -> NDArray[Scalar]:
+        """``array``, whose first axis is the module's output, in llama.cpp's row order."""
+        if self.architecture not in INTERLEAVED:
+            return array
+        if module.endswith("q_proj"):
+            return interleave(array, self.config.heads)
+        return interleave(array, self.config.kv_heads) if module.endswith("k_proj") else array
+
+
+def names_of(config: BaseConfig) -> GgufNames:
+    """For a base that our writer covers. Raises ``BaseModelError`` for any other, saying what to do."""
+    if config.architecture not in FAMILIES:
         raise BaseModelError(
-            f"marlaas writes no GGUF for the architecture {config.architecture!r}, only {', '.join(ARCHITECTURES)}."
+            f"marlaas writes no GGUF for the architecture {config.architecture!r}, only {', '.join(FAMILIES)}.", BRING
         )
     if config.sliding_window:
-        raise BaseModelError("Base models with sliding-window attention cannot be sampled with llama.cpp yet.")
+        raise BaseModelError("marlaas writes no GGUF for base models with sliding-window attention.", BRING)
     kind = config.rope_scaling.get("rope_type", "default")
     if kind not in ("default", "linear", "llama3", "yarn"):
-        raise BaseModelError(f"marlaas writes no GGUF for rotary positions of type {kind!r}.")
+        raise BaseModelError(f"marlaas writes no GGUF for rotary positions of type {kind!r}.", BRING)
+    return GgufNames(config.architecture, config)
 
 
-def gguf_module(module: str) -> str:
-    """llama.cpp's name for a module: ``model.layers.3.mlp.up_proj`` is ``blk.3.ffn_up``.
+def names_in(architecture: str, config: BaseConfig) -> GgufNames:
+    """For a base whose GGUF says ``architecture``. Raises ``BaseModelError`` if its tensors' names are unknown."""
+    if architecture not in _architectures():
+        raise BaseModelError(
+            f"The architecture {architecture!r} of the base's GGUF is unknown to the gguf package.", "Upgrade gguf."
+        )
+    return GgufNames(architecture, config)
 
-    Raises ``BaseModelError`` for a module that none of the architectures has.
+
+def names_like(config: BaseConfig) -> GgufNames:
+    """For a base of which only the folder is known, where Hugging Face's name leaves no doubt about llama.cpp's.
+
+    Raises ``BaseModelError`` where it does, with what to do about it.
     """
-    if module in OUTSIDE:
-        return OUTSIDE[module]
-    _, _, rest = module.partition("model.layers.")
-    number, _, name = rest.partition(".")
-    if name not in BLOCK:
-        raise BaseModelError(f"The base model has {module}, which none of {', '.join(ARCHITECTURES)} has.")
-    return f"blk.{number}.{BLOCK[name]}"
-
-
-def rows(config: BaseConfig, module: str, array: NDArray[Scalar]) -> NDArray[Scalar]:
-    """``array``, whose first axis is the module's output, in llama.cpp's row order."""
-    if config.architecture != "llama":
-        return array
-    if module.endswith("q_proj"):
-        return interleave(array, config.heads)
-    return interleave(array, config.kv_heads) if module.endswith("k_proj") else array
+    wanted = _plain(config.architecture)
+    for architecture in _architectures():
+        if _plain(architecture) == RENAMED.get(wanted, wanted):
+            return GgufNames(architecture, config)
+    raise BaseModelError(
+        f"What llama.cpp calls the architecture {config.architecture!r} is not known.",
+        "Name the base's GGUF: `[rollout] gguf = FILE` in marlaas.toml.",
+    )
 
 
 def interleave(array: NDArray[Scalar], heads: int) -> NDArray[Scalar]:
     """In each head, put row i + d/2 right after row i."""
     halves = array.reshape(heads, 2, array.shape[0] // heads // 2, *array.shape[1:])
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(array.shape))
+
+
+class _NameMap(gguf.TensorNameMap):
+    def __init__(self, architecture: Any, layers: int) -> None:
+        # The parent adds what one architecture names differently to a table of the class, for all that come after.
+        self.block_mappings_cfg = dict(self.block_mappings_cfg)
+        super().__init__(architecture, layers)
+
+
+@cache
+def _architectures() -> dict[str, Any]:
+    return {name: architecture for architecture, name in gguf.MODEL_ARCH_NAMES.items()}
+
+
+@cache
+def _name_map(architecture: str, layers: int) -> _NameMap:
+    return _NameMap(_architectures()[architecture], layers)
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").replace("-", "")

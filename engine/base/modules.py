@@ -1,7 +1,7 @@
 """The linear layers that an adapter may change: their names and shapes, and the check that an adapter fits.
 
-Pure: a ``BaseConfig`` and numpy arrays come in. llama.cpp silently ignores adapter tensors that match nothing, so what
-does not fit is refused here.
+Pure: a ``BaseConfig`` and numpy arrays come in. What is told apart here is said in the words of the model folder; of
+architectures whose shapes are not known, what loads the adapter refuses the layers that do not fit.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AdapterError
-from .config import BaseConfig
+from .config import FAMILIES, BaseConfig
 
 Array = NDArray[np.float32]
 
 
 def linear_shapes(config: BaseConfig) -> dict[str, tuple[int, int]]:
-    """(out, in) of every linear layer that a LoRA may sit on, by its path in the Hugging Face model."""
+    """(out, in) of every linear layer of ``FAMILIES`` that a LoRA may sit on, by its path in the Hugging Face model."""
     hidden, inner = config.hidden_size, config.intermediate_size
     queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
     block = {
@@ -46,7 +46,7 @@ def pairs(adapter: dict[str, Array]) -> Iterator[tuple[str, Array, Array]]:
 
 
 def check_adapter(config: BaseConfig, adapter: dict[str, Array]) -> None:
-    """Raise ``AdapterError`` unless every tensor of the adapter fits a linear layer of the base."""
+    """Raise ``AdapterError`` unless every tensor of the adapter fits a linear layer of the base, as far as is known."""
     if not adapter:
         raise AdapterError("The adapter is empty.")
     shapes = linear_shapes(config)
@@ -54,6 +54,10 @@ def check_adapter(config: BaseConfig, adapter: dict[str, Array]) -> None:
         if not name.endswith((".lora_A", ".lora_B")):
             raise AdapterError(f"The adapter's tensor {name} is no LoRA matrix.")
     for module, a, b in pairs(adapter):
+        if config.architecture not in FAMILIES:
+            if a.ndim != 2 or b.ndim != 2 or a.shape[0] != b.shape[1]:
+                raise AdapterError(f"The adapter's {module} has A {a.shape} and B {b.shape}, which make no product.")
+            continue
         if module not in shapes:
             raise AdapterError(f"The adapter changes {module}, which this base model has not or cannot adapt.")
         out, into = shapes[module]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .config import BaseConfig
+from .config import FAMILIES, BaseConfig
 from .model import BaseModel
 from .rope import llama3_divisors
 from .weights import Weights
@@ -22,7 +22,6 @@ from .weights import Weights
 L = TypeVar("L")
 M = TypeVar("M")
 
-FAMILIES = ("qwen2", "qwen3", "llama")
 ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 FEED_FORWARD = ("mlp.gate_proj", "mlp.up_proj")
 

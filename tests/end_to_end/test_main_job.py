@@ -55,11 +55,11 @@ def stock_llama_logits(adapter: Path, tokens: list[int]) -> np.ndarray:
 
     import llama_cpp
 
-    from marlaas.engine.base.gguf_base import ensure_base_gguf
     from marlaas.engine.base.model import load_base
+    from marlaas.engine.rollout.llama.base_file import ensure_base_gguf
 
     with tempfile.TemporaryDirectory() as folder:
-        base = ensure_base_gguf(load_base("tiny"), Path(folder), False)
+        base = ensure_base_gguf(load_base("tiny"), Path(folder))
         model = llama_cpp.Llama(str(base), lora_path=str(adapter), logits_all=True, n_ctx=256, verbose=False)
         model.eval(tokens)
         scores = np.array(model.scores[len(tokens) - 1])

@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base.config import BaseConfig
 from ...base.gguf_adapter import adapter_in_memory
 from ...errors import AdapterError, BaseModelError
 from ..batching.context import Arrays, DecodeFailed, Ints, Logits
+from .base_file import BaseFile
 from .native import last_errors, llama
 
 MICRO_BATCH = 512
 """Rows that llama.cpp computes at once; its buffers grow with this times the vocabulary."""
+DAMAGED = "Delete it; it is written again."
+BROUGHT = "It may be damaged, or of an architecture that this llama.cpp does not know."
 F32, F16 = 0, 1
 """GGML_TYPE_F32 and GGML_TYPE_F16 in ggml.h"""
 
@@ -27,12 +29,10 @@ F32, F16 = 0, 1
 class LlamaContext:
     """``batching.context.Context``, in memory that is allocated here and now."""
 
-    def __init__(
-        self, path: Path, config: BaseConfig, sequences: int, length: int, threads: int = 1, exact: bool = False
-    ) -> None:
-        """Load the GGUF at ``path`` of the base with this ``config``.
+    def __init__(self, file: BaseFile, sequences: int, length: int, threads: int = 1, exact: bool = False) -> None:
+        """Load the base in ``file``.
 
-        Raises ``BaseModelError`` if llama.cpp cannot read it or memory is short.
+        Raises ``BaseModelError`` if llama.cpp cannot read it, if it is no decoder with attention, or memory is short.
 
         ``exact`` keeps memory and attention in float32: the largest gap to torch's log-probabilities is then about 1e-5
         instead of 1e-2. Each step then reads full blocks of 256 tokens of every sequence, 0.5 MB on the tiny base,
@@ -40,9 +40,13 @@ class LlamaContext:
         """
         self._llama = llama()
         settings = self._llama.llama_model_default_params()
-        self._model = self._llama.llama_model_load_from_file(str(path).encode(), settings)
+        last_errors()
+        self._model = self._llama.llama_model_load_from_file(str(file.path).encode(), settings)
         if not self._model:
-            raise BaseModelError(f"llama.cpp cannot load {path}{last_errors()}.", "Delete it; it is written again.")
+            raise BaseModelError(
+                f"llama.cpp cannot load {file.path}{last_errors()}.", DAMAGED if file.ours else BROUGHT
+            )
+        self._refuse_other_kinds(file)
         parameters = self._llama.llama_context_default_params()
         parameters.n_seq_max = sequences
         parameters.n_ctx = sequences * length
@@ -56,6 +60,7 @@ class LlamaContext:
         parameters.no_perf = True
         self._context = self._llama.llama_init_from_model(self._model, parameters)
         if not self._context:
+            self._llama.llama_model_free(self._model)
             raise BaseModelError(
                 f"llama.cpp could not make a context of {sequences} x {length} tokens{last_errors()}.",
                 "Lower the number of sequences or their length.",
@@ -71,8 +76,24 @@ class LlamaContext:
         """Bytes that every call reads."""
         self._rows = _Rows(self._llama, int(self._llama.llama_n_batch(self._context)))
         self._logits = np.empty((0, self.vocabulary), np.float32)
-        self._config = config
+        self._names = file.names
         self._adapter: int | None = None
+
+    def _refuse_other_kinds(self, file: BaseFile) -> None:
+        """What cannot forget the end of a sequence, or needs more than the tokens before, is no base for sampling."""
+        model = self._model
+        for other, kind in (
+            (self._llama.llama_model_is_recurrent(model), "has recurrent layers"),
+            (self._llama.llama_model_is_hybrid(model), "has recurrent layers"),
+            (self._llama.llama_model_has_encoder(model), "has an encoder"),
+            (self._llama.llama_model_is_diffusion(model), "does not write from left to right"),
+        ):
+            if other:
+                self._llama.llama_model_free(model)
+                raise BaseModelError(
+                    f"The model in {file.path} {kind}; marlaas samples decoders with attention only.",
+                    "Choose another base.",
+                )
 
     def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
         """Run one call; all arguments are (n,). Returns float32 (outputs.sum(), V), valid until the next call.
@@ -119,7 +140,7 @@ class LlamaContext:
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
         """See the protocol."""
-        with adapter_in_memory(self._config, adapter, alpha) as file:
+        with adapter_in_memory(self._names, adapter, alpha) as file:
             return self.read_adapter(file)
 
     def read_adapter(self, path: Path) -> int:

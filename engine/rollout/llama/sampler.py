@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...base.gguf_base import ensure_base_gguf
 from ...base.model import load_base
 from ..batching.pace import pace_of
 from ..batching.sampler import SPARE, BatchingSampler
+from .base_file import base_file
 from .context import LlamaContext
 
 MOST = 256 - SPARE
@@ -24,18 +24,20 @@ class LlamaSampler(BatchingSampler):
         sequences: int = 128,
         context: int = 512,
         threads: int = 1,
-        half: bool = False,
         exact: bool = False,
+        weights: str = "f32",
+        gguf: str = "",
     ) -> None:
-        """Load the base model called ``base``; its GGUF is kept in the folder ``cache``.
+        """Load the base model called ``base``; files made from it are kept in the folder ``cache``.
 
         ``sequences`` conversations (rounded up to an even number) of up to ``context`` tokens (llama.cpp rounds up to
-        a multiple of 256) are held at once. ``half`` stores matrices as float16; ``exact`` keeps memory and attention
-        in float32, up to twice as slow. Raises ``BaseModelError`` or ``ConfigError``.
+        a multiple of 256) are held at once. ``weights`` says how matrices are stored, by ``precision.PRECISIONS``;
+        ``gguf`` names a file of the user's to be taken instead. ``exact`` keeps memory and attention in float32, up to
+        twice as slow. Raises ``BaseModelError`` or ``ConfigError``.
         """
         model = load_base(base)
         count = min(max(sequences + sequences % 2, 2), MOST)
         length = min(context, model.config.context_length)
-        path = ensure_base_gguf(model, Path(cache), half)
-        llama = LlamaContext(path, model.config, count + SPARE, length, threads, exact)
+        file = base_file(model, Path(cache), weights, gguf, threads)
+        llama = LlamaContext(file, count + SPARE, length, threads, exact)
         super().__init__(model, llama, length, pace_of(llama.weights, exact))

@@ -8,9 +8,11 @@ import torch
 from numpy.typing import NDArray
 
 from marlaas.engine.base.gguf_adapter import write_adapter
-from marlaas.engine.base.gguf_base import write_base
-from marlaas.engine.base.model import load_base
+from marlaas.engine.base.gguf_base import base_bytes, write_base
+from marlaas.engine.base.gguf_names import names_of
+from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.errors import AdapterError, BaseModelError
+from marlaas.engine.rollout.llama.base_file import BaseFile
 from marlaas.engine.rollout.llama.context import LlamaContext
 
 from .hugging_face import MODELS, logits_of, make, with_lora
@@ -19,6 +21,10 @@ TOKENS = np.random.default_rng(0).integers(0, 61, 180).astype(np.int32)
 """Long enough for every kind of stretched rotary position to matter."""
 CLOSE = 3e-4
 """Largest difference of log-probabilities that float32 weights and float32 memory are allowed."""
+
+
+def exact(path: Path, base: BaseModel) -> LlamaContext:
+    return LlamaContext(BaseFile(path, names_of(base.config), ours=True), 2, 256, exact=True)
 
 
 def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -46,7 +52,7 @@ def test_base_and_adapter_have_the_logits_of_torch(kind: str, tmp_path: Path) ->
     model = make(kind, tmp_path / "model")
     base = load_base(tmp_path / "model")
     write_base(base, tmp_path / "base.gguf")
-    context = LlamaContext(tmp_path / "base.gguf", base.config, 2, 256, exact=True)
+    context = exact(tmp_path / "base.gguf", base)
     plain = logits_of(model, TOKENS)
     assert gap(llama_logprobs(context), plain) < CLOSE
 
@@ -68,14 +74,16 @@ def test_bfloat16_shards_and_float16_files(tmp_path: Path) -> None:
     whole, sharded = load_base(tmp_path / "model"), load_base(tmp_path / "sharded")
     assert len(sharded.weight_files) > 1
     write_base(whole, tmp_path / "whole.gguf")
-    write_base(sharded, tmp_path / "sharded.gguf", half=True)
-    context = LlamaContext(tmp_path / "whole.gguf", whole.config, 2, 256, exact=True)
-    exact = llama_logprobs(context)
+    write_base(sharded, tmp_path / "sharded.gguf", "f16")
+    context = exact(tmp_path / "whole.gguf", whole)
+    logprobs = llama_logprobs(context)
     context.close()
-    assert gap(exact, logits_of(model, TOKENS)) < CLOSE
+    assert gap(logprobs, logits_of(model, TOKENS)) < CLOSE
+    for path, base, weights in (("whole", whole, "f32"), ("sharded", sharded, "f16")):
+        assert 0 < base_bytes(base, weights) - (tmp_path / f"{path}.gguf").stat().st_size < 1 << 20
     assert (tmp_path / "sharded.gguf").stat().st_size < 0.6 * (tmp_path / "whole.gguf").stat().st_size
-    context = LlamaContext(tmp_path / "sharded.gguf", sharded.config, 2, 256, exact=True)
-    assert np.abs(llama_logprobs(context) - exact).max() < 0.2
+    context = exact(tmp_path / "sharded.gguf", sharded)
+    assert np.abs(llama_logprobs(context) - logprobs).max() < 0.2
     context.close()
 
 
@@ -94,9 +102,9 @@ def test_an_adapter_of_another_shape_is_refused(tmp_path: Path) -> None:
         {**adapter, "model.norm.weight": np.zeros(64, np.float32)},
     ):
         with pytest.raises(AdapterError):
-            write_adapter(base.config, wrong, 8.0, tmp_path / "adapter.gguf")
+            write_adapter(names_of(base.config), wrong, 8.0, tmp_path / "adapter.gguf")
     with pytest.raises(AdapterError, match="could not be written"):
-        write_adapter(base.config, adapter, 8.0, tmp_path / "no such folder" / "adapter.gguf")
+        write_adapter(names_of(base.config), adapter, 8.0, tmp_path / "no such folder" / "adapter.gguf")
 
 
 def test_what_we_cannot_write_is_refused(tmp_path: Path) -> None:
@@ -116,6 +124,5 @@ def test_what_we_cannot_write_is_refused(tmp_path: Path) -> None:
 
 def test_llama_cpp_says_why_it_refuses_a_file(tmp_path: Path) -> None:
     (tmp_path / "broken.gguf").write_bytes(b"GGUF" + bytes(100))
-    config = load_base("tiny").config
     with pytest.raises(BaseModelError, match=r"llama\.cpp cannot load .*broken\.gguf \("):
-        LlamaContext(tmp_path / "broken.gguf", config, 2, 256)
+        exact(tmp_path / "broken.gguf", load_base("tiny"))

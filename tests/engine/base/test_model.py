@@ -1,7 +1,6 @@
-"""Finding a base, its fingerprint, its weights, and the cache of its GGUF. numpy only: quick."""
+"""Finding a base, its fingerprint, and its weights. numpy only: quick."""
 
 import json
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 from safetensors.numpy import save_file
 
 from marlaas.engine.base.config import read_config
-from marlaas.engine.base.gguf_base import ensure_base_gguf, verify
 from marlaas.engine.base.model import fingerprint, load_base
 from marlaas.engine.base.weights import Weights, widen
 from marlaas.engine.errors import BaseModelError
@@ -70,7 +68,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     with pytest.raises(BaseModelError, match="holds no"):
         load_base(tmp_path)
-    for text, words in (("[1", "no model configuration"), ("{}", "has no 'num_attention_heads'")):
+    for text, words in (("[1", "no model configuration"), ("{}", "has no 'model_type'")):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(BaseModelError, match=words):
             load_base(tmp_path)
@@ -97,37 +95,3 @@ def test_damaged_weights_are_named(tmp_path: Path) -> None:
         file.write_bytes(damage)
         with pytest.raises(BaseModelError, match="cannot be read"):
             Weights([file])
-
-
-def test_the_gguf_is_written_once(tmp_path: Path) -> None:
-    base = write_base(tmp_path / "base")
-    path = ensure_base_gguf(base, tmp_path / "cache")
-    before = path.stat().st_mtime_ns
-    assert path.name == f"{base.fingerprint}-f32.gguf" and verify(path) is None
-    assert ensure_base_gguf(base, tmp_path / "cache").stat().st_mtime_ns == before
-    assert sorted(each.suffix for each in (tmp_path / "cache").iterdir()) == [".gguf", ".json"]
-
-
-@pytest.mark.parametrize("damage", ["flip", "cut", "seal"])
-def test_a_damaged_gguf_is_noticed_and_written_again(
-    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    base = write_base(tmp_path / "base")
-    path = ensure_base_gguf(base, tmp_path / "cache")
-    good = path.read_bytes()
-    if damage == "flip":
-        path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
-    elif damage == "cut":
-        path.write_bytes(good[:-1])
-    else:
-        path.with_suffix(".json").unlink()
-    with caplog.at_level(logging.WARNING):
-        assert ensure_base_gguf(base, tmp_path / "cache").read_bytes() == good
-    assert f"The GGUF file {path}" in caplog.text and "written again" in caplog.text
-
-
-def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    base = write_base(tmp_path / "base")
-    (tmp_path / "cache").write_text("a file where a folder should be")
-    with pytest.raises(BaseModelError, match="could not be written"):
-        ensure_base_gguf(base, tmp_path / "cache")

@@ -1,0 +1,54 @@
+"""A GGUF file that the user made: is it the base's, as far as its header tells?
+
+A path and the sizes of the base's folder flow in, the names for its tensors flow out. Whether the weights are the same
+is found by comparing log-probabilities (``engine/orchestrator/agreement.py``), not here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import BaseModelError
+from .config import FAMILIES, BaseConfig
+from .gguf_header import GgufHeader, read_header
+from .gguf_names import GgufNames, names_in
+
+EMBEDDING = "token_embd.weight"
+
+
+def brought_names(path: Path, config: BaseConfig) -> GgufNames:
+    """llama.cpp's names for the base with this ``config``, whose GGUF lies at ``path``.
+
+    Raises ``BaseModelError`` for what is no whole GGUF file of one piece, no model, or one of other sizes.
+    """
+    header = read_header(path)
+    if header.number("split.count") > 1:
+        raise BaseModelError(
+            f"{path} is one of {header.number('split.count')} parts of a GGUF file.",
+            "Merge them with `llama-gguf-split --merge FIRST-PART WHOLE.gguf` and name the whole file.",
+        )
+    kind = header.fields.get("general.type", "model")
+    if kind != "model":
+        raise BaseModelError(f"The GGUF file {path} holds no model: its type is {kind}.")
+    architecture = str(header.fields.get("general.architecture", ""))
+    names = names_in(architecture, config)
+    for word, theirs, ours in _differences(header, architecture, config):
+        raise BaseModelError(
+            f"The GGUF file {path} was made from another base: its {word} is {theirs}, config.json says {ours}.",
+            "Make it anew from the folder that `base` names.",
+        )
+    return names
+
+
+def _differences(header: GgufHeader, architecture: str, config: BaseConfig) -> list[tuple[str, int | str, int | str]]:
+    """What of the two is not the same: (what, in the GGUF, in the folder)."""
+    extra = header.number(f"{architecture}.nextn_predict_layers")  # for speculation; Hugging Face does not count them
+    vocabulary = header.shapes.get(EMBEDDING, (0,))[0]
+    pairs: list[tuple[str, int | str, int | str]] = [
+        ("vocabulary", vocabulary, config.vocab_size),
+        ("number of layers", header.number(f"{architecture}.block_count") - extra, config.layers),
+        ("hidden size", header.number(f"{architecture}.embedding_length"), config.hidden_size),
+    ]
+    if config.architecture in FAMILIES:
+        pairs.append(("architecture", architecture, config.architecture))
+    return [pair for pair in pairs if pair[1] != pair[2]]

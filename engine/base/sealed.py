@@ -1,0 +1,89 @@
+"""Large derived files, kept once and trusted only with their seal: written again when missing, unfinished or damaged.
+
+A path and a function that writes the file flow in, the path of a whole file flows out. Knows nothing of what is in it.
+Two processes may do the same at once: each writes a file of its own, and the last to finish stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from ..errors import BaseModelError
+from .model import fingerprint
+
+log = logging.getLogger(__name__)
+
+
+def ensure(path: Path, needed: int, write: Callable[[Path], None]) -> Path:
+    """``path``, which ``write`` has made (at another path, then renamed), now or earlier.
+
+    ``needed`` is the number of bytes that writing takes. Raises ``BaseModelError`` where they are not free or the disk
+    refuses, and what ``write`` raises; nothing is left behind then.
+    """
+    complaint = verify(path)
+    if complaint is None:
+        return path
+    if path.exists():
+        log.warning("%s It is written again.", complaint)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    seal = partial.with_name(f"{partial.name}.seal")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(path)
+        _check_space(path.parent, needed)
+        write(partial)
+        os.replace(partial, path)
+        seal.write_text(json.dumps({"size": path.stat().st_size, "fingerprint": fingerprint((path,))}))
+        os.replace(seal, seal_of(path))  # last: a file without its seal counts as unfinished
+    except OSError as error:
+        raise BaseModelError(f"The file {path} could not be written: {error.strerror}.", "Free some space.") from error
+    finally:
+        for left in (partial, seal):
+            with contextlib.suppress(OSError):
+                left.unlink()
+    return path
+
+
+def verify(path: Path) -> str | None:
+    """None if the file is whole, else one sentence on what is wrong with it. Of large files it reads the ends only."""
+    try:
+        seal = json.loads(seal_of(path).read_text())
+        if path.stat().st_size != seal["size"]:
+            return f"The file {path} has {path.stat().st_size} bytes instead of {seal['size']}."
+        if fingerprint((path,)) != seal["fingerprint"]:
+            return f"The file {path} is damaged: its checksum does not match."
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"The file {path} is unfinished."
+    return None
+
+
+def seal_of(path: Path) -> Path:
+    """Where the seal of the file lies."""
+    return path.with_suffix(".json")
+
+
+def _remove_abandoned(path: Path) -> None:
+    """What a process that was killed had begun to write; its number is in the name."""
+    for left in path.parent.glob(f".{path.name}.*"):
+        number = left.name.removeprefix(f".{path.name}.").partition(".")[0]
+        if number.isdecimal() and not psutil.pid_exists(int(number)):
+            with contextlib.suppress(OSError):
+                left.unlink()
+
+
+def _check_space(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise BaseModelError(
+            f"The base's file for llama.cpp takes {needed / 1e9:.2g} GB to make, and {folder} has {free / 1e9:.2g} GB"
+            " free.",
+            "Free some space.",
+        )

@@ -1,0 +1,69 @@
+"""The file that llama.cpp reads the base from: one of ours in any precision, made once, or one that the user brought.
+
+A ``BaseModel`` and settings flow in; a path, and how the tensors in it are named, flow out. Files of ours are derived
+data, one for each base and precision, in a folder of the home.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from ...base.gguf_base import base_bytes, write_base
+from ...base.gguf_brought import brought_names
+from ...base.gguf_names import GgufNames, names_of
+from ...base.model import BaseModel
+from ...base.precision import BITS, WRITTEN
+from ...base.sealed import ensure, verify
+from .quantise import quantise
+
+
+@dataclass(frozen=True)
+class BaseFile:
+    """What a ``LlamaContext`` needs to know of its base."""
+
+    path: Path
+    names: GgufNames
+    ours: bool
+    """Whether marlaas wrote it, and would again."""
+
+
+def base_file(base: BaseModel, folder: Path, weights: str = "f32", gguf: str = "", threads: int = 1) -> BaseFile:
+    """The file named by ``gguf``, else ours in the precision ``weights``, kept in ``folder``.
+
+    Raises ``BaseModelError`` for a file of another base, for architectures that need one where none is named, and where
+    ours cannot be written.
+    """
+    if gguf:
+        path = Path(gguf).expanduser()
+        return BaseFile(path, brought_names(path, base.config), ours=False)
+    names = names_of(base.config)
+    return BaseFile(ensure_base_gguf(base, folder, weights, threads), names, ours=True)
+
+
+def ensure_base_gguf(base: BaseModel, folder: Path, weights: str = "f32", threads: int = 1) -> Path:
+    """The path of ``<folder>/<fingerprint>-<weights>.gguf``, written first if it is missing or damaged.
+
+    ``weights`` is one of ``precision.PRECISIONS``. Raises ``BaseModelError`` for architectures that our writer does not
+    cover, and when the file cannot be written.
+    """
+    path, plain = (folder / f"{base.fingerprint}-{kind}.gguf" for kind in (weights, "f32"))
+    if verify(path) is None:
+        return path
+    size = base_bytes(base, weights if weights in WRITTEN else "f32")
+    if weights in WRITTEN:
+        return ensure(path, size, partial(write_base, base, weights=weights))
+    quantised = int(size / 32 * (BITS[weights] + 1))  # a bit more: matrices that do not fit the type get a finer one
+    if verify(plain) is None:
+        return ensure(path, quantised, lambda target: quantise(plain, target, weights, threads))
+    return ensure(path, size + quantised, partial(_by_way_of_float32, base, weights, threads))
+
+
+def _by_way_of_float32(base: BaseModel, weights: str, threads: int, target: Path) -> None:
+    between = target.with_name(f"{target.name}.f32")
+    try:
+        write_base(base, between)
+        quantise(between, target, weights, threads)
+    finally:
+        between.unlink(missing_ok=True)
