@@ -9,6 +9,7 @@ import os
 import tomllib
 from dataclasses import dataclass, replace
 
+from .base.find import anchored
 from .base.precision import PRECISIONS
 from .errors import ConfigError
 from .paths import Home
@@ -17,7 +18,8 @@ from .validation import between, build, one_of
 DOCUMENTED = """\
 # Settings of this marlaas home. Every key is shown with its default; remove the # to change one.
 
-# The base model that all tasks of this home share: "tiny" (ships with marlaas) or a folder.
+# The base model that all tasks of this home share: "tiny" (ships with marlaas), a folder, or a name in the local
+# Hugging Face cache ("org/model" or "org/model@revision"). `marlaas base list` shows them, `marlaas base use` sets this.
 # base = "tiny"
 
 [engine]
@@ -90,5 +92,4 @@ def load_settings(home: Home) -> Settings:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{home.config} cannot be read: {error}.") from error
     settings = build(Settings, table, str(home.config))
-    base = os.environ.get("MARLAAS_BASE")
-    return replace(settings, base=base) if base else settings
+    return replace(settings, base=os.environ.get("MARLAAS_BASE") or anchored(settings.base, home.root))

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
+from .base.find import anchored
 from .errors import ConfigError
 from .spec import TaskSpec, parse
 from .store.submissions import Submission
 
 
 def load(path: Path) -> list[Submission]:
-    """Read one task file. Raises ``ConfigError`` with one sentence that names the file and the key."""
+    """Read one task file; a relative folder in it counts from the file's own.
+
+    Raises ``ConfigError`` with one sentence that names the file and the key.
+    """
     try:
         source = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -22,7 +27,8 @@ def load(path: Path) -> list[Submission]:
         table = tomllib.loads(source)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, tables in tables in tables
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
-    return [submission(parse(table, str(path)), source)]
+    spec = parse(table, str(path))
+    return [submission(replace(spec, base=anchored(spec.base, path.parent)), source)]
 
 
 def submission(spec: TaskSpec, source: str = "") -> Submission:

@@ -10,6 +10,7 @@ import argparse
 import os
 import signal
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +87,8 @@ def begin(home: Home, say: Callable[[str], None]) -> list[int]:
     with Reader(home.database) as reader:
         earlier = unfinished_run(reader.tasks(), submissions)
     if not earlier:
-        ids = submit(home.database, submissions)  # before it runs: it begins them as soon as it can
+        base = control.served_base(home).fingerprint
+        ids = submit(home.database, [replace(each, base=base) for each in submissions])  # it begins them when it can
         control.ensure_running(home)
         say(f"Submitted {len(ids)} tasks of as many tenants.")
         return ids

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,13 +44,17 @@ def run(args: argparse.Namespace) -> int:
 def enqueue(home: Home, submissions: Sequence[Submission]) -> list[int]:
     """Put validated tasks into the queue of a home whose engine then runs; returns their numbers."""
     from marlaas.engine.daemon import control
+    from marlaas.engine.home_base import check_wish
     from marlaas.engine.store.submissions import submit
 
     control.create_database(home)
+    base = control.served_base(home)
+    for submission in submissions:
+        check_wish(submission.config["base"], submission.name, base)
     control.ensure_running(home)
     _check_dependencies(home, submissions)
     _check_environments(home, submissions)
-    return submit(home.database, submissions)
+    return submit(home.database, [replace(submission, base=base.fingerprint) for submission in submissions])
 
 
 def _check_dependencies(home: Home, submissions: Sequence[Submission]) -> None:

@@ -8,7 +8,9 @@ import sys
 import time
 from pathlib import Path
 
+from ..base.find import anchored
 from ..errors import ConfigError, EngineUnreachable, MarlaasError, StoreError
+from ..home_base import HomeBase, settled_base
 from ..paths import Home
 from ..store.reader import Reader
 from ..store.submissions import command
@@ -22,13 +24,13 @@ _started: list[subprocess.Popen[bytes]] = []
 
 
 def create_database(home: Home) -> None:
-    """Make the home, its settings file and its schema where they are missing."""
+    """Make the home, its settings file and its schema where they are missing, or made by an older marlaas."""
     home.create()
     if not home.config.exists():
         from ..config import DOCUMENTED
 
         home.config.write_text(DOCUMENTED, encoding="utf-8")
-    if not home.database.exists():
+    if not home.database.exists() or holder(home.lock) is None:  # an engine has seen to it at its own start
         from ..store.database import open_database
 
         open_database(home.database).close()
@@ -41,6 +43,16 @@ def alive(home: Home) -> bool:
     with Reader(home.database) as reader:
         engine = reader.engine()
     return engine is not None and engine.state == "running" and time.time() - engine.heartbeat < STALE
+
+
+def served_base(home: Home) -> HomeBase:
+    """The base that the home's engine serves, or that it would serve. Raises ``ConfigError`` where that cannot be."""
+    if alive(home):
+        with Reader(home.database) as reader:
+            engine = reader.engine()
+        if engine is not None and engine.fingerprint:
+            return HomeBase(engine.base, engine.fingerprint)
+    return settled_base(home)
 
 
 def ensure_running(home: Home, timeout: float = 60.0) -> None:
@@ -96,12 +108,18 @@ def _start(home: Home, log: Path) -> subprocess.Popen[bytes]:
                 stderr=output,
                 start_new_session=True,
                 cwd=home.root,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"},
+                env=os.environ | {"PYTHONUNBUFFERED": "1"} | _base_variable(),
             )
         _started[:] = [*(earlier for earlier in _started if earlier.poll() is None), process]
         return process
     except OSError as error:
         raise StoreError(f"The engine's log {log} cannot be written: {error.strerror}.") from error
+
+
+def _base_variable() -> dict[str, str]:
+    """``MARLAAS_BASE`` as the engine, which works in another folder, has to read it."""
+    name = os.environ.get("MARLAAS_BASE")
+    return {"MARLAAS_BASE": anchored(name, Path.cwd())} if name else {}
 
 
 def _why_not(code: int | None, log: Path) -> MarlaasError:

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from ..base.model import BaseModel, load_base
+from ..base.soundness import check_base
 from ..config import Settings, load_settings
 from ..environments.protocol import EnvironmentEvent
 from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, StoreError
+from ..home_base import HomeBase, check_serve
 from ..orchestrator.crew import Crew
 from ..orchestrator.orchestrator import Orchestrator
 from ..paths import BUNDLED_PLUGINS, Home
@@ -42,7 +44,10 @@ def run(home: Home) -> int:
         lock.acquire()
         settings = load_settings(home)
         base = load_base(settings.base)
-        store = Store(home.database, settings.base)
+        check_base(base)
+        check_serve(home, HomeBase(settings.base, base.fingerprint))
+        store = Store(home.database, settings.base, base.fingerprint)
+        store.tasks.adopt(base.fingerprint)
         store.tasks.forget_stops(began)
     except MarlaasError as error:
         say(f"marlaas: {error}")

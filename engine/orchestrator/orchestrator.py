@@ -15,6 +15,7 @@ from ..store.rows import PAUSED_BY_A_PERSON
 from ..store.store import Store
 from ..store.tasks import Command, QueuedTask
 from .crew import Crew
+from .deletion import delete_versions
 from .schedule import decide
 from .task_run import Ending, run_task
 
@@ -107,6 +108,8 @@ class Orchestrator:
         try:
             if command.kind == "stop":
                 self._stopping = True
+            elif command.kind == "delete" and command.task is not None:
+                await delete_versions(self._store, command.task, command.arguments.get("version"))
             elif command.task is not None:
                 next_state(command.kind, self._store.tasks.state(command.task))
                 await self._end_runs([command.task])

@@ -235,5 +235,13 @@ def m004_telemetry(db: Database) -> None:
     )
 
 
+@migrations()
+def m005_bases(db: Database) -> None:
+    """To which base a task and its adapters belong, and which one an engine served: fingerprints."""
+    # Empty for a task that was submitted before: the next engine writes down the base that it serves.
+    db.table("tasks").add_column("base", str, not_null_default="")
+    db.table("engines").add_column("fingerprint", str, not_null_default="")
+
+
 KNOWN_MIGRATIONS = frozenset(migration.name for migration in migrations.pending(Database(memory=True)))
 """Names that a database of this program may have applied; any other name comes from a newer program."""

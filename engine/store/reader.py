@@ -14,6 +14,8 @@ from typing import Any
 
 from ..errors import StoreError
 from .rows import (
+    ACTIVE,
+    BoundTask,
     EngineRow,
     EnvironmentRow,
     EvalRow,
@@ -43,7 +45,9 @@ FROM tasks t LEFT JOIN policies p ON p.id = (SELECT min(id) FROM policies WHERE 
 
 _TRAJECTORIES = """
 SELECT j.id, p.task, g.split, g.number AS "group", j.member, j.agent, j.status, j.reward, j.advantage, g.step,
-       g.version, g.environment_version, length(j.tokens) / 4 AS tokens, j.turns, j.parts, j.metrics, j.failure
+       g.version, g.environment_version, length(j.tokens) / 4 AS tokens, j.turns, j.parts, j.metrics, j.failure,
+       (SELECT count(*) FROM trajectories e
+        WHERE e."group" = j."group" AND e.member = j.member AND e.agent = j.agent AND e.id < j.id) AS part
 FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = g.policy
 """
 
@@ -172,6 +176,18 @@ class Reader:
         """The newest engine, or None if none ever ran."""
         rows = self._all("SELECT * FROM engines ORDER BY incarnation DESC LIMIT 1")
         return EngineRow(**dict(rows[0])) if rows else None
+
+    def bound_tasks(self) -> list[BoundTask]:
+        """Tasks that are unfinished or have adapter versions on disk, with the base that each belongs to."""
+        rows = self._all(
+            "SELECT t.id, t.tenant, t.name, t.state, t.base, count(v.id) AS versions, coalesce(sum(v.size), 0) AS size,"
+            " coalesce((SELECT e.base FROM engines e WHERE e.fingerprint = t.base AND t.base != ''"
+            " ORDER BY e.incarnation DESC LIMIT 1), '') AS base_name"
+            " FROM tasks t LEFT JOIN policies p ON p.task = t.id"
+            " LEFT JOIN versions v ON v.policy = p.id AND v.state = 'committed' GROUP BY t.id ORDER BY t.id"
+        )
+        bound = (BoundTask(**dict(row)) for row in rows)
+        return [task for task in bound if task.state in ACTIVE or task.versions]
 
     def workers(self) -> list[WorkerRow]:
         """Worker processes of the newest engine."""

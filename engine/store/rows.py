@@ -111,6 +111,8 @@ class TrajectoryRow:
     parts: dict[str, float]
     metrics: dict[str, Any]
     failure: str
+    part: int = 0
+    """Which of the agent's trajectories in its episode; later ones go on where the one before ends."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,24 @@ class VersionRow:
     path: str
     size: int
     created: float
+
+
+@dataclass(frozen=True)
+class BoundTask:
+    """A task that holds its home to a base: it is unfinished, or adapters of it are kept."""
+
+    id: int
+    tenant: str
+    name: str
+    state: str
+    base: str
+    """The fingerprint of the base that it belongs to; empty where no engine has written it down yet."""
+    base_name: str
+    """What the engine that served that base last called it; empty where none did."""
+    versions: int
+    """Adapter versions on disk."""
+    size: int
+    """Their bytes."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +178,10 @@ class EngineRow:
     started: float
     heartbeat: float
     base: str
+    """The name of the base that it serves."""
     note: str
+    fingerprint: str = ""
+    """Of that base; empty for an engine of an older marlaas."""
 
 
 @dataclass(frozen=True)

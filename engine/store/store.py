@@ -18,13 +18,14 @@ from .versions import VersionTable
 class Store:
     """Opens the home's database under a new incarnation. Raises ``StoreError``."""
 
-    def __init__(self, path: Path, base: str) -> None:
+    def __init__(self, path: Path, base: str, fingerprint: str = "") -> None:
+        """``base`` is the name of the base that the engine serves; ``fingerprint`` says which one that is."""
         self._path = path
         self._database = open_database(path)
         self.telemetry = TelemetryTable(self._database)
         self.tasks = TaskTable(self._database)
         self.experience = ExperienceTable(self._database)
-        self.incarnation = self.telemetry.begin_incarnation(base)
+        self.incarnation = self.telemetry.begin_incarnation(base, fingerprint)
         self.versions = VersionTable(self._database, self.incarnation, self.barrier)
 
     def changed(self) -> int:

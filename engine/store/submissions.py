@@ -13,8 +13,9 @@ from typing import Any
 
 from ..errors import StoreError, UnknownTask
 
-COMMANDS = ("pause", "resume", "cancel", "stop")
-"""``stop`` has no task: it ends the engine."""
+COMMANDS = ("pause", "resume", "cancel", "stop", "delete")
+"""``stop`` has no task: it ends the engine. ``delete`` takes adapter versions of a finished task from the disk: all, or
+the one that the argument ``version`` gives the number of."""
 
 
 @dataclass(frozen=True)
@@ -28,34 +29,37 @@ class Submission:
     priority: int
     config: dict[str, Any]
     source: str = ""
+    base: str = ""
+    """The fingerprint of the base that it is for; empty: the one that the next engine serves."""
 
 
 def submit(database: Path, submissions: Sequence[Submission]) -> list[int]:
     """Insert tasks, all or none, and return their numbers."""
     sql = (
-        "INSERT INTO tasks (tenant, name, environment, state, reason, config, source, priority, steps, created,"
-        " seconds) VALUES (?, ?, ?, 'submitted', 'waiting for the engine', ?, ?, ?, ?, ?, 0)"
+        "INSERT INTO tasks (tenant, name, environment, state, reason, config, source, priority, steps, base,"
+        " created, seconds) VALUES (?, ?, ?, 'submitted', 'waiting for the engine', ?, ?, ?, ?, ?, ?, 0)"
     )
+    now = time.time()
     with _transaction(database) as connection:
         return [
             _insert(
                 connection,
                 sql,
-                (s.tenant, s.name, s.environment, json.dumps(s.config), s.source, s.priority, s.steps, time.time()),
+                (s.tenant, s.name, s.environment, json.dumps(s.config), s.source, s.priority, s.steps, s.base, now),
             )
             for s in submissions
         ]
 
 
-def command(database: Path, kind: str, task: int | None = None) -> int:
+def command(database: Path, kind: str, task: int | None = None, **arguments: int) -> int:
     """Ask the engine to do something; returns the command's number, under which its outcome appears."""
     if kind not in COMMANDS:
         raise ValueError(f"There is no command {kind!r}; known are {', '.join(COMMANDS)}.")
     with _transaction(database) as connection:
         if task is not None and not connection.execute("SELECT 1 FROM tasks WHERE id = ?", (task,)).fetchone():
             raise UnknownTask(f"There is no task {task}.", "`marlaas list` shows the tasks.")
-        sql = "INSERT INTO commands (kind, task, arguments, created) VALUES (?, ?, '{}', ?)"
-        return _insert(connection, sql, (kind, task, time.time()))
+        sql = "INSERT INTO commands (kind, task, arguments, created) VALUES (?, ?, ?, ?)"
+        return _insert(connection, sql, (kind, task, json.dumps(arguments), time.time()))
 
 
 def _insert(connection: sqlite3.Connection, sql: str, values: tuple[Any, ...]) -> int:

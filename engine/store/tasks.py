@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlite_utils import Database
 
@@ -29,6 +29,7 @@ class Command:
     id: int
     kind: str
     task: int | None
+    arguments: dict[str, int] = field(default_factory=dict)
 
 
 class TaskTable:
@@ -56,6 +57,10 @@ class TaskTable:
             else:
                 tasks.append(QueuedTask(row["id"], row["state"], row["reason"], spec))
         return tasks
+
+    def adopt(self, base: str) -> None:
+        """Write down that tasks of which nobody knows the base belong to the one with the fingerprint ``base``."""
+        self._db.execute("UPDATE tasks SET base = ? WHERE base = ''", [base])
 
     def state(self, task: int) -> str:
         """A task's state."""
@@ -90,8 +95,8 @@ class TaskTable:
 
     def new_commands(self) -> list[Command]:
         """Commands that nobody has carried out, oldest first."""
-        rows = self._db.query("SELECT id, kind, task FROM commands WHERE done IS NULL ORDER BY id")
-        return [Command(r["id"], r["kind"], r["task"]) for r in rows]
+        rows = self._db.query("SELECT id, kind, task, arguments FROM commands WHERE done IS NULL ORDER BY id")
+        return [Command(r["id"], r["kind"], r["task"], json.loads(r["arguments"])) for r in rows]
 
     def forget_stops(self, before: float) -> None:
         """Drop *stop* commands from before ``before``: they were meant for an engine that has ended."""

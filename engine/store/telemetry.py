@@ -23,10 +23,11 @@ class TelemetryTable:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def begin_incarnation(self, base: str) -> int:
+    def begin_incarnation(self, base: str, fingerprint: str = "") -> int:
         """Register a new engine and return its incarnation, higher than every one before."""
         now = time.time()
         row = {"pid": os.getpid(), "state": "starting", "started": now, "heartbeat": now, "base": base, "note": ""}
+        row["fingerprint"] = fingerprint
         return insert(self._db, "engines", row)
 
     def heartbeat(self, incarnation: int, state: str, note: str = "") -> None:

@@ -202,6 +202,15 @@ class VersionTable:
                     [label, policy, number],
                 )
 
+    def on_disk(self, task: int) -> list[Version]:
+        """Versions of all policies of a task whose files are kept, oldest first."""
+        rows = self._db.query(
+            f"SELECT {_COLUMNS} FROM versions WHERE state = 'committed'"
+            " AND policy IN (SELECT id FROM policies WHERE task = ?) ORDER BY number, id",
+            [task],
+        )
+        return [Version(**row) for row in rows]
+
     def prune(self, version: int) -> None:
         """Record that a version's file is going away; call before removing it."""
         self._db.execute("UPDATE versions SET state = 'pruned' WHERE id = ?", [version])

@@ -1,0 +1,50 @@
+"""Carries out *delete*: adapter versions of a finished task leave the disk, their rows stay.
+
+A command's task and version flow in; what goes wrong flows out as one sentence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import AdapterError, ConfigError
+from ..store.rows import FINISHED
+from ..store.store import Store
+
+
+async def delete_versions(store: Store, task: int, number: int | None) -> None:
+    """Delete the versions of a task, or the one with this number.
+
+    Raises ``ConfigError`` for a task that is not finished: it goes on from its newest version. Raises ``AdapterError``
+    where there is no such version, and where the disk keeps a file.
+    """
+    state = store.tasks.state(task)
+    if state not in FINISHED:
+        raise ConfigError(
+            f"Task {task} is {state}; it goes on from its adapters, so they cannot be deleted.",
+            f"Wait for its end, or `marlaas cancel {task}` first.",
+        )
+    versions = [version for version in store.versions.on_disk(task) if number is None or version.number == number]
+    if not versions:
+        which = "adapter" if number is None else f"version {number}"
+        raise AdapterError(f"Task {task} has no {which} on disk.", "`marlaas adapters list` shows what there is.")
+    for version in versions:
+        store.versions.prune(version.id)
+    store.telemetry.event("adapter", f"Deleted: {', '.join(version.name for version in versions)}.", task)
+    await asyncio.to_thread(_remove, store, [Path(version.path) for version in versions])
+
+
+def _remove(store: Store, files: Sequence[Path]) -> None:
+    """Waits for the disk, so in a thread."""
+    store.barrier()  # else a power cut could bring back rows whose files are gone
+    for file in files:
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as error:
+            raise AdapterError(f"{file} cannot be removed: {error.strerror}.", "Remove it by hand.") from error
+    for folder in {file.parent for file in files}:
+        with contextlib.suppress(OSError):  # other versions lie in it
+            folder.rmdir()
