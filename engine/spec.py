@@ -50,8 +50,8 @@ class SamplingSpec:
     """Of all turns of an agent; part of the loss's constant denominator."""
     thinking: bool | None = field(default=None)
     """Whether the model thinks before it answers, given to its chat template as ``enable_thinking``; absent: the
-    template's own default. The task pauses at its start where the base can do only the opposite: a run that thinks
-    against its author's word would be a wasted one."""
+    template's own default. The task fails at its start, with a sentence, where the base can do only the opposite: a
+    run that thinks against its author's word would be a wasted one."""
 
 
 @dataclass(frozen=True)

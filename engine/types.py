@@ -31,7 +31,11 @@ class Span:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One agent's tokens in one episode: prompts, replies and tool results in the order in which the model saw them."""
+    """One agent's tokens in one episode: prompts, replies and tool results in the order in which the model saw them.
+
+    An agent has several of them, in order, where the base's chat template rewrites earlier turns: each holds the whole
+    history as the model saw it, and marks as sampled only the replies that are its own.
+    """
 
     agent: str
     tokens: Tokens
@@ -90,10 +94,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Transcript:
-    """A trajectory as people read it: (role, text) per turn."""
+    """A trajectory as people read it: (role, text) per turn, thinking as a turn of its own before its answer.
+
+    Of an agent's later trajectories only what is said there for the first time: one after the other they are the whole
+    conversation, once.
+    """
 
     turns: tuple[tuple[str, str], ...] = ()
 
 
-Transcripts = dict[tuple[int, str], Transcript]
-"""Of the members of a group, by (member, agent)."""
+Transcripts = dict[tuple[int, str, int], Transcript]
+"""Of the members of a group, by (member, agent, place among the agent's trajectories)."""

@@ -46,10 +46,13 @@ class Reply:
     """What the model said."""
 
     text: str
+    """The answer: without the thinking before it, without tool calls. Empty where the length limit cut the thinking."""
     finish: str
     """stop, length or tool"""
     turn: int
     tool_calls: tuple[ToolCall, ...] = ()
+    thinking: str = ""
+    """What a thinking model wrote between ``<think>`` and ``</think>``; empty where it did not think."""
 
     def __str__(self) -> str:
         return self.text

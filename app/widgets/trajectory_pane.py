@@ -95,6 +95,7 @@ def trajectory_text(row: TrajectoryRow) -> Content:
         "held-out" if row.split == "eval" else f"group {row.group}",
         f"member {row.member}",
         line(row.agent, 20) if row.agent not in ("", "agent", "policy") else "",
+        f"part {row.part + 1}" if row.part else "",
         f"version {row.version}",
         f"{row.tokens} tokens",
         line(row.status, 12) if row.status != "ok" else "",

@@ -121,6 +121,7 @@ def encode_reply(id: int, reply: Reply) -> Record:
         "finish": reply.finish,
         "turn": reply.turn,
         "tool_calls": calls,
+        "thinking": reply.thinking,
     }
 
 

@@ -104,6 +104,7 @@ class Evaluator:
             max_tokens=sampling.max_tokens,
             max_episode_tokens=sampling.max_episode_tokens,
             seed=noise_seed(EVAL_SEED, "eval", spec.index),
+            thinking=sampling.thinking,
         )
         player = self._environment.player(lease)
         for attempt in range(ATTEMPTS):
@@ -142,7 +143,8 @@ def summarise(step: int, series: str, played: Sequence[Played], floor: float) ->
     scores = []
     logged: dict[str, list[float]] = {}
     for one in played:
-        rewards = [t.reward for t in one.episode.trajectories if t.reward is not None]
+        by_agent = {t.agent: t.reward for t in one.episode.trajectories}  # an agent's trajectories share its reward
+        rewards = [reward for reward in by_agent.values() if reward is not None]
         if rewards:
             scores.append(math.fsum(rewards) / len(rewards))
         numbers = {**one.episode.parts, **one.episode.metrics}

@@ -62,8 +62,9 @@ class Learner:
         """Optimizer steps that are committed, as far as is known; still there when the run has ended."""
 
     async def run(self) -> None:
-        """Train to the last step. Raises ``Blocked``, ``Paused``, ``WorkerDied`` or ``StoreError``."""
+        """Train to the last step. Raises ``Blocked``, ``Paused``, ``ConfigError``, ``WorkerDied`` or ``StoreError``."""
         self._environment.check()
+        self._services.rollout.check_thinking(self._spec.sampling.thinking)
         version = await open_policy(self._services, self._task, self._policy, self._spec)
         self.step = version.number
         self._keeper.sweep(version_path(self._services, self._task, 0).parent)

@@ -116,6 +116,7 @@ class Producer:
             max_tokens=self._spec.sampling.max_tokens,
             max_episode_tokens=self._spec.sampling.max_episode_tokens,
             seed=noise_seed(seed, "train", number, attempt, member),
+            thinking=self._spec.sampling.thinking,
         )
         name = f"{version.name}/g{number}.{attempt}.{member}"
         return await self._services.rollout.play(play, spec, voice, name, self._held_out.__contains__)

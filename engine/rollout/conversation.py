@@ -1,20 +1,25 @@
 """One agent's conversation in one episode: text comes in turn by turn, tokens only ever grow.
 
 Asks flow in from the environment, sample requests flow out to the sampler, and what was sampled is kept token for
-token with its log-probabilities: the trajectory. Nothing is rendered or tokenised twice.
+token with its log-probabilities: the trajectory. Where the base's template rewrites earlier turns, the conversation
+goes on in a further trajectory; no sampled token is ever tokenised again, and each is trained on once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from ..environments.protocol import Ask, Message, Reply
+from ..environments.protocol import Ask, Reply
 from ..errors import BaseModelError, MarlaasError
-from ..types import Span, Trajectory, Transcript
+from ..types import Trajectory, Transcript
+from .marks import Said
+from .part import Part
 from .protocol import Sampler, SampleRequest, SampleResult
 from .renderer import Renderer
+from .seeds import noise_seed
 
 DEAF_ASKS = 100
 """Empty replies that an environment may get before its episode is ended."""
@@ -38,28 +43,34 @@ class Voice:
     """Of all turns together."""
     seed: int
     """Of the episode; each of its conversations has one of its own."""
+    thinking: bool | None = None
+    """What the base's template is told about it; None: nothing."""
 
 
 @dataclass
 class Conversation:
-    """The growing token sequence of one agent."""
+    """The growing token sequences of one agent: one, or several where the template rewrites what was said."""
 
-    name: str
-    """Where the sampler keeps its memory."""
+    place: str
+    """Where the sampler keeps its memory: the name of the first part, and the beginning of the later ones'."""
     agent: str
     voice: Voice
     context: int
-    """Tokens that it may grow to."""
+    """Tokens that each of its parts may grow to."""
     seed: int
     """Of its sampling noise."""
-    _tokens: list[int] = field(default_factory=list)
-    _mask: list[int] = field(default_factory=list)
-    _logprobs: list[float] = field(default_factory=list)
-    _spans: list[Span] = field(default_factory=list)
-    _turns: list[tuple[str, str]] = field(default_factory=list)
-    _messages: list[Message] = field(default_factory=list)
-    _finish: str = ""
+    _parts: list[Part] = field(default_factory=lambda: [Part()])
+    _history: list[Said] = field(default_factory=list)
+    _tools: tuple[dict[str, Any], ...] = ()
+    _turns: int = 0
+    _full: bool = False
     _unheard: int = 0
+
+    @property
+    def name(self) -> str:
+        """Where the sampler keeps the memory of what is said now."""
+        number = len(self._parts) - 1
+        return f"{self.place}.{number}" if number else self.place
 
     async def answer(self, ask: Ask, sampler: Sampler, renderer: Renderer) -> Reply:
         """Let the policy take its turn. A conversation that has no room left answers with an empty text.
@@ -67,76 +78,83 @@ class Conversation:
         Raises ``Unplayable`` for a first prompt that leaves no room, for messages that the base model's template
         refuses, and for an environment that will not hear that the room is used up.
         """
-        if self._finish == "full":  # not heard: an environment that goes on asking would fill the engine's memory
+        if self._full:  # not heard: an environment that goes on asking would fill the engine's memory
             self._unheard += 1
             if self._unheard > DEAF_ASKS:
-                raise Unplayable(f"it went on asking after the agent's {len(self._tokens)} tokens were used up")
+                raise Unplayable(f"it went on asking after the agent's {len(self._now.tokens)} tokens were used up")
         else:
-            self._hear(ask, renderer)
-            if not self._spans and len(self._tokens) >= self.context:
+            await self._hear(ask, sampler, renderer)
+            if not self._turns and len(self._now.tokens) >= self.context:
                 raise Unplayable(
-                    f"its first prompt has {len(self._tokens)} tokens; a conversation has room for {self.context}"
+                    f"its first prompt has {len(self._now.tokens)} tokens; a conversation has room for {self.context}"
                 )
         room = min(
             ask.max_tokens or self.voice.max_tokens,
             self.voice.max_tokens,
-            self.voice.max_episode_tokens - sum(self._mask),
-            self.context - len(self._tokens),
+            self.voice.max_episode_tokens - sum(part.sampled for part in self._parts),
+            self.context - len(self._now.tokens),
         )
         if room < 1:
-            self._finish = "full"
-            return Reply("", "length", len(self._spans))
+            self._full = True
+            return Reply("", "length", self._turns)
         request = SampleRequest(
             conversation=self.name,
             version=self.voice.version,
-            tokens=np.array(self._tokens, dtype=np.int32),
+            tokens=np.array(self._now.tokens, dtype=np.int32),
             max_tokens=room,
             temperature=self.voice.temperature,
             stop=renderer.stop_ids,
-            seed=self.seed,
+            seed=self._noise(),
         )
-        result = await sampler.generate(request)
-        return self._speak(result, renderer)
+        return self._speak(await sampler.generate(request), renderer)
 
-    def trajectory(self, reward: float | None) -> Trajectory:
-        """What was said, as arrays; prompt tokens after the last reply carry no weight and are left out."""
-        end = self._spans[-1].stop if self._spans else 0
-        return Trajectory(
-            agent=self.agent,
-            tokens=np.array(self._tokens[:end], dtype=np.int32),
-            mask=np.array(self._mask[:end], dtype=np.uint8),
-            logprobs=np.array(self._logprobs[:end], dtype=np.float32),
-            spans=tuple(self._spans),
-            reward=reward,
-        )
+    def trajectories(self, reward: float | None) -> tuple[Trajectory, ...]:
+        """What was said, as arrays, in order; prompt tokens after a last reply carry no weight and are left out."""
+        return tuple(part.trajectory(self.agent, reward) for part in self._heard())
 
-    def transcript(self) -> Transcript:
-        """What was said, as people read it."""
-        return Transcript(tuple(self._turns))
+    def transcripts(self) -> tuple[Transcript, ...]:
+        """What was said, as people read it, for each of the trajectories: every turn once."""
+        heard = self._heard()
+        unanswered = [turn for part in self._parts[len(heard) :] for turn in part.turns]
+        turns = [[*part.turns] for part in heard]
+        turns[-1] += unanswered
+        return tuple(Transcript(tuple(each)) for each in turns)
 
-    def _hear(self, ask: Ask, renderer: Renderer) -> None:
+    @property
+    def _now(self) -> Part:
+        return self._parts[-1]
+
+    def _heard(self) -> list[Part]:
+        """The parts in which the model spoke; the first one where it never did."""
+        return [part for part in self._parts if part.spans] or self._parts[:1]
+
+    def _noise(self) -> int:
+        """A seed for each part: noise depends on seed and position, and parts have the same positions."""
+        number = len(self._parts) - 1
+        return noise_seed(self.seed, number) if number else self.seed
+
+    async def _hear(self, ask: Ask, sampler: Sampler, renderer: Renderer) -> None:
+        thinking, anew = self.voice.thinking, False
         try:
-            if self._messages:
-                new = renderer.extend(self._messages, self._finish, ask.messages)
+            if self._history:
+                going_on = renderer.follow(self._history, ask.messages, self._tools, thinking)
+                new, anew = going_on.tokens, going_on.anew
             else:
-                new = renderer.open(ask.messages, ask.tools)
+                self._tools = ask.tools
+                new = renderer.open(ask.messages, ask.tools, thinking)
         except (ValueError, BaseModelError) as error:
             raise Unplayable(f"its messages cannot be put to the base model: {error}") from error
-        self._messages.extend(ask.messages)
-        self._turns.extend((message.role, message.content) for message in ask.messages)
-        self._tokens.extend(new)
-        self._mask.extend([0] * len(new))
-        self._logprobs.extend([0.0] * len(new))
+        if anew:
+            await sampler.release(self.name)
+            self._parts.append(Part())
+        self._history.extend(ask.messages)
+        self._now.hear(new, ask.messages)
 
     def _speak(self, result: SampleResult, renderer: Renderer) -> Reply:
-        start, said = len(self._tokens), result.tokens.tolist()
-        self._tokens.extend(said)
-        self._mask.extend([1] * len(said))
-        self._logprobs.extend(result.logprobs.tolist())
-        self._spans.append(Span(start, len(self._tokens), self.voice.number))
-        self._finish = result.finish
-        spoken = renderer.parse(said)
-        self._messages.append(Message("assistant", spoken.text, tool_calls=spoken.tool_calls))
-        self._turns.append(("assistant", spoken.shown))
+        said = result.tokens.tolist()
+        spoken = renderer.parse(said, self._now.tokens, bool(self._tools))
+        self._now.speak(said, result.logprobs.tolist(), self.voice.number, spoken)
+        self._history.append(spoken)
+        self._turns += 1
         finish = "tool" if spoken.tool_calls else result.finish
-        return Reply(spoken.text, finish, len(self._spans) - 1, spoken.tool_calls)
+        return Reply(spoken.text, finish, self._turns - 1, spoken.tool_calls, spoken.thinking)

@@ -96,6 +96,10 @@ class Rollout:
             with contextlib.suppress(MarlaasError):  # a sampler that is lost holds no memory, and others learn of it
                 await self._sampler.release(self._ended.pop(0))
 
+    def check_thinking(self, wanted: bool | None) -> None:
+        """Raise ``ConfigError`` where the base cannot think, or not think, as a task wants it."""
+        self._renderer.check_thinking(wanted)
+
     def prompt_hash(self, ask: Ask) -> PromptHash:
         """What a first prompt is recognised by, on both sides of the held-out line. Raises ``Unplayable``."""
         try:
@@ -141,11 +145,12 @@ class _Run:
             return await conversation.answer(ask, rollout._sampler, rollout._renderer)
 
     def result(self, outcome: EpisodeOutcome) -> Played:
-        """The episode with each agent's trajectory and reward."""
+        """The episode with each agent's trajectories, each with the agent's reward."""
         trained = outcome.status == "ok"
         trajectories = tuple(
-            conversation.trajectory(outcome.rewards.get(agent) if trained else None)
+            trajectory
             for agent, conversation in self._conversations.items()
+            for trajectory in conversation.trajectories(outcome.rewards.get(agent) if trained else None)
         )
         episode = Episode(
             member=self._spec.member,
@@ -157,7 +162,9 @@ class _Run:
             seconds=outcome.seconds,
         )
         transcripts = {
-            (self._spec.member, agent): conversation.transcript() for agent, conversation in self._conversations.items()
+            (self._spec.member, agent, place): transcript
+            for agent, conversation in self._conversations.items()
+            for place, transcript in enumerate(conversation.transcripts())
         }
         return Played(episode, transcripts, self._prompt)
 

@@ -1,171 +1,202 @@
-"""Conversations as tokens, by appending only: tokens in, tokens out.
+"""Conversations as tokens: messages come in, the token ids to append go out; sampled ids come in, text goes out.
 
-Messages come in, the token ids to append go out; sampled ids come in, text and tool calls go out. What was sampled is
-never tokenised again: ``extend`` renders the conversation with a mark in the reply's place and tokenises what follows
-the mark. Knows no sampler and no policy.
+What was sampled is never tokenised again. The template sees a mark in each reply's place; where the conversation goes
+on, what it writes behind the last mark is tokenised and appended. Where it has rewritten what stood before (thinking
+left out, old results dropped), the conversation begins anew: its text is tokenised around the marks, and each mark
+gives way to the very ids that were sampled. Knows no sampler and no policy.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ..environments.protocol import Message, ToolCall
-from ..errors import BaseModelError
-from .template import load_template, read_settings
-from .toolcalls import split_calls
+from ..environments.protocol import Message
+from ..errors import BaseModelError, ConfigError
+from .marks import Marks, Said, plain
+from .spoken import CLOSE, Spoken, opened_thought, read_plain, read_reply
+from .template import SWITCH, load_template, read_settings, token_name
+from .toolcalls import form_of
 from .vocabulary import Vocabulary, strings
 
-ROLES = ("system", "user", "assistant", "tool")
 CACHED = 1024
 """First prompts kept; the members of a group share theirs."""
+TURN_ENDS = ("<|eom_id|>",)
+"""Ends of a turn that some models' files do not name: Llama ends a call that waits for its result with it."""
 
-Key = tuple[tuple[tuple[str, ...], ...], str]
+Key = tuple[tuple[tuple[str, ...], ...], str, bool | None]
+Tools = Sequence[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Spoken:
-    """A reply as text."""
+class Continuation:
+    """How a conversation goes on."""
 
-    text: str
-    """Without tool calls and the token that ended the turn."""
-    tool_calls: tuple[ToolCall, ...]
-    shown: str
-    """As the model wrote it, tool calls included: for people."""
+    tokens: list[int]
+    """To append to what was said; where it begins anew, the whole new prompt."""
+    anew: bool
+    """Whether the template has rewritten what stood before."""
 
 
 class Renderer:
     """One base model's template and tokenizer."""
 
     def __init__(self, base: Path) -> None:
-        """Read both from the base model's folder. Raises ``BaseModelError``, also as ``check_extension`` does."""
+        """Read both from the base model's folder. Raises ``BaseModelError``, also as ``check`` does."""
         self._template = load_template(base)
         self._vocabulary = Vocabulary(base / "tokenizer.json")
+        self._calls = form_of(self._template.source, self._vocabulary.control)
         self._opened: OrderedDict[Key, tuple[int, ...]] = OrderedDict()
-        closing = self._after_reply([Message("user", "a")], [Message("user", "b")])[:1]
-        control = self._vocabulary.control.values()
-        self.stop_ids = tuple(
-            sorted({*_ends(base, self._vocabulary), *(token for token in closing if token in control)})
-        )
+        self.thinks = CLOSE in self._template.source or CLOSE in self._vocabulary.control
+        """Whether ``<think>`` at the beginning of a reply is a thought, and not text like any other."""
+        self._trims = self.thinks and self._trims_answers()
+        self.stop_ids: tuple[int, ...] = ()
+        self.stop_ids = _ends(base, self._vocabulary, self._closing())
         """Tokens that end a turn."""
-        self.check_extension()
+        self._check_pieces()
+        self.rewrites = self._rewrites()
+        """Whether the template changes earlier turns when later ones come."""
+        self.warning = _WARNING if self.rewrites else ""
+        """One sentence on what the template costs; empty where there is nothing to say."""
 
-    def open(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
+    def open(self, messages: Sequence[Message], tools: Tools = (), thinking: bool | None = None) -> list[int]:
         """The first tokens of a conversation, generation prompt included.
 
-        Raises ``ValueError`` for an unknown role, ``BaseModelError`` where the template refuses the conversation.
+        ``thinking`` is given to the template; None leaves it its own default. Raises ``ValueError`` for an unknown
+        role, ``BaseModelError`` where the template refuses the conversation.
         """
-        key = _key(messages, tools)
+        key = _key(messages, tools, thinking)
         if key in self._opened:
             self._opened.move_to_end(key)
             return list(self._opened[key])
-        tokens = self._render(messages, tools)
+        marks, text = self._render(messages, tools, thinking)
+        tokens = marks.splice(text, self._vocabulary, self.stop_ids)
         self._opened[key] = tuple(tokens)
         if len(self._opened) > CACHED:
             self._opened.popitem(last=False)
         return tokens
 
-    def extend(self, history: Sequence[Message], finish: str, new: Sequence[Message]) -> list[int]:
-        """The tokens to append after a sampled reply: the turn's end if it lacks, ``new``, the generation prompt.
+    def follow(
+        self, history: Sequence[Said], new: Sequence[Message], tools: Tools = (), thinking: bool | None = None
+    ) -> Continuation:
+        """How a conversation goes on after ``history``, whose last entry is a reply, when ``new`` is said to it.
 
-        ``history`` ends with the reply (or does not have it, where nothing could be said); ``finish`` is the sampler's:
-        after ``stop`` the reply holds its own end. Raises as ``open`` does.
+        The tokens to append begin with the end of the reply's turn where the reply lacks it. Raises as ``open`` does,
+        and ``ValueError`` for a history that does not end with a reply.
         """
-        before = list(history)
-        if before and before[-1].role == "assistant":
-            before.pop()
-        tokens = self._after_reply(before, new)
-        return tokens[1:] if finish == "stop" and tokens[:1] and tokens[0] in self.stop_ids else tokens
+        if not history or not isinstance(history[-1], Spoken):
+            raise ValueError("A conversation goes on after a reply.")
+        reply = history[-1]
+        marks, text = self._render([*history, *new], tools, thinking)
+        said = marks.normal(self._template.render(marks.messages(history[:-1]), marks.safe(tools), thinking))
+        said += marks.whole(len(marks.replies) - 1)
+        if text.startswith(said):
+            tail = marks.splice(text[len(said) :], self._vocabulary, self.stop_ids, after=reply)
+            return Continuation(tail, anew=False)
+        return Continuation(marks.splice(text, self._vocabulary, self.stop_ids), anew=True)
 
-    def parse(self, tokens: Sequence[int]) -> Spoken:
-        """What a reply says. Any token ids are fine; invalid UTF-8 is replaced."""
-        said = list(tokens)
-        if said and said[-1] in self.stop_ids:
-            said.pop()
-        shown = self._vocabulary.decode(said)
-        text, calls = split_calls(shown)
-        return Spoken(text, calls, shown)
+    def parse(self, tokens: Sequence[int], prompt: Sequence[int] = (), tools: bool = False) -> Spoken:
+        """What a reply says. Any token ids are fine; invalid UTF-8 is replaced.
 
-    def check_extension(self) -> None:
-        """Raise ``BaseModelError`` unless later turns leave earlier tokens as they are.
-
-        Also that tokenising by pieces gives what the tokenizer gives for the whole.
+        ``prompt`` is what stood before it: a thought may begin there. ``tools`` says whether the conversation has any.
         """
-        call = (ToolCall("f", {"x": 1}),)
-        talk = [
-            Message("system", "Be brief."),
-            Message("user", "What is 1+1?"),
-            Message("assistant", "2"),
-            Message("user", "And f of 1?"),
-            Message("assistant", "", tool_calls=call),
-            Message("tool", "3", name="f"),
-            Message("assistant", "3"),
-            Message("user", "Thanks."),
-        ]
-        talk = [message for message in talk if message.role != "system" or self._takes_system()]
-        prompts = [talk[: n + 1] for n in range(len(talk)) if talk[n].role in ("user", "tool")]
-        texts = [self._template.render([_plain(message) for message in prompt], None) for prompt in prompts]
-        for shorter, longer in pairwise(texts):
-            if not longer.startswith(shorter):
-                raise BaseModelError(
-                    "The base model's chat template rewrites earlier turns when later ones are added.",
-                    "marlaas trains on the tokens that were sampled; use a template that only appends.",
-                )
-        if self._vocabulary.encode(texts[-1]) != self._vocabulary.encode_whole(texts[-1]):
-            raise BaseModelError("The base model's tokenizer cannot be used piece by piece, which marlaas needs.")
+        decode = self._vocabulary.decode
+        if not self.thinks:
+            return read_plain(tokens, self.stop_ids, decode, self._calls, tools)
+        return read_reply(tokens, opened_thought(prompt, decode), self.stop_ids, decode, self._calls, tools)
 
-    def _takes_system(self) -> bool:
-        try:
-            self._template.render([_plain(Message("system", "a")), _plain(Message("user", "b"))], None)
-        except BaseModelError:
-            return False
-        return True
+    def check_thinking(self, wanted: bool | None) -> None:
+        """Raise ``ConfigError`` where a task wants thinking, or none, and the base can only the opposite."""
+        if wanted is None or SWITCH in self._template.source:
+            return
+        if wanted and not self.thinks:
+            raise ConfigError(
+                "The task wants 'sampling.thinking' = true, but the base model's chat template knows no thinking.",
+                "Leave the setting out, or choose a base that thinks.",
+            )
+        if self.thinks and not wanted:
+            raise ConfigError(
+                "The task wants 'sampling.thinking' = false, but the base model's chat template cannot switch it off.",
+                "Leave the setting out, or choose a base whose template knows enable_thinking.",
+            )
 
-    def _render(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> list[int]:
-        plain = [_plain(message) for message in messages]
-        guard = self._vocabulary.guard(strings([plain, list(tools)]))
-        return self._vocabulary.encode(self._template.render(guard.safe(plain), guard.safe(list(tools))), guard.mark)
+    def _render(self, said: Sequence[Said], tools: Tools, thinking: bool | None) -> tuple[Marks, str]:
+        """The template's text with marks in the replies' places."""
+        replies = [each for each in said if isinstance(each, Spoken)]
+        texts = strings([[plain(each) for each in said if isinstance(each, Message)], list(tools)])
+        marks = Marks(self._vocabulary.guard(texts, len(replies)), replies, self._trims)
+        return marks, marks.normal(self._template.render(marks.messages(said), marks.safe(tools), thinking))
 
-    def _after_reply(self, history: Sequence[Message], new: Sequence[Message]) -> list[int]:
-        """Tokens that follow a reply to ``history`` when ``new`` comes after it, the turn's end included."""
-        before, after = [_plain(message) for message in history], [_plain(message) for message in new]
-        guard = self._vocabulary.guard(strings([before, after]))
-        said = {"role": "assistant", "content": guard.reply}
-        text = self._template.render([*guard.safe(before), said, *guard.safe(after)], None)
-        _, found, tail = text.rpartition(guard.reply)
+    def _closing(self) -> list[int]:
+        """The first token that the template writes behind a reply. Raises ``BaseModelError`` if it hides replies."""
+        marks, text = self._render([Message("user", "a"), self.parse([]), Message("user", "b")], (), None)
+        _, found, tail = text.rpartition(marks.whole(0))
         if not found:
             raise BaseModelError("The base model's chat template does not show what the assistant said.")
-        return self._vocabulary.encode(tail, guard.mark)
+        return marks.splice(tail, self._vocabulary, ())[:1]
+
+    def _trims_answers(self) -> bool:
+        """Whether the template, where it leaves a thought out, takes away the space behind it as well."""
+        user = {"role": "user", "content": "a"}
+        said = [f"<think>\nb\n</think>{space}c" for space in ("", "\n\n")]
+        bare, spaced = (
+            self._template.render([user, {"role": "assistant", "content": text}, user], None) for text in said
+        )
+        return bare == spaced
+
+    def _check_pieces(self) -> None:
+        """Raise ``BaseModelError`` unless tokenising by pieces gives what the tokenizer gives for the whole."""
+        talk = [Message("user", "What is 1+1?\n\n  Tell."), Message("assistant", "It's 2."), Message("user", "Thanks.")]
+        _, text = self._render(talk, (), None)
+        if self._vocabulary.encode(text) != self._vocabulary.encode_whole(text):
+            raise BaseModelError("The base model's tokenizer cannot be used piece by piece, which marlaas needs.")
+
+    def _rewrites(self) -> bool:
+        """Whether a conversation with thoughts, calls and results would ever begin anew."""
+        thought = "<think>\nb\n</think>\n\n" if self.thinks else ""
+        news = [[Message("user", "d")], [Message("user", "e")]]
+        result = [Message("tool", "3", name="f")]
+        with contextlib.suppress(BaseModelError):  # some templates know no tools
+            self.follow([Message("user", "a"), self.parse([])], result)
+            news.insert(0, result)
+        for switch in (None, False) if SWITCH in self._template.source else (None,):
+            history: list[Said] = [Message("user", "a")]
+            prompt = self.open([Message("user", "a")], (), switch)
+            for new in news:
+                inside = opened_thought(prompt, self._vocabulary.decode)
+                written = thought[len("<think>\n") :] if inside else thought if switch is None else ""
+                tokens = [*self._vocabulary.encode(f"{written}c"), *self.stop_ids[-1:]]
+                history.append(self.parse(tokens, prompt))
+                going_on = self.follow(history, new, (), switch)
+                if going_on.anew:
+                    return True
+                history += new
+                prompt = going_on.tokens
+        return False
 
 
-def _key(messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> Key:
+_WARNING = (
+    "The base model's chat template rewrites earlier turns (as those do that leave old thinking out): where it does, an"
+    " episode goes on in a further trajectory, whose prompt is computed anew."
+)
+
+
+def _key(messages: Sequence[Message], tools: Tools, thinking: bool | None) -> Key:
     """What equal conversations have in common, and different ones have not."""
     said = tuple((m.role, m.content, m.name, repr(m.tool_calls) if m.tool_calls else "") for m in messages)
-    return said, repr(tools) if tools else ""
+    return said, repr(tools) if tools else "", thinking
 
 
-def _plain(message: Message) -> dict[str, Any]:
-    """As templates want it. Raises ``ValueError`` for an unknown role, which could spell a control token."""
-    if message.role not in ROLES:
-        raise ValueError(f"A message has the role {message.role!r}; it must be one of {', '.join(ROLES)}.")
-    plain: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.name:
-        plain["name"] = message.name
-    if message.tool_calls:
-        calls = [{"name": call.name, "arguments": call.arguments} for call in message.tool_calls]
-        plain["tool_calls"] = [{"type": "function", "function": call} for call in calls]
-    return plain
-
-
-def _ends(base: Path, vocabulary: Vocabulary) -> set[int]:
-    """Ends of text that the model's own files name."""
-    declared = read_settings(base, "generation_config.json").get("eos_token_id", [])
-    ids = {declared} if isinstance(declared, int) else set(declared or [])
-    name = read_settings(base).get("eos_token")
-    if isinstance(name, dict):
-        name = name.get("content")
-    return ids | ({vocabulary.control[name]} if name in vocabulary.control else set())
+def _ends(base: Path, vocabulary: Vocabulary, closing: Sequence[int]) -> tuple[int, ...]:
+    """Ends of turns that the model's own files name, and the one that its template writes."""
+    declared = read_settings(base, "generation_config.json").get("eos_token_id")
+    listed = declared if isinstance(declared, list) else [declared]
+    ids = {token for token in listed if type(token) is int and token >= 0}
+    names = (token_name(read_settings(base).get("eos_token")), *TURN_ENDS)
+    ids |= {vocabulary.control[name] for name in names if name in vocabulary.control}
+    control = vocabulary.control.values()
+    return tuple(sorted(ids | {token for token in closing if token in control}))

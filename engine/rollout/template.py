@@ -1,7 +1,8 @@
 """The base model's chat template: messages as plain dictionaries come in, text goes out.
 
-Templates come with models from anywhere, so they run in jinja2's immutable sandbox, with the helpers that Hugging Face
-gives them (``tojson``, ``raise_exception``, ``strftime_now``). Knows no tokens.
+Templates come with models from anywhere, so they run in a bounded sandbox (``sandbox.py``), with the helpers that
+Hugging Face gives them (``tojson``, ``raise_exception``, ``strftime_now``). The template alone decides whether the
+conversation begins with the model's first token (bos): nothing is added to what it writes. Knows no tokens.
 """
 
 from __future__ import annotations
@@ -12,58 +13,96 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import jinja2
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ..errors import BaseModelError
+from .sandbox import BoundedEnvironment
 
 TODAY = datetime.datetime(2025, 1, 1)
 """What templates that ask for the date are told: prompts must not change from one day to the next."""
+FILE = "chat_template.jinja"
+SETTINGS = "tokenizer_config.json"
+SWITCH = "enable_thinking"
+"""The name by which templates know whether the model is to think."""
 
 
 class ChatTemplate:
     """One model's template, compiled."""
 
-    def __init__(self, source: str, tokens: dict[str, str]) -> None:
+    def __init__(self, source: str, tokens: dict[str, str], name: str = FILE, with_tools: str | None = None) -> None:
         """``tokens`` are the names of special tokens that templates use, such as ``bos_token``.
 
-        Raises ``BaseModelError`` if the template does not compile.
+        ``name`` says in errors where the source stands; ``with_tools`` is the source to take where there are tools.
+        Raises ``BaseModelError`` if one does not compile.
         """
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-        environment.filters["tojson"] = _tojson
-        environment.globals |= {"raise_exception": _raise, "strftime_now": TODAY.strftime, **tokens}
-        try:
-            self._template = environment.from_string(source)
-        except jinja2.TemplateError as error:
-            raise BaseModelError(f"The base model's chat template does not compile: {error}.") from error
+        self.source = source if with_tools is None else source + with_tools
+        """All that was compiled, to look for words in."""
+        self._environment = BoundedEnvironment()
+        self._environment.filters["tojson"] = _tojson
+        self._environment.globals |= {"raise_exception": _raise, "strftime_now": TODAY.strftime, **tokens}
+        self._template = self._compile(source, name)
+        self._with_tools = self._template if with_tools is None else self._compile(with_tools, name)
 
-    def render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> str:
-        """The conversation up to and with the generation prompt.
+    def render(
+        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, thinking: bool | None = None
+    ) -> str:
+        """The conversation up to and with the generation prompt; ``thinking`` None is the template's own default.
 
         Raises ``BaseModelError`` where the template refuses, for example two user turns in a row.
         """
+        values: dict[str, Any] = {"messages": messages, "tools": tools or None, "add_generation_prompt": True}
+        if thinking is not None:
+            values[SWITCH] = thinking
         try:
-            return self._template.render(messages=messages, tools=tools or None, add_generation_prompt=True)
-        except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
-            raise BaseModelError(f"The base model's chat template refuses this conversation: {error}.") from error
+            return self._environment.render(self._with_tools if tools else self._template, values)
+        except RecursionError as error:
+            raise BaseModelError("The base model's chat template calls itself without end.") from error
+        except MemoryError as error:
+            raise BaseModelError("The base model's chat template builds more than fits into memory.") from error
+        except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+            reason = str(error).strip().rstrip(".") or type(error).__name__
+            raise BaseModelError(f"The base model's chat template refuses this conversation: {reason}.") from error
+
+    def _compile(self, source: str, name: str) -> jinja2.Template:
+        try:
+            return self._environment.load(source)
+        except jinja2.TemplateSyntaxError as error:
+            reason = str(error.message).rstrip(".")
+            raise BaseModelError(
+                f"The base model's chat template does not compile: {name}, line {error.lineno}: {reason}.",
+                "Mend the template, or take the model's files again from where they came.",
+            ) from error
+        except (jinja2.TemplateError, RecursionError) as error:
+            raise BaseModelError(f"The base model's chat template does not compile: {name}: {error}.") from error
 
 
 def load_template(folder: Path) -> ChatTemplate:
-    """Read ``chat_template.jinja``, or ``chat_template`` in ``tokenizer_config.json``."""
+    """Read ``chat_template.jinja``, or ``chat_template`` in ``tokenizer_config.json``.
+
+    Of several templates ``default`` is taken, and ``tool_use`` where there are tools. Raises ``BaseModelError``.
+    """
     settings = read_settings(folder)
-    file = folder / "chat_template.jinja"
-    source = file.read_text("utf-8") if file.exists() else settings.get("chat_template")
-    if isinstance(source, list):  # several, by name
-        source = next((each["template"] for each in source if each.get("name") == "default"), None)
+    file = folder / FILE
+    try:
+        source = file.read_text("utf-8") if file.exists() else settings.get("chat_template")
+    except (OSError, ValueError) as error:
+        raise BaseModelError(f"{file} cannot be read: {error}.") from error
+    name = FILE if file.exists() else f"chat_template in {SETTINGS}"
+    named: dict[str, Any] = {}
+    if isinstance(source, list):
+        named = {str(each.get("name")): each.get("template") for each in source if isinstance(each, dict)}
+        source = named.get("default")
     if not isinstance(source, str):
         raise BaseModelError(
-            f"The base model {folder} has no chat template.", "Add a chat_template.jinja, or use an instruct model."
+            f"The base model {folder} has no chat template{' named default' if named else ''}.",
+            "Add a chat_template.jinja, or use an instruct model.",
         )
-    names = {name: _text(settings[name]) for name in settings if name.endswith("_token") and settings[name]}
-    return ChatTemplate(source, names)
+    with_tools = named.get("tool_use")
+    tokens = {key: token_name(value) for key, value in settings.items() if key.endswith("_token") and value}
+    tokens = {key: value for key, value in tokens.items() if value}
+    return ChatTemplate(source, tokens, name, with_tools if isinstance(with_tools, str) else None)
 
 
-def read_settings(folder: Path, name: str = "tokenizer_config.json") -> dict[str, Any]:
+def read_settings(folder: Path, name: str = SETTINGS) -> dict[str, Any]:
     """A JSON file of the base's folder; empty if there is none."""
     try:
         settings = json.loads((folder / name).read_text("utf-8"))
@@ -74,8 +113,10 @@ def read_settings(folder: Path, name: str = "tokenizer_config.json") -> dict[str
     return settings if isinstance(settings, dict) else {}
 
 
-def _text(token: str | dict[str, Any]) -> str:
-    return token if isinstance(token, str) else str(token.get("content", ""))
+def token_name(token: Any) -> str:
+    """The text of a special token, which settings spell as a text or as a table; empty for anything else."""
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else ""
 
 
 def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:

@@ -7,13 +7,13 @@ through the template, and ``encode`` takes the marks out of the text again, afte
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from ..errors import BaseModelError
 
@@ -27,31 +27,34 @@ class Vocabulary:
     def __init__(self, path: Path) -> None:
         """Read a ``tokenizer.json``. Raises ``BaseModelError``."""
         try:
-            raw = json.loads(path.read_text("utf-8"))
-            self._whole = Tokenizer.from_str(json.dumps(raw))
-            added = [token for token in raw.get("added_tokens", []) if token["content"]]
-            # Some models keep runs of spaces or line breaks as added tokens: those are text.
-            control = [token for token in added if token["content"].strip()]
-            plain = raw | {"added_tokens": [token for token in added if not token["content"].strip()]}
-            self._plain = Tokenizer.from_str(json.dumps(plain))
+            path.open("rb").close()
+            self._whole = Tokenizer.from_file(str(path))
         except OSError as error:
             raise BaseModelError(f"{path} cannot be read: {error.strerror}.") from error
         except Exception as error:  # the tokenizers package raises bare Exceptions
             raise BaseModelError(f"{path} is no tokenizer: {error}.") from error
-        self.control = {str(token["content"]): int(token["id"]) for token in control}
+        self._whole.no_truncation()  # some files keep what a training run once cut its texts to
+        self._whole.no_padding()
+        added = {number: token for number, token in self._whole.get_added_tokens_decoder().items() if token.content}
+        # Some models keep runs of spaces or line breaks as added tokens: those are text.
+        control = {number: token for number, token in added.items() if token.content.strip()}
+        kept = {number: token for number, token in added.items() if number not in control}
+        self._plain, self._renamed = _without_control(self._whole, kept)
+        self.control = {str(token.content): int(number) for number, token in control.items()}
         self._ids = frozenset(self.control.values())
-        self._strips = {t["content"]: (t.get("lstrip", False), t.get("rstrip", False)) for t in control}
+        self._strips = {token.content: (token.lstrip, token.rstrip) for token in control.values()}
         longest_first = sorted(self.control, key=len, reverse=True)
         names = "|".join(map(re.escape, longest_first)) or "(?!)"
         self._split = re.compile(f"({names})")
         self._anywhere = re.compile(f"(?s)(?=(?:{names}))(.)")
 
-    def guard(self, texts: Iterable[str]) -> Guard:
-        """A guard whose mark occurs in none of ``texts``."""
+    def guard(self, texts: Iterable[str], replies: int = 1) -> Guard:
+        """A guard whose marks occur in none of ``texts``, with marks for so many replies."""
         present = set().union(*map(set, texts))
-        free = (chr(code) for code in range(PRIVATE, PRIVATE + len(present) + 3))
-        mark, reply = [character for character in free if character not in present][:2]
-        return Guard(self._anywhere, mark, reply)
+        needed = 1 + 2 * replies
+        free = (chr(code) for code in range(PRIVATE, PRIVATE + len(present) + needed))
+        marks = [character for character in free if character not in present][:needed]
+        return Guard(self._anywhere, marks[0], tuple(marks[1 : replies + 1]), tuple(marks[replies + 1 :]))
 
     def encode(self, text: str, mark: str = "") -> list[int]:
         """Ids of a rendered text; control tokens are found where they stand unbroken by ``mark``."""
@@ -65,39 +68,57 @@ class Vocabulary:
                 piece = piece.lstrip()
             if number + 1 < len(pieces) and self._strips[pieces[number + 1]][0]:
                 piece = piece.rstrip()
-            ids.extend(self._encode_plain(piece.replace(mark, "") if mark else piece))
+            self._encode_plain(piece.replace(mark, "") if mark else piece, ids)
         return ids
 
     def encode_whole(self, text: str) -> list[int]:
         """Ids as the untouched tokenizer has them: what ``encode`` must agree with where no one cheats."""
         return list(self._whole.encode(text, add_special_tokens=False).ids)
 
-    def decode(self, ids: list[int]) -> str:
-        """Text of any ids, control tokens as their names; bytes that are no UTF-8 become U+FFFD."""
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of any ids, control tokens as their names.
+
+        Bytes that are no UTF-8 become U+FFFD; rows of a padded embedding, which have no token, become nothing.
+        """
         return str(self._whole.decode(ids, skip_special_tokens=False))
 
-    def _encode_plain(self, text: str) -> list[int]:
-        if not text:
-            return []
-        ids = list(self._plain.encode(text, add_special_tokens=False).ids)
-        if self._ids.isdisjoint(ids):
-            return ids
-        if len(text) == 1:  # a control token of one character: there is no other way to write it
-            return []
-        # Some models' vocabularies hold control tokens as words, too; they cannot be met across a cut.
-        half = len(text) // 2
-        return self._encode_plain(text[:half]) + self._encode_plain(text[half:])
+    def _encode_plain(self, text: str, ids: list[int]) -> None:
+        """Append the ids of text, none of them a control token: some vocabularies hold these as words, too.
+
+        A word that became one is cut behind its first letter, across which it cannot be met again; only the pieces
+        beside a cut are looked at twice.
+        """
+        waiting = [text]
+        while waiting:
+            piece = waiting.pop()
+            if not piece:
+                continue
+            encoding = self._plain.encode(piece, add_special_tokens=False)
+            found = [self._renamed.get(token, token) for token in encoding.ids] if self._renamed else encoding.ids
+            if self._ids.isdisjoint(found):
+                ids.extend(found)
+                continue
+            if len(piece) == 1:  # a control token of one character: there is no other way to write it
+                continue
+            met = (start for (start, _), token in zip(encoding.offsets, found, strict=True) if token in self._ids)
+            cuts = sorted({min(start + 1, len(piece) - 1) for start in met})
+            bounds = pairwise([0, *cuts, len(piece)])
+            waiting.extend(reversed([piece[start:stop] for start, stop in bounds]))
 
 
 class Guard:
     """Makes strings from outside safe to be put into a template."""
 
-    def __init__(self, control: re.Pattern[str], mark: str, reply: str) -> None:
+    def __init__(
+        self, control: re.Pattern[str], mark: str, answers: tuple[str, ...], thoughts: tuple[str, ...]
+    ) -> None:
         self._control = control
         self.mark = mark
         """A character that stands in no text; it goes behind the first letter of what looks like a control token."""
-        self.reply = reply
-        """Another one, to stand for a reply."""
+        self.answers = answers
+        """Others, each to stand for what one reply answers."""
+        self.thoughts = thoughts
+        """And each for the thought before it."""
 
     def safe(self, value: Any) -> Any:
         """``value`` (JSON-like) with every string in it, keys included, broken where it spells a control token."""
@@ -126,3 +147,17 @@ def strings(value: Any) -> list[str]:
     if isinstance(value, list | tuple):
         return [text for item in value for text in strings(item)]
     return []
+
+
+def _without_control(whole: Tokenizer, kept: dict[int, AddedToken]) -> tuple[Tokenizer, dict[int, int]]:
+    """The same tokenizer with only ``kept`` as added tokens, and whole's ids of those by its own.
+
+    The two share their words, which are most of a tokenizer.
+    """
+    plain = Tokenizer(whole.model)
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        if getattr(whole, part) is not None:
+            setattr(plain, part, getattr(whole, part))
+    plain.add_tokens(list(kept.values()))
+    renamed = {plain.token_to_id(token.content): number for number, token in kept.items()}
+    return plain, {own: number for own, number in renamed.items() if own is not None}

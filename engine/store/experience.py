@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from dataclasses import asdict
 
 import numpy as np
@@ -87,7 +88,12 @@ class ExperienceTable:
 
 
 def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[str, object]]:
-    """One row per trajectory; an episode that failed before its first turn still leaves a row that says why."""
+    """One row per trajectory, an agent's own in order; an episode that failed before its first turn leaves one, too."""
+    agents: Counter[str] = Counter()
+    parts = []
+    for trajectory in episode.trajectories or (_NOTHING,):
+        parts.append((agents[trajectory.agent], trajectory))
+        agents[trajectory.agent] += 1
     return [
         {
             "group": owner,
@@ -100,13 +106,13 @@ def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[s
             "mask": trajectory.mask.astype(np.uint8, copy=False).tobytes(),
             "logprobs": trajectory.logprobs.astype(np.float32, copy=False).tobytes(),
             "spans": json.dumps([(span.start, span.stop, span.version) for span in trajectory.spans]),
-            "turns": _turns(transcripts.get((episode.member, trajectory.agent), Transcript())),
+            "turns": _turns(transcripts.get((episode.member, trajectory.agent, part), Transcript())),
             "parts": json.dumps(episode.parts) if episode.parts else "{}",
             "metrics": json.dumps(episode.metrics) if episode.metrics else "{}",
             "failure": _failure(episode.failure),
             "seconds": episode.seconds,
         }
-        for trajectory in episode.trajectories or (_NOTHING,)
+        for part, trajectory in parts
     ]
 
 

@@ -7,7 +7,7 @@ arithmetic: knows nothing of tokens, policies or tensors.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,7 +24,7 @@ class RewardSummary:
     """The rewards of a closed group, for the metrics."""
 
     count: int
-    """Trajectories that have a reward."""
+    """Agents of episodes that have a reward; an agent with several trajectories in an episode counts once."""
     mean: float
     spread: float
     """Population standard deviation."""
@@ -66,7 +66,10 @@ def close_group(group: Group) -> ClosedGroup | TooFewRewards:
     """Fix the advantages of all trajectories, per agent name; those without a reward keep 0 and train nothing.
 
     An agent's baseline is the mean over the episodes in which it was rewarded; an episode that holds several of its
-    trajectories (a forked history) enters with their mean, so that forking does not move the baseline. Raises
+    trajectories (its history was rewritten between turns) enters with their mean, so that their number does not move
+    the baseline. Each of them carries the episode's advantage whole, not a share of it: a sampled token is marked in
+    exactly one of them, and the loss sums over tokens and divides by a constant (Dr.GRPO). So an episode weighs as much
+    as if its turns stood in one trajectory: its sampled tokens times its advantage, however often it began anew. Raises
     ``ValueError`` if a reward is not finite.
     """
     rewarded = sum(any(t.reward is not None for t in episode.trajectories) for episode in group.episodes)
@@ -94,7 +97,7 @@ def _agents(episodes: Sequence[Episode]) -> list[str]:
 def _agent_advantages(episodes: Sequence[Episode], agent: str) -> dict[tuple[int, int], float]:
     """Advantages of one agent's rewarded trajectories, by (place of the episode, place in the episode)."""
     found: dict[tuple[int, int], float] = {}
-    members: list[float] = []
+    means: dict[int, float] = {}
     for place, episode in enumerate(episodes):
         own = {
             (place, number): t.reward
@@ -103,18 +106,27 @@ def _agent_advantages(episodes: Sequence[Episode], agent: str) -> dict[tuple[int
         }
         if own:
             found |= own
-            members.append(math.fsum(own.values()) / len(own))
-    if len(found) == len(members):
-        return dict(zip(found, group_advantages(members).tolist(), strict=True))
-    if len(set(found.values())) == 1:
-        return dict.fromkeys(found, 0.0)
-    group_advantages(members)  # refuses what is not finite
-    baseline = math.fsum(members) / len(members)
-    return {key: reward - baseline for key, reward in found.items()}
+            means[place] = _mean(own.values())
+    advantages = dict(zip(means, group_advantages(list(means.values())).tolist(), strict=True))
+    return {(place, n): advantages[place] + (reward - means[place]) for (place, n), reward in found.items()}
+
+
+def _mean(values: Iterable[float]) -> float:
+    """The mean; of equal values exactly that value, whatever the rounding. Raises ``ValueError`` as they do."""
+    listed = list(values)
+    group_advantages(listed)  # refuses what is not finite
+    return listed[0] if min(listed) == max(listed) else math.fsum(listed) / len(listed)
 
 
 def _summary(group: Group) -> RewardSummary:
-    rewarded = [t for episode in group.episodes for t in episode.trajectories if t.reward is not None]
-    rewards = np.array([t.reward for t in rewarded], dtype=np.float64)
-    constant = all(t.advantage == 0.0 for t in rewarded)
-    return RewardSummary(len(rewarded), float(rewards.mean()), float(rewards.std()), constant)
+    rewards: list[float] = []
+    constant = True
+    for episode in group.episodes:
+        by_agent: dict[str, list[float]] = {}
+        for trajectory in episode.trajectories:
+            if trajectory.reward is not None:
+                by_agent.setdefault(trajectory.agent, []).append(trajectory.reward)
+                constant = constant and trajectory.advantage == 0.0
+        rewards += [_mean(own) for own in by_agent.values()]
+    values = np.array(rewards, dtype=np.float64)
+    return RewardSummary(len(rewards), float(values.mean()), float(values.std()), constant)

@@ -168,4 +168,4 @@ def _message(message: Message) -> Record:
 
 def _reply(record: Record) -> Reply:
     calls = tuple(ToolCall(call["name"], call["arguments"]) for call in record["tool_calls"])
-    return Reply(record["text"], record["finish"], record["turn"], calls)
+    return Reply(record["text"], record["finish"], record["turn"], calls, record["thinking"])

@@ -40,6 +40,9 @@ class LlamaContext:
         """
         self._llama = llama()
         settings = self._llama.llama_model_default_params()
+        # Repacked weights are a second copy in memory, make a row's last bits depend on the number of rows, and end the
+        # process on processors with AMX (https://github.com/ggml-org/llama.cpp/issues/20824).
+        settings.use_extra_bufts = False
         last_errors()
         self._model = self._llama.llama_model_load_from_file(str(file.path).encode(), settings)
         if not self._model:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 from marlaas.engine.environments.protocol import Message
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.rollout.marks import Said
+from marlaas.engine.rollout.renderer import Continuation
+from marlaas.engine.rollout.spoken import Spoken
 
 
 class FakeRenderer:
@@ -14,14 +17,28 @@ class FakeRenderer:
 
     stop_ids = (0,)
 
-    def open(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = ()) -> list[int]:
+    warning = ""
+
+    def open(
+        self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = (), thinking: bool | None = None
+    ) -> list[int]:
         if any(message.role == "oracle" for message in messages):
             raise ValueError("A message has the role 'oracle'.")
         return [1 + byte % 49 for message in messages for byte in message.content.encode()] or [1]
 
-    def extend(self, history: Sequence[Message], finish: str, new: Sequence[Message]) -> list[int]:
-        return self.open(new)
+    def follow(
+        self,
+        history: Sequence[Said],
+        new: Sequence[Message],
+        tools: Sequence[dict[str, Any]] = (),
+        thinking: bool | None = None,
+    ) -> Continuation:
+        return Continuation(self.open(new), anew=False)
 
-    def parse(self, tokens: Sequence[int]) -> Any:
+    def parse(self, tokens: Sequence[int], prompt: Sequence[int] = (), tools: bool = False) -> Spoken:
         text = " ".join(map(str, tokens))
-        return SimpleNamespace(text=text, tool_calls=(), shown=text)
+        return Spoken(tuple(tokens), text, (), text)
+
+    def check_thinking(self, wanted: bool | None) -> None:
+        if wanted:
+            raise ConfigError("The base model's chat template knows no thinking.")

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from marlaas.engine.base.model import SHIPPED
 from marlaas.engine.environments.protocol import Message, ToolCall
 from marlaas.engine.errors import BaseModelError
+from marlaas.engine.rollout.marks import Said
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.spoken import Spoken
 
 from .chatml import TEMPLATE, write_chatml
 
@@ -61,8 +63,8 @@ def test_stop_ids_are_the_ends_that_the_model_knows(renderers: dict[str, Rendere
 
 def test_turns_only_append(renderer: Renderer) -> None:
     """What is appended turn by turn is what the template makes of the whole conversation."""
-    history = [Message("user", "1+1?")]
-    tokens = renderer.open(history)
+    history: list[Said] = [Message("user", "1+1?")]
+    tokens = renderer.open([Message("user", "1+1?")])
     turns: list[tuple[str, list[Message]]] = [
         ("2", [Message("user", "And 2+2?")]),
         ("Well,", [Message("tool", "4", name="add"), Message("tool", "5")]),
@@ -70,17 +72,26 @@ def test_turns_only_append(renderer: Renderer) -> None:
     ]
     for said, new in turns:
         tokens += says(renderer, said)
-        history.append(Message("assistant", said))
-        tokens += renderer.extend(history, "stop", new)
+        history.append(renderer.parse(says(renderer, said), tokens))
+        going_on = renderer.follow(history, new)
+        assert not going_on.anew
+        tokens += going_on.tokens
         history += new
-    assert tokens == renderer.open(history)
+    whole = [Message("assistant", said.text) if isinstance(said, Spoken) else said for said in history]
+    assert tokens == renderer.open(whole)
 
 
 def test_a_reply_that_was_cut_is_closed(renderer: Renderer) -> None:
-    history, new = [Message("user", "1+1?"), Message("assistant", "tw")], [Message("user", "What?")]
-    cut, ended = renderer.extend(history, "length", new), renderer.extend(history, "stop", new)
+    cut, ended = (
+        renderer.follow([Message("user", "1+1?"), renderer.parse(said)], [Message("user", "What?")]).tokens
+        for said in (says(renderer, "tw")[:-1], says(renderer, "tw"))
+    )
     assert cut[0] in renderer.stop_ids and cut[1:] == ended
-    assert renderer.extend(history[:1], "full", new) == cut
+
+
+def test_a_conversation_goes_on_after_a_reply_only(renderer: Renderer) -> None:
+    with pytest.raises(ValueError, match="after a reply"):
+        renderer.follow([Message("user", "1+1?")], [Message("user", "What?")])
 
 
 def test_group_members_share_the_first_prompt(renderer: Renderer) -> None:
@@ -164,8 +175,9 @@ def test_text_never_becomes_a_control_token(
     if question:
         expected = control(renderer, renderer.open(plain, harmless))
         assert control(renderer, renderer.open(typed, tools)) == expected
-    appended = renderer.extend([*typed, Message("assistant", "a")], "stop", [Message("tool", result, name=question)])
-    harmless_end = renderer.extend([*plain, Message("assistant", "a")], "stop", [Message("tool", "r", name="f")])
+    reply = renderer.parse(says(renderer, "a"))
+    appended = renderer.follow([*typed, reply], [Message("tool", result, name=question)]).tokens
+    harmless_end = renderer.follow([*plain, reply], [Message("tool", "r", name="f")]).tokens
     assert control(renderer, appended) == control(renderer, harmless_end)
 
 
@@ -182,10 +194,11 @@ def test_text_is_kept_letter_for_letter(renderers: dict[str, Renderer], base: st
 # templates that cannot be used
 
 
-def test_a_template_that_rewrites_earlier_turns_is_refused(tmp_path: Path) -> None:
+def test_a_template_that_forgets_turns_is_said_to_rewrite(tmp_path: Path, renderer: Renderer) -> None:
     forgetful = "{% for m in messages[-2:] %}<|im_start|>{{ m.role + m.content }}<|im_end|>{% endfor %}<|im_start|>"
-    with pytest.raises(BaseModelError, match="rewrites earlier turns"):
-        Renderer(write_chatml(tmp_path, forgetful))
+    forgets = Renderer(write_chatml(tmp_path, forgetful))
+    assert forgets.rewrites and "rewrites earlier turns" in forgets.warning
+    assert not renderer.rewrites and not renderer.warning
 
 
 def test_a_template_that_hides_replies_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ def commit(store: Store, policy: int, number: int, groups: list[int]) -> None:
 
 
 def test_trajectories_come_back_token_for_token(store: Store, policy: int, database: Path) -> None:
-    store.experience.add_group(policy, "train", group(3), {(0, "agent"): Transcript((("user", "2+2="),))})
+    store.experience.add_group(policy, "train", group(3), {(0, "agent", 0): Transcript((("user", "2+2="),))})
     (back,) = store.experience.waiting(policy)
     sent, got = group(3).episodes[0].trajectories[0], back.episodes[0].trajectories[0]
     for name in ("tokens", "mask", "logprobs"):
@@ -46,6 +47,24 @@ def test_trajectories_come_back_token_for_token(store: Store, policy: int, datab
         failed, good = reader.trajectories(1)
     assert good.turns[0].text == "2+2=" and good.reward == 1.0
     assert failed.failure == "it broke" and failed.reward is None
+
+
+def test_the_trajectories_of_one_agent_stay_in_order(store: Store, policy: int, database: Path) -> None:
+    """A conversation in three trajectories, beside another agent's, is read part by part."""
+    mine = group(3).episodes[0].trajectories[0]
+    theirs = replace(mine, agent="other")
+    parts = [replace(mine, tokens=np.array([n, 6, 7], np.int32)) for n in range(3)]
+    episode = Episode(0, "ok", (parts[0], parts[1], parts[2], theirs))
+    said = {(0, "agent", n): Transcript((("user", f"question {n}"),)) for n in range(3)}
+    store.experience.add_group(policy, "train", replace(group(3), episodes=(episode, replace(episode, member=1))), said)
+    (back,) = store.experience.waiting(policy)
+    assert [(t.agent, t.tokens[0]) for t in back.episodes[0].trajectories] == [
+        ("agent", 0), ("agent", 1), ("agent", 2), ("other", 5)
+    ]  # fmt: skip
+    with Reader(database) as reader:
+        rows = [row for row in reversed(reader.trajectories(1)) if row.member == 0]
+    assert [(row.agent, row.part) for row in rows] == [("agent", 0), ("agent", 1), ("agent", 2), ("other", 0)]
+    assert [[turn.text for turn in row.turns] for row in rows] == [["question 0"], ["question 1"], ["question 2"], []]
 
 
 def test_a_step_consumes_its_groups_once(store: Store, policy: int, database: Path) -> None:

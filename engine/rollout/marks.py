@@ -1,0 +1,120 @@
+"""Marks that stand for replies while a template writes a conversation, and the way back to the sampled ids.
+
+A history flows in, plain messages for the template flow out, with a mark for each reply's thought and one for its
+answer; the template's text flows in, ids flow out. No text of a model is ever tokenised here. Knows no template.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ..environments.protocol import Message
+from .spoken import CLOSE, OPEN, Spoken
+from .vocabulary import Guard, Vocabulary
+
+ROLES = ("system", "user", "assistant", "tool")
+
+Said = Message | Spoken
+"""What a conversation is made of: messages of the environment, and replies."""
+
+
+class Marks:
+    """The marks of one conversation's replies."""
+
+    def __init__(self, guard: Guard, replies: Sequence[Spoken], trims: bool) -> None:
+        """``trims`` says whether the template takes away space before an answer whose thought it leaves out."""
+        self._guard = guard
+        self._trims = trims
+        self.replies = replies
+        self._places = {mark: (number, False) for number, mark in enumerate(guard.thoughts)}
+        self._places |= {mark: (number, True) for number, mark in enumerate(guard.answers)}
+        self._split = re.compile(f"([{''.join(self._places)}])" if self._places else "(?!)")
+
+    def safe(self, value: Any) -> Any:
+        """Strings from outside as they may be put into the template."""
+        return self._guard.safe(list(value))
+
+    def messages(self, said: Sequence[Said]) -> list[dict[str, Any]]:
+        """As templates want them. Raises ``ValueError`` for an unknown role, which could spell a control token."""
+        numbers = iter(range(len(self.replies)))
+        return [self._guard.safe(plain(s)) if isinstance(s, Message) else self._reply(next(numbers)) for s in said]
+
+    def normal(self, text: str) -> str:
+        """``text`` with each thought that it shows as the sampled ids have it, the tags being part of those."""
+        for number, reply in enumerate(self.replies):
+            if reply.thought is None:
+                continue
+            thought, answer = self._guard.thoughts[number], self._guard.answers[number]
+            end = "" if _to_be_closed(reply) else rf"\s*{CLOSE}\s*{answer}"
+            shown = reply.opened + self.whole(number)
+            text = re.sub(rf"(?:{OPEN}\s*)?{thought}{end}", shown, text, count=1)
+        return text
+
+    def whole(self, number: int) -> str:
+        """What stands in a normal text for all that a reply says."""
+        reply, thought, answer = self.replies[number], self._guard.thoughts[number], self._guard.answers[number]
+        if reply.thought is None:
+            return answer
+        return thought if _to_be_closed(reply) else thought + answer
+
+    def splice(self, text: str, vocabulary: Vocabulary, stop: Sequence[int], after: Spoken | None = None) -> list[int]:
+        """Ids of a normal text, the sampled ones in the place of each mark.
+
+        ``after`` is the reply that stands before the text. A reply that ended by itself keeps the id that ended it,
+        and the template's end of that turn, which follows, is left out.
+        """
+        ids: list[int] = []
+        ended = after is not None and after.ended
+        before = ""
+        for number, piece in enumerate(self._split.split(text)):
+            if number % 2:
+                reply, of_answer = self.replies[self._places[piece][0]], self._places[piece][1]
+                ids.extend(self._sampled(piece, before))
+                ended = reply.ended and (of_answer or reply.cut)
+                before = piece
+                continue
+            found = vocabulary.encode(piece, self._guard.mark)
+            ids.extend(found[1:] if ended and found[:1] and found[0] in stop else found)
+            if piece:
+                ended, before = False, ""
+        return ids
+
+    def _sampled(self, mark: str, before: str) -> tuple[int, ...]:
+        """The ids that a mark stands for; ``before`` is the mark directly before it."""
+        number, of_answer = self._places[mark]
+        reply = self.replies[number]
+        if reply.thought is None:
+            return reply.tokens
+        if reply.cut:
+            return () if of_answer else reply.tokens
+        if not of_answer:
+            return reply.tokens[: reply.thought]
+        kept = before == self._guard.thoughts[number]
+        return reply.tokens[reply.thought if kept or not self._trims else reply.answer :]
+
+    def _reply(self, number: int) -> dict[str, Any]:
+        """A reply for the template: its calls are part of what it said, and so never told to the template again."""
+        answer = self._guard.answers[number]
+        if self.replies[number].thought is None:
+            return {"role": "assistant", "content": answer}
+        return {"role": "assistant", "content": f"{OPEN}\n{self._guard.thoughts[number]}\n{CLOSE}{answer}"}
+
+
+def plain(message: Message) -> dict[str, Any]:
+    """As templates want it. Raises ``ValueError`` for an unknown role, which could spell a control token."""
+    if message.role not in ROLES:
+        raise ValueError(f"A message has the role {message.role!r}; it must be one of {', '.join(ROLES)}.")
+    made: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.name:
+        made["name"] = message.name
+    if message.tool_calls:
+        calls = [{"name": call.name, "arguments": call.arguments} for call in message.tool_calls]
+        made["tool_calls"] = [{"type": "function", "function": call} for call in calls]
+    return made
+
+
+def _to_be_closed(reply: Spoken) -> bool:
+    """Whether the template is to close a reply's thought: the model had no room to, and its turn goes on."""
+    return reply.cut and not reply.ended

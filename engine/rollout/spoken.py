@@ -1,0 +1,112 @@
+"""What a model said in one turn: its sampled ids flow in, the thought, the answer and the calls flow out as text.
+
+Where the thought ends is found among the ids, because later prompts take a reply's ids over and never its text. Knows
+no template and no sampler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..environments.protocol import ToolCall
+from .toolcalls import Form
+
+OPEN, CLOSE = "<think>", "</think>"
+SPACE = " \t\r\n"
+"""What may stand between a thought and its answer; wider spaces are letters here, as half of one cannot be told."""
+Decode = Callable[[Sequence[int]], str]
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """A reply, as ids and as text."""
+
+    tokens: tuple[int, ...]
+    """As sampled, the one that ended the turn included."""
+    text: str
+    """The answer: without the thought, tool calls and the token that ended the turn."""
+    tool_calls: tuple[ToolCall, ...]
+    shown: str
+    """The answer as the model wrote it, tool calls included: for people."""
+    thinking: str = ""
+    """The thought, without its tags."""
+    opened: str = ""
+    """The tag, with the space around it, by which the prompt had begun the thought."""
+    ended: bool = False
+    """Whether the last id ends the turn; a reply that was cut has no such id."""
+    thought: int | None = None
+    """How many ids the thought has, its closing tag included; None where there is none that ids could be cut behind."""
+    answer: int = 0
+    """Where the answer's ids begin: behind the thought and the space after it."""
+    cut: bool = False
+    """Whether the thought was not closed: all ids belong to it, and there is no answer."""
+
+
+def read_reply(
+    tokens: Sequence[int], opened: str, stop: Sequence[int], decode: Decode, calls: Form, tools: bool
+) -> Spoken:
+    """Read the reply of a base that thinks (``read_plain`` reads others). Any token ids are fine.
+
+    A thought is what stands from ``<think>`` at the very beginning, or from a prompt that has ``opened`` one, to the
+    first ``</think>``. A closing tag without an opening one is text.
+    """
+    said, ended = _said(tokens, stop)
+    shown = decode(said)
+    begun = bool(opened) or shown.lstrip().startswith(OPEN)
+    if not begun:
+        return read_plain(tokens, stop, decode, calls, tools)
+    inner, closed, answer = shown.partition(CLOSE)
+    thinking = inner if opened else inner.lstrip().removeprefix(OPEN)
+    answer = answer.lstrip(SPACE)
+    text, found = calls(answer, tools)
+    end = _first(said, decode, lambda text: CLOSE in text) if closed else len(said)
+    start = _first(said, decode, lambda text: bool(text.partition(CLOSE)[2].strip(SPACE))) - 1 if answer else len(said)
+    whole = not closed or decode(said[:end]).rstrip().endswith(
+        CLOSE
+    )  # else one id holds the tag and part of the answer
+    return Spoken(
+        tokens=tuple(tokens),
+        text=text,
+        tool_calls=found,
+        shown=answer,
+        thinking=thinking.strip(),
+        opened=opened,
+        ended=ended,
+        thought=end if whole else None,
+        answer=max(end, start) if whole else 0,
+        cut=not closed,
+    )
+
+
+def read_plain(tokens: Sequence[int], stop: Sequence[int], decode: Decode, calls: Form, tools: bool) -> Spoken:
+    """Read a reply without a thought. Any token ids are fine."""
+    said, ended = _said(tokens, stop)
+    shown = decode(said)
+    text, found = calls(shown, tools)
+    return Spoken(tuple(tokens), text, found, shown, ended=ended)
+
+
+def opened_thought(prompt: Sequence[int], decode: Decode) -> str:
+    """The tag by which a prompt leaves a thought open for the reply to go on in; empty where it does not."""
+    tail = decode(prompt[-8:])  # the tag is one id or a few, and so is the space behind it
+    _, tag, space = tail.rpartition(OPEN)
+    return tag + space if tag and not space.strip() else ""
+
+
+def _said(tokens: Sequence[int], stop: Sequence[int]) -> tuple[list[int], bool]:
+    said = list(tokens)
+    ended = bool(said) and said[-1] in stop
+    return (said[:-1] if ended else said), ended
+
+
+def _first(tokens: Sequence[int], decode: Decode, holds: Callable[[str], bool]) -> int:
+    """How many of the ids are needed until ``holds`` is true of their text, which more ids never undo. By halves."""
+    low, high = 0, len(tokens)
+    while low < high:
+        middle = (low + high) // 2
+        if holds(decode(tokens[:middle])):
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -1,0 +1,24 @@
+"""Tool calls in what a model wrote: one small parser for each form, and which form a base has.
+
+The text of a reply flows in, the text without its calls and the calls flow out. What is not exactly a call stays text,
+so that the environment, and the reward, see what was really said. Pure; knows no tokens and no templates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from ...environments.protocol import ToolCall
+from . import hermes, llama
+
+Form = Callable[[str, bool], tuple[str, tuple[ToolCall, ...]]]
+"""(text, whether the conversation has tools) to (text without its calls, the calls in order)."""
+
+
+def form_of(template: str, control: Collection[str]) -> Form:
+    """The form that a base's template shows or, where it shows none, that its control tokens are made for."""
+    if hermes.TAG in template:
+        return hermes.split
+    if llama.TAG in control or '"parameters"' in template:
+        return llama.split
+    return hermes.split

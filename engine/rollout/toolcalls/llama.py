@@ -1,0 +1,21 @@
+"""Llama 3's form: the whole reply is ``{"name": …, "parameters": {…}}``, perhaps behind ``<|python_tag|>``. One call.
+
+Without that tag nothing but the tools tells a call from an answer in JSON: where the conversation has none it is text.
+"""
+
+from __future__ import annotations
+
+from ...environments.protocol import ToolCall
+from .call import read_call
+
+TAG = "<|python_tag|>"
+
+
+def split(text: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
+    """An empty text and the call, or the text as it is."""
+    body = text.strip()
+    tagged = body.startswith(TAG)
+    if not (tools or tagged):
+        return text, ()
+    call = read_call(body.removeprefix(TAG), "parameters", required=True)
+    return (text, ()) if call is None else ("", (call,))
