@@ -20,7 +20,7 @@ from .random_base import write_adapter, write_base
 
 
 class TestLlamaSampler(SamplerContract):
-    @pytest.fixture(params=["fast", "exact", "large"])
+    @pytest.fixture(params=["fast", "exact", "large", "quantised"])
     async def sampler(
         self,
         request: pytest.FixtureRequest,
@@ -32,7 +32,9 @@ class TestLlamaSampler(SamplerContract):
         if request.param == "large":
             monkeypatch.setattr(pace, "CACHE", 0)
         exact = request.param == "exact"
-        llama = LlamaSampler(str(base.path), str(tmp_path / "cache"), sequences=64, context=2048, exact=exact)
+        weights = "q8_0" if request.param == "quantised" else "f32"
+        cache = str(tmp_path / "cache")
+        llama = LlamaSampler(str(base.path), cache, sequences=64, context=2048, exact=exact, weights=weights)
         for number in (0, 1):
             await llama.load(f"v{number}", str(state(number)))
         yield llama
