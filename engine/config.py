@@ -19,7 +19,7 @@ DOCUMENTED = """\
 # Settings of this marlaas home. Every key is shown with its default; remove the # to change one.
 
 # The base model that all tasks of this home share: "tiny" (ships with marlaas), a folder, or a name in the local
-# Hugging Face cache ("org/model" or "org/model@revision"). `marlaas base list` shows them, `marlaas base use` sets this.
+# Hugging Face cache ("org/model" or "org/model@revision"). `marlaas base list` shows them; `marlaas base use` sets it.
 # base = "tiny"
 
 [engine]

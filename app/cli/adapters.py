@@ -1,4 +1,4 @@
-"""``adapters list | export``: what was learned, and taking it away."""
+"""``adapters list | export | delete``: what was learned, and taking it away."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .. import output
 from ..format import ago, line, score, size
+from . import adapters_delete
 from .verbs import Verbs, add_family, add_verb, home_of, task_number
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def register(verbs: Verbs) -> None:
     """Add the family."""
-    family = add_family(verbs, "adapters", "list and export trained adapters")
+    family = add_family(verbs, "adapters", "list, export and delete trained adapters")
     listing = add_verb(family, "list", list_versions, "list adapter versions, newest first", json=True)
     listing.add_argument("task", type=task_number, nargs="?", metavar="ID", help="only of this task")
     export = add_verb(family, "export", run_export, "write an adapter as a PEFT folder", json=True)
@@ -27,6 +28,7 @@ def register(verbs: Verbs) -> None:
     export.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to write into")
     export.add_argument("--version", metavar="N|best|last", help="which version (default: best, else last)")
     export.add_argument("--gguf", action="store_true", help="also write a GGUF file for llama.cpp")
+    adapters_delete.register(family)
 
 
 def list_versions(args: argparse.Namespace) -> int:
@@ -88,6 +90,19 @@ def run_export(args: argparse.Namespace) -> int:
 
 def choose(versions: list[VersionRow], adapter: str, which: str | None) -> VersionRow:
     """The version that a person means by a task's number or name, or by a version's own name."""
+    from marlaas.engine.errors import AdapterError
+
+    kept = sorted((v for v in named_by(versions, adapter) if v.state == "committed"), key=lambda v: v.number)
+    wanted = _pick(kept, which)
+    if wanted is None:
+        numbers = ", ".join(str(v.number) for v in kept) or "none"
+        version = f"version {which!r}" if which else "version"
+        raise AdapterError(f"Adapter {adapter!r} has no {version} on disk.", f"On disk: {numbers}.")
+    return wanted
+
+
+def named_by(versions: list[VersionRow], adapter: str) -> list[VersionRow]:
+    """All versions that a task's number or name means, or the one of that name; they belong to one task."""
     from marlaas.engine.errors import AdapterError, ConfigError
 
     named = [v for v in versions if v.name == adapter]
@@ -102,13 +117,7 @@ def choose(versions: list[VersionRow], adapter: str, which: str | None) -> Versi
     if len({v.task for v in found}) > 1:
         numbers = ", ".join(str(number) for number in sorted({v.task for v in found}))
         raise ConfigError(f"Several tasks are named {adapter!r}: {numbers}.", "Give the task's number.")
-    kept = sorted((v for v in found if v.state == "committed"), key=lambda v: v.number)
-    wanted = _pick(kept, which)
-    if wanted is None:
-        numbers = ", ".join(str(v.number) for v in kept) or "none"
-        version = f"version {which!r}" if which else "version"
-        raise AdapterError(f"Adapter {adapter!r} has no {version} on disk.", f"On disk: {numbers}.")
-    return wanted
+    return found
 
 
 def _pick(kept: list[VersionRow], which: str | None) -> VersionRow | None:

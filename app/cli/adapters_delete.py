@@ -1,0 +1,66 @@
+"""``adapters delete``: asks the engine to take adapter versions from the disk, and says what went."""
+
+from __future__ import annotations
+
+import argparse
+
+from .. import output
+from ..format import line, size
+from .verbs import Verbs, add_verb, home_of
+
+
+def register(family: Verbs) -> None:
+    """Add the verb."""
+    delete = add_verb(
+        family,
+        "delete",
+        run,
+        "delete the adapters of a finished task; nothing brings them back",
+        json=True,
+        epilog="Scores and trajectories stay. Export what is still wanted first.",
+    )
+    delete.add_argument("adapter", metavar="ID|NAME", help="a task's number or name, or a version's name")
+    delete.add_argument("--version", metavar="N|best|last", help="only this version (default: all of the task)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Start the engine if need be, which alone writes versions; delete, and report names and bytes."""
+    from marlaas.engine.daemon import control
+    from marlaas.engine.errors import AdapterError, EngineUnreachable
+    from marlaas.engine.store.submissions import command
+
+    from .adapters import choose, named_by
+    from .reading import reading
+    from .steer import ANSWER_SECONDS, wait_for_outcomes
+
+    home = home_of(args)
+    with reading(home) as reader:
+        versions = reader.versions() if reader else []
+        one = args.version is not None or any(version.name == args.adapter for version in versions)
+        if one:
+            doomed = [choose(versions, args.adapter, args.version)]
+        else:
+            doomed = [version for version in named_by(versions, args.adapter) if version.state == "committed"]
+        if not doomed:
+            raise AdapterError(f"Adapter {args.adapter!r} has no version on disk.", "There is nothing to delete.")
+        assert reader is not None  # else there would be no versions
+        control.ensure_running(home)
+        number = doomed[0].task
+        sent = command(home.database, "delete", number, **({"version": doomed[0].number} if one else {}))
+        outcome = wait_for_outcomes(reader, [sent]).get(sent)
+    if outcome is None:
+        raise EngineUnreachable(
+            f"The engine has not answered for task {number} within {ANSWER_SECONDS:g} s.",
+            "It will carry the command out when it gets to it; `marlaas engine status` shows its state.",
+        )
+    if outcome:
+        output.complain(outcome)
+        return output.USAGE
+    total = sum(version.size for version in doomed)
+    if args.json:
+        output.result_json({"task": number, "deleted": [version.name for version in doomed], "bytes": total})
+        return output.OK
+    for version in doomed:
+        output.result(f"{line(version.name)}: {size(version.size)}")
+    output.talk(f"Deleted {len(doomed)} version{'s' if len(doomed) > 1 else ''} of task {number}: {size(total)}.")
+    return output.OK

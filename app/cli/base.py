@@ -1,0 +1,142 @@
+"""``base list | use``: which bases are here, and which one a home trains on."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from .. import output
+from ..format import count, line, size
+from .verbs import Verbs, add_family, add_verb, home_of
+
+if TYPE_CHECKING:
+    from marlaas.engine.base.model import BaseModel
+    from marlaas.engine.home_base import HomeBase
+    from marlaas.engine.paths import Home
+
+
+def register(verbs: Verbs) -> None:
+    """Add the family."""
+    family = add_family(verbs, "base", "list and choose base models")
+    add_verb(
+        family, "list", run_list, "list the bases that are on this machine, and what is wrong with them", json=True
+    )
+    use = add_verb(
+        family,
+        "use",
+        run_use,
+        "make a base the one of this home",
+        json=True,
+        epilog="Refused while unfinished tasks or adapters of the home belong to another base.",
+    )
+    use.add_argument("name", metavar="NAME", help="tiny, a folder, or org/model[@revision] in the Hugging Face cache")
+    use.add_argument("--download", action="store_true", help="fetch it from the Hugging Face hub, or what is missing")
+
+
+def run_list(args: argparse.Namespace) -> int:
+    """Print what ships, the home's own base, and the Hugging Face cache."""
+    from marlaas.engine.base.find import cache_folder
+
+    from ..bases import list_bases
+
+    rows = list_bases(home_of(args))
+    if args.json:
+        output.result_json([asdict(row) for row in rows])
+        return output.OK
+    output.result_table(
+        ("BASE", "ARCHITECTURE", "PARAMETERS", "SIZE", "CONTEXT", "USED", "PROBLEM"),
+        [
+            (
+                row.name,
+                row.architecture or "-",
+                "-" if row.parameters is None else count(row.parameters),
+                "-" if row.size is None else size(row.size),
+                "-" if row.context is None else str(row.context),
+                "yes" if row.used else "",
+                row.problem,
+            )
+            for row in rows
+        ],
+        right=("PARAMETERS", "SIZE", "CONTEXT"),
+    )
+    for row in rows:
+        if row.problem and row.hint:
+            output.talk(f"{line(row.name)}: {line(row.hint)}")
+    output.talk(f"Folders can be used, too. The Hugging Face cache is {line(str(cache_folder()))}.")
+    return output.OK
+
+
+def run_use(args: argparse.Namespace) -> int:
+    """Find, check, refuse or write; an engine with another base is stopped."""
+    import os
+    from pathlib import Path
+
+    from marlaas.engine.base.find import anchored
+    from marlaas.engine.base.model import load_base
+    from marlaas.engine.base.soundness import check_base
+    from marlaas.engine.daemon import control
+    from marlaas.engine.home_base import HomeBase, check_use
+
+    from ..settings_file import write_base
+
+    home, name = home_of(args), anchored(args.name, Path.cwd())
+    if args.download:
+        _download(name)
+    base = load_base(name)
+    check_base(base)
+    control.create_database(home)
+    before = _before(home)
+    check_use(home, HomeBase(name, base.fingerprint), before.fingerprint if before else None)
+    stopped = (before is None or before.fingerprint != base.fingerprint) and control.stop(home)
+    write_base(home.config, name)
+    if args.json:
+        output.result_json(
+            {"base": name, "path": str(base.path), "fingerprint": base.fingerprint, "engine_stopped": stopped}
+        )
+    else:
+        output.result(f"The base of {home.root} is {line(name)}: {_described(base)}.")
+    if stopped:
+        output.talk("The engine that served the old base was stopped; the next `marlaas submit` starts one.")
+    overriding = os.environ.get("MARLAAS_BASE")
+    if overriding and overriding != name:
+        output.talk(f"MARLAAS_BASE is {line(overriding)} and goes before marlaas.toml: unset it.")
+    return output.OK
+
+
+def _before(home: Home) -> HomeBase | None:
+    """The base that the home has had, or None where it cannot be used: that may be why another is wanted."""
+    from marlaas.engine.daemon import control
+    from marlaas.engine.errors import MarlaasError
+
+    try:
+        return control.served_base(home)
+    except MarlaasError:
+        return None
+
+
+def _download(name: str) -> None:
+    """Fetch what is missing, unless the cache has all. Raises ``ConfigError``."""
+    from pathlib import Path
+
+    from marlaas.engine.base.find import find_base, hub_name
+    from marlaas.engine.errors import BaseModelError, ConfigError
+
+    wanted = hub_name(name)
+    if wanted is None or Path(name).is_dir():
+        raise ConfigError(f"{name!r} is no name on the Hugging Face hub.", "Leave --download out, or give org/model.")
+    try:
+        find_base(name)
+    except BaseModelError:
+        from marlaas.engine.base.download import download_base
+
+        output.talk(f"Downloading {wanted} from the Hugging Face hub; Ctrl-C stops, the same command goes on.")
+        download_base(wanted)
+    else:
+        output.talk(f"{wanted} is in the Hugging Face cache already.")
+
+
+def _described(base: BaseModel) -> str:
+    from marlaas.engine.base.soundness import parameters
+
+    return f"{base.config.architecture}, {count(parameters(base))} parameters, context {base.config.context_length}"

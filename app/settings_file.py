@@ -1,0 +1,73 @@
+"""Writes the base into ``marlaas.toml`` and leaves everything else as its owner wrote it: comments, order, other keys.
+
+A path and a name flow in. Knows no base and no engine; tomlkit is imported when there is something to write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+import tomllib
+from pathlib import Path
+
+from marlaas.engine.errors import ConfigError
+
+_DOCUMENTED = re.compile(r'^#[ \t]*base[ \t]*=[ \t]*"[^"\n]*"[ \t]*$', re.MULTILINE)
+_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
+
+
+def write_base(path: Path, name: str) -> None:
+    """Set ``base`` in the settings file. Raises ``ConfigError`` where it cannot be read or written."""
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        _replace(path, with_base(text, name))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} cannot be read: {error}.", "Mend it first.") from error
+
+
+def with_base(text: str, name: str) -> str:
+    """The TOML ``text`` with ``base = name``, in the place of the documented line where that stands. Raises
+    ``ValueError`` for what is no TOML."""
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    if "base" in document:
+        document["base"] = name
+        return tomlkit.dumps(document)
+    setting = f"base = {tomlkit.string(name).as_string()}"
+    documented = _DOCUMENTED.search(text)
+    table = _TABLE.search(text)
+    wanted = tomllib.loads(text) | {"base": name}
+    if documented and (table is None or documented.start() < table.start()):
+        result = text[: documented.start()] + setting + text[documented.end() :]
+        if _means(result, wanted):
+            return result
+    return f"{setting}\n{text}"
+
+
+def _means(text: str, wanted: dict[str, object]) -> bool:
+    """Whether the text says what is wanted; the documented line may have stood within a text of several lines."""
+    try:
+        return tomllib.loads(text) == wanted
+    except tomllib.TOMLDecodeError:
+        return False
+
+
+def _replace(path: Path, text: str) -> None:
+    """All or nothing, with the rights that the file had; where it is a link, what it leads to."""
+    path = path.resolve()
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        if path.exists():
+            os.chmod(temporary, path.stat().st_mode & 0o777)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
