@@ -13,10 +13,12 @@ from marlaas.engine.training.decoder import decoder, layer, linear, merged, pass
 
 PIECES: tuple[tuple[str, Any, str], ...] = (
     ("packing", decoder, "packed_batches"),
-    ("merging the adapter", merged.MergedWeights, "merge"),
+    ("merging the adapter", merged.MergedWeights, "mount"),
     ("indices and masks", passes, "_place"),
-    ("linear layers, forward", linear.Linear, "forward"),
-    ("linear layers, backward, with the adapters' gradients", linear.Linear, "backward"),
+    ("linear layers, forward", linear.MergedLinear, "forward"),
+    ("linear layers, backward, with the adapters' gradients", linear.MergedLinear, "backward"),
+    ("linear layers, forward", linear.SplitLinear, "forward"),
+    ("linear layers, backward, with the adapters' gradients", linear.SplitLinear, "backward"),
     ("attention, forward", layer, "attention"),
     ("attention, backward", layer, "attention_backward"),
     ("norms", layer, "rms_norm"),

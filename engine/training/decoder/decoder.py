@@ -1,6 +1,7 @@
 """The Qwen and Llama families with adapters, by this package's own forward and backward pass. See ``..model``.
 
-Groups are packed, the mounted policy is merged into the base's weights, and gradients are added to its vector directly.
+Groups are packed, the mounted policy is merged into a copy of the base's layers or, where those are large, multiplied
+beside them, and gradients are added to its vector directly.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from ..bank import PolicyMemory
 from ..layout import Layout
 from ..model import Criterion
 from ..protocol import TrainGroup
-from .merged import MergedWeights
+from .merged import MergedWeights, plain
 from .packing import PackedBatch, packed_batches
 from .passes import Keep, logprobs, run, run_backward
+from .split import SplitWeights
 
 PASS_BYTES = 1 << 30
 """Memory for what a pass keeps for its way back."""
+MOST_MERGED = 256 << 20
+"""Bytes of layers up to which a second copy is kept, with the mounted policy merged in."""
 LEAST_TOKENS, MOST_TOKENS = 512, 4096
 """A batch may always hold the first number, and gains nothing beyond the second."""
 
@@ -31,8 +35,9 @@ class Decoder:
 
     def __init__(self, base: BaseModel, device: str = "cpu") -> None:
         self._base = load(base, torch.device(device))
-        self._merged = MergedWeights(self._base)
-        self._plain = self._merged.plain()
+        large = layer_bytes(self._base) > MOST_MERGED
+        self._weights = SplitWeights(self._base) if large else MergedWeights(self._base)
+        self._plain = plain(self._base)
         self._layers = self._plain
         self._mounted: object = None
         self._room = PASS_BYTES
@@ -49,11 +54,11 @@ class Decoder:
         return Layout.of(self._base.modules, rank)
 
     def mount(self, memory: PolicyMemory) -> None:
-        """Merge this policy's weights into the base's, unless that has been done since they last changed."""
+        """Bring this policy's weights to the base's, unless that has been done since they last changed."""
         if self._mounted is memory.optimised:
             return
         weights, gradients = memory.layout.views(memory.optimised.weights), memory.layout.views(memory.gradient)
-        self._layers = self._merged.merge(weights, gradients, memory.scale)
+        self._layers = self._weights.mount(weights, gradients, memory.scale)
         self._mounted = memory.optimised
 
     def unmount(self) -> None:
@@ -76,6 +81,11 @@ class Decoder:
         keep = Keep.ALL if len(batch.tokens) * self._all <= self._room else Keep.INPUTS
         logp, entropy, tape = run(self._base, self._layers, batch, temperature, keep)
         run_backward(self._base, self._layers, tape, criterion(logp, entropy), temperature)
+
+
+def layer_bytes(base: Base) -> int:
+    """What the layers that adapters sit on take."""
+    return sum(stacked.weight.nbytes for layer in base.layers for stacked in layer.linears)
 
 
 def tape_bytes(base: Base) -> tuple[int, int]:

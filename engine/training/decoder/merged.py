@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ...base.tensors import Base, Layer, Stacked
-from .linear import Linear, Part
+from .linear import Linear, MergedLinear, Part
 
 
 class MergedWeights:
@@ -24,11 +24,7 @@ class MergedWeights:
         self._room: dict[str, Tensor] = {}
         """By the first module of each stack; made when first needed."""
 
-    def plain(self) -> tuple[Layer[Linear], ...]:
-        """The base without an adapter, for forward passes."""
-        return tuple(layer.map(_unadapted) for layer in self._base.layers)
-
-    def merge(
+    def mount(
         self, weights: Mapping[str, Tensor], gradients: Mapping[str, Tensor], scale: float
     ) -> tuple[Layer[Linear], ...]:
         """Layers of the policy whose matrices (by layout name) these are; valid until the next call.
@@ -53,7 +49,7 @@ class MergedWeights:
             extended[outputs:, :inputs][columns] = a
             parts.append(Part(rows, columns, gradients[f"{module}.lora_A"], gradients[f"{module}.lora_B"]))
             row, column = rows.stop, columns.stop
-        return Linear(extended, outputs, inputs, stacked.bias, scale, tuple(parts))
+        return MergedLinear(extended, outputs, inputs, stacked.bias, scale, tuple(parts))
 
     def _extended(self, stacked: Stacked, ranks: int) -> Tensor:
         """Room for this stack's matrices; what is not written in it stays zero."""
@@ -63,6 +59,11 @@ class MergedWeights:
         return room
 
 
+def plain(base: Base) -> tuple[Layer[Linear], ...]:
+    """The base without an adapter, for forward passes."""
+    return tuple(layer.map(_unadapted) for layer in base.layers)
+
+
 def _unadapted(stacked: Stacked) -> Linear:
     outputs, inputs = stacked.weight.shape
-    return Linear(stacked.weight, outputs, inputs, stacked.bias, 0.0, ())
+    return MergedLinear(stacked.weight, outputs, inputs, stacked.bias, 0.0, ())

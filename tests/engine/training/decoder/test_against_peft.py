@@ -4,6 +4,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.tensors import unsupported
 from marlaas.engine.training.bank import PolicyMemory, fresh
-from marlaas.engine.training.decoder.decoder import Decoder
+from marlaas.engine.training.decoder import decoder as decoder_module
+from marlaas.engine.training.decoder.decoder import MOST_MERGED, Decoder
+from marlaas.engine.training.decoder.merged import MergedWeights
 from marlaas.engine.training.group_pass import add_gradient, sequence_logprobs
 from marlaas.engine.training.model import Model
 from marlaas.engine.training.peft_model import PeftModel
@@ -51,6 +54,7 @@ def outcome(model: Model[Any], config: PolicyConfig, groups: list[TrainGroup]) -
     st.sampled_from([1.0, 0.6]),
     st.sampled_from([20, 1_000]),
     st.booleans(),
+    st.booleans(),
 )
 def test_gradients_and_statistics_are_those_of_peft(
     shape: dict[str, Any],
@@ -63,6 +67,7 @@ def test_gradients_and_statistics_are_those_of_peft(
     temperature: float,
     max_tokens: int,
     short_of_memory: bool,
+    merged: bool,
 ) -> None:
     config = PolicyConfig(
         rank=rank, alpha=2.0 * rank, kl=kl, temperature=temperature, seed=seed, denominator=float(groups * members)
@@ -70,7 +75,9 @@ def test_gradients_and_statistics_are_those_of_peft(
     some = random_groups(seed, groups, members, longest)
     with tempfile.TemporaryDirectory() as folder:
         base = save_model(Path(folder), shape, seed)
-        decoder, peft = Decoder(load_base(base)), PeftModel(base)
+        with patch.object(decoder_module, "MOST_MERGED", MOST_MERGED if merged else 0):
+            decoder, peft = Decoder(load_base(base)), PeftModel(base)
+    assert isinstance(decoder._weights, MergedWeights) == merged
     decoder._max_tokens = max_tokens  # small ones divide families
     if short_of_memory:
         decoder._room = 0
