@@ -35,8 +35,11 @@ def text_ids(family: Family, rows: int) -> list[int]:
 
 def tokenizer(family: Family, rows: int) -> Settings:
     """The content of ``tokenizer.json``."""
-    ids = text_ids(family, rows)
+    control, ids = control_ids(family, rows), text_ids(family, rows)
     bpe = build(len(ids), numbers=family.digits != r"\p{N}")
+    vocabulary = dict(zip(bpe.tokens, ids, strict=True))
+    if max(ids) > max(control.values()):  # readers count added tokens on from the vocabulary, unless they are in it
+        vocabulary |= control
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
     split = {"type": "Split", "pattern": {"Regex": pieces(family)}, "behavior": "Isolated", "invert": False}
     return {
@@ -48,7 +51,7 @@ def tokenizer(family: Family, rows: int) -> Settings:
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
         "post_processor": _post_processor(family, rows, byte_level),
         "decoder": byte_level | {"add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-        "model": _model(bpe, ids),
+        "model": _model(bpe, vocabulary),
     }
 
 
@@ -92,7 +95,7 @@ def _control(family: Family, rows: int) -> dict[int, Settings]:
     }
 
 
-def _model(bpe: Bpe, ids: list[int]) -> Settings:
+def _model(bpe: Bpe, vocabulary: dict[str, int]) -> Settings:
     return {
         "type": "BPE",
         "dropout": None,
@@ -102,7 +105,7 @@ def _model(bpe: Bpe, ids: list[int]) -> Settings:
         "fuse_unk": False,
         "byte_fallback": False,
         "ignore_merges": False,
-        "vocab": dict(zip(bpe.tokens, ids, strict=True)),
+        "vocab": vocabulary,
         "merges": [" ".join(pair) for pair in bpe.merges],
     }
 

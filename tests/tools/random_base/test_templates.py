@@ -1,0 +1,111 @@
+"""Each template renders a conversation as the published model's does, in form if not in words."""
+
+from typing import Any
+
+import pytest
+from jinja2 import Environment
+
+from marlaas.engine.errors import BaseModelError
+from marlaas.engine.rollout.template import ChatTemplate
+from tools.random_base.families import FAMILIES
+from tools.random_base.tokenizer import TEMPLATES
+
+Messages = list[dict[str, Any]]
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+TOOL_LINE = '{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}'
+USER: Messages = [{"role": "user", "content": "hi"}]
+HEADED: Messages = [{"role": "system", "content": "Be brief."}, *USER]
+
+
+def calling(count: int, content: str = "") -> dict[str, Any]:
+    calls = [{"type": "function", "function": {"name": "add", "arguments": {"x": n}}} for n in range(count)]
+    return {"role": "assistant", "content": content, "tool_calls": calls}
+
+
+def render(family: str, messages: Messages, tools: Messages | None = None) -> str:
+    template = FAMILIES[family].template
+    source = (TEMPLATES / f"{template}.jinja").read_text()
+    return ChatTemplate(source, {"bos_token": "<|begin_of_text|>"}).render(messages, tools)
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen2.5"])
+def test_qwen2_has_a_system_prompt_of_its_own(family: str) -> None:
+    text = render(family, USER)
+    assert text.startswith("<|im_start|>system\nYou ")
+    assert text.endswith(".<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
+    assert render(family, HEADED) == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_qwen3_has_none() -> None:
+    assert render("qwen3", USER) == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    assert render("qwen3", HEADED) == render("qwen2.5", HEADED)
+
+
+@pytest.mark.parametrize("family", ["qwen2.5", "qwen3"])
+def test_qwen_lists_tools_in_the_system_turn_and_answers_calls_in_a_user_turn(family: str) -> None:
+    talk = [*HEADED, calling(2, "Let me see."), *({"role": "tool", "content": str(n)} for n in range(2))]
+    text = render(family, talk, [TOOL, TOOL])
+    head, _, rest = text.partition("<|im_end|>\n")
+    assert head.startswith("<|im_start|>system\nBe brief.\n\n# Tools\n\n")
+    assert f"\n<tools>\n{TOOL_LINE}\n{TOOL_LINE}\n</tools>\n" in head
+    assert rest.startswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
+    assert rest.endswith(
+        'Let me see.\n<tool_call>\n{"name": "add", "arguments": {"x": 0}}\n</tool_call>'
+        '\n<tool_call>\n{"name": "add", "arguments": {"x": 1}}\n</tool_call><|im_end|>\n'
+        "<|im_start|>user\n<tool_response>\n0\n</tool_response>\n<tool_response>\n1\n</tool_response><|im_end|>\n"
+        "<|im_start|>assistant\n"
+    )
+
+
+def test_qwen3_forgets_thoughts_before_the_last_question() -> None:
+    thought: Messages = [{"role": "assistant", "content": "<think>\nhm\n</think>\n\nhello"}]
+    apart: Messages = [{"role": "assistant", "content": "hello", "reasoning_content": "hm"}]
+    shown = "<|im_start|>assistant\n<think>\nhm\n</think>\n\nhello<|im_end|>\n"
+    for reply in (thought, apart):
+        assert shown in render("qwen3", [*USER, *reply])
+        later = render("qwen3", [*USER, *reply, *USER])
+        assert "<|im_start|>assistant\nhello<|im_end|>\n" in later
+        assert "hm" not in later
+
+
+def test_qwen3_keeps_thoughts_while_tools_answer() -> None:
+    reply = calling(1, "<think>\nhm\n</think>\n\n") | {"role": "assistant"}
+    text = render("qwen3", [*USER, reply, {"role": "tool", "content": "1"}])
+    assert '<think>\nhm\n</think>\n\n<tool_call>\n{"name": "add", "arguments": {"x": 0}}\n</tool_call>' in text
+
+
+def test_qwen3_thinks_unless_it_is_told_not_to() -> None:
+    source = (TEMPLATES / "qwen3.jinja").read_text()
+    template = Environment(trim_blocks=True, lstrip_blocks=True).from_string(source)
+    for enable, end in ((True, "assistant\n"), (False, "assistant\n<think>\n\n</think>\n\n")):
+        assert template.render(messages=USER, add_generation_prompt=True, enable_thinking=enable).endswith(end)
+
+
+def test_llama_has_dates_and_turns_between_headers() -> None:
+    assert render("llama3", HEADED) == (
+        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n"
+        "Cutting Knowledge Date: December 2023\nToday Date: 01 Jan 2025\n\nBe brief.<|eot_id|>"
+        "<|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+    )
+    assert "2025\n\n<|eot_id|>" in render("llama3", USER)
+
+
+def test_llama_puts_tools_before_the_first_question_and_answers_as_ipython() -> None:
+    text = render("llama3", [*USER, calling(1), {"role": "tool", "content": "3"}, *USER], [TOOL])
+    system, user, call, answer, again, prompt = text.split("<|eot_id|>")
+    assert "\n\nEnvironment: ipython\nCutting Knowledge" in system
+    assert '{\n    "type": "function",\n    "function": {\n' in user
+    assert user.endswith("}\n\nhi")
+    assert call == '<|start_header_id|>assistant<|end_header_id|>\n\n{"name": "add", "parameters": {"x": 0}}'
+    assert answer == '<|start_header_id|>ipython<|end_header_id|>\n\n"3"'
+    assert again == "<|start_header_id|>user<|end_header_id|>\n\nhi"
+    assert prompt == "<|start_header_id|>assistant<|end_header_id|>\n\n"
+
+
+def test_llama_refuses_two_calls_and_tools_that_nobody_asks_for() -> None:
+    with pytest.raises(BaseModelError, match="one call"):
+        render("llama3", [*USER, calling(2)])
+    with pytest.raises(BaseModelError, match="first user turn"):
+        render("llama3", HEADED[:1], [TOOL])

@@ -1,0 +1,96 @@
+"""A made tokenizer has the family's control tokens, cuts text as the family does and gives every text back."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from tools.random_base.families import FAMILIES
+from tools.random_base.tokenizer import control_ids, text_ids, tokenizer
+
+ROWS = 151_936
+PROSE = (
+    "The committee met on Monday morning to discuss the budget for the next year, but nobody could agree on how much "
+    'money the new bridge across the river would need. "Let\'s wait," said the chairman, and they all went home.\n\n'
+    "Question: A farmer has twelve cows and sells a quarter of them. How many are left?\nAnswer: nine.\n"
+)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def made(request: pytest.FixtureRequest) -> tuple[str, Tokenizer]:
+    return request.param, Tokenizer.from_str(json.dumps(tokenizer(FAMILIES[request.param], ROWS)))
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=60))
+def test_every_text_comes_back(made: tuple[str, Tokenizer], text: str) -> None:
+    ids = made[1].encode(text, add_special_tokens=False).ids
+    assert made[1].decode(ids, skip_special_tokens=False) == text
+
+
+def test_english_takes_few_tokens_and_chinese_one_for_each_character(made: tuple[str, Tokenizer]) -> None:
+    _, built = made
+    assert len(built.encode(PROSE, add_special_tokens=False).ids) < len(PROSE) / 3
+    assert len(built.encode("我们一起学习", add_special_tokens=False).ids) == 6
+    assert len(built.encode("привет", add_special_tokens=False).ids) == 6
+
+
+def test_control_tokens_have_the_ids_of_the_published_models(made: tuple[str, Tokenizer]) -> None:
+    name, built = made
+    expected = {"<|endoftext|>": 151643, "<|im_start|>": 151644, "<|im_end|>": 151645}
+    if name in ("qwen2.5", "qwen3"):
+        expected |= {"<tool_call>": 151657, "</tool_call>": 151658, "<|file_sep|>": 151664}
+    if name == "qwen3":
+        expected |= {"<tool_response>": 151665, "</tool_response>": 151666, "<think>": 151667, "</think>": 151668}
+    if name == "llama3":
+        expected = {
+            **{"<|begin_of_text|>": 128000, "<|end_of_text|>": 128001, "<|finetune_right_pad_id|>": 128004},
+            **{"<|start_header_id|>": 128006, "<|end_header_id|>": 128007, "<|eom_id|>": 128008},
+            **{"<|eot_id|>": 128009, "<|python_tag|>": 128010, "<|reserved_special_token_247|>": 128255},
+        }
+    assert {token: built.token_to_id(token) for token in expected} == expected
+    for token, number in expected.items():
+        assert built.encode(f"a{token}b", add_special_tokens=False).ids[1] == number
+
+
+def test_what_a_reply_says_is_kept_where_special_tokens_are_left_out() -> None:
+    built = Tokenizer.from_str(json.dumps(tokenizer(FAMILIES["qwen3"], ROWS)))
+    ids = built.encode("<|im_start|><think></think><tool_call></tool_call><|im_end|>", add_special_tokens=False).ids
+    assert built.decode(ids, skip_special_tokens=True) == "<think></think><tool_call></tool_call>"
+
+
+def test_text_is_cut_as_the_family_does() -> None:
+    digits = {"qwen2.5": ["1", "2", "3", "4"], "llama3": ["123", "4"]}
+    for name, expected in digits.items():
+        built = Tokenizer.from_str(json.dumps(tokenizer(FAMILIES[name], ROWS)))
+        assert built.encode("1234", add_special_tokens=False).tokens == expected
+        assert [text for text, _ in built.pre_tokenizer.pre_tokenize_str("I'LL  go!\n x")] == [
+            *("I", "'LL", "Ġ", "Ġgo", "!Ċ", "Ġx")
+        ]
+
+
+def test_llama_puts_its_first_token_before_a_text() -> None:
+    built = Tokenizer.from_str(json.dumps(tokenizer(FAMILIES["llama3"], ROWS)))
+    assert built.encode("the").ids[0] == 128000
+    assert built.encode("the", "the").ids.count(128000) == 2
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("rows", [600, 128_256, ROWS, 200_000])
+def test_ids_lie_within_the_rows_and_none_twice(name: str, rows: int) -> None:
+    family = FAMILIES[name]
+    control, text = control_ids(family, rows), text_ids(family, rows)
+    ids = [*control.values(), *text]
+    assert len(set(ids)) == len(ids)
+    assert min(ids) == 0
+    assert max(ids) < rows
+    if name == "llama3":
+        assert len(ids) == rows
+    elif rows >= ROWS:
+        assert len(ids) == 151_643 + len(control)
+
+
+def test_too_few_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match="282 is the least"):
+        control_ids(FAMILIES["qwen3"], 281)
