@@ -18,9 +18,13 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 STEPS = 2_000_000
-"""Turns of loops and calls of one rendering: a second or so; a real template makes a few for each message."""
+"""Turns of loops of one rendering: a second or so; a real template makes a few for each message."""
+CALL = 10
+"""Turns that a call of anything counts for."""
 SIZE = 1 << 24
-"""Characters of a text, items of a list: far above any context."""
+"""Characters of a text: far above any context."""
+ITEMS = 1 << 20
+"""Of a list."""
 _MOST = "a template may have at most"
 
 
@@ -59,15 +63,15 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         """As jinja2 has it, counted, and with a bound to what comes back."""
-        __self._step()
+        __self._step(CALL)
         return checked(super().call(__context, __obj, *args, **kwargs))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """As jinja2 has it, for operands whose result stays small."""
         if operator == "*":
             for some, times in ((left, right), (right, left)):
-                if isinstance(some, str | list | tuple) and isinstance(times, int) and len(some) * times > SIZE:
-                    raise jinja2.TemplateError(f"{_MOST} {SIZE} characters or items in one value")
+                if isinstance(some, str | list | tuple) and isinstance(times, int):
+                    _check_size(some, len(some) * times)
         if operator == "**" and (abs(left) > 1 << 31 or abs(right) > 64):
             raise jinja2.TemplateError("a template may not compute large powers")
         return checked(super().call_binop(context, operator, left, right))
@@ -92,11 +96,17 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
 def checked(value: Any) -> Any:
     """``value`` if it is small; raises ``jinja2.TemplateError``."""
-    if isinstance(value, str | list | tuple) and len(value) > SIZE:
-        raise jinja2.TemplateError(f"{_MOST} {SIZE} characters or items in one value")
+    if isinstance(value, str | list | tuple):
+        _check_size(value, len(value))
     if isinstance(value, int) and value.bit_length() > 4096:
         raise jinja2.TemplateError("a template may not compute large numbers")
     return value
+
+
+def _check_size(value: str | list[Any] | tuple[Any, ...], size: int) -> None:
+    most = SIZE if isinstance(value, str) else ITEMS
+    if size > most:
+        raise jinja2.TemplateError(f"{_MOST} {most} {'characters' if most == SIZE else 'items'} in one value")
 
 
 def _short_range(*bounds: int) -> range:

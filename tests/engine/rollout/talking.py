@@ -1,0 +1,74 @@
+"""A conversation with a real renderer and a model that says what a test tells it to, id for id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from marlaas.engine.environments.protocol import Ask, Message, Reply
+from marlaas.engine.rollout.conversation import Conversation, Voice
+from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
+from marlaas.engine.rollout.renderer import Renderer
+
+from .fake import FakeSampler
+
+
+class Parrot(FakeSampler):
+    """Says the given ids, as many as there is room for."""
+
+    def __init__(self, context: int) -> None:
+        super().__init__(sequences=4, context=context)
+        self.saying: list[int] = []
+        self.requests: list[SampleRequest] = []
+        self.released: list[str] = []
+
+    async def generate(self, request: SampleRequest) -> SampleResult:
+        self.requests.append(request)
+        said = self.saying[: request.max_tokens]
+        finish = "stop" if said and said[-1] in request.stop else "length"
+        ids, logprobs = np.array(said, np.int32), -np.arange(1.0, len(said) + 1, dtype=np.float32)
+        return SampleResult(ids, logprobs, finish, request.version, "sum")  # type: ignore[arg-type]
+
+    async def release(self, conversation: str) -> None:
+        self.released.append(conversation)
+
+
+class Talk:
+    """One agent's conversation, turn by turn."""
+
+    def __init__(self, renderer: Renderer, thinking: bool | None = None, tokens: int = 10_000, **voice: Any) -> None:
+        self.renderer = renderer
+        self.sampler = Parrot(context=voice.pop("context", 20_000))
+        said = Voice("v1", 1, 1.0, tokens, voice.pop("episode", 100_000), seed=5, thinking=thinking)
+        self.conversation = Conversation("e/0", "agent", said, self.sampler.context, seed=5)
+
+    async def say(self, news: str | Sequence[Message], reply: Sequence[int], tools: tuple[Any, ...] = ()) -> Reply:
+        """Say something to the model, which answers with these ids."""
+        self.sampler.saying = list(reply)
+        messages = (Message("user", news),) if isinstance(news, str) else tuple(news)
+        return await self.conversation.answer(Ask("agent", messages, tools), self.sampler, self.renderer)
+
+    @property
+    def prompts(self) -> list[list[int]]:
+        """What the model was given, turn by turn."""
+        return [request.tokens.tolist() for request in self.sampler.requests]
+
+    @property
+    def seen(self) -> list[str]:
+        """The same as text."""
+        return [self.renderer._vocabulary.decode(prompt) for prompt in self.prompts]
+
+
+def letters(renderer: Renderer, text: str, end: bool = True) -> list[int]:
+    """Ids of a text letter by letter, as a model may write it and no tokenizer would; control tokens stay whole."""
+    vocabulary = renderer._vocabulary
+    pieces = vocabulary._split.split(text)
+    ids = [
+        token
+        for number, piece in enumerate(pieces)
+        for part in ([piece] if number % 2 else list(piece))
+        for token in vocabulary.encode(part)
+    ]
+    return [*ids, renderer.stop_ids[-1]] if end else ids
