@@ -131,7 +131,11 @@ def _download(name: str) -> None:
         from marlaas.engine.base.download import download_base
 
         output.talk(f"Downloading {wanted} from the Hugging Face hub; Ctrl-C stops, the same command goes on.")
-        download_base(wanted)
+        try:
+            download_base(wanted)
+        except KeyboardInterrupt:
+            output.talk("Interrupted; the same command goes on with the files that are missing.")
+            raise
     else:
         output.talk(f"{wanted} is in the Hugging Face cache already.")
 

@@ -8,10 +8,13 @@ sentence; what has come stays in the cache, and the next download goes on from t
 from __future__ import annotations
 
 import errno
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 from ..errors import BaseModelError
-from .find import HubName, find_base
+from .find import HubName, find_base, hub_name
 
 WANTED = ("*.json", "*.jinja", "*.safetensors", "tokenizer.model", "merges.txt", "vocab.txt", "spiece.model")
 """Configuration, template, weights and tokenizer; no other form of the weights."""
@@ -24,8 +27,31 @@ def download_base(name: HubName) -> Path:
     """Bring everything that a base needs into the cache and return its snapshot.
 
     Raises ``BaseModelError``: no network, no such repository or revision, no leave to read it, a full disk, a cut
-    connection, and a repository that is no base. ``KeyboardInterrupt`` passes through.
+    connection, and a repository that is no base. Runs in a process of its own, which Ctrl-C ends at once:
+    huggingface_hub's threads would finish the files under way first. ``KeyboardInterrupt`` passes through.
     """
+    command = [sys.executable, "-P", "-m", __name__, str(name)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True) as child:
+        try:
+            said, _ = child.communicate()
+        except BaseException:
+            child.kill()
+            raise
+    if child.returncode == BaseModelError.exit_code:
+        raise BaseModelError(*json.loads(said))
+    if child.returncode:
+        raise BaseModelError(f"The download of {name} died with status {child.returncode}.", AGAIN)
+    try:
+        return find_base(str(name))
+    except BaseModelError as error:
+        raise BaseModelError(
+            f"{name} was fetched, but is no base that marlaas reads: {error.message}",
+            "The hub holds no more of it; choose a repository with a config.json and *.safetensors weights.",
+        ) from error
+
+
+def fetch(name: HubName) -> None:
+    """The download itself. Raises ``BaseModelError``."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -64,7 +90,6 @@ def download_base(name: HubName) -> Path:
         if type(error).__module__.startswith("httpx"):
             raise BaseModelError(f"The connection to the Hugging Face hub broke: {_reason(error)}.", AGAIN) from error
         raise BaseModelError(f"{name} cannot be downloaded: {_reason(error)}.") from error
-    return find_base(str(name))
 
 
 def _reason(error: BaseException) -> str:
@@ -72,3 +97,19 @@ def _reason(error: BaseException) -> str:
     cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
     return (lines[0] if lines else type(cause).__name__).rstrip(".")
+
+
+def main() -> int:
+    """The process: a name comes in as its argument; a refusal goes out as JSON, its sentence and its hint."""
+    name = hub_name(sys.argv[1])
+    assert name is not None  # the parent has made it from one
+    try:
+        fetch(name)
+    except BaseModelError as error:
+        print(json.dumps([error.message, error.hint]))
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
