@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from tools.random_base import make_base
+from tools.random_base.make import make_base
 
 from . import one_task_marlaas, one_task_tables, one_task_trl
 from .figures import Row, Section

@@ -21,7 +21,7 @@ from marlaas.engine.base.kernels import choose_float32_kernels
 from marlaas.engine.base.model import load_base
 from marlaas.engine.training.bank import PolicyMemory, fresh
 from marlaas.engine.training.decoder.decoder import Decoder
-from marlaas.engine.training.decoder.linear import Linear
+from marlaas.engine.training.decoder.linear import MergedLinear
 from marlaas.engine.training.group_pass import add_gradient
 from marlaas.engine.training.memory import keep_freed_memory
 from marlaas.engine.training.model import Model
@@ -127,12 +127,12 @@ def _pass(model: Model[Any], groups: list[TrainGroup]) -> Callable[[], object]:
 def _in_bfloat16(run: Callable[[], object]) -> Callable[[], object]:
     """The same with the products of linear layers in bfloat16: an upper bound, since the adapter is rounded, too."""
 
-    def forward(self: Linear, x: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self: MergedLinear, x: Tensor) -> tuple[Tensor, Tensor]:
         both = torch.mm(x.bfloat16(), self.extended[:, : self.inputs].bfloat16().T).float()
         return both[:, : self.outputs], both[:, self.outputs :]
 
     def halved() -> object:
-        with patch.object(Linear, "forward", forward):
+        with patch.object(MergedLinear, "forward", forward):
             return run()
 
     return halved
