@@ -83,7 +83,6 @@ def _check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise BaseModelError(
-            f"The base's file for llama.cpp takes {needed / 1e9:.2g} GB to make, and {folder} has {free / 1e9:.2g} GB"
-            " free.",
+            f"A file for {folder} takes {needed / 1e9:.2g} GB to make, and {free / 1e9:.2g} GB are free there.",
             "Free some space.",
         )

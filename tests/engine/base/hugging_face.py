@@ -56,12 +56,12 @@ MODELS: dict[str, Callable[[], Any]] = {
 }
 
 
-def make(kind: str, folder: Path, dtype: torch.dtype = torch.float32) -> Any:
+def make(kind: str | Callable[[], Any], folder: Path, dtype: torch.dtype = torch.float32) -> Any:
     """Save a random model in ``folder``; biases and norms are random, too, so that a lost one is noticed."""
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model = MODELS[kind]().eval()
+    model = (MODELS[kind] if isinstance(kind, str) else kind)().eval()
     for name, parameter in model.named_parameters():
         if parameter.dim() == 1:
             torch.nn.init.normal_(parameter, 1.0 if "norm" in name else 0.0, 0.3)

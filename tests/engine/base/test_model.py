@@ -60,6 +60,27 @@ def test_old_and_new_rotary_settings(
     assert (config.rope_theta, config.rope_scaling) == (theta, scaling)
 
 
+def test_other_architectures_need_fewer_sizes_under_their_own_names(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(
+        '{"model_type": "gpt2", "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 99, "vocab_size": 7}'
+    )
+    config = read_config(path)
+    sizes = (config.hidden_size, config.layers, config.heads, config.kv_heads, config.head_dim, config.context_length)
+    assert sizes == (48, 3, 4, 4, 12, 99)
+    assert (config.intermediate_size, config.norm_eps) == (0, 0.0)
+    for key in ("intermediate_size", "rms_norm_eps", "num_hidden_layers", "max_position_embeddings"):
+        path.write_text(json.dumps({name: value for name, value in CONFIG.items() if name != key}))
+        with pytest.raises(BaseModelError, match=f"has no '{key}'"):
+            read_config(path)
+    path.write_text(json.dumps(CONFIG | {"num_hidden_layers": 0}))
+    with pytest.raises(BaseModelError, match="num_hidden_layers is 0"):
+        read_config(path)
+    path.write_text(json.dumps({"model_type": "gemma3", "text_config": CONFIG}))
+    with pytest.raises(BaseModelError, match=r"several modalities.*a folder of its own"):
+        read_config(path)
+
+
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(BaseModelError, match=r"no base model 'nowhere'.*tiny"):
         load_base("nowhere")
