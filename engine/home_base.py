@@ -97,7 +97,8 @@ def _belong(tasks: Sequence[BoundTask]) -> str:
     if kept:
         parts.append(f"the adapters of {_listed(kept)}")
     names = sorted({task.base_name for task in tasks if task.base_name})
-    return f"{' and '.join(parts)} belong to another base{f' ({names[0]})' if len(names) == 1 else ''}"
+    verb = "belongs" if len(tasks) == len(unfinished) == 1 else "belong"
+    return f"{' and '.join(parts)} {verb} to another base{f' ({names[0]})' if len(names) == 1 else ''}"
 
 
 def _listed(tasks: Sequence[BoundTask]) -> str:
