@@ -1,0 +1,124 @@
+"""Every family with a real vocabulary, in two shards: transformers, our trainer and llama.cpp say the same.
+
+Before and after a step, each with the adapter as it is kept in the home and as it is exported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from marlaas.engine.adapters.export import export_adapter
+from marlaas.engine.adapters.statefile import read_state
+from marlaas.engine.rollout.llama.base_file import base_file
+from marlaas.engine.rollout.llama.context import LlamaContext
+from marlaas.engine.training.protocol import PolicyConfig
+from marlaas.engine.types import Logprobs, Tokens
+from tests.engine.training.oracle import Oracle
+from tools.random_base.families import FAMILIES
+from tools.random_base.make import make_base
+
+from .made import CONTEXT, Made, gap, greedy, logprobs_of
+
+ROWS = 151_936
+CASES = [(family, tied) for family in FAMILIES for tied in (True, False)]
+LENGTH = 24
+CLOSE = 1e-4
+"""Largest difference of log-probabilities with float32 weights and memory."""
+NEAR = {"f32": 0.1, "f16": 0.1, "q8_0": 1.0}
+"""With float16 memory and weights kept like this."""
+CONFIG = PolicyConfig(rank=4, alpha=8.0, learning_rate=0.02, denominator=32.0)
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{'tied' if case[1] else 'untied'}")
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    torch.set_num_threads(1)
+    family, tied = request.param
+    folder = tmp_path_factory.mktemp(family)
+    base = make_base(folder / "base", family, tied=tied, rows=ROWS, shards=2, seed=CASES.index(request.param))
+    assert len(base.weight_files) == 2
+    assert base.config.vocab_size == ROWS
+    yield Made(f"{family}, {'tied' if tied else 'untied'}", base, folder / "cache")
+    for file in folder.rglob("*.*"):  # the next family needs the room
+        if file.suffix in (".gguf", ".safetensors"):
+            file.unlink()
+
+
+async def test_greedy_tokens_are_those_of_transformers(
+    made: Made, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    model, trainer = made.transformers(), made.trainer()
+    expected = greedy(model, made.prompt, LENGTH)
+    assert len(set(expected.tolist())) > LENGTH / 2
+    await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+    sampler = made.sampler(exact=True)
+    await sampler.load("0", str(tmp_path / "0"))
+    (result,) = await made.answers(sampler, "0", 1, LENGTH, 0.0)
+    assert result.tokens.tolist() == expected.tolist()
+
+    tokens, start = np.concatenate([made.prompt, expected]), len(made.prompt)
+    reference = logprobs_of(model, tokens, start)
+    ours = await trainer.score("a", tokens, start, 1.0)
+    trainer.shutdown()
+    gaps = {"trainer": gap(ours, reference), "llama.cpp": gap(result.logprobs, reference)}
+    for weights, most in NEAR.items():
+        quick = made.sampler(exact=False, weights=weights)
+        await quick.load("0", str(tmp_path / "0"))
+        gaps[weights] = gap(await quick.score("0", tokens, start, 1.0), reference)
+        assert gaps[weights] < most
+    for name, size in gaps.items():
+        record_property(f"largest gap, {name}", f"{size:.1e}")
+        print(f"{made.name}: largest gap to transformers, {name}: {size:.1e}")
+    assert gaps["trainer"] < CLOSE
+    assert gaps["llama.cpp"] < CLOSE
+
+
+async def test_a_step_is_that_of_peft_and_its_adapter_the_same_everywhere(made: Made, tmp_path: Path) -> None:
+    trainer, sampler = made.trainer(), made.sampler(exact=True)
+    await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+    await sampler.load("0", str(tmp_path / "0"))
+    results = await made.answers(sampler, "0", 4, 8, 1.0)
+    group = made.group(results)
+    oracle = Oracle(str(made.base.path), tmp_path / "0")
+    (norm,) = oracle.steps([[group]], CONFIG)
+    stats = await trainer.accumulate("a", (group,))
+    stepped = await trainer.step("a", str(tmp_path / "1"))
+    assert stats.gap_max < CLOSE
+    assert stats.measured == sum(len(result.tokens) for result in results) > 0
+    assert stepped.grad_norm == pytest.approx(norm, rel=1e-3)
+    assert oracle.distance(read_state(tmp_path / "1")) < CONFIG.learning_rate / 50
+    del oracle
+
+    export_adapter(tmp_path / "1", made.base.path, tmp_path / "out", gguf=True)
+    assert await sampler.load("1", str(tmp_path / "1")) == stepped.checksum
+    file = await asyncio.to_thread(base_file, made.base, made.cache)
+    context = LlamaContext(file, 2, CONTEXT, exact=True)
+    context.use(context.read_adapter(tmp_path / "out" / "adapter.gguf"))
+    model, start = made.transformers(tmp_path / "out"), len(made.prompt)
+    moved = 0.0
+    for sequence in group.sequences:
+        tokens = sequence.tokens
+        trained = await trainer.score("a", tokens, start, 1.0)
+        moved = max(moved, gap(trained, sequence.logprobs[start:]))
+        assert gap(trained, logprobs_of(model, tokens, start)) < CLOSE
+        assert gap(trained, await sampler.score("1", tokens, start, 1.0)) < CLOSE
+        assert gap(trained, exported(context, tokens, start)) < CLOSE
+    trainer.shutdown()
+    context.close()
+    assert moved > 100 * CLOSE  # else what agrees is the base
+
+
+def exported(context: LlamaContext, tokens: Tokens, start: int) -> Logprobs:
+    """Log-probabilities of ``tokens[start:]`` as llama.cpp alone has them."""
+    count = len(tokens)
+    logits = context.decode(
+        tokens, np.arange(count, dtype=np.int32), np.zeros(count, np.int32), np.ones(count, np.int8)
+    )
+    context.cut(0, 0)
+    rows = torch.from_numpy(logits.astype(np.float64)[start - 1 : -1]).log_softmax(-1).numpy()
+    return np.asarray(rows[np.arange(count - start), tokens[start:]], np.float32)
