@@ -34,7 +34,11 @@ async def delete_versions(store: Store, task: int, number: int | None) -> None:
     for version in versions:
         store.versions.prune(version.id)
     store.telemetry.event("adapter", f"Deleted: {', '.join(version.name for version in versions)}.", task)
-    await asyncio.to_thread(_remove, store, [Path(version.path) for version in versions])
+    files = [Path(version.path) for version in versions]
+    if number is None:  # also what a step left that was never committed
+        own = {file.parent for file in files if file.parent.name == f"task-{task}"}
+        files += [file for folder in own for file in folder.glob("*.safetensors")]
+    await asyncio.to_thread(_remove, store, files)
 
 
 def _remove(store: Store, files: Sequence[Path]) -> None:

@@ -15,6 +15,8 @@ from marlaas.engine.base.soundness import check_base, largest_token, parameters
 from marlaas.engine.base.weights import Weights
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.paths import TINY_BASE
+from tools.random_base.families import FAMILIES
+from tools.random_base.make import make_base
 
 
 @pytest.fixture
@@ -124,3 +126,13 @@ def test_parameters_are_counted_from_the_files(folder: Path) -> None:
     for tied, more in ((True, 0), (False, head["lm_head.weight"].size)):
         change(folder / "config.json", tie_word_embeddings=tied)
         assert parameters(load_base(folder)) == count + more
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_as_it_is_published_is_sound(tmp_path: Path, family: str) -> None:
+    """Embeddings have more rows than the tokenizer has tokens, in two shards."""
+    base = make_base(tmp_path / "base", family, "mini", rows=2048)
+    check_base(base)
+    (tmp_path / "base" / base.weight_files[1].name).unlink()
+    with pytest.raises(BaseModelError, match=r"lacks model-00002-of-00002\.safetensors"):
+        check_base(base)

@@ -50,6 +50,7 @@ def left(store: Store, tmp_path: Path, task: int) -> tuple[list[int], list[str]]
 async def test_one_version_and_then_all(store: Store, tmp_path: Path) -> None:
     await delete_versions(store, 1, 1)
     assert left(store, tmp_path, 1) == ([0, 2], ["v0", "v2"])
+    (tmp_path / "adapters" / "task-1" / "uncommitted.safetensors").write_bytes(b"x")
     await delete_versions(store, 1, None)
     assert left(store, tmp_path, 1) == ([], []) and not (tmp_path / "adapters" / "task-1").exists()
     assert left(store, tmp_path, 2) == ([0, 1, 2], ["v0", "v1", "v2"])

@@ -1,0 +1,93 @@
+"""A base of one's own, as a user takes it: refused where it would orphan work, and trained where it would not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from marlaas.engine.daemon import control
+from marlaas.engine.daemon.lock import holder
+from marlaas.engine.paths import Home
+from tools.random_base.make import make_base
+
+from .conftest import Lab
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def new_lab(tmp_path: Path) -> Iterator[Callable[[str], Lab]]:
+    """Makes homes; their engines end with the test."""
+    labs: list[Lab] = []
+
+    def new(name: str) -> Lab:
+        labs.append(Lab(Home(tmp_path / name)))
+        return labs[-1]
+
+    yield new
+    for lab in labs:
+        if holder(lab.home.lock) is not None:
+            control.stop(lab.home)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A base in the layout of Qwen2.5, in two shards, with random weights."""
+    return make_base(tmp_path / "qwen", "qwen2.5", "mini", rows=2048).path
+
+
+def trains(lab: Lab) -> None:
+    """A real step on the home's base."""
+    task = lab.submit("sums", steps=1)
+    lab.marlaas("wait", str(task))
+    assert (lab.show(task)["state"], lab.show(task)["step"]) == ("done", 1)
+
+
+def used(lab: Lab) -> list[str]:
+    return [row["name"] for row in json.loads(lab.marlaas("base", "list", "--json")) if row["used"]]
+
+
+def test_another_base_gets_a_home_of_its_own(new_lab: Callable[[str], Lab], folder: Path) -> None:
+    first = new_lab("first")
+    task = first.submit("long", steps=100_000)
+    refused = first.marlaas("base", "use", str(folder), code=2)
+    assert f"task {task} (lab/long)" in refused and "marlaas --home DIR base use" in refused
+    first.until(task, first.row(task).step + 1)  # it goes on
+    assert used(first) == ["tiny"]
+
+    second = new_lab("second")
+    second.marlaas("base", "use", str(folder))
+    assert used(second) == [str(folder)]
+    trains(second)
+    assert second.submit("same", base=str(folder), steps=1)
+    with pytest.raises(AssertionError, match="is meant for the base 'tiny', but the base of this home is"):
+        second.submit("other", base="tiny")
+
+
+def test_an_engine_with_another_base_does_not_start_until_its_tasks_and_adapters_are_gone(
+    new_lab: Callable[[str], Lab], folder: Path
+) -> None:
+    lab = new_lab("home")
+    task = lab.submit("long", steps=100_000)
+    assert lab.until(task, 1).step >= 1
+    lab.marlaas("engine", "stop")
+    documented = lab.home.config.read_text()
+    lab.home.config.write_text(documented.replace('# base = "tiny"', f"base = {json.dumps(str(folder))}"))
+    refused = lab.marlaas("engine", "start", code=2)
+    assert f"the unfinished task {task} (lab/long) belongs to another base (tiny)" in refused
+    assert "marlaas --home DIR base use" in refused and "`marlaas base use tiny`" in refused
+    assert holder(lab.home.lock) is None
+
+    lab.marlaas("base", "use", "tiny")
+    assert "cannot be deleted" in lab.marlaas("adapters", "delete", str(task), code=2)
+    lab.marlaas("cancel", str(task))
+    assert f"the adapters of task {task}" in lab.marlaas("base", "use", str(folder), code=2)
+    deleted = json.loads(lab.marlaas("adapters", "delete", str(task), "--json"))
+    assert deleted["bytes"] > 0 and deleted["deleted"]
+    assert not list(lab.home.adapters.rglob("*.safetensors"))
+    lab.marlaas("base", "use", str(folder))
+    assert holder(lab.home.lock) is None and used(lab) == [str(folder)]
+    trains(lab)
