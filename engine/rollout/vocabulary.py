@@ -8,7 +8,7 @@ through the template, and ``encode`` takes the marks out of the text again, afte
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,11 @@ class Vocabulary:
         needed = 1 + 2 * replies
         free = (chr(code) for code in range(PRIVATE, PRIVATE + len(present) + needed))
         marks = [character for character in free if character not in present][:needed]
-        return Guard(self._anywhere, marks[0], tuple(marks[1 : replies + 1]), tuple(marks[replies + 1 :]))
+        return Guard(self._break, marks[0], tuple(marks[1 : replies + 1]), tuple(marks[replies + 1 :]))
+
+    def _break(self, text: str, mark: str) -> str:
+        """``text`` with the mark behind the first letter of every control token; one of one letter gives way to it."""
+        return self._anywhere.sub(lambda found: mark if found[1] in self.control else found[1] + mark, text)
 
     def encode(self, text: str, mark: str = "") -> list[int]:
         """Ids of a rendered text; control tokens are found where they stand unbroken by ``mark``."""
@@ -110,9 +114,9 @@ class Guard:
     """Makes strings from outside safe to be put into a template."""
 
     def __init__(
-        self, control: re.Pattern[str], mark: str, answers: tuple[str, ...], thoughts: tuple[str, ...]
+        self, breaks: Callable[[str, str], str], mark: str, answers: tuple[str, ...], thoughts: tuple[str, ...]
     ) -> None:
-        self._control = control
+        self._breaks = breaks
         self.mark = mark
         """A character that stands in no text; it goes behind the first letter of what looks like a control token."""
         self.answers = answers
@@ -123,7 +127,7 @@ class Guard:
     def safe(self, value: Any) -> Any:
         """``value`` (JSON-like) with every string in it, keys included, broken where it spells a control token."""
         if isinstance(value, str):
-            return self._control.sub(lambda found: found[1] + self.mark, well_formed(value))
+            return self._breaks(well_formed(value), self.mark)
         if isinstance(value, dict):
             return {self.safe(key): self.safe(item) for key, item in value.items()}
         if isinstance(value, list | tuple):

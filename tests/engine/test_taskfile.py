@@ -34,10 +34,21 @@ def test_the_stored_configuration_makes_an_equal_spec(tmp_path: Path) -> None:
     assert parse(stored, "row").to_json() == submission.config
 
 
+def test_thinking_is_wanted_refused_or_left_to_the_template(tmp_path: Path) -> None:
+    for text, wanted in (
+        ("", None),
+        ("[sampling]\nthinking = true\n", True),
+        ("[sampling]\nthinking = false\n", False),
+    ):
+        (submission,) = load(write(tmp_path, MINIMAL + text))
+        assert parse(json.loads(json.dumps(submission.config)), "row").sampling.thinking is wanted
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("tenant = ", "not valid TOML"),
+        (MINIMAL + "[sampling]\nthinking = 1\n", "'sampling.thinking' is 1; it must be true or false"),
         (MINIMAL + "step = 3\n", "Did you mean 'steps'"),
         (MINIMAL + '[train]\nloss = "ppoo"\n', "'train.loss'"),
         (MINIMAL + "[train]\ndeterministic = true\n", "max_staleness"),

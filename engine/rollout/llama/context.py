@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.gguf_adapter import adapter_in_memory
+from ...base.llama_memory import MICRO_BATCH
 from ...errors import AdapterError, BaseModelError
 from ..batching.context import Arrays, DecodeFailed, Ints, Logits
 from .base_file import BaseFile
 from .native import last_errors, llama
 
-MICRO_BATCH = 512
-"""Rows that llama.cpp computes at once; its buffers grow with this times the vocabulary."""
 DAMAGED = "Delete it; it is written again."
 BROUGHT = "It may be damaged, or of an architecture that this llama.cpp does not know."
 F32, F16 = 0, 1

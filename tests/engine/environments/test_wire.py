@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.engine.environments.protocol import Ask, EpisodeOutcome, Message
-from marlaas.engine.environments.wire import Asked, Broken, Ended, Hello, Pong, WireError, decode
+from marlaas.engine.environments.protocol import Ask, EpisodeOutcome, Message, Reply, ToolCall
+from marlaas.engine.environments.wire import Asked, Broken, Ended, Hello, Pong, WireError, decode, encode_reply
 from marlaas.engine.types import Failure
 from marlaas.plugins.host.channel import Record
+from marlaas.plugins.host.process import _reply
 
 ASK: Record = {"op": "ask", "id": 1, "episode": 2, "agent": "a", "messages": [{"role": "user", "content": "x"}]}
 END: Record = {"op": "end", "episode": 2, "status": "ok", "rewards": {"a": 1}, "seconds": 0.5}
@@ -32,6 +34,11 @@ def test_what_is_well_formed() -> None:
     assert decode({"op": "pong"}) == Pong()
     assert decode({"op": "broken", "failure": FAILURE}) == Broken(Failure("m", "f.py", 3, "t"))
     assert isinstance(decode({"op": "hello", "environments": [DESCRIBED]}), Hello)
+
+
+def test_a_reply_arrives_as_it_was_given() -> None:
+    reply = Reply("four", "tool", 2, (ToolCall("add", {"a": [1]}),), "two and two")
+    assert _reply(json.loads(json.dumps(encode_reply(7, reply)))) == reply
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,13 @@ async def test_reaching_the_target_ends_a_task_early(world: World) -> None:
     assert 1 <= world.query("SELECT max(number) AS n FROM steps")[0]["n"] < 50
 
 
+async def test_a_task_that_wants_what_the_base_cannot_fails_with_a_sentence(tmp_path: Path) -> None:
+    world = World(tmp_path / "home", replace(SPEC, sampling=replace(SPEC.sampling, thinking=True)))
+    ending = await world.go()
+    assert ending.state == "failed" and "knows no thinking" in ending.reason
+    assert not world.query("SELECT * FROM groups")
+
+
 async def test_the_last_version_is_measured_once(world: World) -> None:
     world.spec = replace(SPEC, steps=4)
     assert await asyncio.wait_for(world.go(), 20) == Ending("done")

@@ -72,6 +72,24 @@ def test_forking_an_episode_does_not_move_the_baseline() -> None:
     assert closed(group((trajectory(0.1),) * 3, (trajectory(0.1),))).rewards.constant
 
 
+def test_a_rewritten_episode_counts_once_and_weighs_as_much_as_its_tokens() -> None:
+    """Three turns in three trajectories: the same rewards, and each sampled token has the same advantage."""
+    apart = closed(group((trajectory(1.0),) * 3, (trajectory(0.0),), (trajectory(0.2),)))
+    together = closed(solo(1.0, 0.0, 0.2))
+    assert apart.rewards == together.rewards
+    assert [own[0] for own in advantages(apart)] == [own[0] for own in advantages(together)]
+    assert len(set(advantages(apart)[0])) == 1
+
+
+@given(st.lists(st.tuples(REWARDS, st.integers(1, 5)), min_size=2, max_size=6))
+def test_how_often_an_episode_began_anew_changes_no_advantage(members: list[tuple[float, int]]) -> None:
+    apart = closed(group(*((trajectory(reward),) * parts for reward, parts in members)))
+    together = closed(solo(*(reward for reward, _ in members)))
+    assert apart.rewards == together.rewards
+    for own, (alone,), (_, parts) in zip(advantages(apart), advantages(together), members, strict=True):
+        assert own == [alone] * parts
+
+
 @pytest.mark.parametrize("reward", [0.1, 1 / 3, 1e6 + 0.7])
 def test_equal_rewards_give_exact_zeros(reward: float) -> None:
     result = closed(solo(*[reward] * 7))
