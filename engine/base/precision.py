@@ -8,5 +8,9 @@ PRECISIONS = ("f32", "f16", "q8_0", "q6_k", "q5_k_m", "q4_k_m")
 WRITTEN = ("f32", "f16")
 """Those that our own writer makes; llama.cpp's quantiser makes the others from float32."""
 
+REPEATABLE = ("f32", "f16", "q8_0")
+"""Those whose results are the same to the last bit whatever runs beside; llama.cpp multiplies eight rows and more by
+matrices of the other types in another way than fewer."""
+
 BITS = {"f32": 32.0, "f16": 16.0, "q8_0": 8.5, "q6_k": 6.5625, "q5_k_m": 5.7, "q4_k_m": 4.85}
 """Per weight, block scales included; the mixed types as they come out for models of usual shape."""

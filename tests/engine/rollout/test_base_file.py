@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from marlaas.engine.base import sealed
 from marlaas.engine.base.gguf_header import read_header
 from marlaas.engine.base.model import BaseModel
-from marlaas.engine.base.precision import PRECISIONS, WRITTEN
+from marlaas.engine.base.precision import PRECISIONS, REPEATABLE, WRITTEN
 from marlaas.engine.base.sealed import verify
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.rollout.llama import base_file as module
@@ -51,6 +51,22 @@ def test_each_precision_has_a_file_and_less_is_less_exact(wide: BaseModel, tmp_p
     assert errors == sorted(errors) and 0 < errors[1] < 0.01 < errors[-1] < 1
     assert len(list((tmp_path / "cache").iterdir())) == 2 * len(PRECISIONS)
     assert set(PRECISIONS) == {*WRITTEN, *TYPES}
+
+
+@pytest.mark.parametrize("weights", REPEATABLE)
+def test_a_row_is_the_same_whatever_runs_beside(wide: BaseModel, tmp_path: Path, weights: str) -> None:
+    context = LlamaContext(base_file(wide, tmp_path / "cache", weights), 32, 256)
+    rows = []
+    for count in (2, 3, 7, 8, 31):
+        sequences = np.arange(count, dtype=np.int32)
+        for sequence in range(count):
+            context.cut(sequence, 0)
+        for place in range(3):
+            positions = np.full(count, place, np.int32)
+            logits = context.decode(sequences + 5 + place, positions, sequences, np.ones(count, np.int8))
+        rows.append(logits[0].copy())
+    context.close()
+    assert all(np.array_equal(row, rows[0]) for row in rows)
 
 
 def test_the_file_between_goes_unless_it_was_there(wide: BaseModel, tmp_path: Path) -> None:

@@ -1,0 +1,71 @@
+"""The estimate of a context's memory is what the kernel counts: never much more, and never less."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marlaas.engine.base.config import BaseConfig
+from marlaas.engine.base.llama_memory import ROUNDING, context_bytes, kv_bytes
+
+from .random_base import write_base
+
+CHILD = """
+import json, sys
+from pathlib import Path
+import numpy as np
+from marlaas.engine.base.model import load_base
+from marlaas.engine.rollout.llama.base_file import base_file
+from marlaas.engine.rollout.llama.context import LlamaContext
+
+def anonymous():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon"))
+
+folder, sequences, length, exact = json.loads(sys.argv[1])
+base = load_base(folder)
+file = base_file(base, Path(folder).with_name("cache"))
+before = anonymous()
+context = LlamaContext(file, sequences, length, 1, exact)
+def decode(count, prompt, wanted):
+    row = np.arange(count, dtype=np.int32)
+    places, sequence = (row, row * 0) if prompt else (row * 0, row)
+    context.decode(row % 100, places, sequence, wanted)
+    for each in range(sequences):
+        context.cut(each, 0)
+decode(length, True, (np.arange(length) >= length - 128).astype(np.int8))
+decode(sequences, False, np.ones(sequences, np.int8))
+print(anonymous() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the kernel's own count")
+@pytest.mark.parametrize(
+    ("vocabulary", "sequences", "length", "exact"),
+    [(60_000, 160, 256, True), (2_000, 8, 4096, True), (2_000, 8, 4096, False), (60_000, 4, 512, False)],
+)
+def test_the_estimate_is_what_is_taken(
+    tmp_path: Path, vocabulary: int, sequences: int, length: int, exact: bool
+) -> None:
+    base = write_base(
+        tmp_path / "base", vocab_size=vocabulary, num_attention_heads=8, head_dim=32, max_position_embeddings=4096
+    )
+    argument = json.dumps([str(base.path), sequences, length, exact])
+    out = subprocess.run([sys.executable, "-P", "-c", CHILD, argument], check=True, capture_output=True, text=True)
+    taken, estimate = int(out.stdout), context_bytes(base.config, sequences, length, exact)
+    assert taken < estimate < 1.1 * taken + ROUNDING
+
+
+@given(st.integers(1, 256), st.integers(1, 9000), st.booleans())
+def test_keys_and_values_grow_by_blocks(sequences: int, length: int, exact: bool) -> None:
+    config = BaseConfig("qwen3", 64, 96, 3, 8, 2, 16, 100, 9000, 1e-6, 1e4)
+    size = kv_bytes(config, sequences, length, exact)
+    assert size == kv_bytes(config, 1, length, exact) * sequences
+    assert size == kv_bytes(config, sequences, length - 1 - (length - 1) % 256 + 1, exact)
+    assert kv_bytes(config, sequences, length, True) == 2 * kv_bytes(config, sequences, length, False)
+    assert size < context_bytes(config, sequences, length, exact)
+    assert kv_bytes(config, 2, 300, False) == 3 * 2 * 2 * 16 * 2 * 2 * 512
