@@ -159,11 +159,17 @@ def _plugins(home: Home) -> Finding:
 
 
 def _base(home: Home) -> Finding:
+    from marlaas.engine.base.model import load_base
+    from marlaas.engine.base.soundness import check_base
+    from marlaas.engine.config import load_settings
+
     try:
-        folder = base_folder(home)
+        name = load_settings(home).base
+        base = load_base(name)
+        check_base(base)
     except MarlaasError as error:
         return Finding("base", "missing", line(error.message), error.hint)
-    return Finding("base", "ok", str(folder))
+    return Finding("base", "ok", f"{line(name)} ({base.path})")
 
 
 def _engine(home: Home) -> Finding:
