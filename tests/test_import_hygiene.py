@@ -22,7 +22,8 @@ def test_the_parser_is_cheap() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["adapters", "base", "demo", "doctor", "engine", "environments", "logs", "progress", "reading", "steer", "tasks"]
+    "module",
+    ["adapters", "base", "demo", "doctor", "engine", "environments", "logs", "progress", "reading", "steer", "tasks"],
 )
 def test_verbs_import_nothing_heavy(module: str) -> None:
     assert not imported(f"import marlaas.app.cli.{module}") & HEAVY
