@@ -1,8 +1,12 @@
-"""What the model actually writes: the newest trajectories of a task, one at a time, as readable turns."""
+"""What the model actually writes: the newest trajectories of a task, one at a time, as readable turns.
+
+Where the base's template rewrote earlier turns, the trajectories of one conversation are read as one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from textual.binding import Binding, BindingType
@@ -10,7 +14,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from marlaas.engine.store.rows import TrajectoryRow
+from marlaas.engine.store.rows import TrajectoryRow, Turn
 
 from ..format import excerpt, line, number, score
 
@@ -18,6 +22,7 @@ _NONE = Content.styled("No trajectory yet.", "$text-muted")
 _TURN_CHARACTERS, _TURN_LINES = 4000, 200
 _FIRST_TURNS, _LAST_TURNS = 30, 10
 _ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning"}
+_ANEW = Turn("template", "The earlier turns were rewritten here: what follows was said to a prompt of its own.")
 
 
 class TrajectoryPane(VerticalScroll, can_focus=True):
@@ -38,6 +43,7 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
+        self._given: Sequence[TrajectoryRow] = ()
         self._rows: Sequence[TrajectoryRow] = ()
         self._shown: int | None = None
         self._follows = True
@@ -50,9 +56,9 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
 
     def show(self, rows: Sequence[TrajectoryRow]) -> None:
         """New rows, newest first."""
-        if rows is self._rows:
+        if rows is self._given:
             return
-        self._rows = rows
+        self._given, self._rows = rows, conversations(rows)
         self._render_row()
 
     def action_newer(self) -> None:
@@ -89,13 +95,33 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
         self._text.update(trajectory_text(row))
 
 
+def conversations(rows: Sequence[TrajectoryRow]) -> list[TrajectoryRow]:
+    """Rows with all parts of a conversation in one, newest first as they come; the oldest may lack its beginning."""
+    found: list[TrajectoryRow] = []
+    parts: list[TrajectoryRow] = []
+    for row in rows:
+        parts.append(row)
+        if row.part == 0:
+            found.append(_joined(parts))
+            parts = []
+    return [*found, _joined(parts)] if parts else found
+
+
+def _joined(parts: Sequence[TrajectoryRow]) -> TrajectoryRow:
+    """One row of an agent's parts, the newest first."""
+    turns = parts[-1].turns
+    for part in parts[-2::-1]:
+        turns = (*turns, _ANEW, *part.turns)
+    return replace(parts[0], turns=turns)
+
+
 def trajectory_text(row: TrajectoryRow) -> Content:
     """A trajectory for reading. Every part of it is foreign text."""
     head = [
         "held-out" if row.split == "eval" else f"group {row.group}",
         f"member {row.member}",
         line(row.agent, 20) if row.agent not in ("", "agent", "policy") else "",
-        f"part {row.part + 1}" if row.part else "",
+        f"{row.part + 1} trajectories" if row.part else "",
         f"version {row.version}",
         f"{row.tokens} tokens",
         line(row.status, 12) if row.status != "ok" else "",

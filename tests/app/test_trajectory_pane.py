@@ -1,0 +1,28 @@
+"""A conversation that the template rewrote is read as one text."""
+
+from marlaas.app.widgets.trajectory_pane import conversations, trajectory_text
+from marlaas.engine.store.rows import TrajectoryRow, Turn
+
+
+def row(id: int, part: int = 0, member: int = 0) -> TrajectoryRow:
+    turns = (Turn("user", f"question {part}"), Turn("thinking", "hm"), Turn("assistant", f"answer {part}"))
+    return TrajectoryRow(
+        id, 1, "train", 5, member, "agent", "ok", 1.0, 0.5, None, 0, "e1", 19 + part, turns, {}, {}, "", part
+    )
+
+
+def test_the_parts_of_a_conversation_are_one_text() -> None:
+    rows = [row(6, member=2), row(5, 2, 1), row(4, 1, 1), row(3, 0, 1), row(2, 0, 0)]
+    read = conversations(rows)
+    assert [(one.id, one.member, one.part) for one in read] == [(6, 2, 0), (5, 1, 2), (2, 0, 0)]
+    assert read[0] == rows[0] and read[2] == rows[4]
+    text = trajectory_text(read[1]).plain
+    places = [text.index(f"{what} {part}") for part in range(3) for what in ("question", "answer")]
+    assert places == sorted(places) and text.count("rewritten here") == 2
+    assert "3 trajectories" in text and "21 tokens" in text and "trajectories" not in trajectory_text(read[0]).plain
+
+
+def test_a_beginning_that_is_not_at_hand_is_left_out() -> None:
+    (one,) = conversations([row(5, 2), row(4, 1)])
+    assert [turn.text for turn in one.turns if turn.role == "user"] == ["question 1", "question 2"]
+    assert conversations([]) == []
