@@ -69,6 +69,7 @@ def list_versions(args: argparse.Namespace) -> int:
 def run_export(args: argparse.Namespace) -> int:
     """Export one version."""
     from marlaas.engine.adapters.export import export_adapter
+    from marlaas.engine.config import load_settings
 
     from ..machine import base_folder
     from .reading import reading
@@ -78,7 +79,8 @@ def run_export(args: argparse.Namespace) -> int:
         version = choose(reader.versions() if reader else [], args.adapter, args.version)
     base = base_folder(home)
     state, task = _state_file(home, version), line(version.task_name)
-    written = export_adapter(state, base, args.out, args.gguf, task, version.checksum)
+    brought = load_settings(home).rollout.gguf
+    written = export_adapter(state, base, args.out, args.gguf, task, version.checksum, brought)
     if args.json:
         output.result_json({"version": asdict(version), "base": str(base), "files": [str(path) for path in written]})
         return output.OK

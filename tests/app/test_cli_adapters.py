@@ -66,7 +66,10 @@ def test_export(
 ) -> None:
     asked: list[Any] = []
 
-    def fake(state_path: Path, base_folder: Path, out_dir: Path, gguf: bool, task: str, expected: str) -> list[Path]:
+    def fake(
+        state_path: Path, base_folder: Path, out_dir: Path, gguf: bool, task: str, expected: str, base_gguf: str
+    ) -> list[Path]:
+        assert base_gguf == ""
         asked.append((state_path, base_folder.name, out_dir, gguf, task, expected == versions[0].checksum))
         return [out_dir / "adapter_model.safetensors"]
 

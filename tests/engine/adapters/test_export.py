@@ -14,7 +14,9 @@ from marlaas.engine.adapters.export import export_adapter
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.modules import linear_shapes
-from marlaas.engine.errors import AdapterError
+from marlaas.engine.errors import AdapterError, BaseModelError
+from tests.engine.base.brought import bring, pairs_together
+from tests.engine.base.hugging_face import with_lora
 from tests.engine.training.oracle import Oracle
 from tests.engine.training.tiny_qwen import VOCABULARY
 
@@ -52,6 +54,23 @@ def test_the_gguf_twin_holds_the_same_adapter(base: str, state: Path, tmp_path: 
     assert len(reader.tensors) == len(adapter)
     (found,) = (t for t in reader.tensors if t.name == "blk.1.ffn_up.weight.lora_b")
     assert np.array_equal(found.data, adapter["model.layers.1.mlp.up_proj.lora_B"])
+
+
+def test_the_gguf_twin_of_another_architecture_has_the_names_of_the_bases_gguf(tmp_path: Path) -> None:
+    model, path = bring("granite", tmp_path / "model")
+    base = load_base(tmp_path / "model")
+    _, adapter = with_lora(model)
+    write_state(tmp_path / "state", PolicyState(StateHeader(4, 6.0, 3, base.fingerprint), adapter))
+    for folder, brought in (("told", str(path)), ("guessed", "")):
+        export_adapter(tmp_path / "state", base.path, tmp_path / folder, gguf=True, base_gguf=brought)
+        reader = gguf.GGUFReader(tmp_path / folder / "adapter.gguf")
+        assert reader.fields["general.architecture"].contents() == "granite"
+        tensors = {tensor.name: tensor.data for tensor in reader.tensors}
+        name = "model.layers.1.self_attn.q_proj.lora_B"
+        assert np.array_equal(tensors["blk.1.attn_q.weight.lora_b"], pairs_together(adapter[name], 4))
+    with pytest.raises(BaseModelError, match="There is no GGUF file"):
+        export_adapter(tmp_path / "state", base.path, tmp_path / "out", gguf=True, base_gguf="nowhere.gguf")
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_readme_says_where_it_comes_from_whatever_the_task_is_called(
