@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from ...base.model import BaseModel
-from ...base.tensors import Base, load
+from ...base.sizes import MOST_MERGED, PASS_BYTES, PassSize, layer_bytes, most_tokens
+from ...base.tensors import load
 from ..bank import PolicyMemory
 from ..layout import Layout
 from ..model import Criterion
@@ -22,27 +23,18 @@ from .packing import PackedBatch, packed_batches
 from .passes import Keep, logprobs, run, run_backward
 from .split import SplitWeights
 
-PASS_BYTES = 1 << 30
-"""Memory for what a pass keeps for its way back."""
-MOST_MERGED = 256 << 20
-"""Bytes of layers up to which a second copy is kept, with the mounted policy merged in."""
-LEAST_TOKENS, MOST_TOKENS = 512, 4096
-"""A batch may always hold the first number, and gains nothing beyond the second."""
-
 
 class Decoder:
     """Implements ``model.Model`` on any torch ``device``. Raises ``BaseModelError`` where the folder cannot be read."""
 
     def __init__(self, base: BaseModel, device: str = "cpu") -> None:
+        self._config, self._room = base.config, PASS_BYTES
         self._base = load(base, torch.device(device))
-        large = layer_bytes(self._base) > MOST_MERGED
-        self._weights = SplitWeights(self._base) if large else MergedWeights(self._base)
+        merged = layer_bytes(base.config) <= MOST_MERGED
+        self._weights = MergedWeights(self._base) if merged else SplitWeights(self._base)
         self._plain = plain(self._base)
         self._layers = self._plain
         self._mounted: object = None
-        self._room = PASS_BYTES
-        self._all, self._inputs = tape_bytes(self._base)
-        self._max_tokens = min(max(LEAST_TOKENS, self._room // self._inputs), MOST_TOKENS)
 
     @property
     def vocabulary(self) -> int:
@@ -67,7 +59,9 @@ class Decoder:
 
     def batches(self, groups: Iterable[TrainGroup]) -> Iterator[PackedBatch]:
         """Everything that has trained tokens, in order and within the memory that a pass may take."""
-        return packed_batches(groups, self._max_tokens)
+        groups = tuple(groups)
+        longest = max((len(sequence.tokens) for group in groups for sequence in group.sequences), default=0)
+        return packed_batches(groups, most_tokens(self._config, longest, self._room))
 
     @torch.no_grad()
     def logprobs(self, batch: PackedBatch, temperature: float, adapted: bool = True) -> Tensor:
@@ -78,17 +72,7 @@ class Decoder:
     @torch.no_grad()
     def differentiate(self, batch: PackedBatch, temperature: float, criterion: Criterion) -> None:
         """Run forward, ask ``criterion``, run backward: adds to the mounted policy's gradient."""
-        keep = Keep.ALL if len(batch.tokens) * self._all <= self._room else Keep.INPUTS
+        size = PassSize(self._config, len(batch.tokens), batch.prefixes.shape[1] + batch.rows.shape[2])
+        keep = Keep.ALL if size.all <= self._room else Keep.INPUTS
         logp, entropy, tape = run(self._base, self._layers, batch, temperature, keep)
         run_backward(self._base, self._layers, tape, criterion(logp, entropy), temperature)
-
-
-def layer_bytes(base: Base) -> int:
-    """What the layers that adapters sit on take."""
-    return sum(stacked.weight.nbytes for layer in base.layers for stacked in layer.linears)
-
-
-def tape_bytes(base: Base) -> tuple[int, int]:
-    """Roughly what a pass keeps for each token: with all that layers computed, and with their inputs alone."""
-    layer = 4 * sum(stacked.weight.shape[0] + 2 * stacked.weight.shape[1] for stacked in base.layers[0].linears)
-    return layer * len(base.layers), layer + 4 * base.embedding.shape[1] * len(base.layers)

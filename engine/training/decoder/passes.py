@@ -79,6 +79,7 @@ def _hidden_states(
         x, tape = forward(layer, given, place, last=number == len(layers) - 1)
         if keep is not Keep.NOTHING:
             kept.append(given if keep is Keep.INPUTS else tape)
+        del tape  # else two would be held while the next layer computes
     hidden, *norm = rms_norm(x, base.norm, base.eps)  # (M, H)
     return hidden, place, tuple(kept), Normed(*norm)
 

@@ -1,0 +1,80 @@
+"""How many bytes the parts of a base, and of passes over it, take: what is planned with, and what limits a pass.
+
+The sizes of a base flow in, bytes flow out. Pure arithmetic; knows no machine and no settings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .config import BaseConfig
+
+FLOAT = 4
+"""Bytes of a float32."""
+MOST_MERGED = 256 << 20
+"""Bytes of layers up to which the trainer keeps a second copy, with the mounted policy merged in."""
+PASS_BYTES = 1 << 30
+"""Memory for what a training pass keeps and works with."""
+LEAST_TOKENS, MOST_TOKENS = 512, 4096
+"""A training batch may always hold the first number, and gains nothing beyond the second."""
+WORKING = 2
+"""What a layer works with on its way back, as a multiple of what it keeps; measured."""
+
+
+def linear_sizes(config: BaseConfig) -> tuple[tuple[int, int], ...]:
+    """(out, in) of a layer's products; those with the same input are one."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    return ((queries + 2 * keys, hidden), (hidden, queries), (2 * inner, hidden), (hidden, inner))
+
+
+def layer_bytes(config: BaseConfig) -> int:
+    """The layers that adapters sit on, in float32."""
+    return FLOAT * config.layers * sum(out * into for out, into in linear_sizes(config))
+
+
+def adapter_bytes(config: BaseConfig, rank: int) -> int:
+    """A and B on each linear layer, in float32."""
+    (qkv, hidden), (_, queries), (gates, _), (_, inner) = linear_sizes(config)
+    sums = (qkv + 3 * hidden) + (hidden + queries) + (gates + 2 * hidden) + (hidden + inner)
+    return FLOAT * config.layers * rank * sums
+
+
+def key_value_bytes(config: BaseConfig, sequences: int, length: int, exact: bool) -> int:
+    """What sequences of so many tokens take as keys and values, in float32 where ``exact``, else in float16."""
+    return config.layers * 2 * config.kv_heads * config.head_dim * (4 if exact else 2) * sequences * length
+
+
+@dataclass(frozen=True)
+class PassSize:
+    """A training pass over ``tokens`` of which each sees at most ``longest``, itself included."""
+
+    config: BaseConfig
+    tokens: int
+    longest: int
+
+    @property
+    def all(self) -> int:
+        """Bytes where every layer keeps all that it has computed."""
+        return (self.config.layers + WORKING) * self._layer
+
+    @property
+    def inputs(self) -> int:
+        """Bytes where layers keep their inputs alone and are computed once more."""
+        return self.config.layers * FLOAT * self.tokens * self.config.hidden_size + (1 + WORKING) * self._layer
+
+    @property
+    def _layer(self) -> int:
+        kept = sum(out + 2 * into for out, into in linear_sizes(self.config))
+        return FLOAT * self.tokens * (kept + self.config.heads * self.longest)
+
+
+def most_tokens(config: BaseConfig, longest: int, room: int = PASS_BYTES) -> int:
+    """Of a training batch whose sequences have up to ``longest`` tokens."""
+    return min(max(LEAST_TOKENS, room // PassSize(config, 1, longest).inputs), MOST_TOKENS)
+
+
+def pass_bytes(config: BaseConfig, longest: int, room: int = PASS_BYTES) -> int:
+    """What training on sequences of up to ``longest`` tokens takes at most: one alone may need more than ``room``."""
+    alone = PassSize(config, max(LEAST_TOKENS, longest), longest).inputs
+    return max(alone, min(room, PassSize(config, MOST_TOKENS, longest).all))
