@@ -37,7 +37,8 @@ def write_adapter(names: GgufNames, adapter: dict[str, Array], alpha: float, pat
     try:
         write_gguf(path, names.architecture, fields, list(adapter_entries(names, adapter)))
     except OSError as error:
-        raise AdapterError(f"The adapter file {path} could not be written: {error.strerror}.") from error
+        why = error.strerror or "the disk took a part of it only"
+        raise AdapterError(f"The adapter file {path} could not be written: {why}.") from error
 
 
 def adapter_entries(names: GgufNames, adapter: dict[str, Array]) -> Iterator[Entry]:

@@ -44,7 +44,8 @@ def ensure(path: Path, needed: int, write: Callable[[Path], None]) -> Path:
         seal.write_text(json.dumps({"size": path.stat().st_size, "fingerprint": fingerprint((path,))}))
         os.replace(seal, seal_of(path))  # last: a file without its seal counts as unfinished
     except OSError as error:
-        raise BaseModelError(f"The file {path} could not be written: {error.strerror}.", "Free some space.") from error
+        why = error.strerror or "the disk took a part of it only"  # numpy counts bytes and asks for no reason
+        raise BaseModelError(f"The file {path} could not be written: {why}.", "Free some space.") from error
     finally:
         for left in (partial, seal):
             with contextlib.suppress(OSError):

@@ -1,12 +1,15 @@
 """Large derived files: written once, again when damaged, and never left half."""
 
 import logging
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from marlaas.engine.base import model
@@ -67,6 +70,21 @@ def test_a_disk_that_refuses_is_named_and_nothing_stays(tmp_path: Path) -> None:
 
     with pytest.raises(BaseModelError, match=r"a\.gguf could not be written: No space left on device\. Free some"):
         ensure(tmp_path / "a.gguf", 1, half)
+    assert list(tmp_path.iterdir()) == []
+
+    def part(path: Path) -> None:
+        with open(path, "wb") as file:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+            np.frombuffer(GOOD, np.uint8).tofile(file)
+
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        with pytest.raises(BaseModelError, match=r"a\.gguf could not be written: the disk took a part of it only"):
+            ensure(tmp_path / "a.gguf", 1, part)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(BaseModelError, match=r"takes 1e\+09 GB to make, and .* GB are free there"):
         ensure(tmp_path / "a.gguf", 10**18, write)
