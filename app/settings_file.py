@@ -14,14 +14,14 @@ from pathlib import Path
 
 from marlaas.engine.errors import ConfigError
 
-_DOCUMENTED = re.compile(r'^#[ \t]*base[ \t]*=[ \t]*"[^"\n]*"[ \t]*$', re.MULTILINE)
+_DOCUMENTED = re.compile(r'^#[ \t]*base[ \t]*=[ \t]*"[^"\n]*"[ \t]*(?=\r?$)', re.MULTILINE)
 _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
 
 def write_base(path: Path, name: str) -> None:
     """Set ``base`` in the settings file. Raises ``ConfigError`` where it cannot be read or written."""
     try:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        text = path.read_bytes().decode() if path.exists() else ""  # line ends as they are
         _replace(path, with_base(text, name))
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}.") from error

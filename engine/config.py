@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import tomllib
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from .base.find import anchored
 from .base.precision import PRECISIONS
@@ -86,10 +87,14 @@ class Settings:
 
 
 def load_settings(home: Home) -> Settings:
-    """Read a home's settings; a missing file means defaults. Raises ``ConfigError``."""
+    """Read a home's settings; a missing file means defaults. Raises ``ConfigError``.
+
+    A relative folder counts from the home in ``marlaas.toml``, from the working folder in ``MARLAAS_BASE``.
+    """
     try:
         table = tomllib.loads(home.config.read_text(encoding="utf-8")) if home.config.exists() else {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{home.config} cannot be read: {error}.") from error
     settings = build(Settings, table, str(home.config))
-    return replace(settings, base=os.environ.get("MARLAAS_BASE") or anchored(settings.base, home.root))
+    base = os.environ.get("MARLAAS_BASE")
+    return replace(settings, base=anchored(base, Path.cwd()) if base else anchored(settings.base, home.root))

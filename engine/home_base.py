@@ -50,7 +50,7 @@ def check_use(home: Home, base: HomeBase, unknown: str | None) -> None:
     foreign = _foreign(home, base, unknown)
     if foreign:
         raise ConfigError(
-            f"The base of {home.root} cannot become {base.name!r}: {_belong(foreign)}.",
+            f"The base of {home.root} cannot become {base.name!r}: {_belong(foreign, base)}.",
             f"Either use another home for it (`{_elsewhere(base.name)}`), or {_finish(foreign)}.",
         )
 
@@ -58,17 +58,13 @@ def check_use(home: Home, base: HomeBase, unknown: str | None) -> None:
 def check_serve(home: Home, base: HomeBase) -> None:
     """Refuse to serve ``base`` where tasks or adapters of the home belong to another. Raises ``ConfigError``."""
     foreign = _foreign(home, base, base.fingerprint)
-    if not foreign:
-        return
-    source = "MARLAAS_BASE" if os.environ.get("MARLAAS_BASE") else home.config.name
-    names = sorted({task.base_name for task in foreign if task.base_name})
-    back = f"`marlaas base use {shlex.quote(names[0])}`" if names else "name that base again"
-    if source == "MARLAAS_BASE":
-        back = f"unset MARLAAS_BASE{f' ({back} sets the base of the home)' if names else ''}"
-    raise ConfigError(
-        f"{source} names the base {base.name!r}, but {_belong(foreign)}.",
-        f"Either use another home for it (`{_elsewhere(base.name)}`), or go back ({back}) and {_finish(foreign)}.",
-    )
+    if foreign:
+        source = "MARLAAS_BASE" if os.environ.get("MARLAAS_BASE") else home.config.name
+        raise ConfigError(
+            f"{source} names the base {base.name!r}, but {_belong(foreign, base)}.",
+            f"Either use another home for it (`{_elsewhere(base.name)}`), or {_back(foreign, base, source)} and"
+            f" {_finish(foreign)}.",
+        )
 
 
 def check_wish(wish: str, task: str, base: HomeBase) -> None:
@@ -87,18 +83,32 @@ def _foreign(home: Home, base: HomeBase, unknown: str | None) -> list[BoundTask]
         return foreign_tasks(reader.bound_tasks(), base.fingerprint, unknown)
 
 
-def _belong(tasks: Sequence[BoundTask]) -> str:
-    """Which tasks, and what of them is in the way."""
+def _belong(tasks: Sequence[BoundTask], base: HomeBase) -> str:
+    """Which tasks, what of them is in the way, and to which base they belong."""
     unfinished = [task for task in tasks if task.state not in FINISHED]
     kept = [task for task in tasks if task not in unfinished]
-    parts = []
-    if unfinished:
-        parts.append(f"the unfinished {_listed(unfinished)}")
-    if kept:
-        parts.append(f"the adapters of {_listed(kept)}")
-    names = sorted({task.base_name for task in tasks if task.base_name})
+    parts = [f"the unfinished {_listed(unfinished)}"] if unfinished else []
+    parts += [f"the adapters of {_listed(kept)}"] if kept else []
     verb = "belongs" if len(tasks) == len(unfinished) == 1 else "belong"
-    return f"{' and '.join(parts)} {verb} to another base{f' ({names[0]})' if len(names) == 1 else ''}"
+    names = _names(tasks)
+    other = "another base" + (f" ({names[0]})" if len(names) == 1 else "")
+    if names == [base.name]:
+        other = "what its files held before they were changed"
+    return f"{' and '.join(parts)} {verb} to {other}"
+
+
+def _back(tasks: Sequence[BoundTask], base: HomeBase, source: str) -> str:
+    """How the base that the tasks belong to is had again."""
+    names = _names(tasks)
+    if base.name in names:
+        return "put the old files back"
+    if source == "MARLAAS_BASE":
+        return "unset MARLAAS_BASE"
+    return f"go back (`marlaas base use {shlex.quote(names[0]) if names else 'NAME'}`)"
+
+
+def _names(tasks: Sequence[BoundTask]) -> list[str]:
+    return sorted({task.base_name for task in tasks if task.base_name})
 
 
 def _listed(tasks: Sequence[BoundTask]) -> str:

@@ -58,7 +58,7 @@ def find_base(name: str | Path) -> Path:
         return SHIPPED[text]
     folder = _expanded(text)
     if folder.is_dir():
-        return folder
+        return folder.absolute()
     wanted = hub_name(text)
     if wanted is None:
         raise BaseModelError(

@@ -12,6 +12,7 @@ import pytest
 from marlaas.app.cli import steer
 from marlaas.engine.base.model import load_base
 from marlaas.engine.paths import TINY_BASE, Home
+from marlaas.engine.store.reader import Reader
 from tests.engine.base.hub_cache import HubCache
 
 from .commanding import Commander, FakeEngine
@@ -173,6 +174,19 @@ def test_a_task_file_may_name_its_base(
     file.write_text(text + 'base = "/nowhere"\n')
     assert "no base model '/nowhere'" in marlaas("submit", str(file)).err
     assert marlaas("base", "use", "tiny").code == 2  # the task that was submitted belongs to the other
+
+
+def test_a_task_belongs_to_the_base_that_the_engine_serves(
+    filling: Filling, marlaas: Commander, home: Home, engine: FakeEngine, other: Path, tmp_path: Path
+) -> None:
+    """Not to one that was written into marlaas.toml meanwhile."""
+    filling.environment()
+    bind(filling)
+    home.config.write_text(f"base = {json.dumps(str(other))}\n")
+    (tmp_path / "task.toml").write_text('tenant = "a"\nname = "b"\nenvironment = "arithmetic"\nbase = "tiny"\n')
+    assert marlaas("submit", str(tmp_path / "task.toml")).code == 0
+    with Reader(home.database) as reader:
+        assert [task.base for task in reader.bound_tasks()] == [load_base("tiny").fingerprint]
 
 
 def test_adapters_delete(

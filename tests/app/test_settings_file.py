@@ -42,6 +42,13 @@ def test_the_documented_line_is_replaced() -> None:
     assert again == DOCUMENTED.replace('# base = "tiny"', 'base = "tiny"')
 
 
+def test_line_ends_stay(tmp_path: Path) -> None:
+    path = tmp_path / "marlaas.toml"
+    path.write_bytes(b'# base = "tiny"\r\n[engine]\r\ntasks = 2\r\n')
+    write_base(path, "x")
+    assert path.read_bytes() == b'base = "x"\r\n[engine]\r\ntasks = 2\r\n'
+
+
 def test_comments_and_other_keys_stay() -> None:
     text = 'base = "a"  # why\n\n[engine]\n# two at a time\ntasks = 2\n'
     assert with_base(text, "b") == text.replace('"a"', '"b"')

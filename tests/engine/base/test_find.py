@@ -47,7 +47,7 @@ def test_a_folder_goes_before_the_cache(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     assert find_base("org/model").name == COMMIT
     (tmp_path / "org" / "model").mkdir(parents=True)
-    assert find_base("org/model") == Path("org/model")
+    assert find_base("org/model") == tmp_path / "org" / "model"
 
 
 @pytest.mark.parametrize(
