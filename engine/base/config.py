@@ -21,6 +21,12 @@ ALIASES = {
     "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length"),
 }
 """What other architectures call the sizes that none can do without."""
+ROPE_SETTINGS = {
+    "linear": ("factor",),
+    "yarn": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+}
+"""What stretched rotary positions cannot do without, by their type."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,9 @@ def _config(raw: dict[str, Any]) -> BaseConfig:
     rope = dict(raw.get("rope_parameters") or raw.get("rope_scaling") or {})
     theta = rope.pop("rope_theta", None) or raw.get("rope_theta") or 10_000.0
     kind = rope.pop("rope_type", None) or rope.pop("type", None) or "default"
+    missing = [key for key in ROPE_SETTINGS.get(kind, ()) if rope.get(key) is None]
+    if missing:
+        raise ValueError(f"its rotary positions of type {kind!r} have no {missing[0]}")
     return BaseConfig(
         architecture=architecture,
         hidden_size=hidden,

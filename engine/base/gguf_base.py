@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import BaseModelError
 from .gguf_file import Entry, Fields, write_gguf
 from .gguf_names import GgufNames, names_of
 from .model import BaseModel
@@ -66,6 +67,8 @@ def base_fields(base: BaseModel, half: bool) -> Fields:
 def base_entries(base: BaseModel, names: GgufNames, half: bool) -> Iterator[Entry]:
     """Every tensor under llama.cpp's name, in llama.cpp's row order."""
     config, weights = base.config, Weights(base.weight_files)
+    if not config.tie_word_embeddings:
+        weights.shape("lm_head.weight")  # raises where it lacks: llama.cpp would take the embedding instead
     divisors = llama3_divisors(config)
     if divisors is not None:
         yield Entry("rope_freqs.weight", divisors.shape, lambda: divisors)
@@ -73,6 +76,8 @@ def base_entries(base: BaseModel, names: GgufNames, half: bool) -> Iterator[Entr
         module, _, kind = name.rpartition(".")
         if (module == "lm_head" and config.tie_word_embeddings) or kind == "inv_freq":
             continue  # the embedding once more; what follows from the configuration
+        if kind == "bias" and config.architecture == "qwen3":
+            raise BaseModelError(f"The base has {name}, but llama.cpp's architecture qwen3 has no biases.")
         shape = weights.shape(name)
         load = partial(_ordered, names, weights, name)
         yield Entry(f"{names.module(module)}.{kind}", shape, load, half and len(shape) > 1)

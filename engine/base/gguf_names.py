@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..errors import BaseModelError
 from .config import FAMILIES, BaseConfig
+from .rope import unreadable
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -67,9 +68,9 @@ def names_of(config: BaseConfig) -> GgufNames:
         )
     if config.sliding_window:
         raise BaseModelError("marlaas writes no GGUF for base models with sliding-window attention.", BRING)
-    kind = config.rope_scaling.get("rope_type", "default")
-    if kind not in ("default", "linear", "llama3", "yarn"):
-        raise BaseModelError(f"marlaas writes no GGUF for rotary positions of type {kind!r}.", BRING)
+    positions = unreadable(config)
+    if positions:
+        raise BaseModelError(f"marlaas writes no GGUF for rotary positions {positions}.", BRING)
     return GgufNames(config.architecture, config)
 
 

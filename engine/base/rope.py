@@ -7,6 +7,7 @@ divisor for each frequency.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,38 @@ def rope_fields(config: BaseConfig) -> dict[str, str | int | float]:
     if scaling.get("rope_type") == "yarn":
         original = scaling.get("original_max_position_embeddings") or config.context_length
         fields["rope.scaling.original_context_length"] = int(original)
+        fields["rope.scaling.attn_factor"] = yarn_attention(scaling) / _stretched(float(scaling["factor"]))
     return fields
+
+
+def unreadable(config: BaseConfig) -> str:
+    """Rotary positions that llama.cpp would compute in another way, in words; nothing where it is right."""
+    scaling = config.rope_scaling
+    kind = scaling.get("rope_type", "default")
+    if kind not in ("default", "linear", "llama3", "yarn"):
+        return f"of type {kind!r}"
+    if kind == "llama3" and config.architecture != "llama":
+        return f"of type 'llama3' in the architecture {config.architecture!r}"
+    usual = {"beta_fast": 32, "beta_slow": 1, "truncate": True}
+    for key, value in usual.items() if kind == "yarn" else ():  # llama.cpp has these fixed for our architectures
+        if scaling.get(key, value) not in (value, None):
+            return f"of type 'yarn' with {key} = {scaling[key]}"
+    return ""
+
+
+def yarn_attention(scaling: dict[str, Any]) -> float:
+    """What queries and keys are multiplied by, as Hugging Face's ``_compute_yarn_parameters`` has it.
+
+    Peng et al., arXiv 2309.00071, section 3.4, is ``_stretched(factor)``: what llama.cpp does of its own accord.
+    """
+    if scaling.get("attention_factor") is not None:
+        return float(scaling["attention_factor"])
+    factor, over, under = float(scaling["factor"]), scaling.get("mscale"), scaling.get("mscale_all_dim")
+    return _stretched(factor, over) / _stretched(factor, under) if over and under else _stretched(factor)
+
+
+def _stretched(factor: float, weight: float = 1.0) -> float:
+    return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
 def llama3_divisors(config: BaseConfig) -> NDArray[np.float32] | None:

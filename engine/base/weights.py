@@ -64,11 +64,20 @@ class Weights:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Its shape, without reading the data."""
-        return self._tensors[name].shape
+        return self._find(name).shape
 
     def load(self, name: str) -> Array:
         """float32 values in the tensor's shape."""
-        return self._tensors[name].load()
+        return self._find(name).load()
+
+    def _find(self, name: str) -> Tensor:
+        if name not in self._tensors:
+            folder = next((tensor.file.parent for tensor in self._tensors.values()), "the folder")
+            raise BaseModelError(
+                f"The weights in {folder} hold no {name}, which config.json makes them have.",
+                "Configuration and weights belong to different models, or a file is missing.",
+            )
+        return self._tensors[name]
 
 
 def read_header(file: Path) -> Iterator[tuple[str, Tensor]]:

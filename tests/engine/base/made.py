@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
 from marlaas.engine.base.model import BaseModel
+from marlaas.engine.rollout.llama.context import LlamaContext
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
 from marlaas.engine.training.protocol import TrainGroup, TrainSequence
@@ -49,7 +50,7 @@ class Made:
 
     def transformers(self, adapter: Path | None = None) -> Any:
         """The model, with a PEFT folder's adapter if one is named."""
-        model: Any = AutoModelForCausalLM.from_pretrained(self.base.path, dtype=torch.float32)
+        model = transformers(self.base)
         return PeftModel.from_pretrained(model, str(adapter)) if adapter else model
 
     def sampler(self, exact: bool, weights: str = "f32") -> LlamaSampler:
@@ -88,6 +89,12 @@ class Made:
         return TrainGroup(1, tuple(sequences))
 
 
+def transformers(base: BaseModel) -> Any:
+    """The model as Hugging Face computes it, in float32."""
+    model: Any = AutoModelForCausalLM.from_pretrained(base.path, dtype=torch.float32)
+    return model
+
+
 def greedy(model: Any, prompt: Tokens, length: int) -> Tokens:
     """int32 (length,): the likeliest token each time, computed by transformers alone."""
     held, memory, said = torch.from_numpy(prompt)[None].long(), None, []
@@ -105,6 +112,16 @@ def logprobs_of(model: Any, tokens: Tokens, start: int) -> Logprobs:
         logits = model(input_ids=torch.from_numpy(tokens)[None].long()).logits[0, start - 1 : -1]
     chosen = torch.log_softmax(logits, -1).gather(1, torch.from_numpy(tokens[start:])[:, None].long())
     return np.asarray(chosen[:, 0].numpy(), np.float32)
+
+
+def scores(context: LlamaContext, tokens: Tokens, start: int) -> Logprobs:
+    """float32 (T - start,): log-probabilities of ``tokens[start:]`` as llama.cpp has them in an empty context."""
+    count = len(tokens)
+    positions, sequence, outputs = np.arange(count, dtype=np.int32), np.zeros(count, np.int32), np.ones(count, np.int8)
+    logits = context.decode(tokens, positions, sequence, outputs)[start - 1 : -1]
+    rows = torch.from_numpy(logits.astype(np.float64)).log_softmax(-1).numpy()
+    context.cut(0, 0)
+    return np.asarray(rows[np.arange(count - start), tokens[start:]], np.float32)
 
 
 def gap(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:

@@ -18,12 +18,11 @@ from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.rollout.llama.base_file import base_file
 from marlaas.engine.rollout.llama.context import LlamaContext
 from marlaas.engine.training.protocol import PolicyConfig
-from marlaas.engine.types import Logprobs, Tokens
 from tests.engine.training.oracle import Oracle
 from tools.random_base.families import FAMILIES
 from tools.random_base.make import make_base
 
-from .made import CONTEXT, Made, gap, greedy, logprobs_of
+from .made import CONTEXT, Made, gap, greedy, logprobs_of, scores
 
 ROWS = 151_936
 CASES = [(family, tied) for family in FAMILIES for tied in (True, False)]
@@ -107,18 +106,7 @@ async def test_a_step_is_that_of_peft_and_its_adapter_the_same_everywhere(made: 
         moved = max(moved, gap(trained, sequence.logprobs[start:]))
         assert gap(trained, logprobs_of(model, tokens, start)) < CLOSE
         assert gap(trained, await sampler.score("1", tokens, start, 1.0)) < CLOSE
-        assert gap(trained, exported(context, tokens, start)) < CLOSE
+        assert gap(trained, scores(context, tokens, start)) < CLOSE
     trainer.shutdown()
     context.close()
     assert moved > 100 * CLOSE  # else what agrees is the base
-
-
-def exported(context: LlamaContext, tokens: Tokens, start: int) -> Logprobs:
-    """Log-probabilities of ``tokens[start:]`` as llama.cpp alone has them."""
-    count = len(tokens)
-    logits = context.decode(
-        tokens, np.arange(count, dtype=np.int32), np.zeros(count, np.int32), np.ones(count, np.int8)
-    )
-    context.cut(0, 0)
-    rows = torch.from_numpy(logits.astype(np.float64)[start - 1 : -1]).log_softmax(-1).numpy()
-    return np.asarray(rows[np.arange(count - start), tokens[start:]], np.float32)
