@@ -39,6 +39,7 @@ class Ask:
     """JSON schemas (OpenAI form), on the agent's first ask only."""
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    """Texts that end the reply, each cut off its text; what the model wrote up to there is trained."""
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,12 @@ def test_the_first_task_file_is_valid() -> None:
 
 def test_the_reference_shows_every_key_with_its_default() -> None:
     text = block("toml", "physics-lab")
-    shown = tomllib.loads(text.replace("# target", "target"))
+    shown = tomllib.loads(text.replace("# target", "target").replace("# thinking", "thinking"))
     defaults = TaskSpec("physics-lab", "two-digit sums", "arithmetic").to_json()
     shown["environment_config"] = {}
     shown["eval"].pop("target")
     defaults["eval"].pop("target")
+    assert isinstance(shown["sampling"].pop("thinking"), bool) and defaults["sampling"].pop("thinking") is None
     defaults["queue"]["depends_on"] = list(defaults["queue"]["depends_on"])
     assert shown == defaults
 

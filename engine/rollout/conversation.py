@@ -7,7 +7,8 @@ goes on in a further trajectory; no sampled token is ever tokenised again, and e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from .part import Part
 from .protocol import Sampler, SampleRequest, SampleResult
 from .renderer import Renderer
 from .seeds import noise_seed
+from .spoken import before_stop
 
 DEAF_ASKS = 100
 """Empty replies that an environment may get before its episode is ended."""
@@ -106,7 +108,12 @@ class Conversation:
             stop=renderer.stop_ids,
             seed=self._noise(),
         )
-        return self._speak(await sampler.generate(request), renderer)
+        result = await sampler.generate(request)
+        wanted = renderer.stopped_at(result.tokens.tolist(), ask.stop)
+        if wanted < len(result.tokens):  # a prefix of a sample is a sample; the sampler's memory has more, and goes
+            await sampler.release(self.name)
+            result = replace(result, tokens=result.tokens[:wanted], logprobs=result.logprobs[:wanted], finish="stop")
+        return self._speak(result, ask.stop, renderer)
 
     def trajectories(self, reward: float | None) -> tuple[Trajectory, ...]:
         """What was said, as arrays, in order; prompt tokens after a last reply carry no weight and are left out."""
@@ -150,11 +157,11 @@ class Conversation:
         self._history.extend(ask.messages)
         self._now.hear(new, ask.messages)
 
-    def _speak(self, result: SampleResult, renderer: Renderer) -> Reply:
+    def _speak(self, result: SampleResult, stops: Sequence[str], renderer: Renderer) -> Reply:
         said = result.tokens.tolist()
         spoken = renderer.parse(said, self._now.tokens, bool(self._tools))
         self._now.speak(said, result.logprobs.tolist(), self.voice.number, spoken)
         self._history.append(spoken)
         self._turns += 1
         finish = "tool" if spoken.tool_calls else result.finish
-        return Reply(spoken.text, finish, self._turns - 1, spoken.tool_calls, spoken.thinking)
+        return Reply(before_stop(spoken.text, stops), finish, self._turns - 1, spoken.tool_calls, spoken.thinking)

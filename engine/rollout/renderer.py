@@ -18,7 +18,7 @@ from typing import Any
 from ..environments.protocol import Message
 from ..errors import BaseModelError, ConfigError
 from .marks import Marks, Said, plain
-from .spoken import CLOSE, Spoken, opened_thought, read_plain, read_reply
+from .spoken import CLOSE, Spoken, opened_thought, read_plain, read_reply, stopped_at
 from .template import SWITCH, load_template, read_settings, token_name
 from .toolcalls import form_of
 from .vocabulary import Vocabulary, strings
@@ -108,6 +108,10 @@ class Renderer:
         if not self.thinks:
             return read_plain(tokens, self.stop_ids, decode, self._calls, tools)
         return read_reply(tokens, opened_thought(prompt, decode), self.stop_ids, decode, self._calls, tools)
+
+    def stopped_at(self, tokens: Sequence[int], stops: Sequence[str]) -> int:
+        """How many of the ids there are up to the first of the texts ``stops``, it included; all where none comes."""
+        return stopped_at(tokens, stops, self._vocabulary.decode) if stops else len(tokens)
 
     def check_thinking(self, wanted: bool | None) -> None:
         """Raise ``ConfigError`` where a task wants thinking, or none, and the base can only the opposite."""

@@ -94,6 +94,21 @@ def opened_thought(prompt: Sequence[int], decode: Decode) -> str:
     return tag + space if tag and not space.strip() else ""
 
 
+def stopped_at(tokens: Sequence[int], stops: Sequence[str], decode: Decode) -> int:
+    """How many of the ids there are up to the first of the texts ``stops``, it included; all where none comes."""
+    wanted = [stop for stop in stops if stop]
+    text = decode(tokens)
+    if not any(stop in text for stop in wanted):
+        return len(tokens)
+    return _first(tokens, decode, lambda text: any(stop in text for stop in wanted))
+
+
+def before_stop(text: str, stops: Sequence[str]) -> str:
+    """``text`` up to the first of ``stops``."""
+    found = [text.index(stop) for stop in stops if stop and stop in text]
+    return text[: min(found)] if found else text
+
+
 def _said(tokens: Sequence[int], stop: Sequence[int]) -> tuple[list[int], bool]:
     said = list(tokens)
     ended = bool(said) and said[-1] in stop

@@ -39,6 +39,9 @@ class FakeRenderer:
         text = " ".join(map(str, tokens))
         return Spoken(tuple(tokens), text, (), text)
 
+    def stopped_at(self, tokens: Sequence[int], stops: Sequence[str]) -> int:
+        return len(tokens)
+
     def check_thinking(self, wanted: bool | None) -> None:
         if wanted:
             raise ConfigError("The base model's chat template knows no thinking.")

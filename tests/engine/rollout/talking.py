@@ -44,11 +44,17 @@ class Talk:
         said = Voice("v1", 1, 1.0, tokens, voice.pop("episode", 100_000), seed=5, thinking=thinking)
         self.conversation = Conversation("e/0", "agent", said, self.sampler.context, seed=5)
 
-    async def say(self, news: str | Sequence[Message], reply: Sequence[int], tools: tuple[Any, ...] = ()) -> Reply:
+    async def say(
+        self,
+        news: str | Sequence[Message],
+        reply: Sequence[int],
+        tools: tuple[Any, ...] = (),
+        stop: tuple[str, ...] = (),
+    ) -> Reply:
         """Say something to the model, which answers with these ids."""
         self.sampler.saying = list(reply)
         messages = (Message("user", news),) if isinstance(news, str) else tuple(news)
-        return await self.conversation.answer(Ask("agent", messages, tools), self.sampler, self.renderer)
+        return await self.conversation.answer(Ask("agent", messages, tools, stop=stop), self.sampler, self.renderer)
 
     @property
     def prompts(self) -> list[list[int]]:

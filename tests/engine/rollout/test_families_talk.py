@@ -237,6 +237,21 @@ async def test_a_prompt_may_begin_the_thought(deep: Renderer) -> None:
     assert contains(talk.prompts[1], answer)
 
 
+async def test_a_text_that_stops_a_reply(renderers: dict[str, Renderer]) -> None:
+    """The reply's ids end where the text is complete; what the model wrote behind it was never said."""
+    for family in ("qwen2.5", "qwen3", "llama3"):
+        talk = Talk(renderers[family])
+        reply = await talk.say("2+2?", letters(talk.renderer, "four. Next: 3+3"), stop=("Next:", "xy"))
+        assert (reply.text, reply.finish) == ("four. ", "stop")
+        assert talk.sampler.released == ["e/0"], "its memory holds more than was said"
+        await talk.say("And?", letters(talk.renderer, "six"), stop=("xy",))
+        assert talk.prompts[1][len(talk.prompts[0]) :][:11] == letters(talk.renderer, "four. Next:", end=False)
+        assert " 3+3" not in talk.seen[1] and talk.sampler.released == ["e/0"]
+        (trajectory,) = talk.conversation.trajectories(1.0)
+        assert [span.stop - span.start for span in trajectory.spans] == [11, 4]
+        assert int(trajectory.mask.sum()) == 15 and len(trajectory.logprobs) == len(trajectory.tokens)
+
+
 # turns that are rewritten
 
 

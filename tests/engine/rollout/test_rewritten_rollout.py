@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from string import ascii_letters
 
 import pytest
 
@@ -25,6 +26,7 @@ from marlaas.engine.training.torch_trainer import TorchTrainer
 from marlaas.engine.types import Group
 from tools.random_base.make import make_base
 
+from .random_base import write_adapter
 from .test_families_talk import DEEP, write_template
 
 CONTEXT, CLOSE = 1024, 2e-4
@@ -102,3 +104,27 @@ def check(one: Played, renderer: Renderer) -> int:
             assert any(prompt[place : place + len(kept)] == kept for place in range(len(prompt)))
         odd += renderer._vocabulary.encode(renderer._vocabulary.decode(kept)) != kept
     return odd
+
+
+async def test_a_reply_that_a_text_ended_goes_on_from_there(tmp_path: Path) -> None:
+    """The sampler had written on; what it remembers then is what was said."""
+    base = make_base(tmp_path / "base", "qwen2.5", rows=400)
+    sampler = LlamaSampler(str(base.path), str(tmp_path / "cache"), sequences=4, context=CONTEXT, exact=True)
+    await sampler.load("0", str(write_adapter(tmp_path / "adapter", base, 1)))
+    replies = []
+
+    async def play(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+        for text in ("Hi", "And?", "Go on."):
+            replies.append(await answer(Ask("agent", (Message("user", text),), stop=tuple(ascii_letters))))
+        return EpisodeOutcome("ok", {"agent": 1.0})
+
+    one = await Rollout(sampler, Renderer(base.path), 4, CONTEXT).play(play, EpisodeSpec("train", 0, 0, 0), VOICE, "e")
+    (part,) = one.episode.trajectories
+    assert any(
+        reply.finish == "stop" and span.stop - span.start < 40 for reply, span in zip(replies, part.spans, strict=True)
+    )
+    assert not any(letter in reply.text for reply in replies for letter in ascii_letters)
+    start = int(part.mask.argmax())
+    scored = await sampler.score("0", part.tokens, start, 1.0)
+    assert abs(scored - part.logprobs[start:])[part.mask[start:] == 1].max() < CLOSE
+    await sampler.close()
