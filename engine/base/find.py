@@ -7,7 +7,6 @@ only; nothing is downloaded, and no weight is read. The cache's layout is huggin
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -15,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BaseModelError
+from .files import CONFIG, INDEX, indexed, some, weight_files
 
 SHIPPED = {"tiny": Path(__file__).parent / "tiny"}
-CONFIG, WHOLE_WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 MAIN = "main"
 _PART = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 _NAME = re.compile(rf"(?P<repository>(?:{_PART}/)?{_PART})(?:@(?P<revision>[A-Za-z0-9_][A-Za-z0-9._/-]*))?")
@@ -104,38 +103,6 @@ def cached_bases() -> list[CachedBase]:
     return [base for entry in entries for base in _entry(entry)]
 
 
-def weight_files(folder: Path) -> tuple[Path, ...]:
-    """The safetensors files of a folder that make up its weights, sorted by name; empty where it has none.
-
-    As transformers chooses: ``model.safetensors``, else the files that its index names, else all there are. Raises
-    ``BaseModelError`` for a damaged index and for files that it names and that are not there.
-    """
-    if (folder / WHOLE_WEIGHTS).exists():
-        return (folder / WHOLE_WEIGHTS,)
-    if not (folder / INDEX).exists():
-        return tuple(sorted(path for path in folder.glob("*.safetensors") if path.exists()))
-    names = _indexed(folder / INDEX)
-    missing = [name for name in names if not (folder / name).exists()]
-    if missing:
-        raise BaseModelError(
-            f"The base model folder {folder} lacks {_some(missing)}, which {INDEX} names.", "Copy it again, whole."
-        )
-    return tuple(folder / name for name in names)
-
-
-def _indexed(index: Path) -> list[str]:
-    """Names of the files that an index of shards speaks of."""
-    try:
-        names = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
-        if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):
-            raise ValueError("it names no files")
-    except OSError as error:
-        raise BaseModelError(f"{index} cannot be read: {error.strerror}.") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BaseModelError(f"{index} is no index of weights: {error}.", "Copy the base again, whole.") from error
-    return sorted(names)
-
-
 def _cached(wanted: HubName) -> Path:
     """The snapshot of a name in the cache. Raises ``BaseModelError`` unless all that is needed is there."""
     entry = cache_folder() / f"models--{wanted.repository.replace('/', '--')}"
@@ -185,14 +152,14 @@ def _problem(entry: Path, snapshot: Path) -> str:
     """What a snapshot lacks, as the end of a sentence; empty where nothing is known to be missing."""
     dangling = [path.name for path in sorted(snapshot.iterdir()) if path.is_symlink() and not path.exists()]
     if dangling:
-        return f"its {_some(dangling)} links to nothing"
+        return f"its {some(dangling)} links to nothing"
     if not (snapshot / CONFIG).exists():
         return f"it has no {CONFIG}"
     try:
         files = weight_files(snapshot)
     except BaseModelError:
         names = _missing_shards(snapshot)
-        return f"{_some(names)} is missing" if names else f"its {INDEX} is damaged"
+        return f"{some(names)} is missing" if names else f"its {INDEX} is damaged"
     if not files:
         other = any(snapshot.glob("*.bin"))
         return f"it has no *.safetensors weights{', only *.bin, which marlaas does not read' if other else ''}"
@@ -203,14 +170,9 @@ def _problem(entry: Path, snapshot: Path) -> str:
 
 def _missing_shards(snapshot: Path) -> list[str]:
     try:
-        return [name for name in _indexed(snapshot / INDEX) if not (snapshot / name).exists()]
+        return [name for name in indexed(snapshot / INDEX) if not (snapshot / name).exists()]
     except BaseModelError:
         return []
-
-
-def _some(names: list[str]) -> str:
-    """The first of the names, and how many more there are."""
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def _expanded(text: str) -> Path:

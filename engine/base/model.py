@@ -13,7 +13,8 @@ from pathlib import Path
 
 from ..errors import BaseModelError
 from .config import BaseConfig, read_config
-from .find import CONFIG, SHIPPED, find_base, weight_files
+from .files import CONFIG, weight_files
+from .find import SHIPPED, find_base
 
 __all__ = ["SHIPPED", "BaseModel", "fingerprint", "load_base", "weight_files"]
 

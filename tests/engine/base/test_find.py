@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from marlaas.engine.base.files import weight_files
 from marlaas.engine.base.find import (
     SHIPPED,
     anchored,
@@ -16,7 +17,6 @@ from marlaas.engine.base.find import (
     cached_bases,
     find_base,
     hub_name,
-    weight_files,
 )
 from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import BaseModelError
