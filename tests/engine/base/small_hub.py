@@ -22,6 +22,9 @@ class SmallHub(ThreadingHTTPServer):
         self.folder = folder
         self.cut = ""
         """The file whose connection breaks after half of it."""
+        self.stall = ""
+        """The file of which half comes, and nothing more until ``release`` is set."""
+        self.stalled, self.release = threading.Event(), threading.Event()
         self.sent: list[str] = []
         """Files that were asked for."""
 
@@ -43,6 +46,7 @@ def small_hub(folder: Path) -> Iterator[SmallHub]:
     try:
         yield hub
     finally:
+        hub.release.set()
         hub.shutdown()
         hub.server_close()
         thread.join()
@@ -95,8 +99,11 @@ class _Handler(BaseHTTPRequestHandler):
         if not body:
             return
         self.server.sent.append(file.name)
-        if self.server.cut == file.name:
+        if file.name in (self.server.cut, self.server.stall):
             self.wfile.write(data[start : start + (len(data) - start) // 2])
+            if file.name == self.server.stall:
+                self.server.stalled.set()
+                self.server.release.wait(60)
             self.close_connection = True
             return
         self.wfile.write(data[start:])

@@ -5,6 +5,7 @@ In processes of their own: huggingface_hub reads where the hub is when it is imp
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -39,11 +40,15 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "hub"
 
 
+def environment(address: str) -> dict[str, str]:
+    """Of a process for which the hub is at ``address``."""
+    return os.environ | {"HF_ENDPOINT": address, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+
+
 def download(address: str, name: str, code: int = 0) -> str:
     """What a process that downloads says: one line; it must end with ``code``."""
-    environment = os.environ | {"HF_ENDPOINT": address, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     command = [sys.executable, "-P", "-c", CODE, name]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, env=environment(address), capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == code, (done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
     assert done.stdout.count("\n") == 1
@@ -79,6 +84,35 @@ def test_a_cut_connection_leaves_an_entry_that_a_second_run_completes(cache: Pat
         download(hub.address, "org/model")
         assert set(hub.sent) == {"model.safetensors"}
     assert load_base("org/model").fingerprint == load_base("tiny").fingerprint
+
+
+def test_ctrl_c_ends_the_command_at_once(cache: Path, folder: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(tmp_path / "home")]
+    with small_hub(folder) as hub:
+        hub.stall = "model.safetensors"
+        child = subprocess.Popen(
+            [*command, "base", "use", "org/model", "--download"],
+            env=environment(hub.address),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert hub.stalled.wait(60)
+        child.send_signal(signal.SIGINT)
+        said = child.communicate(timeout=30)  # while the hub still holds the file back
+        assert child.returncode == 130 and "Interrupted" in said[1] and "Traceback" not in said[1]
+        with pytest.raises(BaseModelError, match="incomplete"):
+            find_base("org/model")
+        hub.stall = ""
+        done = subprocess.run(
+            [*command, "base", "use", "org/model", "--download"],
+            env=environment(hub.address),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0 and "is org/model: qwen3" in done.stdout, done.stderr
+    assert 'base = "org/model"' in (tmp_path / "home" / "marlaas.toml").read_text()
 
 
 @pytest.mark.parametrize(
