@@ -30,7 +30,9 @@ class Marks:
         self.replies = replies
         self._places = {mark: (number, False) for number, mark in enumerate(guard.thoughts)}
         self._places |= {mark: (number, True) for number, mark in enumerate(guard.answers)}
-        self._split = re.compile(f"([{''.join(self._places)}])" if self._places else "(?!)")
+        any_of = [f"[{''.join(marks)}]" if marks else "(?!)" for marks in (guard.thoughts, guard.answers, self._places)]
+        self._thought = re.compile(rf"(?:{OPEN}\s*)?({any_of[0]})(\s*{CLOSE}\s*({any_of[1]}))?")
+        self._split = re.compile(f"({any_of[2]})")
 
     def safe(self, value: Any) -> Any:
         """Strings from outside as they may be put into the template."""
@@ -43,14 +45,7 @@ class Marks:
 
     def normal(self, text: str) -> str:
         """``text`` with each thought that it shows as the sampled ids have it, the tags being part of those."""
-        for number, reply in enumerate(self.replies):
-            if reply.thought is None:
-                continue
-            thought, answer = self._guard.thoughts[number], self._guard.answers[number]
-            end = "" if _to_be_closed(reply) else rf"\s*{CLOSE}\s*{answer}"
-            shown = reply.opened + self.whole(number)
-            text = re.sub(rf"(?:{OPEN}\s*)?{thought}{end}", shown, text, count=1)
-        return text
+        return self._thought.sub(self._as_sampled, text)
 
     def whole(self, number: int) -> str:
         """What stands in a normal text for all that a reply says."""
@@ -80,6 +75,14 @@ class Marks:
             if piece:
                 ended, before = False, ""
         return ids
+
+    def _as_sampled(self, shown: re.Match[str]) -> str:
+        """A thought, with its answer where that follows; where it does not, the template has taken them apart."""
+        number = self._places[shown[1]][0]
+        reply = self.replies[number]
+        if _to_be_closed(reply):
+            return reply.opened + shown[1] + (shown[2] or "")
+        return reply.opened + shown[1] + shown[3] if shown[3] == self._guard.answers[number] else shown[0]
 
     def _sampled(self, mark: str, before: str) -> tuple[int, ...]:
         """The ids that a mark stands for; ``before`` is the mark directly before it."""
