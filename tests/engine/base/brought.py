@@ -12,6 +12,8 @@ import numpy as np
 from transformers import (
     CohereConfig,
     CohereForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
     GraniteConfig,
     GraniteForCausalLM,
     Olmo2Config,
@@ -23,6 +25,7 @@ from .hugging_face import SIZES, Array, make
 GRANITE: Any = GraniteForCausalLM
 OLMO2: Any = Olmo2ForCausalLM
 COHERE: Any = CohereForCausalLM
+GEMMA2: Any = Gemma2ForCausalLM
 
 SCALES: dict[str, Any] = {
     "embedding_multiplier": 3.0,
@@ -34,16 +37,21 @@ SCALES: dict[str, Any] = {
 MODELS: dict[str, tuple[str, Callable[[], Any]]] = {
     "granite": ("granite", lambda: GRANITE(GraniteConfig(**SIZES, **SCALES))),
     "olmo2": ("olmo2", lambda: OLMO2(Olmo2Config(**SIZES))),
+    "gemma2": (
+        "gemma2",
+        lambda: GEMMA2(Gemma2Config(**SIZES, head_dim=16, query_pre_attn_scalar=16, sliding_window=64)),
+    ),
     "cohere": ("command-r", lambda: COHERE(CohereConfig(**SIZES, logit_scale=0.5))),
 }
 """llama.cpp's name of the architecture, and a model of it: one that turns neighbouring pairs where Hugging Face turns
-halves, one where both turn halves, and one where both turn pairs."""
+halves, two where both turn halves (one of them with a sliding window), and one where both turn pairs."""
 
 
 def bring(kind: str, folder: Path, **wrong: Any) -> tuple[Any, Path]:
     """A random model, saved in ``folder``, and its GGUF beside it; ``wrong`` replaces fields of its header."""
     architecture, model_of = MODELS[kind]
     model = make(model_of, folder)
+    model.set_attn_implementation("eager")  # the other ways leave out that Gemma 2 caps its scores
     path = folder.with_suffix(".gguf")
     write(model, architecture, path, wrong)
     return model, path
@@ -67,6 +75,14 @@ def write(model: Any, architecture: str, path: Path, wrong: dict[str, Any]) -> N
         fields |= {"attention.layer_norm_epsilon": config.layer_norm_eps, "logit_scale": config.logit_scale}
     else:
         fields |= {"attention.layer_norm_rms_epsilon": config.rms_norm_eps}
+    if architecture == "gemma2":
+        fields |= {
+            "attention.sliding_window": config.sliding_window,
+            "attention.key_length": config.head_dim,
+            "attention.value_length": config.head_dim,
+            "attn_logit_softcapping": config.attn_logit_softcapping,
+            "final_logit_softcapping": config.final_logit_softcapping,
+        }
     if architecture == "granite":
         fields |= {
             "embedding_scale": config.embedding_multiplier,
@@ -88,6 +104,8 @@ def write(model: Any, architecture: str, path: Path, wrong: dict[str, Any]) -> N
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         array = tensor.numpy()
+        if architecture == "gemma2" and "norm" in name:
+            array = array + 1  # Hugging Face adds it when it computes
         if architecture == "granite" and name.endswith(("q_proj.weight", "k_proj.weight")):
             heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
             array = pairs_together(array, heads)
