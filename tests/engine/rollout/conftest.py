@@ -3,9 +3,12 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.base.model import BaseModel
+from marlaas.engine.rollout.renderer import Renderer
+from tools.random_base.make import make_base
 
 from .contract import State
 from .random_base import write_adapter, write_base
+from .talking import DEEP, FAMILIES, write_template
 
 
 @pytest.fixture
@@ -19,3 +22,18 @@ def state(tmp_path: Path, base: BaseModel) -> State:
         return write_adapter(tmp_path / f"adapter-{seed}", base, seed)
 
     return write
+
+
+@pytest.fixture(scope="session")
+def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Renderer]:
+    """Renderers of small bases of each family."""
+    folders = {name: make_base(tmp_path_factory.mktemp(name), name, rows=1500).path for name in FAMILIES}
+    return {name: Renderer(folder) for name, folder in folders.items()}
+
+
+@pytest.fixture(scope="session")
+def deep(tmp_path_factory: pytest.TempPathFactory) -> Renderer:
+    """One whose template begins every thought itself."""
+    folder = make_base(tmp_path_factory.mktemp("deep"), "qwen3", rows=1500).path
+    write_template(folder, DEEP, bos_token={"content": "<|endoftext|>"})
+    return Renderer(folder)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,22 @@ from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 
 from .fake import FakeSampler
+
+FAMILIES = ("qwen2", "qwen2.5", "qwen3", "llama3")
+DEEP = """\
+{{- bos_token }}
+{%- for message in messages %}
+    {%- if message.role == 'assistant' %}
+        {%- set content = message.content %}
+        {%- if '</think>' in content %}{% set content = content.split('</think>')[-1] %}{% endif %}
+        {{- '<|im_start|>' + content + '<|im_end|>' }}
+    {%- else %}
+        {{- '[' + message.role + ']' + message.content }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|><think>\\n' }}{% endif %}
+"""
+"""A template that begins every thought itself, keeps no thought, and keeps the space behind it."""
 
 
 class Parrot(FakeSampler):
@@ -78,3 +96,12 @@ def letters(renderer: Renderer, text: str, end: bool = True) -> list[int]:
         for token in vocabulary.encode(part)
     ]
     return [*ids, renderer.stop_ids[-1]] if end else ids
+
+
+def write_template(folder: Path, template: str, **changes: Any) -> None:
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": template, **changes}))
+
+
+def contains(ids: list[int], part: list[int]) -> bool:
+    return any(ids[place : place + len(part)] == part for place in range(len(ids)))

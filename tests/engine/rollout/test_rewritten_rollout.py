@@ -27,7 +27,7 @@ from marlaas.engine.types import Group
 from tools.random_base.make import make_base
 
 from .random_base import write_adapter
-from .test_families_talk import DEEP, write_template
+from .talking import DEEP, write_template
 
 CONTEXT, CLOSE = 1024, 2e-4
 CONFIG = PolicyConfig(rank=4, alpha=8.0, learning_rate=0.02, denominator=100.0)
