@@ -1,18 +1,24 @@
-"""Rotary position settings of a base model in llama.cpp's terms. Pure arithmetic.
+"""Rotary positions of a base model: how fast they turn, and their settings in llama.cpp's terms. Pure arithmetic.
 
 Formulas: Llama 3.1's frequency bands as in Hugging Face's ``_compute_llama3_parameters``; llama.cpp takes them as one
-divisor for each frequency.
+divisor for each frequency. YaRN as in ``_compute_yarn_parameters``.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .config import BaseConfig
+
+Frequencies = NDArray[np.float64]
+
+COMPUTED = ("default", "linear", "llama3", "yarn")
+"""Types of scaling that are understood here; which of them llama.cpp understands: ``unreadable``."""
+BOUNDS = {"beta_fast": 32, "beta_slow": 1, "truncate": True}
+"""Settings of YaRN that llama.cpp has fixed for our architectures."""
 
 
 def rope_fields(config: BaseConfig) -> dict[str, str | int | float]:
@@ -26,9 +32,8 @@ def rope_fields(config: BaseConfig) -> dict[str, str | int | float]:
         fields["rope.scaling.type"] = str(scaling["rope_type"])
         fields["rope.scaling.factor"] = float(scaling["factor"])
     if scaling.get("rope_type") == "yarn":
-        original = scaling.get("original_max_position_embeddings") or config.context_length
-        fields["rope.scaling.original_context_length"] = int(original)
-        fields["rope.scaling.attn_factor"] = yarn_attention(scaling) / _stretched(float(scaling["factor"]))
+        fields["rope.scaling.original_context_length"] = _original(config)
+        fields["rope.scaling.attn_factor"] = attention_factor(config) / _stretched(float(scaling["factor"]))
     return fields
 
 
@@ -36,22 +41,56 @@ def unreadable(config: BaseConfig) -> str:
     """Rotary positions that llama.cpp would compute in another way, in words; nothing where it is right."""
     scaling = config.rope_scaling
     kind = scaling.get("rope_type", "default")
-    if kind not in ("default", "linear", "llama3", "yarn"):
+    if kind not in COMPUTED:
         return f"of type {kind!r}"
     if kind == "llama3" and config.architecture != "llama":
         return f"of type 'llama3' in the architecture {config.architecture!r}"
-    usual = {"beta_fast": 32, "beta_slow": 1, "truncate": True}
-    for key, value in usual.items() if kind == "yarn" else ():  # llama.cpp has these fixed for our architectures
+    for key, value in BOUNDS.items() if kind == "yarn" else ():
         if scaling.get(key, value) not in (value, None):
             return f"of type 'yarn' with {key} = {scaling[key]}"
     return ""
 
 
-def yarn_attention(scaling: dict[str, Any]) -> float:
-    """What queries and keys are multiplied by, as Hugging Face's ``_compute_yarn_parameters`` has it.
+def frequencies(config: BaseConfig) -> Frequencies:
+    """float64 (head_dim / 2,): radians per position, stretched as the base's scaling says."""
+    scaling, plain = config.rope_scaling, _plain(config)
+    divisors = llama3_divisors(config)
+    if divisors is not None:
+        return plain / divisors
+    slow = plain / float(scaling.get("factor", 1.0))
+    if scaling.get("rope_type") != "yarn":
+        return slow
+    share = yarn_share(config)
+    return slow * share + plain * (1.0 - share)
 
-    Peng et al., arXiv 2309.00071, section 3.4, is ``_stretched(factor)``: what llama.cpp does of its own accord.
+
+def yarn_share(config: BaseConfig) -> Frequencies:
+    """float64 (head_dim / 2,): how far each frequency is stretched, from 0 for the fastest to 1 for the slowest.
+
+    Peng et al., arXiv 2309.00071, section 3.2, with the ramp over the numbers of frequencies, as all have it.
     """
+    scaling, size = config.rope_scaling, config.head_dim
+
+    def number(turns: float) -> float:
+        """Of the frequency that turns so often within the original context."""
+        return size * math.log(_original(config) / (turns * 2 * math.pi)) / (2 * math.log(config.rope_theta))
+
+    first, last = (number(float(scaling.get(key) or BOUNDS[key])) for key in ("beta_fast", "beta_slow"))
+    if scaling.get("truncate", True):
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, size - 1)
+    width = last - first or 0.001
+    return np.clip((np.arange(size // 2, dtype=np.float64) - first) / width, 0.0, 1.0)
+
+
+def attention_factor(config: BaseConfig) -> float:
+    """What queries and keys are multiplied by each: 1 but for YaRN.
+
+    Section 3.4 of the paper is ``_stretched(factor)``: what llama.cpp does of its own accord.
+    """
+    scaling = config.rope_scaling
+    if scaling.get("rope_type") != "yarn":
+        return 1.0
     if scaling.get("attention_factor") is not None:
         return float(scaling["attention_factor"])
     factor, over, under = float(scaling["factor"]), scaling.get("mscale"), scaling.get("mscale_all_dim")
@@ -69,8 +108,18 @@ def llama3_divisors(config: BaseConfig) -> NDArray[np.float32] | None:
         return None
     factor, low, high = (float(scaling[key]) for key in ("factor", "low_freq_factor", "high_freq_factor"))
     original = float(scaling["original_max_position_embeddings"])
-    frequencies = config.rope_theta ** -(np.arange(0, config.head_dim, 2, dtype=np.float64) / config.head_dim)
-    turns = original * frequencies / (2 * math.pi)
+    turns = original * _plain(config) / (2 * math.pi)
     """Full rotations within the original context: few for low frequencies, which are stretched by the factor."""
     smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)
     return (1.0 / ((1.0 - smooth) / factor + smooth)).astype(np.float32)
+
+
+def _plain(config: BaseConfig) -> Frequencies:
+    """theta^(-2i / head_dim)"""
+    exponents = np.arange(0, config.head_dim, 2, dtype=np.float64) / config.head_dim
+    return np.asarray(config.rope_theta**-exponents, np.float64)
+
+
+def _original(config: BaseConfig) -> int:
+    """Tokens that the model knew before its positions were stretched."""
+    return int(config.rope_scaling.get("original_max_position_embeddings") or config.context_length)

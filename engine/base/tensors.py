@@ -10,13 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from .config import FAMILIES, BaseConfig
 from .model import BaseModel
-from .rope import llama3_divisors
+from .rope import COMPUTED, attention_factor, frequencies
 from .weights import Weights
 
 L = TypeVar("L")
@@ -33,6 +32,8 @@ class HeadShape:
     queries: int
     keys: int
     size: int
+    sharpness: float = 1.0
+    """What queries and keys are multiplied by each, where stretched positions ask for it."""
 
     @property
     def fold(self) -> int:
@@ -47,7 +48,7 @@ class HeadShape:
     @property
     def scale(self) -> float:
         """Factor on scores."""
-        return float(self.size**-0.5)
+        return float(self.size**-0.5) * self.sharpness**2
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def unsupported(config: BaseConfig) -> str:
     """Why the decoder cannot compute this base, or nothing."""
     if config.architecture not in FAMILIES:
         return f"its architecture is {config.architecture}"
-    if config.rope_scaling.get("rope_type", "llama3") not in ("llama3", "linear"):
+    if config.rope_scaling.get("rope_type", "default") not in COMPUTED:
         return f"its positions are scaled by {config.rope_scaling['rope_type']}"
     if config.sliding_window:
         return "its attention has a sliding window"
@@ -129,7 +130,7 @@ def unsupported(config: BaseConfig) -> str:
 def load(base: BaseModel, device: torch.device) -> Base:
     """Read the weights onto ``device``; raises ``BaseModelError`` on damaged files or missing tensors."""
     config, weights = base.config, Weights(base.weight_files)
-    heads = HeadShape(config.heads, config.kv_heads, config.head_dim)
+    heads = HeadShape(config.heads, config.kv_heads, config.head_dim, attention_factor(config))
 
     def read(name: str) -> Tensor:
         return torch.from_numpy(weights.load(name)).to(device)
@@ -170,14 +171,5 @@ def load(base: BaseModel, device: torch.device) -> Base:
         embedding if config.tie_word_embeddings else read("lm_head.weight"),
         config.norm_eps,
         heads,
-        torch.from_numpy(_frequencies(config)).to(device),
+        torch.from_numpy(frequencies(config)).to(device),
     )
-
-
-def _frequencies(config: BaseConfig) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """(head_dim / 2,): theta^(-2i / head_dim), stretched as the base's scaling says."""
-    plain = config.rope_theta ** -(np.arange(0, config.head_dim, 2, dtype=np.float64) / config.head_dim)
-    divisors = llama3_divisors(config)
-    if divisors is not None:
-        return plain / divisors
-    return plain / float(config.rope_scaling.get("factor", 1.0))

@@ -5,6 +5,7 @@ Of 240 tokens, nearly four times what the stretched models are said to have been
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.base.gguf_base import write_base
 from marlaas.engine.base.gguf_names import names_of
 from marlaas.engine.base.model import BaseModel
@@ -19,12 +21,12 @@ from marlaas.engine.base.tensors import load
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.rollout.llama.base_file import BaseFile
 from marlaas.engine.rollout.llama.context import LlamaContext
-from marlaas.engine.training.protocol import PolicyConfig
+from marlaas.engine.training.protocol import PolicyConfig, TrainGroup, TrainSequence
 from marlaas.engine.training.torch_trainer import TorchTrainer
+from tests.engine.training.oracle import Oracle
 from tools.random_base.make import make_base
 
-from .made import gap, logprobs_of, scores
-from .made import transformers as oracle
+from .made import gap, logprobs_of, scores, transformers
 
 TOKENS = np.random.default_rng(0).integers(0, 600, 240).astype(np.int32)
 CLOSE = 1e-4
@@ -86,7 +88,7 @@ async def trained(base: BaseModel, folder: Path) -> np.ndarray[Any, np.dtype[np.
 @pytest.mark.parametrize("case", RIGHT)
 async def test_llama_cpp_and_the_trainer_compute_what_transformers_does(case: str, tmp_path: Path) -> None:
     base = make(tmp_path / "base", *RIGHT[case])
-    reference = logprobs_of(oracle(base), TOKENS, 1)
+    reference = logprobs_of(transformers(base), TOKENS, 1)
     write_base(base, tmp_path / "base.gguf")
     context = LlamaContext(BaseFile(tmp_path / "base.gguf", names_of(base.config), ours=True), 2, 256, exact=True)
     assert gap(scores(context, TOKENS, 1), reference) < CLOSE
@@ -100,7 +102,24 @@ async def test_what_llama_cpp_would_compute_otherwise_is_refused_and_can_be_trai
     base = make(tmp_path / "base", family, changes)
     with pytest.raises(BaseModelError, match=words):
         write_base(base, tmp_path / "base.gguf")
-    assert gap(await trained(base, tmp_path), logprobs_of(oracle(base), TOKENS, 1)) < CLOSE
+    assert gap(await trained(base, tmp_path), logprobs_of(transformers(base), TOKENS, 1)) < CLOSE
+
+
+async def test_a_step_with_stretched_positions_is_that_of_peft(tmp_path: Path) -> None:
+    base = make(tmp_path / "base", *RIGHT["yarn, two scales"])
+    config = PolicyConfig(rank=4, learning_rate=0.01, denominator=500.0)
+    mask = (np.arange(len(TOKENS)) >= 40).astype(np.uint8)
+    sequence = TrainSequence(TOKENS, mask, -5 * mask.astype(np.float32), 0.5)
+    groups = (TrainGroup(1, (sequence, replace(sequence, tokens=TOKENS[::-1].copy(), advantage=-0.5))),)
+    trainer = TorchTrainer(str(base.path), base.fingerprint, sync=False)
+    await trainer.open("a", config, str(tmp_path / "0"), resume=False)
+    oracle = Oracle(str(base.path), tmp_path / "0")
+    (norm,) = oracle.steps([groups], config)
+    await trainer.accumulate("a", groups)
+    stepped = await trainer.step("a", str(tmp_path / "1"))
+    trainer.shutdown()
+    assert stepped.grad_norm == pytest.approx(norm, rel=1e-3)
+    assert oracle.distance(read_state(tmp_path / "1")) < config.learning_rate / 20
 
 
 @pytest.mark.parametrize("kind", ["linear", "yarn", "llama3"])

@@ -109,5 +109,5 @@ def test_what_the_decoder_does_not_compute_is_named(base: str) -> None:
     config = load_base(base).config
     assert unsupported(config) == ""
     assert unsupported(replace(config, architecture="gpt2")) == "its architecture is gpt2"
-    assert "scaled by yarn" in unsupported(replace(config, rope_scaling={"rope_type": "yarn"}))
+    assert "scaled by dynamic" in unsupported(replace(config, rope_scaling={"rope_type": "dynamic"}))
     assert "sliding window" in unsupported(replace(config, sliding_window=True))
