@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +44,22 @@ async def test_one_failed_member_costs_itself_alone(world: World) -> None:
     assert instances(world) == {n: n for n in range(10)}
     failed = world.query("SELECT reward FROM trajectories WHERE status = 'error'")
     assert len(failed) == 10 and all(row["reward"] is None for row in failed)
+
+
+async def test_turns_that_are_rewritten_train_as_trajectories_of_one_episode(world: World) -> None:
+    world.environments.turns = 3
+    world.renderer.rewrites = True
+    assert await ends(world) == Ending("done")
+    check_history(world)
+    rows = world.query('SELECT t.* FROM trajectories t JOIN groups g ON g.id = t."group" ORDER BY t.id')
+    episodes: dict[tuple[int, int], list[dict[str, object]]] = {}
+    for row in rows:
+        episodes.setdefault((row["group"], row["member"]), []).append(row)
+    assert {len(parts) for parts in episodes.values()} == {3}
+    assert all(len({(part["reward"], part["advantage"]) for part in parts}) == 1 for parts in episodes.values())
+    asked = [next(turn["text"] for turn in json.loads(str(part["turns"]))) for part in episodes.popitem()[1]]
+    assert [text.split()[-1] for text in asked] == ["0", "1", "2"]
+    assert not world.workers.sampler.conversations
 
 
 async def test_an_environment_that_keeps_failing_pauses_the_task(world: World) -> None:

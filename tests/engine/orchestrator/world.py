@@ -192,6 +192,7 @@ class World:
         self.spec = spec
         self.chance = Chance(seed, most)
         self.environments = FakeEnvironments(self.chance)
+        self.renderer = FakeRenderer()
         self.sequences = sequences
         self.store = Store(self.home.database, "tiny")
         (self.task,) = submit(self.home.database, [submission(spec)])
@@ -205,7 +206,7 @@ class World:
     async def services(self) -> Services:
         """See ``Crew.services``."""
         workers = self.workers
-        rollout = Rollout(workers.sampler, cast(Renderer, FakeRenderer()), self.sequences, workers.sampler.context)
+        rollout = Rollout(workers.sampler, cast(Renderer, self.renderer), self.sequences, workers.sampler.context)
         return Services(
             home=self.home,
             store=self.store,

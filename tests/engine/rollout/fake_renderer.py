@@ -18,6 +18,8 @@ class FakeRenderer:
     stop_ids = (0,)
 
     warning = ""
+    rewrites = False
+    """Whether every turn rewrites those before it."""
 
     def open(
         self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = (), thinking: bool | None = None
@@ -33,7 +35,7 @@ class FakeRenderer:
         tools: Sequence[dict[str, Any]] = (),
         thinking: bool | None = None,
     ) -> Continuation:
-        return Continuation(self.open(new), anew=False)
+        return Continuation(self.open(new), anew=self.rewrites)
 
     def parse(self, tokens: Sequence[int], prompt: Sequence[int] = (), tools: bool = False) -> Spoken:
         text = " ".join(map(str, tokens))

@@ -107,18 +107,26 @@ turns = st.lists(st.tuples(st.booleans(), st.one_of(st.none(), words), words), m
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(FAMILIES[1:]), st.sampled_from((None, False)), turns)
+@given(st.sampled_from((*FAMILIES[1:], "deep")), st.sampled_from((None, False)), turns)
 def test_prompts_are_the_templates_and_replies_are_the_models(
-    families: dict[str, Renderer], family: str, thinking: bool | None, turns: list[tuple[bool, str | None, str]]
+    families: dict[str, Renderer],
+    deep: Renderer,
+    family: str,
+    thinking: bool | None,
+    turns: list[tuple[bool, str | None, str]],
 ) -> None:
     """Whatever is said: every prompt reads as the template writes the conversation, and every sampled id is trained on
     once, in the trajectory that holds its context."""
-    talk = Talk(families[family], thinking=thinking)
+    talk = Talk(deep if family == "deep" else families[family], thinking=thinking)
     messages: list[dict[str, Any]] = []
     said = []
     for number, (result, thought, answer) in enumerate(turns):
         news = Message("tool" if result and number else "user", f"{number}?")
-        reply = answer if thought is None or family != "qwen3" else f"<think>\n{thought}\n</think>\n\n{answer}"
+        reply = answer
+        if family == "deep":
+            reply = f"{thought or ''}\n</think>\n\n{answer}"
+        elif family == "qwen3" and thought is not None:
+            reply = f"<think>\n{thought}\n</think>\n\n{answer}"
         said.append(letters(talk.renderer, reply))
         messages.append({"role": news.role, "content": news.content})
         asyncio.run(talk.say([news], said[-1]))
@@ -130,7 +138,7 @@ def test_prompts_are_the_templates_and_replies_are_the_models(
     assert [int(part.mask.sum()) for part in parts] == [
         sum(span.stop - span.start for span in part.spans) for part in parts
     ]
-    assert family == "qwen3" or len(parts) == 1
+    assert len(parts) == {"qwen3": len(parts), "deep": len(turns)}.get(family, 1)
     for prompt, (before, after) in zip(talk.prompts[1:], pairwise(talk.sampler.requests), strict=True):
         if before.conversation == after.conversation:  # its memory may only grow
             assert prompt[: len(before.tokens)] == before.tokens.tolist()
