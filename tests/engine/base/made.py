@@ -20,6 +20,7 @@ from marlaas.engine.base.model import BaseModel
 from marlaas.engine.rollout.llama.context import LlamaContext
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
+from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 from marlaas.engine.training.protocol import TrainGroup, TrainSequence
 from marlaas.engine.training.torch_trainer import TorchTrainer
 from marlaas.engine.types import Logprobs, Tokens
@@ -58,6 +59,10 @@ class Made:
         return LlamaSampler(
             str(self.base.path), str(self.cache), sequences=4, context=CONTEXT, exact=exact, weights=weights
         )
+
+    def torch_sampler(self) -> TorchSampler:
+        """Rollouts on torch."""
+        return TorchSampler(str(self.base.path), sequences=4, context=CONTEXT)
 
     def trainer(self) -> TorchTrainer:
         """To be shut down by the caller."""
