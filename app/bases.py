@@ -5,8 +5,7 @@ A home flows in, frozen rows flow out. Reads headers and tokenizers, never weigh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from marlaas.engine.base.find import SHIPPED, cached_bases
@@ -55,14 +54,13 @@ def _row(name: str, used: bool) -> BaseRow:
     row = BaseRow(name, "", used=used)
     try:
         path = find_base(name)
-        row = BaseRow(name, str(path), size=_size(path), used=used)
+        row = replace(row, path=str(path), size=sum(file.stat().st_size for file in path.iterdir() if file.is_file()))
         base = load_base(path)
-        row = BaseRow(name, str(path), base.config.architecture, None, row.size, base.config.context_length, used)
-        row = BaseRow(name, str(path), row.architecture, parameters(base), row.size, row.context, used)
+        row = replace(row, architecture=base.config.architecture, context=base.config.context_length)
+        row = replace(row, parameters=parameters(base))
         check_base(base)
     except MarlaasError as error:
-        known = {key: value for key, value in vars(row).items() if key not in ("problem", "hint")}
-        return BaseRow(**known, problem=error.message, hint=error.hint)
+        return replace(row, problem=error.message, hint=error.hint)
     return row
 
 
@@ -73,11 +71,3 @@ def _folder(name: str) -> Path | None:
         return find_base(name).resolve()
     except MarlaasError:
         return None
-
-
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in _files(folder))
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.iterdir() if path.is_file())

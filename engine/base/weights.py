@@ -93,6 +93,9 @@ def read_header(file: Path) -> Iterator[tuple[str, Tensor]]:
                 continue
             if entry["dtype"] not in STORED:
                 raise ValueError(f"tensor {name} is stored as {entry['dtype']}, marlaas reads {', '.join(STORED)}")
-            yield name, Tensor(file, entry["dtype"], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+            shape, start = tuple(entry["shape"]), entry["data_offsets"][0]
+            if not all(isinstance(size, int) and size >= 0 for size in (*shape, start)):
+                raise ValueError(f"tensor {name} has no shape or place")
+            yield name, Tensor(file, entry["dtype"], shape, 8 + length + start)
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise BaseModelError(f"The weights {file} cannot be read: {error}.") from error

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from marlaas.engine.base.model import load_base
@@ -136,3 +138,35 @@ def test_every_family_as_it_is_published_is_sound(tmp_path: Path, family: str) -
     (tmp_path / "base" / base.weight_files[1].name).unlink()
     with pytest.raises(BaseModelError, match=r"lacks model-00002-of-00002\.safetensors"):
         check_base(base)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    file=st.sampled_from(["model.safetensors", "tokenizer.json", "tokenizer_config.json", "config.json"]),
+    at=st.integers(0, 1500),
+    data=st.binary(min_size=1, max_size=8) | st.sampled_from([b"-1", b'"x"', b"null", b"[]", b"{}", b"1e99"]),
+)
+def test_no_damage_is_too_strange(folder: Path, file: str, at: int, data: bytes) -> None:
+    """Whatever stands in a file, there is a sentence or a sound base."""
+    good = (folder / file).read_bytes()
+    (folder / file).write_bytes(good[:at] + data + good[at + len(data) :])
+    try:
+        check_base(load_base(folder))
+    except BaseModelError as error:
+        assert error.message
+    finally:
+        (folder / file).write_bytes(good)
+
+
+@pytest.mark.parametrize("key", ["shape", "data_offsets"])
+@pytest.mark.parametrize("value", [[-1, 2], ["a", 2], [None], [[1], 2], [1.5, 2]])
+def test_a_header_of_nonsense(folder: Path, key: str, value: list[object]) -> None:
+    file = folder / "model.safetensors"
+    data = file.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    header["model.norm.weight"][key] = value
+    text = json.dumps(header).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+    with pytest.raises(BaseModelError, match=r"model\.safetensors"):
+        check_base(load_base(folder))
