@@ -77,4 +77,5 @@ def most_tokens(config: BaseConfig, longest: int, room: int = PASS_BYTES) -> int
 def pass_bytes(config: BaseConfig, longest: int, room: int = PASS_BYTES) -> int:
     """What training on sequences of up to ``longest`` tokens takes at most: one alone may need more than ``room``."""
     alone = PassSize(config, max(LEAST_TOKENS, longest), longest).inputs
-    return max(alone, min(room, PassSize(config, MOST_TOKENS, longest).all))
+    largest = PassSize(config, MOST_TOKENS, longest)
+    return max(alone, min(room, max(largest.all, largest.inputs)))

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..base.kernels import choose_float32_kernels
 from ..base.model import load_base
+from ..base.sizes import PASS_BYTES
 from ..base.tensors import unsupported
 from .decoder.decoder import Decoder
 from .model import Model
@@ -14,13 +15,16 @@ from .model import Model
 log = logging.getLogger(__name__)
 
 
-def load_model(folder: str, device: str = "cpu") -> Model[Any]:
-    """Load the base in a Hugging Face folder onto a torch device. Raises ``BaseModelError`` if that cannot be done."""
+def load_model(folder: str, device: str = "cpu", room: int = PASS_BYTES) -> Model[Any]:
+    """Load the base in a Hugging Face folder onto a torch device; a pass over it may take ``room`` bytes.
+
+    Raises ``BaseModelError`` if that cannot be done.
+    """
     choose_float32_kernels()
     base = load_base(folder)
     reason = unsupported(base.config)
     if not reason:
-        return Decoder(base, device)
+        return Decoder(base, device, room)
     log.warning("The base in %s is trained through transformers and PEFT, which is slower: %s.", folder, reason)
     from .peft_model import PeftModel  # seconds of imports, which the decoder has no use for
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from ..adapters.statefile import checksum, read_state, write_state
+from ..base.sizes import PASS_BYTES
 from ..errors import AdapterError
 from ..types import Logprobs, Tokens
 from .adamw import AdamState, adamw, clip
@@ -38,16 +39,25 @@ class TorchTrainer:
 
     ``base`` is a Hugging Face folder in any precision, ``fingerprint`` the name of its contents that state files carry,
     ``threads`` how many cores torch may use, ``sync`` whether state files are flushed to the disk, ``device`` where
-    torch computes. Raises ``BaseModelError`` if the folder cannot be loaded. Call ``shutdown`` to end its thread.
+    torch computes, ``room`` how many bytes a pass may take. Raises ``BaseModelError`` if the folder cannot be loaded.
+    Call ``shutdown`` to end its thread.
     """
 
-    def __init__(self, base: str, fingerprint: str, threads: int = 1, sync: bool = True, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        base: str,
+        fingerprint: str,
+        threads: int = 1,
+        sync: bool = True,
+        device: str = "cpu",
+        room: int = PASS_BYTES,
+    ) -> None:
         torch.set_num_threads(threads)
         keep_freed_memory()
         self._fingerprint = fingerprint
         self._sync = sync
         self._device = device
-        self._model: Model[Any] = load_model(base, device)
+        self._model: Model[Any] = load_model(base, device, room)
         self._policies: dict[str, PolicyMemory] = {}
         # OpenMP counts threads per calling thread, hence the initializer
         self._thread = ThreadPoolExecutor(1, "trainer", initializer=torch.set_num_threads, initargs=(threads,))

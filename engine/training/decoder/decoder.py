@@ -25,10 +25,13 @@ from .split import SplitWeights
 
 
 class Decoder:
-    """Implements ``model.Model`` on any torch ``device``. Raises ``BaseModelError`` where the folder cannot be read."""
+    """Implements ``model.Model`` on any torch ``device``, in passes that take ``room`` bytes unless a sequence needs more.
 
-    def __init__(self, base: BaseModel, device: str = "cpu") -> None:
-        self._config, self._room = base.config, PASS_BYTES
+    Raises ``BaseModelError`` where the folder cannot be read.
+    """
+
+    def __init__(self, base: BaseModel, device: str = "cpu", room: int = PASS_BYTES) -> None:
+        self._config, self._room = base.config, room
         self._base = load(base, torch.device(device))
         merged = layer_bytes(base.config) <= MOST_MERGED
         self._weights = MergedWeights(self._base) if merged else SplitWeights(self._base)

@@ -1,0 +1,178 @@
+"""Does a base fit this machine, and how many conversations of which length fit beside it? Decided before it is loaded.
+
+A base's sizes, settings and free memory flow in; a ``MemoryPlan`` flows out, or the reason why there is none, in words.
+Pure arithmetic over ``needs``; knows no machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..errors import BaseModelError
+from .model import BaseModel
+from .needs import Wanted, needs
+from .precision import PRECISIONS
+from .sizes import FLOAT, PASS_BYTES
+
+SMALL = 256 << 20
+"""Bytes of float32 weights up to which a base is sampled as it is trained."""
+LONG = 8192
+"""Tokens from which on a base counts as made for long contexts."""
+CONTEXTS = (4096, 2048, 1024, 512)
+"""Chosen from where the settings leave the choice; all but the last for bases made for long contexts only."""
+MOST, LEAST, STEP = 128, 8, 8
+"""Conversations, likewise."""
+ENOUGH = 32
+"""Conversations that a context above the least must leave room for."""
+SHARE = 0.7
+"""Of the free memory that may be filled for the sake of longer contexts."""
+ROOMS = (PASS_BYTES, PASS_BYTES // 4)
+"""Bytes for a training pass: the second trains in smaller batches."""
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """What fits."""
+
+    sequences: int
+    """Conversations at the same time."""
+    context: int
+    """Tokens of each."""
+    weights: str
+    """How llama.cpp keeps the base, one of ``precision.PRECISIONS``."""
+    room: int
+    """Bytes that a training pass may take, if one sequence alone needs no more."""
+    parts: tuple[tuple[str, int], ...]
+    """What takes how many bytes, in words."""
+
+    @property
+    def total(self) -> int:
+        """Bytes of both workers together."""
+        return sum(size for _, size in self.parts)
+
+    def lines(self) -> tuple[tuple[str, int], ...]:
+        """(what, bytes) of each part, the largest first, and the sum."""
+        return (*sorted(self.parts, key=lambda part: -part[1]), ("together", self.total))
+
+
+def plan_memory(wanted: Wanted, free: int) -> MemoryPlan:
+    """The best plan that takes at most ``free`` bytes. Raises ``BaseModelError`` where not even the least one fits.
+
+    That is the longest context that leaves room for ``ENOUGH`` conversations, with as many as there is room for. Where
+    there is less, passes and weights become smaller before conversations become fewer. What the settings say stays.
+    """
+    plan = _best(wanted, free)
+    if plan is None:
+        raise _refusal(wanted, free)
+    return plan
+
+
+def least_plan(wanted: Wanted) -> MemoryPlan:
+    """What the base needs at least under these settings."""
+    return tuple(_plans(wanted))[-1]
+
+
+def parameters_of(base: BaseModel) -> int:
+    """How many values the base's files hold, by their headers. Raises ``BaseModelError`` where these are damaged."""
+    import math
+
+    from .weights import Weights  # here, because it brings numpy
+
+    weights = Weights(base.weight_files)
+    return sum(math.prod(weights.shape(name)) for name in weights)
+
+
+def _best(wanted: Wanted, free: int) -> MemoryPlan | None:
+    least = _contexts(wanted)[-1]
+    fitting = (plan for plan in _plans(wanted) if plan.total <= (free if plan.context == least else SHARE * free))
+    return next(fitting, None)
+
+
+def _plans(wanted: Wanted) -> Iterator[MemoryPlan]:
+    """From best to least; the last takes less than any other."""
+    sequences, contexts, precisions = _sequences(wanted), _contexts(wanted), _precisions(wanted)
+    for context in contexts:
+        for count in sequences:
+            if count >= ENOUGH:
+                yield _plan(wanted, precisions[0], count, context, ROOMS[0])
+    for count in sequences:
+        if count <= ENOUGH or wanted.sequences:
+            for room in ROOMS:
+                for weights in precisions:
+                    yield _plan(wanted, weights, count, contexts[-1], room)
+
+
+def _plan(wanted: Wanted, weights: str, sequences: int, context: int, room: int) -> MemoryPlan:
+    return MemoryPlan(sequences, context, weights, room, needs(wanted, weights, sequences, context, room))
+
+
+def _precisions(wanted: Wanted) -> tuple[str, ...]:
+    """Those that may be chosen from, the preferred one first.
+
+    A large base takes as long as its bytes where few conversations run, as long as its arithmetic where many do: eight
+    bits for each weight are then as fast as 32 (32 rows), before 2.4 times as fast (one row), at a quarter of the
+    memory. Smaller types are no faster, only smaller.
+    """
+    if wanted.sampler == "torch" or wanted.gguf_bytes:
+        return ("f32",)
+    if wanted.weights != "auto":
+        return (wanted.weights,)
+    return PRECISIONS if FLOAT * wanted.parameters <= SMALL else PRECISIONS[PRECISIONS.index("q8_0") :]
+
+
+def _contexts(wanted: Wanted) -> tuple[int, ...]:
+    own = wanted.config.context_length
+    if wanted.context:
+        return (min(wanted.context, own),)
+    return CONTEXTS if own >= LONG else (min(CONTEXTS[-1], own),)
+
+
+def _sequences(wanted: Wanted) -> tuple[int, ...]:
+    return (wanted.sequences,) if wanted.sequences else tuple(range(MOST, LEAST - 1, -STEP))
+
+
+def _refusal(wanted: Wanted, free: int) -> BaseModelError:
+    least = least_plan(wanted)
+    (first, first_size), (second, second_size) = least.lines()[:2]
+    return BaseModelError(
+        f"The base needs {_size(least.total)} of memory for {least.sequences} conversations of {least.context} tokens, "
+        f"most of it for {first} ({_size(first_size)}) and {second} ({_size(second_size)}); "
+        f"{_size(free)} are free on this machine.",
+        _ways_out(wanted, free),
+    )
+
+
+def _ways_out(wanted: Wanted, free: int) -> str:
+    """What would fit, the mildest first."""
+    found = []
+    for words, other in _alternatives(wanted):
+        plan = _best(other, free)
+        if plan is not None:
+            found.append(words.format(plan=plan))
+    if not found:
+        return "Choose a smaller base, or free some memory."
+    return f"In marlaas.toml, {', or '.join(found[:2])} would fit; so would a smaller base."
+
+
+def _alternatives(wanted: Wanted) -> Iterator[tuple[str, Wanted]]:
+    """Changes of the settings, one at a time, then all together."""
+    free_choice = replace(wanted, sequences=0, context=0)
+    if wanted.sequences:
+        yield "`sequences = {plan.sequences}`", replace(wanted, sequences=0)
+    if wanted.context:
+        yield "`context = {plan.context}`", replace(wanted, context=0)
+    precise = wanted.weights != "auto" and wanted.sampler != "torch" and not wanted.gguf_bytes
+    if precise:
+        yield '`weights = "{plan.weights}"`', replace(wanted, weights="auto")
+    if wanted.tasks > 1:
+        yield "`tasks = 1` under [engine]", replace(wanted, tasks=1)
+    words = "`sequences = {plan.sequences}` with `context = {plan.context}`"
+    if wanted.sequences and wanted.context:
+        yield words, free_choice
+    if precise and (wanted.sequences or wanted.context):
+        yield f'{words} and `weights = "{{plan.weights}}"`', replace(free_choice, weights="auto")
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e9:.1f} GB"

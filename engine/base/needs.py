@@ -1,0 +1,97 @@
+"""What sampler and trainer of a base will take of the memory, part by part.
+
+A base's sizes and the settings flow in, bytes by part flow out. Pure arithmetic; its floors and factors are measured,
+on bases of 42 to 315 million parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .config import BaseConfig
+from .precision import BITS
+from .sizes import FLOAT, MOST_MERGED, adapter_bytes, key_value_bytes, layer_bytes, linear_sizes, pass_bytes
+
+MEBIBYTE = 1 << 20
+SAMPLER_FLOOR, TORCH_FLOOR = 60 * MEBIBYTE, 250 * MEBIBYTE
+"""Interpreter and libraries of a worker with llama.cpp, and with torch."""
+SPARE = 2
+"""Sequences that the sampler keeps for scoring."""
+BLOCK = 256
+"""llama.cpp rounds the length of sequences up to a multiple of this."""
+MICRO_BATCH = 512
+"""Rows that llama.cpp computes at once."""
+SCORED, SAMPLED = 128, 256
+"""Rows of a call whose logits are wanted: at least and at most."""
+RANK = 16
+"""Of adapters."""
+VERSIONS = 2
+"""Of a policy that the sampler holds at a time: the one in use, and the one that follows it."""
+COPIES, STEPPING = 4, 10
+"""Of an adapter: what the trainer holds of each policy, and what it takes besides while one of them steps."""
+WHOLE_BLOCK = 256
+"""Values that the smaller types store together; rows of another length get finer types."""
+FINER = {"q6_k": 8.5, "q5_k_m": 6.5, "q4_k_m": 5.6}
+"""Bits per weight where rows are no multiple of that."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A base, and what the settings say; 0 and ``auto`` leave the choice to the plan."""
+
+    config: BaseConfig
+    parameters: int
+    """Of the base, from its files."""
+    sampler: str = "llama.cpp"
+    """Or ``torch``."""
+    weights: str = "auto"
+    gguf_bytes: int = 0
+    """Of a file that the user brings for llama.cpp instead."""
+    sequences: int = 0
+    context: int = 0
+    exact: bool = True
+    tasks: int = 8
+    """That train at a time."""
+
+
+def weight_bytes(config: BaseConfig, parameters: int, weights: str) -> int:
+    """Of the file that llama.cpp reads; the smaller types keep the embedding finer than the rest."""
+    whole = config.hidden_size % WHOLE_BLOCK == 0
+    bits = BITS[weights] if whole else FINER.get(weights, BITS[weights])
+    finest = max(bits, BITS["q6_k"] if whole else FINER["q6_k"])
+    embedding = min(parameters, config.vocab_size * config.hidden_size * (1 if config.tie_word_embeddings else 2))
+    return int((embedding * finest + (parameters - embedding) * bits) / 8)
+
+
+def needs(wanted: Wanted, weights: str, sequences: int, context: int, room: int) -> tuple[tuple[str, int], ...]:
+    """(what, in words; bytes) of every part, if these are chosen; ``room`` is what a training pass may take."""
+    return (*_sampler(wanted, weights, sequences, context), *_trainer(wanted, context, room))
+
+
+def _sampler(wanted: Wanted, weights: str, sequences: int, context: int) -> Iterator[tuple[str, int]]:
+    config, torch = wanted.config, wanted.sampler == "torch"
+    held = sequences + sequences % 2 + SPARE
+    length = context if torch else -(-context // BLOCK) * BLOCK
+    exact = torch or wanted.exact
+    yield "the sampler's weights", wanted.gguf_bytes or weight_bytes(config, wanted.parameters, weights)
+    yield "keys and values of conversations", key_value_bytes(config, held, length, exact)
+    rows = max(SCORED, min(held, SAMPLED))
+    yield "the sampler's logits", 2 * FLOAT * rows * config.vocab_size  # llama.cpp's own, and those it gives out
+    values = 3 * config.intermediate_size + 4 * config.hidden_size + (config.heads * length if exact else 0)
+    yield "what the sampler computes with", FLOAT * MICRO_BATCH * values
+    version = layer_bytes(config) if torch else adapter_bytes(config, RANK)
+    yield "adapters in the sampler", VERSIONS * wanted.tasks * version
+    yield "the sampler's program", TORCH_FLOOR if torch else SAMPLER_FLOOR
+
+
+def _trainer(wanted: Wanted, context: int, room: int) -> Iterator[tuple[str, int]]:
+    config = wanted.config
+    layers, adapter = layer_bytes(config), adapter_bytes(config, RANK)
+    yield "the trainer's weights", FLOAT * wanted.parameters
+    if layers <= MOST_MERGED:
+        yield "the trainer's layers with an adapter merged in", layers
+    prepared = FLOAT * max(out * into for out, into in linear_sizes(config))  # a matrix in the order of the kernels
+    yield "a training pass", pass_bytes(config, context, room) + prepared
+    yield "adapters and their moments in the trainer", (COPIES * wanted.tasks + STEPPING) * adapter
+    yield "the trainer's program", TORCH_FLOOR

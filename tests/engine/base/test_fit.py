@@ -1,0 +1,157 @@
+"""Plans stay within the memory, grow with it, and are refused exactly where the least one does not fit."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marlaas.engine.base.config import BaseConfig
+from marlaas.engine.base.fit import LONG, MemoryPlan, least_plan, parameters_of, plan_memory
+from marlaas.engine.base.model import load_base
+from marlaas.engine.base.modules import linear_shapes
+from marlaas.engine.base.needs import Wanted
+from marlaas.engine.base.precision import PRECISIONS
+from marlaas.engine.base.sizes import PASS_BYTES, PassSize, adapter_bytes, layer_bytes, most_tokens, pass_bytes
+from marlaas.engine.errors import BaseModelError
+
+GIGABYTE = 10**9
+
+configs = st.builds(
+    BaseConfig,
+    architecture=st.just("qwen2"),
+    hidden_size=st.sampled_from([160, 256, 896, 2048, 4096]),
+    intermediate_size=st.sampled_from([512, 4864, 14336]),
+    layers=st.integers(1, 40),
+    heads=st.sampled_from([4, 14, 32]),
+    kv_heads=st.sampled_from([1, 2, 4]),
+    head_dim=st.sampled_from([32, 64, 128]),
+    vocab_size=st.sampled_from([288, 32_000, 151_936]),
+    context_length=st.sampled_from([256, 1024, LONG, 32_768]),
+    norm_eps=st.just(1e-6),
+    rope_theta=st.just(1e4),
+    tie_word_embeddings=st.booleans(),
+)
+
+
+def parameters(config: BaseConfig) -> int:
+    heads = 1 if config.tie_word_embeddings else 2
+    return layer_bytes(config) // 4 + heads * config.vocab_size * config.hidden_size
+
+
+wishes = st.builds(
+    lambda config, **options: Wanted(config, parameters(config), **options),
+    configs,
+    sampler=st.sampled_from(["llama.cpp", "llama.cpp", "torch"]),
+    weights=st.sampled_from(["auto", "auto", *PRECISIONS]),
+    gguf_bytes=st.sampled_from([0, 0, 3 * GIGABYTE]),
+    sequences=st.sampled_from([0, 0, 1, 7, 64, 200]),
+    context=st.sampled_from([0, 0, 100, 700, 4096]),
+    exact=st.booleans(),
+    tasks=st.integers(1, 16),
+)
+memory = st.integers(0, 200 * GIGABYTE)
+
+
+def planned(wanted: Wanted, free: int) -> MemoryPlan | None:
+    try:
+        return plan_memory(wanted, free)
+    except BaseModelError:
+        return None
+
+
+@given(wishes, memory)
+def test_a_plan_stays_within_the_memory_and_keeps_to_the_settings(wanted: Wanted, free: int) -> None:
+    plan = planned(wanted, free)
+    if plan is None:
+        return
+    own = wanted.config.context_length
+    assert plan.total <= free
+    assert plan.sequences == wanted.sequences or (not wanted.sequences and 8 <= plan.sequences <= 128)
+    assert plan.context == min(wanted.context, own) if wanted.context else min(512, own) <= plan.context <= 4096
+    assert plan.weights == wanted.weights or wanted.weights == "auto" or wanted.sampler == "torch" or wanted.gguf_bytes
+
+
+@given(wishes, memory)
+def test_a_base_is_refused_exactly_where_the_least_plan_does_not_fit(wanted: Wanted, free: int) -> None:
+    least = least_plan(wanted)
+    assert (planned(wanted, free) is None) == (least.total > free)
+    assert planned(wanted, least.total) is not None
+
+
+@given(wishes, memory, memory)
+def test_more_memory_never_plans_less(wanted: Wanted, one: int, other: int) -> None:
+    less, more = planned(wanted, min(one, other)), planned(wanted, max(one, other))
+    if less is not None:
+        assert more is not None
+        assert (more.context, more.sequences) >= (less.context, less.sequences)
+
+
+@given(wishes, memory)
+def test_the_lines_add_up_and_every_part_counts(wanted: Wanted, free: int) -> None:
+    plan = planned(wanted, free) or least_plan(wanted)
+    *parts, (last, total) = plan.lines()
+    assert last == "together" and total == plan.total == sum(size for _, size in parts)
+    assert len({name for name, _ in parts}) == len(parts) and all(size > 0 for _, size in parts)
+    fewer = replace(wanted, tasks=1, exact=False)
+    assert least_plan(fewer).total <= least_plan(wanted).total
+
+
+def test_the_shipped_base_runs_as_published() -> None:
+    base = load_base("tiny")
+    count = parameters_of(base)
+    for free in (2, 4, 16, 256):
+        plan = plan_memory(Wanted(base.config, count), free * GIGABYTE)
+        assert (plan.sequences, plan.context, plan.weights, plan.room) == (128, 512, "f32", PASS_BYTES)
+
+
+HALF = BaseConfig("qwen2", 896, 4864, 24, 14, 2, 64, 151_936, 32_768, 1e-6, 1e6, tie_word_embeddings=True)
+"""As Qwen2.5-0.5B."""
+
+
+def test_a_base_for_long_contexts_gets_longer_ones_where_there_is_room() -> None:
+    wanted = Wanted(HALF, parameters(HALF), tasks=1)
+    plans = [plan_memory(wanted, free * GIGABYTE) for free in (4, 8, 64)]
+    assert [plan.context for plan in plans] == [512, 1024, 4096]
+    assert [plan.weights for plan in plans] == ["q8_0"] * 3
+    assert plans[-1].sequences == 128
+
+
+def test_a_refusal_names_sum_parts_and_ways_out() -> None:
+    wanted = Wanted(HALF, parameters(HALF), weights="f32", sequences=128, context=4096)
+    with pytest.raises(BaseModelError) as refused:
+        plan_memory(wanted, 12 * GIGABYTE)
+    least = least_plan(wanted)
+    assert (
+        f"needs {least.total / GIGABYTE:.1f} GB of memory for 128 conversations of 4096 tokens" in refused.value.message
+    )
+    assert "keys and values of conversations (13.1 GB) and a training pass (" in refused.value.message
+    assert refused.value.message.endswith("12.0 GB are free on this machine.")
+    assert "`sequences = " in refused.value.hint and "`context = 512`" in refused.value.hint
+    with pytest.raises(BaseModelError, match="Choose a smaller base"):
+        plan_memory(Wanted(HALF, parameters(HALF)), GIGABYTE)
+
+
+@given(wishes, memory)
+def test_what_a_refusal_proposes_fits(wanted: Wanted, free: int) -> None:
+    try:
+        plan_memory(wanted, free)
+    except BaseModelError as error:
+        if "`tasks = 1`" in error.hint:
+            assert plan_memory(replace(wanted, tasks=1), free)
+        if '`weights = "' in error.hint and "with `context" not in error.hint:
+            assert plan_memory(replace(wanted, weights=error.hint.split('weights = "')[1].split('"')[0]), free)
+
+
+@given(configs)
+def test_sizes_are_those_of_the_linear_layers(config: BaseConfig) -> None:
+    shapes = [shape for name, shape in linear_shapes(config).items() if name != "lm_head"]
+    assert layer_bytes(config) == 4 * sum(out * into for out, into in shapes)
+    assert adapter_bytes(config, 16) == 4 * 16 * sum(out + into for out, into in shapes)
+
+
+@given(configs, st.integers(1, 8192))
+def test_a_batch_of_the_most_tokens_takes_what_a_pass_may(config: BaseConfig, longest: int) -> None:
+    tokens = most_tokens(config, longest)
+    assert PassSize(config, tokens, longest).inputs <= pass_bytes(config, longest)
+    assert PassSize(config, tokens, longest).inputs <= PASS_BYTES or tokens == 512
