@@ -13,6 +13,7 @@ from ..errors import ConfigError, EngineUnreachable, MarlaasError, StoreError
 from ..home_base import HomeBase, settled_base
 from ..paths import Home
 from ..store.reader import Reader
+from ..store.schema import is_current
 from ..store.submissions import command
 from .lock import holder
 
@@ -30,7 +31,7 @@ def create_database(home: Home) -> None:
         from ..config import DOCUMENTED
 
         home.config.write_text(DOCUMENTED, encoding="utf-8")
-    if not home.database.exists() or holder(home.lock) is None:  # an engine has seen to it at its own start
+    if not is_current(home.database):
         from ..store.database import open_database
 
         open_database(home.database).close()

@@ -9,9 +9,10 @@ from sqlite_utils import Database
 
 from marlaas.engine.spec import TaskSpec
 from marlaas.engine.store.database import open_database
-from marlaas.engine.store.migrations import migrations
+from marlaas.engine.store.migrations import KNOWN_MIGRATIONS, migrations
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rows import BoundTask
+from marlaas.engine.store.schema import LATEST, is_current
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import Submission, command, submit
 from marlaas.engine.store.versions import NewVersion
@@ -40,6 +41,18 @@ def test_tasks_from_before_get_the_base_that_is_served_first(database: Path) -> 
         store.close()
     (task,) = bound(database)
     assert (task.base, task.base_name, task.versions) == ("aaaa", "base aaaa", 0)
+
+
+def test_a_database_of_this_program_is_known_without_what_migrates_it(database: Path) -> None:
+    assert max(KNOWN_MIGRATIONS) == LATEST and not is_current(database)
+    old = Database(database)
+    migrations.apply(old, stop_before=LATEST)
+    old.close()
+    assert not is_current(database)
+    open_database(database).close()
+    assert is_current(database)
+    database.write_bytes(b"no database" * 1000)
+    assert not is_current(database)
 
 
 def test_a_submission_says_its_base(store: Store, database: Path) -> None:

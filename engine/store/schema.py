@@ -1,0 +1,22 @@
+"""Whether a database has this program's schema: one cheap question, so that commands need not load what migrates it."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+LATEST = "m005_bases"
+"""The name of the last migration in ``migrations.py``."""
+
+
+def is_current(database: Path) -> bool:
+    """Whether the database is there and all migrations were applied; a damaged one counts as not."""
+    if not database.exists():
+        return False
+    try:
+        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=5)) as connection:
+            sql = "SELECT 1 FROM _sqlite_migrations WHERE migration_set = 'marlaas' AND name = ?"
+            return connection.execute(sql, [LATEST]).fetchone() is not None
+    except sqlite3.Error:
+        return False
