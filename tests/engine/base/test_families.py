@@ -5,7 +5,6 @@ Before and after a step, each with the adapter as it is kept in the home and as 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -61,6 +60,7 @@ async def test_greedy_tokens_are_those_of_transformers(
         (result,) = await made.answers(sampler, "0", 1, LENGTH, 0.0)
         assert result.tokens.tolist() == expected.tolist(), name
         said[name] = result.logprobs
+        await sampler.close()
 
     tokens, start = np.concatenate([made.prompt, expected]), len(made.prompt)
     reference = logprobs_of(model, tokens, start)
@@ -73,6 +73,7 @@ async def test_greedy_tokens_are_those_of_transformers(
         await quick.load("0", str(tmp_path / "0"))
         name = f"llama.cpp, {weights}, float16 memory"
         gaps[name] = gap(await quick.score("0", tokens, start, 1.0), reference)
+        await quick.close()
         assert gaps[name] < most
     for name, size in gaps.items():
         record_property(f"largest gap, {name}", f"{size:.1e}")
@@ -97,9 +98,9 @@ async def test_a_step_is_that_of_peft_and_its_adapter_the_same_everywhere(made: 
 
     export_adapter(tmp_path / "1", made.base.path, tmp_path / "out", gguf=True)
     assert await sampler.load("1", str(tmp_path / "1")) == stepped.checksum
-    file = await asyncio.to_thread(base_file, made.base, made.cache)
-    context = LlamaContext(file, 2, CONTEXT, exact=True)
-    context.use(context.read_adapter(tmp_path / "out" / "adapter.gguf"))
+    context = LlamaContext(base_file(made.base, made.cache), 2, CONTEXT, exact=True)
+    adapter = context.read_adapter(tmp_path / "out" / "adapter.gguf")
+    context.use(adapter)
     model, start = made.transformers(tmp_path / "out"), len(made.prompt)
     moved = 0.0
     for sequence in group.sequences:
@@ -110,5 +111,7 @@ async def test_a_step_is_that_of_peft_and_its_adapter_the_same_everywhere(made: 
         assert gap(trained, await sampler.score("1", tokens, start, 1.0)) < CLOSE
         assert gap(trained, scores(context, tokens, start)) < CLOSE
     trainer.shutdown()
+    await sampler.close()
+    context.free_adapter(adapter)
     context.close()
     assert moved > 100 * CLOSE  # else what agrees is the base
