@@ -17,7 +17,7 @@ PASS_BYTES = 1 << 30
 """Memory for what a training pass keeps and works with."""
 LEAST_TOKENS, MOST_TOKENS = 512, 4096
 """A training batch may always hold the first number, and gains nothing beyond the second."""
-WORKING = 2
+WORKING = 2.5
 """What a layer works with on its way back, as a multiple of what it keeps; measured."""
 
 
@@ -56,17 +56,25 @@ class PassSize:
     @property
     def all(self) -> int:
         """Bytes where every layer keeps all that it has computed."""
-        return (self.config.layers + WORKING) * self._layer
+        return int((self.config.layers + WORKING) * self._layer + self._head)
 
     @property
     def inputs(self) -> int:
         """Bytes where layers keep their inputs alone and are computed once more."""
-        return self.config.layers * FLOAT * self.tokens * self.config.hidden_size + (1 + WORKING) * self._layer
+        inputs = self.config.layers * FLOAT * self.tokens * self.config.hidden_size
+        return int(inputs + (1 + WORKING) * self._layer + self._head)
 
     @property
     def _layer(self) -> int:
-        kept = sum(out + 2 * into for out, into in linear_sizes(self.config))
-        return FLOAT * self.tokens * (kept + self.config.heads * self.longest)
+        """What a layer keeps: what it computes with linear layers, what these read, norms, and attention."""
+        (qkv, hidden), (_, queries), (gates, _), _ = linear_sizes(self.config)
+        normed = queries + qkv if self.config.architecture == "qwen3" else queries
+        return FLOAT * self.tokens * (6 * hidden + 2 * qkv + normed + 2 * gates + self.config.heads * self.longest)
+
+    @property
+    def _head(self) -> int:
+        """Hidden states, their gradient and what goes between; the logits themselves are never held."""
+        return 4 * FLOAT * self.tokens * self.config.hidden_size
 
 
 def most_tokens(config: BaseConfig, longest: int, room: int = PASS_BYTES) -> int:

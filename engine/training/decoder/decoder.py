@@ -25,7 +25,7 @@ from .split import SplitWeights
 
 
 class Decoder:
-    """Implements ``model.Model`` on any torch ``device``, in passes that take ``room`` bytes unless a sequence needs more.
+    """Implements ``model.Model`` on any torch ``device``, in passes of ``room`` bytes unless a sequence needs more.
 
     Raises ``BaseModelError`` where the folder cannot be read.
     """
