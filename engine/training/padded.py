@@ -16,8 +16,6 @@ from .tokens import Ints, TrainedTokens, trained_tokens_of
 
 MAX_TOKENS = 8192
 """Padded tokens of a batch: bounds the activations kept for the backward pass."""
-MAX_LOGITS = 1 << 25
-"""Logits of a batch, 128 MiB: at a vocabulary of 152,000 that is 220 trained tokens."""
 
 
 @dataclass(frozen=True)
@@ -35,30 +33,27 @@ class PaddedBatch:
     trained: TrainedTokens
 
 
-def padded_batches(
-    groups: Iterable[TrainGroup], vocabulary: int, max_tokens: int = MAX_TOKENS, max_logits: int = MAX_LOGITS
-) -> Iterator[PaddedBatch]:
-    """Yield the groups in batches within both limits; a sequence too large for them gets one of its own.
+def padded_batches(groups: Iterable[TrainGroup], max_tokens: int = MAX_TOKENS) -> Iterator[PaddedBatch]:
+    """Yield the groups in batches of at most ``max_tokens``; a sequence too large for that gets one of its own.
 
     Sequences are cut after the last token whose logits are needed; those without trained tokens are left out.
     """
     for group in groups:
-        yield from _cut(group, vocabulary, max_tokens, max_logits)
+        yield from _cut(group, max_tokens)
 
 
-def _cut(group: TrainGroup, vocabulary: int, max_tokens: int, max_logits: int) -> Iterator[PaddedBatch]:
+def _cut(group: TrainGroup, max_tokens: int) -> Iterator[PaddedBatch]:
     pending: list[TrainSequence] = []
-    longest = trained = 0
+    longest = 0
     for sequence in group.sequences:
-        own = int(np.count_nonzero(sequence.mask))
-        if own == 0:
+        if not sequence.mask.any():
             continue
         length = max(longest, _input_length(sequence))
-        if pending and (length * (len(pending) + 1) > max_tokens or (trained + own) * vocabulary > max_logits):
+        if pending and length * (len(pending) + 1) > max_tokens:
             yield _pad(pending)
-            pending, trained, length = [], 0, _input_length(sequence)
+            pending, length = [], _input_length(sequence)
         pending.append(sequence)
-        longest, trained = length, trained + own
+        longest = length
     if pending:
         yield _pad(pending)
 

@@ -7,7 +7,7 @@ what it is compared with. The only place that imports transformers and peft; kno
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
@@ -23,15 +24,20 @@ from .bank import PolicyMemory
 from .layout import Layout
 from .losses import token_logprobs
 from .model import Criterion
-from .padded import PaddedBatch, padded_batches
+from .padded import MAX_TOKENS, PaddedBatch, padded_batches
 from .protocol import TrainGroup
+
+MAX_LOGITS = 1 << 23
+"""Logits of a chunk, 32 MiB: at a vocabulary of 152,000 that is 55 trained tokens."""
 
 
 class PeftModel:
     """A causal language model in float32, frozen, with adapters on all linear layers but the output head."""
 
-    def __init__(self, folder: str, device: str = "cpu") -> None:
+    def __init__(self, folder: str, device: str = "cpu", max_tokens: int = MAX_TOKENS) -> None:
+        """``max_tokens`` bounds a batch, padding included, and so what autograd keeps; a sequence may be longer."""
         self._device = device
+        self._max_tokens = max_tokens
         self._model: Any = _load(folder).to(device)
         self._head: nn.Module = self._model.get_output_embeddings()
         self._modules = {  # name → (in, out), before PEFT wraps them; what PEFT calls "all-linear"
@@ -73,7 +79,7 @@ class PeftModel:
 
     def batches(self, groups: Iterable[TrainGroup]) -> Iterator[PaddedBatch]:
         """Everything that has trained tokens, in order and within the memory that a pass may take."""
-        return padded_batches(groups, self.vocabulary)
+        return padded_batches(groups, self._max_tokens)
 
     def logprobs(self, batch: PaddedBatch, temperature: float, adapted: bool = True) -> Tensor:
         """Of the trained tokens, (N,), without a gradient; of the base alone unless ``adapted``."""
@@ -86,29 +92,46 @@ class PeftModel:
         logp.backward(criterion(logp.detach(), entropy))  # type: ignore[no-untyped-call]
 
     def _scores(self, batch: PaddedBatch, temperature: float) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and entropies, (N,)."""
+        """Log-probabilities and entropies, (N,): chunk by chunk, of which one has its logits in memory at a time."""
         inputs, rows, columns, targets = (
             torch.from_numpy(array).to(self._device)
             for array in (batch.inputs, batch.trained.sequence, batch.columns, batch.trained.targets)
         )
-        return token_logprobs(self._logits(inputs, rows, columns), targets, temperature)
+        hidden = self._hidden_states(inputs, rows, columns)
+        size = max(1, MAX_LOGITS // self.vocabulary)
+        scores = [
+            # computed once more on the way back, for its logits are gone by then
+            checkpoint(self._chunk, chunk, some, temperature, use_reentrant=False, preserve_rng_state=False)
+            for chunk, some in zip(torch.split(hidden, size), torch.split(targets, size), strict=True)
+        ]
+        logp, entropy = zip(*scores, strict=True)
+        return torch.cat(logp), torch.cat(entropy)
 
-    def _logits(self, inputs: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-        """Run ``inputs`` int64 (B, S) and return the logits (N, V) at places ``(rows[n], columns[n])``.
-
-        The head sees only the places asked for: at a large vocabulary it is most of the work. Selecting in front of the
-        head, by a hook, keeps whatever a model does to its logits afterwards.
-        """
+    def _hidden_states(self, inputs: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+        """What the head reads at places ``(rows[n], columns[n])`` of ``inputs`` int64 (B, S): (N, H)."""
+        found: list[Tensor] = []
 
         def select(_module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor]:
-            return (arguments[0][rows, columns],)  # (B, S, H) → (N, H)
+            found.append(arguments[0][rows, columns])
+            return (arguments[0][:1, :1].detach(),)  # whose logits nobody reads
 
-        hook = self._head.register_forward_pre_hook(select)
-        try:
-            logits: Tensor = self._model(input_ids=inputs, use_cache=False).logits
-        finally:
-            hook.remove()
-        return logits
+        with _before_call(self._head, select):
+            self._model(input_ids=inputs, use_cache=False)
+        return found[0]
+
+    def _chunk(self, hidden: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        return token_logprobs(self._logits(hidden), targets, temperature)
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        """(N, V) for what the head reads, (N, H): with whatever the model does to its logits after the head.
+
+        Each model says that in its own forward pass alone. So one is run, over a single token, and the head reads
+        ``hidden`` instead of what the layers made of that.
+        """
+        with _before_call(self._head, lambda _module, _arguments: (hidden[None],)):
+            token = torch.zeros((1, 1), dtype=torch.long, device=hidden.device)
+            logits: Tensor = self._model(input_ids=token, use_cache=False).logits
+        return logits[0]
 
     @contextmanager
     def _base_only(self) -> Iterator[None]:
@@ -134,6 +157,16 @@ class PeftModel:
                 self._peft.add_adapter(slot, config, low_cpu_mem_usage=True)
             self._slots[rank] = slot
         return self._slots[rank]
+
+
+@contextmanager
+def _before_call(module: nn.Module, change: Callable[[nn.Module, tuple[Tensor, ...]], tuple[Tensor]]) -> Iterator[None]:
+    """Within the block, ``module`` gets what ``change`` makes of its arguments."""
+    hook = module.register_forward_pre_hook(change)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def _load(folder: str) -> Any:

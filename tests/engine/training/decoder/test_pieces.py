@@ -1,13 +1,10 @@
 """Each hand-written backward against autograd, and the chunked head against the whole one."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from marlaas.engine.base.arithmetic import (
     rms_norm,
@@ -18,6 +15,8 @@ from marlaas.engine.base.arithmetic import (
 )
 from marlaas.engine.base.kernels import choose_float32_kernels
 from marlaas.engine.training.decoder.head import token_logprobs, token_scores, token_scores_backward
+
+from ..largest import Largest
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -105,19 +104,9 @@ def test_the_head_is_precise_where_logits_are_large(size: float) -> None:
 def test_the_head_never_holds_the_logits_of_a_step() -> None:
     """Its largest tensors are one tile and a few as large as the hidden states."""
     hidden, head, targets = draw(200, 8), draw(30_000, 8, seed=1), torch.arange(200)
-    largest = 0
-
-    class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            nonlocal largest
-            result = func(*args, **(kwargs or {}))
-            sizes = [part.numel() for part in tree_leaves(result) if isinstance(part, Tensor)]
-            largest = max([largest, *(size for size in sizes if size != head.numel())])
-            return result
-
-    with torch.no_grad(), Watch():  # type: ignore[no-untyped-call]
+    with torch.no_grad(), Largest(head.numel()) as largest:
         token_scores(hidden, head, targets, targets, 0.9)
-    assert largest == 200 * 1024
+    assert largest.elements == 200 * 1024
 
 
 def test_chosen_kernels_multiply_in_float32() -> None:
