@@ -89,12 +89,15 @@ class Settings:
 def load_settings(home: Home) -> Settings:
     """Read a home's settings; a missing file means defaults. Raises ``ConfigError``.
 
-    A relative folder counts from the home in ``marlaas.toml``, from the working folder in ``MARLAAS_BASE``.
+    A relative folder or file counts from the home in ``marlaas.toml``, from the working folder in ``MARLAAS_BASE``.
     """
     try:
         table = tomllib.loads(home.config.read_text(encoding="utf-8")) if home.config.exists() else {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{home.config} cannot be read: {error}.") from error
     settings = build(Settings, table, str(home.config))
+    if settings.rollout.gguf:
+        gguf = str(home.root / Path(settings.rollout.gguf).expanduser())
+        settings = replace(settings, rollout=replace(settings.rollout, gguf=gguf))
     base = os.environ.get("MARLAAS_BASE")
     return replace(settings, base=anchored(base, Path.cwd()) if base else anchored(settings.base, home.root))

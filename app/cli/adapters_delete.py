@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         if not doomed:
             raise AdapterError(f"Adapter {args.adapter!r} has no version on disk.", "There is nothing to delete.")
         assert reader is not None  # else there would be no versions
-        control.ensure_running(home)
+        control.ensure_running(home, notice=output.talk)
         number = doomed[0].task
         sent = command(home.database, "delete", number, **({"version": doomed[0].number} if one else {}))
         outcome = wait_for_outcomes(reader, [sent]).get(sent)

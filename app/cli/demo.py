@@ -89,11 +89,11 @@ def begin(home: Home, say: Callable[[str], None]) -> list[int]:
     if not earlier:
         base = control.served_base(home).fingerprint
         ids = submit(home.database, [replace(each, base=base) for each in submissions])  # it begins them when it can
-        control.ensure_running(home)
+        control.ensure_running(home, notice=output.talk)
         say(f"Submitted {len(ids)} tasks of as many tenants.")
         return ids
     say("Going on with the tasks of an earlier run, from their last steps.")
-    control.ensure_running(home)
+    control.ensure_running(home, notice=output.talk)
     for task in earlier:
         if task.state == "paused":
             command(home.database, "resume", task.id)

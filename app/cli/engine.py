@@ -27,7 +27,7 @@ def start(args: argparse.Namespace) -> int:
     from marlaas.engine.daemon import control
 
     home = home_of(args)
-    control.ensure_running(home)
+    control.ensure_running(home, notice=output.talk)
     output.talk(f"An engine serves {home.root}.")
     return output.OK
 

@@ -51,7 +51,7 @@ def enqueue(home: Home, submissions: Sequence[Submission]) -> list[int]:
     base = control.served_base(home)
     for submission in submissions:
         check_wish(submission.config["base"], submission.name, base)
-    control.ensure_running(home)
+    control.ensure_running(home, notice=output.talk)
     _check_dependencies(home, submissions)
     _check_environments(home, submissions)
     return submit(home.database, [replace(submission, base=base.fingerprint) for submission in submissions])

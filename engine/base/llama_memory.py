@@ -7,13 +7,11 @@ is written becomes memory; keys and values (``sizes.key_value_bytes``) are writt
 from __future__ import annotations
 
 from .config import BaseConfig
-from .sizes import FLOAT, key_value_bytes
+from .sizes import FLOAT, key_value_bytes, scored_rows
 
 MICRO_BATCH = 256
 """Rows that llama.cpp computes at once: all sequences of a decode call (it knows 256 at most), and prompts no slower
 than 512 do."""
-SCORED = 128
-"""Rows of logits that are asked for at once where tokens are scored."""
 BLOCK = 256
 """Tokens by which llama.cpp keeps the memory of a sequence."""
 GRAPHS = 24 << 20
@@ -27,7 +25,7 @@ def whole_blocks(length: int) -> int:
 
 def logits_bytes(config: BaseConfig, sequences: int) -> int:
     """In the graph's buffer, then in the caller's, for all rows that may want them."""
-    return 2 * FLOAT * max(sequences, SCORED) * config.vocab_size
+    return 2 * FLOAT * max(sequences, scored_rows(config.vocab_size)) * config.vocab_size
 
 
 def work_bytes(config: BaseConfig, length: int, exact: bool) -> int:

@@ -14,3 +14,8 @@ matrices of the other types in another way than fewer."""
 
 BITS = {"f32": 32.0, "f16": 16.0, "q8_0": 8.5, "q6_k": 6.5625, "q5_k_m": 5.7, "q4_k_m": 4.85}
 """Per weight, block scales included; the mixed types as they come out for models of usual shape."""
+
+
+def nearest(bits: float) -> str:
+    """The precision whose weights take about ``bits`` each: what a file of unknown making is taken for."""
+    return min(PRECISIONS, key=lambda precision: abs(BITS[precision] - bits))

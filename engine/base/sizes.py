@@ -17,6 +17,8 @@ PASS_BYTES = 1 << 30
 """Memory for what a training pass keeps and works with."""
 LEAST_TOKENS, MOST_TOKENS = 512, 4096
 """A training batch may always hold the first number, and gains nothing beyond the second."""
+SCORED, SCORED_LOGITS = 128, 1 << 23
+"""A sampler scores at most so many tokens at once, and makes at most so many logits."""
 WORKING = 2.5
 """What a layer works with on its way back, as a multiple of what it keeps; measured."""
 
@@ -43,6 +45,11 @@ def adapter_bytes(config: BaseConfig, rank: int) -> int:
 def key_value_bytes(config: BaseConfig, sequences: int, length: int, exact: bool) -> int:
     """What sequences of so many tokens take as keys and values, in float32 where ``exact``, else in float16."""
     return config.layers * 2 * config.kv_heads * config.head_dim * (4 if exact else 2) * sequences * length
+
+
+def scored_rows(vocabulary: int) -> int:
+    """Tokens that a sampler scores at once."""
+    return max(1, min(SCORED, SCORED_LOGITS // vocabulary))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ..base.find import anchored
@@ -19,6 +20,8 @@ from .lock import holder
 
 STALE = 15.0
 """Seconds without a heartbeat after which an engine counts as hung."""
+NOTICE = 5.0
+"""Seconds after which whoever waits for an engine is told why."""
 POLL = 0.05
 _started: list[subprocess.Popen[bytes]] = []
 """Engines that this process started. They outlive it; kept so that it does not wait for them and Python reaps them."""
@@ -56,20 +59,24 @@ def served_base(home: Home) -> HomeBase:
     return settled_base(home)
 
 
-def ensure_running(home: Home, timeout: float = 60.0) -> None:
+def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], None] | None = None) -> None:
     """Start an engine in the background unless one is alive, and wait until it serves.
 
-    Raises ``EngineUnreachable`` with the last line of its log.
+    One that says that it is starting is waited for as long as it says so, beyond ``timeout`` seconds; ``notice`` is
+    told once that this takes its time. Raises ``EngineUnreachable`` with the last line of its log.
     """
     create_database(home)
     if alive(home):
         return
     log = home.logs / "engine.log"
     process: subprocess.Popen[bytes] | None = None
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
+    begun = time.monotonic()
+    while time.monotonic() < begun + timeout or _starting(home):
         if alive(home):
             return
+        if notice is not None and time.monotonic() > begun + NOTICE:
+            notice("The engine is starting; a large base is converted for llama.cpp first, which takes minutes, once.")
+            notice = None
         if holder(home.lock) is None:
             if process is None:
                 process = _start(home, log)
@@ -79,6 +86,15 @@ def ensure_running(home: Home, timeout: float = 60.0) -> None:
     raise EngineUnreachable(
         f"The engine of {home.root} does not answer after {timeout:.0f} s: {_last_line(log)}", f"See {log}."
     )
+
+
+def _starting(home: Home) -> bool:
+    """Whether an engine of this home says that it is about to serve."""
+    if holder(home.lock) is None:
+        return False
+    with Reader(home.database) as reader:
+        engine = reader.engine()
+    return engine is not None and engine.state == "starting" and time.time() - engine.heartbeat < STALE
 
 
 def stop(home: Home, timeout: float = 30.0) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+from ..base.fit import MemoryPlan
 from ..base.model import BaseModel, load_base
 from ..base.soundness import check_base
 from ..config import Settings, load_settings
@@ -22,13 +23,16 @@ from ..environments.protocol import EnvironmentEvent
 from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, StoreError
 from ..home_base import HomeBase, check_serve
+from ..memory import available_memory
 from ..orchestrator.crew import Crew
 from ..orchestrator.orchestrator import Orchestrator
+from ..orchestrator.worker_plan import plan_of
 from ..paths import BUNDLED_PLUGINS, Home
 from ..store.store import Store
 from .control import create_database
 from .heartbeat import Heartbeat
 from .lock import EngineLock
+from .starting import start_up
 
 YOUNG_OBJECTS = 20_000
 """New objects after which Python looks for cycles. Thousands of messages and futures come and go each second without
@@ -46,6 +50,7 @@ def run(home: Home) -> int:
         base = load_base(settings.base)
         check_base(base)
         check_serve(home, HomeBase(settings.base, base.fingerprint))
+        memory = plan_of(base, settings, available_memory())
         store = Store(home.database, settings.base, base.fingerprint)
         store.tasks.adopt(base.fingerprint)
         store.tasks.forget_stops(began)
@@ -59,7 +64,7 @@ def run(home: Home) -> int:
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)
     try:
-        return asyncio.run(_serve(home, settings, base, store))
+        return asyncio.run(_serve(home, settings, base, memory, store))
     except MarlaasError as error:
         say(f"marlaas: {error}")
         return error.exit_code
@@ -68,7 +73,7 @@ def run(home: Home) -> int:
         lock.release()
 
 
-async def _serve(home: Home, settings: Settings, base: BaseModel, store: Store) -> int:
+async def _serve(home: Home, settings: Settings, base: BaseModel, memory: MemoryPlan, store: Store) -> int:
     def log(kind: str, message: str, level: str) -> None:
         say(f"{level}: {message}")
         with contextlib.suppress(StoreError):
@@ -82,14 +87,17 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, store: Store) 
 
     environments = EnvironmentService([BUNDLED_PLUGINS, home.plugins], home.scratch, on_environment)
     heartbeat = Heartbeat(store, lambda: orchestrator.account())
-    crew = Crew(home, settings, base, store, environments, heartbeat.busy, log)
+    crew = Crew(home, settings, base, memory, store, environments, heartbeat.busy, log)
     orchestrator = Orchestrator(store, crew, settings.engine.tasks)
     _stop_on_signals(orchestrator)
     try:
-        await asyncio.gather(environments.start(), crew.start())
+        if not await start_up(_both(environments.start(), crew.start()), store, lambda: orchestrator.stopping):
+            return 0
         store.telemetry.environments(environments.infos())
         store.telemetry.heartbeat(store.incarnation, "running")
         log("engine", f"The engine serves {home.root} with the base {settings.base!r}.", "info")
+        if crew.warning:
+            log("base", crew.warning, "warning")
         await _until_first(orchestrator.run(), crew.run(), heartbeat.run(crew))
     finally:
         with contextlib.suppress(StoreError):
@@ -98,6 +106,10 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, store: Store) 
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopped")
     return 0
+
+
+async def _both(*works: Coroutine[Any, Any, None]) -> None:
+    await asyncio.gather(*works)
 
 
 async def _until_first(*works: Coroutine[Any, Any, None]) -> None:

@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
+from ..base.fit import MemoryPlan
 from ..base.model import BaseModel
+from ..base.precision import REPEATABLE
 from ..config import Settings
 from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, WorkerDied
@@ -24,56 +24,16 @@ from ..rollout.renderer import Renderer
 from ..store.store import Store
 from ..training.protocol import Trainer
 from ..workers.handle import WorkerHandle
+from .agreement import compare
 from .services import Clock, Services
 from .tolerance import tolerance_of
+from .trial import comparison_tokens
+from .worker_plan import WorkerSpec, sampler_spec, stored_as, trainer_spec
 
-LLAMA = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
-TORCH = "marlaas.engine.rollout.torch_sampler.sampler:TorchSampler"
-TRAINER = "marlaas.engine.training.torch_trainer:TorchTrainer"
 ATTEMPTS = 3
 """At starting workers that die while they start."""
 RETRY = 2.0
 """Seconds between attempts to bring dead workers back."""
-
-
-@dataclass(frozen=True)
-class WorkerSpec:
-    """How one worker is started."""
-
-    name: str
-    factory: str
-    kwargs: dict[str, Any]
-    cores: tuple[int, ...]
-
-
-def plan(base: BaseModel, home: Home, settings: Settings) -> tuple[WorkerSpec, WorkerSpec]:
-    """Rollout and training, on cores of their own where there are two; one thread for each core."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    half = max(1, len(cores) // 2)
-    rollout_cores, training_cores = (tuple(cores[:half]), tuple(cores[half:])) if len(cores) > 1 else ((), ())
-    rollout = settings.rollout
-    sampler: dict[str, Any] = {
-        "base": str(base.path),
-        "sequences": rollout.sequences or 128,
-        "context": min(rollout.context or 512, base.config.context_length),
-        "threads": max(1, len(rollout_cores)),
-    }
-    if rollout.sampler == "llama.cpp":
-        sampler |= {"cache": str(home.base), "exact": rollout.exact}
-    return (
-        WorkerSpec("rollout", LLAMA if rollout.sampler == "llama.cpp" else TORCH, sampler, rollout_cores),
-        WorkerSpec(
-            "training",
-            TRAINER,
-            {
-                "base": str(base.path),
-                "fingerprint": base.fingerprint,
-                "threads": max(1, len(training_cores)),
-                "sync": settings.training.sync,
-            },
-            training_cores,
-        ),
-    )
 
 
 class Crew:
@@ -84,6 +44,7 @@ class Crew:
         home: Home,
         settings: Settings,
         base: BaseModel,
+        memory: MemoryPlan,
         store: Store,
         environments: EnvironmentService,
         busy: Clock,
@@ -92,16 +53,25 @@ class Crew:
         self._home = home
         self._settings = settings
         self._base = base
+        self._memory = memory
         self._store = store
         self._environments = environments
         self._busy = busy
         self._log = log
+        stored = stored_as(base, settings, memory)
+        self._tolerance = tolerance_of(settings.rollout, stored)
+        self._repeatable = stored in REPEATABLE
         self._renderer = Renderer(base.path)
         self._services: Services | None = None
         self._ready = asyncio.Event()
         self.handles: dict[str, WorkerHandle] = {}
         self.lost = asyncio.Event()
         """Set when a worker of the current incarnation has died; replaced together with the workers."""
+
+    @property
+    def warning(self) -> str:
+        """What people should know of the base's way to talk, in one sentence, or nothing."""
+        return self._renderer.warning
 
     async def start(self) -> None:
         """Start both workers, again where one is killed meanwhile. Raises what they say if they cannot."""
@@ -111,7 +81,10 @@ class Crew:
         await self._start()
 
     async def _start(self) -> None:
-        specs = plan(self._base, self._home, self._settings)
+        specs = (
+            sampler_spec(self._base, self._home, self._settings, self._memory),
+            trainer_spec(self._base, self._settings, self._memory),
+        )
         started = await asyncio.gather(*(self._spawn(spec) for spec in specs), return_exceptions=True)
         for result in started:
             if isinstance(result, BaseException):
@@ -121,7 +94,9 @@ class Crew:
         trainer: Trainer = self.handles["training"].proxy(Trainer)
         try:
             limits = await sampler.limits()
-        except MarlaasError:
+            if self._settings.rollout.gguf:
+                await self._compare(sampler, trainer, limits.context)
+        except (MarlaasError, ValueError):
             await self.stop()
             raise
         rollout = Rollout(sampler, self._renderer, limits.sequences, limits.context)
@@ -133,7 +108,8 @@ class Crew:
             sampler=sampler,
             trainer=trainer,
             busy=self._busy,
-            tolerance=tolerance_of(self._settings.rollout, "f32"),
+            tolerance=self._tolerance,
+            repeatable=self._repeatable,
         )
         self.lost = asyncio.Event()
         self._ready.set()
@@ -178,10 +154,12 @@ class Crew:
                 await asyncio.sleep(RETRY)
 
     async def _spawn(self, spec: WorkerSpec) -> None:
-        log = self._home.logs / f"{spec.name}.log"
-        self.handles[spec.name] = await WorkerHandle.spawn(
-            spec.name, spec.factory, spec.kwargs, spec.cores, log_path=log
-        )
+        self.handles[spec.name] = await spec.spawn(self._home.logs)
+
+    async def _compare(self, sampler: Sampler, trainer: Trainer, context: int) -> None:
+        """Raise ``BaseModelError`` if a file that a person brought holds another base than the trainer's."""
+        agreement = await compare(sampler, trainer, comparison_tokens(self._renderer, context), self._home.scratch)
+        agreement.check(self._tolerance, f"The file {self._settings.rollout.gguf}")
 
     async def stop(self) -> None:
         """End all workers."""

@@ -26,6 +26,7 @@ from .measuring import Measuring
 from .pool import GroupPool
 from .producer import Producer
 from .recovery import POLICY, key, new_version, open_policy, version_path
+from .servable import check_servable
 from .services import Services
 from .shelf import Shelf
 from .step_metrics import StepTally
@@ -64,7 +65,7 @@ class Learner:
     async def run(self) -> None:
         """Train to the last step. Raises ``Blocked``, ``Paused``, ``ConfigError``, ``WorkerDied`` or ``StoreError``."""
         self._environment.check()
-        self._services.rollout.check_thinking(self._spec.sampling.thinking)
+        check_servable(self._spec, self._services)
         version = await open_policy(self._services, self._task, self._policy, self._spec)
         self.step = version.number
         self._keeper.sweep(version_path(self._services, self._task, 0).parent)

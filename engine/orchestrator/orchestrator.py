@@ -61,6 +61,11 @@ class Orchestrator:
             self._store.tasks.add_seconds(task, now - since)
         self._since = dict.fromkeys(self._runs, now)
 
+    @property
+    def stopping(self) -> bool:
+        """Whether ``run`` ends soon, or at once if it has not begun."""
+        return self._stopping
+
     def stop(self) -> None:
         """End ``run`` soon."""
         self._stopping = True

@@ -34,3 +34,5 @@ class Services:
     busy: Clock
     tolerance: Tolerance
     """The gap between sampler and trainer that a canary accepts."""
+    repeatable: bool = True
+    """Whether the sampler says the same to the last bit whatever else it is asked."""

@@ -27,7 +27,7 @@ class FakeEngine:
         monkeypatch.setattr(control, "stop", self._stop)
         return self
 
-    def _start(self, home: Home, timeout: float = 60) -> None:
+    def _start(self, home: Home, timeout: float = 60, notice: object = None) -> None:
         self.asked.append("start")
         self.living = True
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...base.sizes import scored_rows
 from ...types import Logprobs, Tokens
 from ..choose import logprobs_of
 from .context import Context
-
-CHUNK = 128
-"""Tokens of a decode call; bounds the logits that are held at once."""
 
 
 def score(context: Context, adapter: int, sequence: int, tokens: Tokens, start: int, temperature: float) -> Logprobs:
@@ -23,10 +21,10 @@ def score(context: Context, adapter: int, sequence: int, tokens: Tokens, start: 
         raise ValueError("The tokens do not fit the sampler's context or vocabulary.")
     context.use(adapter)
     given, targets = tokens[:-1], tokens[1:]
-    parts = [np.empty(0, np.float32)]
+    parts, chunk = [np.empty(0, np.float32)], scored_rows(context.vocabulary)
     try:
-        for begin in range(0, len(given), CHUNK):
-            part = slice(begin, min(begin + CHUNK, len(given)))
+        for begin in range(0, len(given), chunk):
+            part = slice(begin, min(begin + chunk, len(given)))
             positions = np.arange(part.start, part.stop, dtype=np.int32)
             wanted = positions >= start - 1
             logits = context.decode(given[part], positions, np.full_like(positions, sequence), wanted.astype(np.int8))

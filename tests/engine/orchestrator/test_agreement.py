@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marlaas.engine.base import gguf_adapter
+from marlaas.engine.base.gguf_names import GgufNames
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.orchestrator.agreement import POLICY, Agreement, compare
 from marlaas.engine.orchestrator.tolerance import EXACT, ROUNDED, Tolerance
+from marlaas.engine.rollout.llama.base_file import ensure_base_gguf
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.training.torch_trainer import TorchTrainer
 
@@ -77,7 +78,8 @@ async def test_adapters_in_another_row_order_are_found(
     pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = write_base(tmp_path / "base", **LLAMA)
-    monkeypatch.setattr(gguf_adapter, "rows", lambda config, module, array: array)
+    ensure_base_gguf(base, tmp_path / "gguf")  # as it should be: only adapters go wrong
+    monkeypatch.setattr(GgufNames, "rows", lambda names, module, array: array)
     agreement = await pair.compare(base, base)
     with pytest.raises(BaseModelError, match="takes adapters in another order"):
         agreement.check(EXACT, "The file")

@@ -24,4 +24,8 @@ def test_what_computes_in_float32_is_held_to_it() -> None:
     assert tolerance_of(RolloutSettings(exact=False), "f32") == FAST
     assert tolerance_of(RolloutSettings(exact=True), "f16") == FAST
     assert tolerance_of(RolloutSettings(exact=True), "q8_0") == ROUNDED["q8_0"]
-    assert tolerance_of(RolloutSettings(), "iq2_xxs") == ROUNDED["q4_k_m"]
+
+
+def test_what_a_person_converted_may_be_rounded() -> None:
+    assert tolerance_of(RolloutSettings(gguf="own.gguf"), "f32") == FAST
+    assert tolerance_of(RolloutSettings(gguf="own.gguf"), "q4_k_m") == ROUNDED["q4_k_m"]

@@ -1,0 +1,34 @@
+"""The engine's start, which takes minutes where a large base is converted for the first time.
+
+Work flows in and is run while the heart beats; whoever says *stop* meanwhile is heard. Knows nothing of what starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from ..errors import StoreError
+from ..store.store import Store
+
+INTERVAL = 0.5
+"""Seconds between beats."""
+
+
+async def start_up(work: Coroutine[Any, Any, Any], store: Store, stopping: Callable[[], bool]) -> bool:
+    """Run ``work`` to its end; False, with it cancelled, if told to stop before. Raises what it raises."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not task.done():
+            await asyncio.wait((task,), timeout=INTERVAL)
+            with contextlib.suppress(StoreError):  # a full disk: the beat is missed, the start goes on
+                store.telemetry.heartbeat(store.incarnation, "starting")
+                if stopping() or any(command.kind == "stop" for command in store.tasks.new_commands()):
+                    return False
+        task.result()
+        return True
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

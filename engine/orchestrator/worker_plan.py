@@ -1,0 +1,111 @@
+"""Which workers are started, with what: a base, settings and free memory flow in, what to spawn flows out.
+
+Reads sizes of files and this process's cores, and starts nothing. Knows the classes that workers are made of by name.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..base.fit import MemoryPlan, parameters_of, plan_memory
+from ..base.model import BaseModel
+from ..base.needs import Wanted
+from ..base.precision import nearest
+from ..config import Settings
+from ..errors import BaseModelError
+from ..paths import Home
+from ..workers.handle import WorkerHandle
+
+LLAMA = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
+TORCH = "marlaas.engine.rollout.torch_sampler.sampler:TorchSampler"
+TRAINER = "marlaas.engine.training.torch_trainer:TorchTrainer"
+
+
+@dataclass(frozen=True)
+class WorkerSpec:
+    """How one worker is started."""
+
+    name: str
+    factory: str
+    kwargs: dict[str, Any]
+    cores: tuple[int, ...]
+
+    async def spawn(self, logs: Path) -> WorkerHandle:
+        """Start it, its words in a file of the folder ``logs``. Raises as ``WorkerHandle.spawn`` does."""
+        log = logs / f"{self.name}.log"
+        return await WorkerHandle.spawn(self.name, self.factory, self.kwargs, self.cores, log_path=log)
+
+
+def plan_of(base: BaseModel, settings: Settings, free: int) -> MemoryPlan:
+    """What fits into ``free`` bytes under these settings.
+
+    Raises ``BaseModelError`` where the base does not, and where a GGUF file that they name cannot be looked at.
+    """
+    rollout = settings.rollout
+    wanted = Wanted(
+        config=base.config,
+        parameters=parameters_of(base),
+        sampler=rollout.sampler,
+        weights=rollout.weights,
+        gguf_bytes=_brought_bytes(rollout.gguf),
+        sequences=rollout.sequences,
+        context=rollout.context,
+        exact=rollout.exact,
+        tasks=settings.engine.tasks,
+    )
+    return plan_memory(wanted, free)
+
+
+def stored_as(base: BaseModel, settings: Settings, memory: MemoryPlan) -> str:
+    """How llama.cpp keeps the base's matrices: as planned, or, of a file that a person brought, as its size tells."""
+    brought = _brought_bytes(settings.rollout.gguf)
+    return nearest(8 * brought / parameters_of(base)) if brought else memory.weights
+
+
+def _brought_bytes(gguf: str) -> int:
+    if not gguf:
+        return 0
+    try:
+        return Path(gguf).expanduser().stat().st_size
+    except OSError as error:
+        raise BaseModelError(
+            f"The GGUF file {gguf} cannot be read: {error.strerror}.", "Mend `gguf` under [rollout] in marlaas.toml."
+        ) from error
+
+
+def sampler_spec(base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan) -> WorkerSpec:
+    """The rollout worker, on the first half of the cores."""
+    cores, rollout = _halves()[0], settings.rollout
+    kwargs: dict[str, Any] = {
+        "base": str(base.path),
+        "sequences": memory.sequences,
+        "context": memory.context,
+        "threads": max(1, len(cores)),
+    }
+    if rollout.sampler == "torch":
+        return WorkerSpec("rollout", TORCH, kwargs, cores)
+    kwargs |= {"cache": str(home.base), "exact": rollout.exact, "weights": memory.weights, "gguf": rollout.gguf}
+    return WorkerSpec("rollout", LLAMA, kwargs, cores)
+
+
+def trainer_spec(base: BaseModel, settings: Settings, memory: MemoryPlan) -> WorkerSpec:
+    """The training worker, on the other half."""
+    cores = _halves()[1]
+    kwargs: dict[str, Any] = {
+        "base": str(base.path),
+        "fingerprint": base.fingerprint,
+        "threads": max(1, len(cores)),
+        "sync": settings.training.sync,
+        "room": memory.room,
+    }
+    return WorkerSpec("training", TRAINER, kwargs, cores)
+
+
+def _halves() -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Cores of their own for both where there are two or more, one thread for each core; else nothing is pinned."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    half = len(cores) // 2
+    return (tuple(cores[:half]), tuple(cores[half:])) if half else ((), ())
