@@ -35,7 +35,9 @@ def run(args: argparse.Namespace) -> int:
 
     home = home_of(args)
     with reading(home) as reader:
-        versions = reader.versions() if reader else []
+        if reader is None:
+            raise AdapterError(f"There is no adapter {args.adapter!r}.", "Nothing was ever trained in this home.")
+        versions = reader.versions()
         one = args.version is not None or any(version.name == args.adapter for version in versions)
         if one:
             doomed = [choose(versions, args.adapter, args.version)]
@@ -43,7 +45,6 @@ def run(args: argparse.Namespace) -> int:
             doomed = [version for version in named_by(versions, args.adapter) if version.state == "committed"]
         if not doomed:
             raise AdapterError(f"Adapter {args.adapter!r} has no version on disk.", "There is nothing to delete.")
-        assert reader is not None  # else there would be no versions
         control.ensure_running(home, notice=output.talk)
         number = doomed[0].task
         sent = command(home.database, "delete", number, **({"version": doomed[0].number} if one else {}))

@@ -1,4 +1,4 @@
-"""``base list | use``: which bases are here, and which one a home trains on."""
+"""``base list | use | check``: which bases are here, and which one a home trains on."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from .. import output
 from ..format import count, line, size
+from . import base_check
 from .verbs import Verbs, add_family, add_verb, home_of
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def register(verbs: Verbs) -> None:
     )
     use.add_argument("name", metavar="NAME", help="tiny, a folder, or org/model[@revision] in the Hugging Face cache")
     use.add_argument("--download", action="store_true", help="fetch it from the Hugging Face hub, or what is missing")
+    base_check.register(family)
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -82,7 +84,7 @@ def run_use(args: argparse.Namespace) -> int:
 
     home, name = home_of(args), anchored(args.name, Path.cwd())
     if args.download:
-        _download(name)
+        download(name)
     base = load_base(name)
     check_base(base)
     control.create_database(home)
@@ -115,7 +117,7 @@ def _before(home: Home) -> HomeBase | None:
         return None
 
 
-def _download(name: str) -> None:
+def download(name: str) -> None:
     """Fetch what is missing, unless the cache has all. Raises ``ConfigError``."""
     from pathlib import Path
 

@@ -57,6 +57,11 @@ class Trial:
     gap_max: float
 
     @property
+    def whole(self) -> bool:
+        """Whether all of a step was run, and not one of its groups."""
+        return self.groups == TASK.train.groups_per_step
+
+    @property
     def seconds(self) -> float:
         """Of a step where sampling and training overlap, as they do by default on two cores and more."""
         return max(self.sampling, self.training)

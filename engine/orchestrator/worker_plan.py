@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..base.fit import MemoryPlan, parameters_of, plan_memory
+from ..base.fit import MemoryPlan, plan_memory
 from ..base.model import BaseModel
 from ..base.needs import Wanted
 from ..base.precision import nearest
+from ..base.soundness import parameters
 from ..config import Settings
 from ..errors import BaseModelError
 from ..paths import Home
@@ -47,7 +48,7 @@ def plan_of(base: BaseModel, settings: Settings, free: int) -> MemoryPlan:
     rollout = settings.rollout
     wanted = Wanted(
         config=base.config,
-        parameters=parameters_of(base),
+        parameters=parameters(base),
         sampler=rollout.sampler,
         weights=rollout.weights,
         gguf_bytes=_brought_bytes(rollout.gguf),
@@ -62,7 +63,7 @@ def plan_of(base: BaseModel, settings: Settings, free: int) -> MemoryPlan:
 def stored_as(base: BaseModel, settings: Settings, memory: MemoryPlan) -> str:
     """How llama.cpp keeps the base's matrices: as planned, or, of a file that a person brought, as its size tells."""
     brought = _brought_bytes(settings.rollout.gguf)
-    return nearest(8 * brought / parameters_of(base)) if brought else memory.weights
+    return nearest(8 * brought / parameters(base)) if brought else memory.weights
 
 
 def _brought_bytes(gguf: str) -> int:

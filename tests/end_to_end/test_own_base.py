@@ -91,3 +91,15 @@ def test_an_engine_with_another_base_does_not_start_until_its_tasks_and_adapters
     lab.marlaas("base", "use", str(folder))
     assert holder(lab.home.lock) is None and used(lab) == [str(folder)]
     trains(lab)
+
+
+def test_check_measures_with_real_workers(new_lab: Callable[[str], Lab], folder: Path) -> None:
+    lab = new_lab("checked")
+    found = json.loads(lab.marlaas("base", "check", str(folder), "--weights", "f32,q8_0", "--json"))
+    exact, rounded = found["tried"]
+    assert [exact["weights"], rounded["weights"]] == ["f32", "q8_0"]
+    assert exact["agreement"]["gap_max"] < 1e-3 < rounded["agreement"]["gap_max"]
+    assert exact["file_bytes"] > 2 * rounded["file_bytes"] > 0
+    assert all(one["seconds"] > 0 and one["trial"]["groups"] == 8 for one in found["tried"])
+    assert found["verdict"] == "fit" and "a step on this CPU" in found["text"]
+    assert not list(lab.home.scratch.iterdir()) and not lab.home.database.exists()

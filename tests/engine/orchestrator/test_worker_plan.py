@@ -1,0 +1,58 @@
+"""What workers are started with follows from the settings and from what fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from marlaas.engine.base.model import load_base
+from marlaas.engine.base.soundness import parameters
+from marlaas.engine.config import RolloutSettings, Settings
+from marlaas.engine.errors import BaseModelError
+from marlaas.engine.orchestrator.worker_plan import plan_of, sampler_spec, stored_as, trainer_spec
+from marlaas.engine.paths import Home
+
+BASE = load_base("tiny")
+ENOUGH = 8 << 30
+
+
+def test_the_shipped_base_gets_what_is_published() -> None:
+    memory = plan_of(BASE, Settings(), ENOUGH)
+    assert (memory.sequences, memory.context, memory.weights) == (128, 512, "f32")
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_started() -> None:
+    with pytest.raises(BaseModelError, match="are free on this machine"):
+        plan_of(BASE, Settings(), 100 << 20)
+
+
+def test_both_workers_get_what_was_planned(tmp_path: Path) -> None:
+    settings = Settings(rollout=RolloutSettings(sequences=16, context=256, weights="q8_0"))
+    memory = plan_of(BASE, settings, ENOUGH)
+    sampler = sampler_spec(BASE, Home(tmp_path), settings, memory)
+    assert (sampler.kwargs["sequences"], sampler.kwargs["context"]) == (16, 256)
+    assert (sampler.kwargs["weights"], sampler.kwargs["gguf"]) == ("q8_0", "")
+    trainer = trainer_spec(BASE, settings, memory)
+    assert trainer.kwargs["room"] == memory.room and trainer.kwargs["fingerprint"] == BASE.fingerprint
+    assert not set(sampler.cores) & set(trainer.cores), "each has cores of its own"
+
+
+def test_torch_samples_without_a_file(tmp_path: Path) -> None:
+    settings = Settings(rollout=RolloutSettings(sampler="torch"))
+    kwargs = sampler_spec(BASE, Home(tmp_path), settings, plan_of(BASE, settings, ENOUGH)).kwargs
+    assert not {"cache", "weights", "gguf", "exact"} & set(kwargs)
+
+
+@pytest.mark.parametrize(("bits", "weights"), [(32, "f32"), (16, "f16"), (8.6, "q8_0"), (4.6, "q4_k_m"), (2, "q4_k_m")])
+def test_a_brought_files_size_tells_its_precision(tmp_path: Path, bits: float, weights: str) -> None:
+    file = tmp_path / "own.gguf"
+    with file.open("wb") as opened:
+        opened.truncate(int(parameters(BASE) * bits / 8))
+    settings = Settings(rollout=RolloutSettings(gguf=str(file)))
+    assert stored_as(BASE, settings, plan_of(BASE, settings, ENOUGH)) == weights
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BaseModelError, match=r"The GGUF file .*gone\.gguf cannot be read"):
+        plan_of(BASE, Settings(rollout=RolloutSettings(gguf=str(tmp_path / "gone.gguf"))), ENOUGH)
