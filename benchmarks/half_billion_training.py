@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from time import perf_counter
 
-from torch.utils.flop_counter import FlopCounterMode
-
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.training.bank import PolicyMemory, fresh
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.group_pass import add_gradient
 from marlaas.engine.training.protocol import PolicyConfig
 
+from .operations import operations
 from .trainer_cases import MEMBERS, Case
 
 CASE = Case("one group of 8, a prompt of 256 tokens, answers of 60", "", 256, 60, groups=1)
@@ -44,7 +43,6 @@ def train(base: BaseModel, repetitions: int) -> Trained:
         add_gradient(model, memory, groups)
         return perf_counter() - started
 
-    with FlopCounterMode(display=False) as counter:
-        run()
+    executed = operations(run)
     seconds = tuple(run() for _ in range(repetitions))
-    return Trained(CASE.title, seconds, MEMBERS * CASE.answer, float(counter.get_total_flops()))
+    return Trained(CASE.title, seconds, CASE.groups * MEMBERS * CASE.answer, executed)

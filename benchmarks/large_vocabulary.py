@@ -36,17 +36,17 @@ ARMS = {
     "torch sampler": Arm(sampler="torch"),
 }
 """The default, the synchronous algorithm, and what one line in ``marlaas.toml`` can change."""
-STEPS, SETTLED, REPETITIONS = 7, 3, 3
+STEPS, SETTLED, REPETITIONS = 5, 2, 2
 GOAL = "3 ×"
 
 
 def measure(quick: bool) -> Section:
-    """Run every arm; takes about 10 minutes, or 2 when quick."""
+    """Run every arm; takes about 15 minutes, or 4 when quick."""
     python = ensure_trl()
     with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as name:
         base = make_base(Path(name) / "base", "qwen2.5", "bench")
         workload = replace(WORKLOAD, base=str(base.path))
-        steps, settled, repetitions = (4, 2, 1) if quick else (STEPS, SETTLED, REPETITIONS)
+        steps, settled, repetitions = (3, 1, 1) if quick else (STEPS, SETTLED, REPETITIONS)
         results = Results(Case(workload, all_cores(), steps, settled, repetitions, GOAL))
         for seed in range(repetitions):
             results.add(THEIRS, one_task_trl.run(python, workload, steps, seed, all_cores()))

@@ -15,7 +15,6 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from marlaas.engine.base.kernels import choose_float32_kernels
 from marlaas.engine.base.model import load_base
@@ -29,6 +28,7 @@ from marlaas.engine.training.peft_model import PeftModel
 from marlaas.engine.training.protocol import PolicyConfig, TrainGroup
 
 from .figures import Row, Section, Series
+from .operations import operations
 from .pinning import all_cores, pinned
 from .trainer_cases import CASES, Case, base_folder
 from .trainer_stages import timed
@@ -73,7 +73,7 @@ def _compare(case: Case, folder: str, repetitions: int) -> list[Row]:
     groups = case.draw(ours.vocabulary)
     one_batch = [TrainGroup(0, tuple(s for group in groups for s in group.sequences))]
     our_pass, their_pass, halved = _pass(ours, groups), _pass(theirs, one_batch), _in_bfloat16(_pass(ours, groups))
-    operations = _operations(our_pass)
+    executed = operations(our_pass)
     for _ in range(WARM_UP):
         our_pass(), their_pass(), halved()
     our_times, their_times, shares, half_times = [], [], [], []
@@ -82,7 +82,7 @@ def _compare(case: Case, folder: str, repetitions: int) -> list[Row]:
         our_times.append(_seconds(our_pass))
         their_times.append(_seconds(their_pass))
         half_times.append(_seconds(halved))
-        shares.append(100.0 * operations / our_times[-1] / rate)
+        shares.append(100.0 * executed / our_times[-1] / rate)
     milliseconds = Series(tuple(1e3 * t for t in our_times))
     return [
         Row(
@@ -94,7 +94,7 @@ def _compare(case: Case, folder: str, repetitions: int) -> list[Row]:
             goal="under 25 ms" if case is CASES[0] else "",
         ),
         Row(
-            f"… share of the core's float32 rate ({operations / 1e9:.2f} GFLOP executed)",
+            f"… share of the core's float32 rate ({executed / 1e9:.2f} GFLOP executed)",
             "%",
             Series(tuple(shares)),
             higher_is_better=True,
@@ -152,12 +152,6 @@ def _kernels(default: bool) -> None:
         torch.backends.mkldnn.matmul.fp32_precision = "ieee"  # type: ignore[attr-defined]
     else:
         choose_float32_kernels()
-
-
-def _operations(run: Callable[[], object]) -> float:
-    with FlopCounterMode(display=False) as counter:
-        run()
-    return float(counter.get_total_flops())
 
 
 def _rate() -> float:
