@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..errors import BaseModelError
-from .model import BaseModel
 from .needs import Wanted, needs
 from .precision import PRECISIONS
 from .sizes import FLOAT, PASS_BYTES
@@ -19,8 +18,10 @@ SMALL = 256 << 20
 """Bytes of float32 weights up to which a base is sampled as it is trained."""
 LONG = 8192
 """Tokens from which on a base counts as made for long contexts."""
-CONTEXTS = (4096, 2048, 1024, 512)
-"""Chosen from where the settings leave the choice; all but the last for bases made for long contexts only."""
+CONTEXTS = (2048, 1024, 512)
+"""Chosen from where the settings leave the choice; all but the last for bases made for long contexts only.
+
+Longer ones fill the memory of a machine that others use, too: that is for a person to ask for."""
 MOST, LEAST, STEP = 128, 8, 8
 """Conversations, likewise."""
 ENOUGH = 32
@@ -71,16 +72,6 @@ def plan_memory(wanted: Wanted, free: int) -> MemoryPlan:
 def least_plan(wanted: Wanted) -> MemoryPlan:
     """What the base needs at least under these settings."""
     return tuple(_plans(wanted))[-1]
-
-
-def parameters_of(base: BaseModel) -> int:
-    """How many values the base's files hold, by their headers. Raises ``BaseModelError`` where these are damaged."""
-    import math
-
-    from .weights import Weights  # here, because it brings numpy
-
-    weights = Weights(base.weight_files)
-    return sum(math.prod(weights.shape(name)) for name in weights)
 
 
 def _best(wanted: Wanted, free: int) -> MemoryPlan | None:

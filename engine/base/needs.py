@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .config import BaseConfig
+from .llama_memory import logits_bytes, whole_blocks, work_bytes
 from .precision import BITS
 from .sizes import FLOAT, MOST_MERGED, adapter_bytes, key_value_bytes, layer_bytes, linear_sizes, pass_bytes
 
@@ -18,12 +19,6 @@ SAMPLER_FLOOR, TORCH_FLOOR = 60 * MEBIBYTE, 250 * MEBIBYTE
 """Interpreter and libraries of a worker with llama.cpp, and with torch."""
 SPARE = 2
 """Sequences that the sampler keeps for scoring."""
-BLOCK = 256
-"""llama.cpp rounds the length of sequences up to a multiple of this."""
-MICRO_BATCH = 512
-"""Rows that llama.cpp computes at once."""
-SCORED, SAMPLED = 128, 256
-"""Rows of a call whose logits are wanted: at least and at most."""
 RANK = 16
 """Of adapters."""
 VERSIONS = 2
@@ -71,15 +66,12 @@ def needs(wanted: Wanted, weights: str, sequences: int, context: int, room: int)
 
 def _sampler(wanted: Wanted, weights: str, sequences: int, context: int) -> Iterator[tuple[str, int]]:
     config, torch = wanted.config, wanted.sampler == "torch"
-    held = sequences + sequences % 2 + SPARE
-    length = context if torch else -(-context // BLOCK) * BLOCK
+    held, length = sequences + sequences % 2 + SPARE, context if torch else whole_blocks(context)
     exact = torch or wanted.exact
     yield "the sampler's weights", wanted.gguf_bytes or weight_bytes(config, wanted.parameters, weights)
     yield "keys and values of conversations", key_value_bytes(config, held, length, exact)
-    rows = max(SCORED, min(held, SAMPLED))
-    yield "the sampler's logits", 2 * FLOAT * rows * config.vocab_size  # llama.cpp's own, and those it gives out
-    values = 3 * config.intermediate_size + 4 * config.hidden_size + (config.heads * length if exact else 0)
-    yield "what the sampler computes with", FLOAT * MICRO_BATCH * values
+    yield "the sampler's logits", logits_bytes(config, held)
+    yield "what the sampler computes with", work_bytes(config, length, exact)
     version = layer_bytes(config) if torch else adapter_bytes(config, RANK)
     yield "adapters in the sampler", VERSIONS * wanted.tasks * version
     yield "the sampler's program", TORCH_FLOOR if torch else SAMPLER_FLOOR

@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marlaas.engine.base.config import BaseConfig
-from marlaas.engine.base.fit import LONG, MemoryPlan, least_plan, parameters_of, plan_memory
+from marlaas.engine.base.fit import LONG, MemoryPlan, least_plan, plan_memory
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.modules import linear_shapes
 from marlaas.engine.base.needs import Wanted
 from marlaas.engine.base.precision import PRECISIONS
 from marlaas.engine.base.sizes import PASS_BYTES, PassSize, adapter_bytes, layer_bytes, most_tokens, pass_bytes
+from marlaas.engine.base.soundness import parameters as parameters_of
 from marlaas.engine.errors import BaseModelError
 
 GIGABYTE = 10**9
@@ -68,7 +69,7 @@ def test_a_plan_stays_within_the_memory_and_keeps_to_the_settings(wanted: Wanted
     own = wanted.config.context_length
     assert plan.total <= free
     assert plan.sequences == wanted.sequences or (not wanted.sequences and 8 <= plan.sequences <= 128)
-    assert plan.context == min(wanted.context, own) if wanted.context else min(512, own) <= plan.context <= 4096
+    assert plan.context == min(wanted.context, own) if wanted.context else min(512, own) <= plan.context <= 2048
     assert plan.weights == wanted.weights or wanted.weights == "auto" or wanted.sampler == "torch" or wanted.gguf_bytes
 
 
@@ -112,7 +113,7 @@ HALF = BaseConfig("qwen2", 896, 4864, 24, 14, 2, 64, 151_936, 32_768, 1e-6, 1e6,
 def test_a_base_for_long_contexts_gets_longer_ones_where_there_is_room() -> None:
     wanted = Wanted(HALF, parameters(HALF), tasks=1)
     plans = [plan_memory(wanted, free * GIGABYTE) for free in (6, 8, 64)]
-    assert [plan.context for plan in plans] == [512, 1024, 4096]
+    assert [plan.context for plan in plans] == [512, 1024, 2048]
     assert [plan.weights for plan in plans] == ["q8_0"] * 3
     assert plans[-1].sequences == 128
 
