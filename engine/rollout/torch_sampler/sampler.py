@@ -6,7 +6,7 @@ import torch
 
 from ...base.kernels import choose_float32_kernels
 from ...base.model import BaseModel, load_base
-from ...base.modules import linear_shapes
+from ...base.sizes import layer_bytes
 from ...base.tensors import unsupported
 from ...errors import BaseModelError
 from ..batching.pace import Pace
@@ -46,5 +46,5 @@ class TorchSampler(BatchingSampler):
 
 def _too_large(model: BaseModel) -> str:
     """Why the base's adapted layers are more than a version may copy, or nothing."""
-    size = 4 * sum(out * into for out, into in linear_shapes(model.config).values())
+    size = layer_bytes(model.config)
     return f"its layers take {size >> 20} MB, more than {LARGEST >> 20}" if size > LARGEST else ""

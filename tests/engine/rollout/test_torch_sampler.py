@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.base.model import BaseModel
+from marlaas.engine.base.sizes import layer_bytes
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
@@ -55,8 +56,15 @@ async def test_a_prompt_is_computed_once_for_a_group(torch_sampler: TorchSampler
     assert (await torch_sampler.stats()).prefilled_tokens == 30
 
 
-def test_a_base_too_large_to_copy_is_refused(base: BaseModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("marlaas.engine.rollout.torch_sampler.sampler.LARGEST", 1000)
+async def test_a_base_whose_layers_are_too_large_to_copy_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head counts for nothing, tied or not: no version has one of its own."""
+    base = write_base(tmp_path / "base", vocab_size=5000, tie_word_embeddings=False)
+    limit = "marlaas.engine.rollout.torch_sampler.sampler.LARGEST"
+    monkeypatch.setattr(limit, layer_bytes(base.config))
+    await TorchSampler(str(base.path), sequences=2, context=64).close()
+    monkeypatch.setattr(limit, layer_bytes(base.config) - 1)
     with pytest.raises(BaseModelError, match="its layers take") as refused:
         TorchSampler(str(base.path))
     assert "llama.cpp" in refused.value.hint
