@@ -7,11 +7,10 @@ from typing import Any
 
 from ..base.kernels import choose_float32_kernels
 from ..base.model import load_base
-from ..base.sizes import LEAST_TOKENS, PASS_BYTES, PassSize
+from ..base.sizes import PASS_BYTES
 from ..base.tensors import unsupported
 from .decoder.decoder import Decoder
 from .model import Model
-from .padded import MAX_TOKENS
 
 log = logging.getLogger(__name__)
 
@@ -29,5 +28,4 @@ def load_model(folder: str, device: str = "cpu", room: int = PASS_BYTES) -> Mode
     log.warning("The base in %s is trained through transformers and PEFT, which is slower: %s.", folder, reason)
     from .peft_model import PeftModel  # seconds of imports, which the decoder has no use for
 
-    most = max(LEAST_TOKENS, room // PassSize(base.config, 1, LEAST_TOKENS).all)
-    return PeftModel(folder, device, min(most, MAX_TOKENS))
+    return PeftModel(folder, device, room)

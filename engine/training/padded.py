@@ -14,9 +14,6 @@ import numpy as np
 from .protocol import TrainGroup, TrainSequence
 from .tokens import Ints, TrainedTokens, trained_tokens_of
 
-MAX_TOKENS = 8192
-"""Padded tokens of a batch: bounds the activations kept for the backward pass."""
-
 
 @dataclass(frozen=True)
 class PaddedBatch:
@@ -33,7 +30,7 @@ class PaddedBatch:
     trained: TrainedTokens
 
 
-def padded_batches(groups: Iterable[TrainGroup], max_tokens: int = MAX_TOKENS) -> Iterator[PaddedBatch]:
+def padded_batches(groups: Iterable[TrainGroup], max_tokens: int) -> Iterator[PaddedBatch]:
     """Yield the groups in batches of at most ``max_tokens``; a sequence too large for that gets one of its own.
 
     Sequences are cut after the last token whose logits are needed; those without trained tokens are left out.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,14 +17,17 @@ from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as transformers_logging
 
+from ..base.model import load_base
+from ..base.sizes import PASS_BYTES, PassSize, most_tokens
 from ..errors import BaseModelError
 from .bank import PolicyMemory
 from .layout import Layout
 from .losses import token_logprobs
 from .model import Criterion
-from .padded import MAX_TOKENS, PaddedBatch, padded_batches
+from .padded import PaddedBatch, padded_batches
 from .protocol import TrainGroup
 
 MAX_LOGITS = 1 << 23
@@ -32,13 +35,21 @@ MAX_LOGITS = 1 << 23
 
 
 class PeftModel:
-    """A causal language model in float32, frozen, with adapters on all linear layers but the output head."""
+    """A causal language model in float32, frozen, with adapters on all linear layers but the output head.
 
-    def __init__(self, folder: str, device: str = "cpu", max_tokens: int = MAX_TOKENS) -> None:
-        """``max_tokens`` bounds a batch, padding included, and so what autograd keeps; a sequence may be longer."""
+    Raises ``BaseModelError`` where the folder cannot be read.
+    """
+
+    def __init__(self, folder: str, device: str = "cpu", room: int = PASS_BYTES) -> None:
+        """``room`` is how many bytes a pass may take, padding included; a single sequence may need more."""
         self._device = device
-        self._max_tokens = max_tokens
+        self._config, self._room = load_base(folder).config, room
         self._model: Any = _load(folder).to(device)
+        self._again = False
+        """Whether decoder layers keep their inputs alone, and are computed once more on the way back."""
+        for module in self._model.modules():
+            if isinstance(module, GradientCheckpointingLayer):  # which itself does so in training mode only
+                module.forward = partial(self._layer, module.forward)
         self._head: nn.Module = self._model.get_output_embeddings()
         self._modules = {  # name → (in, out), before PEFT wraps them; what PEFT calls "all-linear"
             name: (module.in_features, module.out_features)
@@ -79,7 +90,9 @@ class PeftModel:
 
     def batches(self, groups: Iterable[TrainGroup]) -> Iterator[PaddedBatch]:
         """Everything that has trained tokens, in order and within the memory that a pass may take."""
-        return padded_batches(groups, self._max_tokens)
+        groups = tuple(groups)
+        longest = max((len(sequence.tokens) for group in groups for sequence in group.sequences), default=0)
+        return padded_batches(groups, most_tokens(self._config, longest, self._room))
 
     def logprobs(self, batch: PaddedBatch, temperature: float, adapted: bool = True) -> Tensor:
         """Of the trained tokens, (N,), without a gradient; of the base alone unless ``adapted``."""
@@ -88,8 +101,15 @@ class PeftModel:
 
     def differentiate(self, batch: PaddedBatch, temperature: float, criterion: Criterion) -> None:
         """Run forward, ask ``criterion``, run backward: adds to the mounted policy's gradient."""
+        self._again = PassSize(self._config, batch.inputs.size, batch.inputs.shape[1]).all > self._room
         logp, entropy = self._scores(batch, temperature)
         logp.backward(criterion(logp.detach(), entropy))  # type: ignore[no-untyped-call]
+
+    def _layer(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A decoder layer's forward pass."""
+        if not self._again:
+            return forward(*args, **kwargs)
+        return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
 
     def _scores(self, batch: PaddedBatch, temperature: float) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies, (N,): chunk by chunk, of which one has its logits in memory at a time."""
@@ -171,10 +191,11 @@ def _before_call(module: nn.Module, change: Callable[[nn.Module, tuple[Tensor, .
 
 def _load(folder: str) -> Any:
     """Load a Hugging Face folder, widened to float32, in evaluation mode; raises ``BaseModelError``."""
-    if not Path(folder, "config.json").is_file():
-        raise BaseModelError(f"{folder} is no base model: it holds no config.json.")
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise BaseModelError(f"The base model in {folder} cannot be loaded: {error}") from error
+    if getattr(model.config, "attn_logit_softcapping", None):
+        model.set_attn_implementation("eager")  # torch's fused attention, which is preferred, leaves out the cap
+    return model

@@ -11,7 +11,7 @@ from .samples import group, sequence
 
 def test_a_group_is_padded_to_its_longest_and_cut_after_the_last_token_needed() -> None:
     some = TrainGroup(0, (sequence([5, 6, 7], 1, 0.5, -1.0), sequence([8, 9], 1, -0.5, -2.0)))
-    (batch,) = padded_batches([some])
+    (batch,) = padded_batches([some], 100)
     assert batch.inputs.tolist() == [[5, 6], [8, 0]]
     assert batch.trained.sequence.tolist() == [0, 0, 1]
     assert batch.columns.tolist() == [0, 1, 0]
@@ -21,8 +21,8 @@ def test_a_group_is_padded_to_its_longest_and_cut_after_the_last_token_needed() 
 
 
 def test_nothing_to_train_makes_no_batch() -> None:
-    assert list(padded_batches([TrainGroup(0, ())])) == []
-    assert list(padded_batches([TrainGroup(0, (sequence([1, 2], 2, 0.5),))])) == []
+    assert list(padded_batches([TrainGroup(0, ())], 100)) == []
+    assert list(padded_batches([TrainGroup(0, (sequence([1, 2], 2, 0.5),))], 100)) == []
 
 
 @given(st.integers(0, 50), st.integers(1, 9), st.integers(1, 60))

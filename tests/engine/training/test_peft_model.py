@@ -1,11 +1,13 @@
-"""The head of any architecture, chunk by chunk: the same numbers, whatever the model does to its logits afterwards."""
+"""Other architectures compute what they compute by themselves, in less memory: head by chunks, layers once more."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from transformers import Gemma2Config, Gemma2ForCausalLM
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM
 
 from marlaas.engine.training import peft_model
 from marlaas.engine.training.bank import PolicyMemory, fresh
@@ -21,7 +23,7 @@ VOCABULARY = 500
 
 @pytest.fixture(scope="module")
 def capped(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A model that squeezes its logits into ±2 after the head."""
+    """A model that squeezes the scores of its attention into ±1, and its logits into ±2 after the head."""
     torch.manual_seed(0)
     config = Gemma2Config(
         vocab_size=VOCABULARY,
@@ -32,6 +34,8 @@ def capped(tmp_path_factory: pytest.TempPathFactory) -> str:
         num_key_value_heads=1,
         head_dim=8,
         max_position_embeddings=256,
+        query_pre_attn_scalar=8,
+        attn_logit_softcapping=1.0,
         final_logit_softcapping=2.0,
         initializer_range=0.5,
     )
@@ -76,6 +80,59 @@ def test_one_long_sequence_holds_the_logits_of_one_chunk(capped: str, monkeypatc
     monkeypatch.setattr(peft_model, "MAX_LOGITS", 20 * VOCABULARY)
     tokens = np.random.default_rng(0).integers(0, VOCABULARY, 120).tolist()
     memory = policy(model, config)
-    with Largest() as largest:
+    scores = 119 * 119  # of each head's attention
+    with Largest(scores, 2 * scores) as largest:
         add_gradient(model, memory, [TrainGroup(0, (sequence(tokens, 10, 1.0),))])
     assert largest.elements == 20 * VOCABULARY
+
+
+def logprobs_of_transformers(folder: str, attention: str, tokens: Tensor) -> Tensor:
+    """Of all tokens but the first, (S - 1,)."""
+    plain: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention)
+    with torch.no_grad():
+        logits = plain(tokens[None]).logits[0, :-1]
+    found: Tensor = logits.log_softmax(-1).gather(-1, tokens[1:, None])[:, 0]
+    return found
+
+
+def test_scores_of_attention_are_capped(capped: str) -> None:
+    model, config = PeftModel(capped), PolicyConfig(rank=2)
+    layout = model.layout(config.rank)
+    memory = PolicyMemory.of(config, layout, fresh(config, layout))  # whose B is zero: the base alone
+    tokens = np.random.default_rng(0).integers(0, VOCABULARY, 40).astype(np.int32)
+    ours = sequence_logprobs(model, memory, tokens, 1, 1.0)
+    given = torch.from_numpy(tokens).long()
+    assert np.abs(ours - logprobs_of_transformers(capped, "eager", given).numpy()).max() < 1e-5
+    assert np.abs(ours - logprobs_of_transformers(capped, "sdpa", given).numpy()).max() > 0.1
+
+
+class Kept:
+    """Bytes that autograd keeps, each storage once."""
+
+    def __init__(self) -> None:
+        self.storages: dict[int, int] = {}
+
+    @property
+    def size(self) -> int:
+        return sum(self.storages.values())
+
+    def pack(self, tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        self.storages[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+
+@pytest.mark.parametrize("kl", [0.0, 0.3])
+def test_a_pass_without_room_keeps_less_and_gives_the_same(capped: str, base: str, kl: float) -> None:
+    draw = np.random.default_rng(0)
+    group = TrainGroup(0, tuple(sequence(draw.integers(0, 32, 50).tolist(), 5, a) for a in (1.0, -0.4, 0.2)))
+    for folder in (capped, base):
+        found = []
+        for room in (1 << 30, 0):
+            kept = Kept()
+            with saved_tensors_hooks(kept.pack, lambda tensor: tensor):
+                found.append((gradient(PeftModel(folder, room=room), PolicyConfig(rank=2, kl=kl), group), kept.size))
+        (whole, much), (again, little) = found
+        assert np.abs(whole).max() > 1e-4
+        np.testing.assert_allclose(again, whole, rtol=1e-4, atol=1e-7)
+        assert little < much / 4
