@@ -6,6 +6,7 @@ Standard library only. Knows no weights and no tokenizer.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ ROPE_SETTINGS = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }
 """What stretched rotary positions cannot do without, by their type."""
+
+ROPE_TYPES = ("default", "dynamic", "longrope", *ROPE_SETTINGS)
+"""All that transformers computes; which of them are covered here is asked where they are computed."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,8 @@ def _config(raw: dict[str, Any]) -> BaseConfig:
     missing = [key for key in ROPE_SETTINGS.get(kind, ()) if rope.get(key) is None]
     if missing:
         raise ValueError(f"its rotary positions of type {kind!r} have no {missing[0]}")
+    if known and kind not in ROPE_TYPES:
+        raise ValueError(f"its rotary positions are of the unknown type {kind!r}")
     return BaseConfig(
         architecture=architecture,
         hidden_size=hidden,
@@ -96,8 +102,8 @@ def _config(raw: dict[str, Any]) -> BaseConfig:
         head_dim=int(raw.get("head_dim") or hidden // heads),
         vocab_size=_size(raw, "vocab_size"),
         context_length=_size(raw, "max_position_embeddings"),
-        norm_eps=float(raw["rms_norm_eps"] if known else raw.get("rms_norm_eps") or 0.0),
-        rope_theta=float(theta),
+        norm_eps=_positive(raw["rms_norm_eps"], "rms_norm_eps") if known else float(raw.get("rms_norm_eps") or 0.0),
+        rope_theta=_positive(theta, "rope_theta"),
         rope_scaling={} if kind == "default" else {"rope_type": kind, **rope},
         tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
         sliding_window=bool(raw.get("use_sliding_window", False)),
@@ -113,3 +119,11 @@ def _size(raw: dict[str, Any], key: str) -> int:
                 raise ValueError(f"{name} is {size}")
             return size
     raise KeyError(key)
+
+
+def _positive(value: Any, name: str) -> float:
+    """A finite number above 0: llama.cpp ends its process for others. Raises ``ValueError``."""
+    number = float(value)
+    if not 0.0 < number < math.inf:
+        raise ValueError(f"{name} is {number}")
+    return number

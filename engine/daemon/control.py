@@ -16,6 +16,7 @@ from ..paths import Home
 from ..store.reader import Reader
 from ..store.schema import is_current
 from ..store.submissions import command
+from ..workers.ending import signal_name
 from .lock import holder
 
 STALE = 15.0
@@ -144,6 +145,10 @@ def _why_not(code: int | None, log: Path) -> MarlaasError:
     words = _last_line(log).removeprefix("marlaas: ")
     if code == ConfigError.exit_code:
         return ConfigError(words)
+    if code == 0:  # its log ends with something else
+        words = "it was asked to stop."
+    elif code is not None and code < 0:
+        words = f"it was ended by signal {signal_name(-code)}."
     return EngineUnreachable(f"The engine did not start: {words}", f"See {log}.")
 
 

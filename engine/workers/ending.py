@@ -32,7 +32,7 @@ def sentence(name: str, code: int | None, starting: bool, line: str) -> tuple[st
     if code is None:
         return f"{what}.", ""
     if code < 0:
-        what += f" by signal {_signal_name(-code)}"
+        what += f" by signal {signal_name(-code)}"
     elif code > 0:
         what += f" with exit status {code}"
     if line:
@@ -44,7 +44,8 @@ def _known(number: int) -> bool:
     return number in {entry.value for entry in signal.Signals}
 
 
-def _signal_name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """What people call it; its number where it has no name here."""
     if not _known(number):
         return str(number)
     return "SIGILL (illegal instruction)" if number == signal.SIGILL else signal.Signals(number).name

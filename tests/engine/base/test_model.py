@@ -39,6 +39,23 @@ def test_large_files_are_told_apart_by_size_and_ends(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan"),
+        ({"rms_norm_eps": -1e-6}, "rms_norm_eps is -1e-06"),
+        ({"rope_theta": float("inf")}, "rope_theta is inf"),
+        ({"rope_scaling": {"rope_type": "spiral", "factor": 2.0}}, "of the unknown type 'spiral'"),
+    ],
+)
+def test_what_would_end_a_worker_is_refused_with_the_configuration(
+    tmp_path: Path, change: dict[str, object], words: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | change))
+    with pytest.raises(BaseModelError, match=words):
+        read_config(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize(
     ("rope", "theta", "scaling"),
     [
         ({"rope_theta": 5e5}, 5e5, {}),
