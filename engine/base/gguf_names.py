@@ -49,8 +49,8 @@ class GgufNames:
         name: str | None = _name_map(self.architecture, self.config.layers).get_name(module)
         if name is None:
             raise BaseModelError(
-                f"llama.cpp's architecture {self.architecture} with {self.config.layers} layers has no {module}, but the"
-                " base has.",
+                f"llama.cpp's architecture {self.architecture} with {self.config.layers} layers has no {module}, but"
+                " the base has.",
                 "Configuration and weights may belong to different models: take both from where they came.",
             )
         return name
