@@ -25,6 +25,8 @@ VERSIONS = 2
 """Of a policy that the sampler holds at a time: the one in use, and the one that follows it."""
 COPIES, STEPPING = 4, 10
 """Of an adapter: what the trainer holds of each policy, and what it takes besides while one of them steps."""
+GAPS = 256 * MEBIBYTE
+"""Between blocks of the memory that the trainer keeps from one pass to the next: passes of other shapes leave them."""
 WHOLE_BLOCK = 256
 """Values that the smaller types store together; rows of another length get finer types."""
 FINER = {"q6_k": 8.5, "q5_k_m": 6.5, "q4_k_m": 5.6}
@@ -84,6 +86,8 @@ def _trainer(wanted: Wanted, context: int, room: int) -> Iterator[tuple[str, int
     if layers <= MOST_MERGED:
         yield "the trainer's layers with an adapter merged in", layers
     prepared = FLOAT * max(out * into for out, into in linear_sizes(config))  # a matrix in the order of the kernels
-    yield "a training pass", pass_bytes(config, context, room) + prepared
-    yield "adapters and their moments in the trainer", (COPIES * wanted.tasks + STEPPING) * adapter
+    # a step uses what a pass has left
+    yield "a training pass", max(pass_bytes(config, context, room) + prepared, STEPPING * adapter)
+    yield "gaps in the trainer's memory", GAPS
+    yield "adapters and their moments in the trainer", COPIES * wanted.tasks * adapter
     yield "the trainer's program", TORCH_FLOOR

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 LARGEST = 32 << 20
 """glibc maps blocks above this size apart, whatever it is told."""
 
@@ -16,3 +16,5 @@ def keep_freed_memory() -> None:
     if tune is not None:
         tune(M_MMAP_THRESHOLD, LARGEST)
         tune(M_TRIM_THRESHOLD, (1 << 31) - 1)
+        # The trainer's thread would have a heap of its own, in pieces of 64 megabytes into which its blocks fit badly.
+        tune(M_ARENA_MAX, 1)
