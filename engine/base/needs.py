@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from .config import BaseConfig
 from .llama_memory import logits_bytes, whole_blocks, work_bytes
 from .precision import BITS
-from .sizes import FLOAT, MOST_MERGED, adapter_bytes, key_value_bytes, layer_bytes, linear_sizes, pass_bytes
+from .sizes import FLOAT, MOST_MERGED, PREFILL, adapter_bytes, key_value_bytes, layer_bytes, linear_sizes, pass_bytes
 
 MEBIBYTE = 1 << 20
 SAMPLER_FLOOR, TORCH_FLOOR = 60 * MEBIBYTE, 250 * MEBIBYTE
@@ -66,6 +66,13 @@ def needs(wanted: Wanted, weights: str, sequences: int, context: int, room: int)
     return (*_sampler(wanted, weights, sequences, context), *_trainer(wanted, context, room))
 
 
+def torch_work_bytes(config: BaseConfig, length: int) -> int:
+    """What the torch sampler's layers compute with, for prompts that it takes together; their attention one by one."""
+    layer = PREFILL * (4 * config.intermediate_size + 8 * config.hidden_size)
+    unseen = length * max(length, PREFILL)
+    return FLOAT * (layer + 3 * config.heads * length * length + unseen)
+
+
 def _sampler(wanted: Wanted, weights: str, sequences: int, context: int) -> Iterator[tuple[str, int]]:
     config, torch = wanted.config, wanted.sampler == "torch"
     held, length = sequences + sequences % 2 + SPARE, context if torch else whole_blocks(context)
@@ -73,7 +80,8 @@ def _sampler(wanted: Wanted, weights: str, sequences: int, context: int) -> Iter
     yield "the sampler's weights", wanted.gguf_bytes or weight_bytes(config, wanted.parameters, weights)
     yield "keys and values of conversations", key_value_bytes(config, held, length, exact)
     yield "the sampler's logits", logits_bytes(config, held)
-    yield "what the sampler computes with", work_bytes(config, length, exact)
+    work = torch_work_bytes(config, length) if torch else work_bytes(config, length, exact)
+    yield "what the sampler computes with", work
     version = layer_bytes(config) if torch else adapter_bytes(config, RANK)
     yield "adapters in the sampler", VERSIONS * wanted.tasks * version
     yield "the sampler's program", TORCH_FLOOR if torch else SAMPLER_FLOOR

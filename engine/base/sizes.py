@@ -17,6 +17,8 @@ PASS_BYTES = 1 << 30
 """Memory for what a training pass keeps and works with."""
 LEAST_TOKENS, MOST_TOKENS = 512, 4096
 """A training batch may always hold the first number, and gains nothing beyond the second."""
+PREFILL = 4096
+"""Prompt tokens that a sampler computes before the running turns get their next part."""
 SCORED, SCORED_LOGITS = 128, 1 << 23
 """A sampler scores at most so many tokens at once, and makes at most so many logits."""
 WORKING = 2.5

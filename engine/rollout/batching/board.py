@@ -13,6 +13,7 @@ from collections import deque
 
 import numpy as np
 
+from ...base.sizes import PREFILL
 from ...errors import CallFailed
 from ...types import Logprobs, Tokens
 from ..choose import choose
@@ -26,9 +27,6 @@ from .prompts import Key, Prompt, Prompts
 from .slots import Slots
 from .turn import Conversation, Turn, check
 from .versions import Versions
-
-PREFILL = 4096
-"""Prompt tokens computed before the running turns get their next part."""
 
 
 class Board:
