@@ -79,6 +79,7 @@ def run_use(args: argparse.Namespace) -> int:
     from marlaas.engine.base.soundness import check_base
     from marlaas.engine.daemon import control
     from marlaas.engine.home_base import HomeBase, check_use
+    from marlaas.engine.rollout.renderer import Renderer
 
     from ..settings_file import write_base
 
@@ -87,6 +88,7 @@ def run_use(args: argparse.Namespace) -> int:
         download(name)
     base = load_base(name)
     check_base(base)
+    Renderer(base.path)  # refuses a template that cannot hold a conversation
     control.create_database(home)
     before = _before(home)
     check_use(home, HomeBase(name, base.fingerprint), before.fingerprint if before else None)
@@ -100,6 +102,9 @@ def run_use(args: argparse.Namespace) -> int:
         output.result(f"The base of {home.root} is {line(name)}: {_described(base)}.")
     if stopped:
         output.talk("The engine that served the old base was stopped; the next `marlaas submit` starts one.")
+    note = _without_gguf(base, home)
+    if note:
+        output.talk(note)
     overriding = os.environ.get("MARLAAS_BASE")
     if overriding and overriding != name:
         output.talk(f"MARLAAS_BASE is {line(overriding)} and goes before marlaas.toml: unset it.")
@@ -140,6 +145,22 @@ def download(name: str) -> None:
             raise
     else:
         output.talk(f"{wanted} is in the Hugging Face cache already.")
+
+
+def _without_gguf(base: BaseModel, home: Home) -> str:
+    """Why llama.cpp cannot sample this base under the home's settings as they are; empty where it can."""
+    from marlaas.engine.base.gguf_names import names_of
+    from marlaas.engine.config import load_settings
+    from marlaas.engine.errors import BaseModelError
+
+    rollout = load_settings(home).rollout
+    if rollout.gguf or rollout.sampler != "llama.cpp":
+        return ""
+    try:
+        names_of(base.config)
+    except BaseModelError as error:
+        return str(error)
+    return ""
 
 
 def _described(base: BaseModel) -> str:

@@ -60,7 +60,10 @@ class ChatTemplate:
             raise BaseModelError("The base model's chat template builds more than fits into memory.") from error
         except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
             reason = str(error).strip().rstrip(".") or type(error).__name__
-            raise BaseModelError(f"The base model's chat template refuses this conversation: {reason}.") from error
+            raise BaseModelError(
+                f"The base model's chat template refuses this conversation: {reason}.",
+                "Its rules are in the base's folder: an environment must keep to them, or they have a mistake.",
+            ) from error
 
     def _compile(self, source: str, name: str) -> jinja2.Template:
         try:

@@ -111,6 +111,27 @@ def test_what_cannot_be_used_changes_nothing(
     assert not home.root.exists() and engine.asked == []
 
 
+def test_a_template_that_holds_no_conversation_is_refused(
+    marlaas: Commander, home: Home, engine: FakeEngine, other: Path
+) -> None:
+    for template, words in (("{{ raise_exception('no users') }}", "no users"), ("hello", "does not show what")):
+        (other / "chat_template.jinja").write_text(template)
+        said = marlaas("base", "use", str(other))
+        assert said.code == 2 and words in said.err and said.out == ""
+    assert not home.root.exists()
+
+
+def test_an_architecture_without_a_gguf_is_said_to_need_one(
+    marlaas: Commander, home: Home, engine: FakeEngine, other: Path
+) -> None:
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"model_type": "banana"}))
+    said = marlaas("base", "use", str(other))
+    assert said.code == 0 and "writes no GGUF for the architecture 'banana'" in said.err and "gguf = FILE" in said.err
+    home.config.write_text(home.config.read_text().replace('# gguf = ""', 'gguf = "mine.gguf"'))
+    assert "GGUF" not in marlaas("base", "use", str(other)).err
+
+
 def test_download_wants_a_name_of_the_hub(marlaas: Commander, other: Path, cache: HubCache, home: Home) -> None:
     for name in (str(other), "tiny"):
         said = marlaas("base", "use", name, "--download")
