@@ -101,15 +101,16 @@ def _plans(base: BaseModel, settings: Settings, asked: tuple[str, ...], strict: 
     from marlaas.engine.orchestrator.base_trial import precisions, with_weights
     from marlaas.engine.orchestrator.worker_plan import plan_of
 
-    free, plans, refusal = available_memory(), {}, None
+    free, plans, refused = available_memory(), {}, {}
     for weights in precisions(settings, asked):
         try:
             plans[weights] = plan_of(base, with_weights(settings, weights), free)
         except BaseModelError as error:
-            refusal = error
-            output.talk(f"{weights}: {line(error.message)}")
-    if refusal is not None and (strict or not plans):
-        raise refusal
+            refused[weights] = error
+    if refused and (strict or not plans):
+        raise list(refused.values())[-1]
+    for weights, error in refused.items():
+        output.talk(f"{weights}: {line(error.message)}")
     return plans
 
 

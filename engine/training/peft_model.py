@@ -195,7 +195,8 @@ def _load(folder: str) -> Any:
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise BaseModelError(f"The base model in {folder} cannot be loaded: {error}") from error
+        reason = str(error).partition("\n")[0].partition(". ")[0].rstrip(".")  # what follows is advice on installing
+        raise BaseModelError(f"The base model in {folder} cannot be loaded: {reason}.") from error
     if getattr(model.config, "attn_logit_softcapping", None):
         model.set_attn_implementation("eager")  # torch's fused attention, which is preferred, leaves out the cap
     return model

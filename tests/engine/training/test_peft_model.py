@@ -1,5 +1,7 @@
 """Other architectures compute what they compute by themselves, in less memory: head by chunks, layers once more."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM
 
+from marlaas.engine.errors import BaseModelError
 from marlaas.engine.training import peft_model
 from marlaas.engine.training.bank import PolicyMemory, fresh
 from marlaas.engine.training.group_pass import add_gradient, sequence_logprobs
@@ -136,3 +139,10 @@ def test_a_pass_without_room_keeps_less_and_gives_the_same(capped: str, base: st
         assert np.abs(whole).max() > 1e-4
         np.testing.assert_allclose(again, whole, rtol=1e-4, atol=1e-7)
         assert little < much / 4
+
+
+def test_an_architecture_that_nobody_knows_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "banana", "architectures": ["BananaForCausalLM"]}))
+    with pytest.raises(BaseModelError, match="cannot be loaded: .*banana") as raised:
+        PeftModel(str(tmp_path))
+    assert "pip install" not in str(raised.value) and str(raised.value).count(". ") == 0
