@@ -109,8 +109,8 @@ def _plans(base: BaseModel, settings: Settings, asked: tuple[str, ...], strict: 
             refused[weights] = error
     if refused and (strict or not plans):
         raise list(refused.values())[-1]
-    for weights, error in refused.items():
-        output.talk(f"{weights}: {line(error.message)}")
+    for weights, refusal in refused.items():
+        output.talk(f"{weights}: {line(refusal.message)}")
     return plans
 
 
