@@ -43,8 +43,9 @@ class PeftModel:
     def __init__(self, folder: str, device: str = "cpu", room: int = PASS_BYTES) -> None:
         """``room`` is how many bytes a pass may take, padding included; a single sequence may need more."""
         self._device = device
-        self._config, self._room = load_base(folder).config, room
-        self._model: Any = _load(folder).to(device)
+        base = load_base(folder)
+        self._config, self._room = base.config, room
+        self._model: Any = _load(str(base.path)).to(device)  # to transformers, a name would be one on the hub
         self._again = False
         """Whether decoder layers keep their inputs alone, and are computed once more on the way back."""
         for module in self._model.modules():

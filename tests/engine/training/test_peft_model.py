@@ -12,6 +12,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM
 
 from marlaas.engine.errors import BaseModelError
+from marlaas.engine.base.model import load_base
 from marlaas.engine.training import peft_model
 from marlaas.engine.training.bank import PolicyMemory, fresh
 from marlaas.engine.training.group_pass import add_gradient, sequence_logprobs
@@ -146,3 +147,7 @@ def test_an_architecture_that_nobody_knows_is_refused_in_one_sentence(tmp_path: 
     with pytest.raises(BaseModelError, match=r"cannot be loaded: .*banana") as raised:
         peft_model._load(str(tmp_path))
     assert "pip install" not in str(raised.value) and str(raised.value).count(". ") == 0
+
+
+def test_a_base_is_found_by_its_name() -> None:
+    assert PeftModel("tiny").vocabulary == load_base("tiny").config.vocab_size
