@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM
 
-from marlaas.engine.errors import BaseModelError
 from marlaas.engine.base.model import load_base
+from marlaas.engine.errors import BaseModelError
 from marlaas.engine.training import peft_model
 from marlaas.engine.training.bank import PolicyMemory, fresh
 from marlaas.engine.training.group_pass import add_gradient, sequence_logprobs
