@@ -106,7 +106,7 @@ def run_use(args: argparse.Namespace) -> int:
     if note:
         output.talk(note)
     overriding = os.environ.get("MARLAAS_BASE")
-    if overriding and overriding != name:
+    if overriding and anchored(overriding, Path.cwd()) != name:
         output.talk(f"MARLAAS_BASE is {line(overriding)} and goes before marlaas.toml: unset it.")
     return output.OK
 

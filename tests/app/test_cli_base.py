@@ -99,6 +99,14 @@ def test_the_variable_that_goes_before_is_named(
     assert "MARLAAS_BASE is tiny and goes before" in marlaas("base", "use", str(other)).err
 
 
+def test_the_variable_may_name_the_same_folder_from_here(
+    marlaas: Commander, home: Home, engine: FakeEngine, other: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(other.parent)
+    monkeypatch.setenv("MARLAAS_BASE", other.name)
+    assert "unset" not in marlaas("base", "use", str(other)).err
+
+
 def test_what_cannot_be_used_changes_nothing(
     marlaas: Commander, home: Home, engine: FakeEngine, cache: HubCache, other: Path
 ) -> None:
