@@ -31,8 +31,12 @@ def run(
     seed: int,
     cores: Sequence[int],
     options: Mapping[str, bool] = MappingProxyType({}),
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Run:
-    """Train in a process of its own on those cores. Raises ``RuntimeError`` with TRL's last words."""
+    """Train in a process of its own on those cores, with the variables of ``environment``.
+
+    Raises ``RuntimeError`` with TRL's last words.
+    """
     with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as name:
         folder = Path(name)
         fixed.write_rows(workload, steps, seed, folder)
@@ -47,7 +51,7 @@ def run(
                 text=True,
                 timeout=PATIENCE,
                 stdin=subprocess.DEVNULL,
-                env=os.environ | {"OMP_NUM_THREADS": str(len(cores)), "HF_HUB_OFFLINE": "1"},
+                env=os.environ | {"OMP_NUM_THREADS": str(len(cores)), "HF_HUB_OFFLINE": "1"} | dict(environment),
             )
         if done.returncode:
             words = done.stderr.strip().splitlines() or ["it left no word."]

@@ -194,8 +194,8 @@ class _Report:
             output.result_json(self._json | {"tried": rows, "verdict": verdict.word, "text": verdict.text})
             return
         output.result(verdict.text)
-        if len(tried) > 1:
-            output.result(f'Fastest is {best.weights}: `weights = "{best.weights}"` under [rollout] in marlaas.toml.')
+        if gain := advice(self._chosen, tried):
+            output.result(gain)
 
 
 def advice(chosen: str, tried: Sequence[Tried]) -> str:
