@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, write_state
-from marlaas.engine.base.gguf_adapter import write_adapter
-from marlaas.engine.base.gguf_names import names_of
+from marlaas.engine.base.gguf.adapter import write_adapter
+from marlaas.engine.base.gguf.names import names_of
 from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.base.modules import linear_shapes
 from marlaas.engine.rollout.llama.base_file import ensure_base_gguf

@@ -6,6 +6,7 @@ import argparse
 
 from .. import output
 from ..format import line, size
+from .adapter_names import choose, named_by
 from .verbs import Verbs, add_verb, home_of
 
 
@@ -29,7 +30,6 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.errors import AdapterError, EngineUnreachable
     from marlaas.engine.store.submissions import command
 
-    from .adapters import choose, named_by
     from .reading import reading
     from .steer import ANSWER_SECONDS, wait_for_outcomes
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .. import output
 from ..format import count, line, size
 from . import base_check
+from .base_download import download
 from .verbs import Verbs, add_family, add_verb, home_of
 
 if TYPE_CHECKING:
@@ -122,34 +123,9 @@ def _before(home: Home) -> HomeBase | None:
         return None
 
 
-def download(name: str) -> None:
-    """Fetch what is missing, unless the cache has all. Raises ``ConfigError``."""
-    from pathlib import Path
-
-    from marlaas.engine.base.find import find_base, hub_name
-    from marlaas.engine.errors import BaseModelError, ConfigError
-
-    wanted = hub_name(name)
-    if wanted is None or Path(name).is_dir():
-        raise ConfigError(f"{name!r} is no name on the Hugging Face hub.", "Leave --download out, or give org/model.")
-    try:
-        find_base(name)
-    except BaseModelError:
-        from marlaas.engine.base.download import download_base
-
-        output.talk(f"Downloading {wanted} from the Hugging Face hub; Ctrl-C stops, the same command goes on.")
-        try:
-            download_base(wanted)
-        except KeyboardInterrupt:
-            output.talk("Interrupted; the same command goes on with the files that are missing.")
-            raise
-    else:
-        output.talk(f"{wanted} is in the Hugging Face cache already.")
-
-
 def _without_gguf(base: BaseModel, home: Home) -> str:
     """Why llama.cpp cannot sample this base under the home's settings as they are; empty where it can."""
-    from marlaas.engine.base.gguf_names import names_of
+    from marlaas.engine.base.gguf.names import names_of
     from marlaas.engine.config import load_settings
     from marlaas.engine.errors import BaseModelError
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .. import output
 from ..fitness import judge, spoken
 from ..format import count, line, number, size
+from .base_download import download
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
@@ -61,8 +62,6 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.memory import available_memory
     from marlaas.engine.orchestrator.worker_plan import plan_of
     from marlaas.engine.rollout.renderer import Renderer
-
-    from .base import download
 
     home = home_of(args).create()
     settings = load_settings(home)

@@ -10,9 +10,9 @@ import os
 import shutil
 from pathlib import Path
 
-from ..base.gguf_adapter import write_adapter
-from ..base.gguf_brought import brought_names
-from ..base.gguf_names import names_like
+from ..base.gguf.adapter import write_adapter
+from ..base.gguf.brought import brought_names
+from ..base.gguf.names import names_like
 from ..base.model import BaseModel, load_base
 from ..errors import AdapterError
 from .peft_folder import write_peft_folder

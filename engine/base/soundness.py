@@ -1,26 +1,26 @@
 """Everything that can be known to be wrong with a base before a weight is loaded: files, tokenizer, template.
 
 A ``BaseModel`` comes in; nothing goes out where it is sound, else one sentence and how to mend it. Reads the headers of
-weights, never their values, and imports numpy, tokenizers and jinja2 only when it is asked.
+weights, never their values, and imports numpy, tokenizers and jinja2 only when it is asked. What is wrong with a
+tokenizer is known to ``tokenizer_check``.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
+import re
 from typing import TYPE_CHECKING
 
 from ..errors import BaseModelError
+from .config import FAMILIES
 from .model import BaseModel
+from .tokenizer_check import check_tokenizer
 
 if TYPE_CHECKING:
     from .weights import Tensor
 
 EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
 """How the names of embeddings end, by architecture."""
-VOCABULARIES = ("vocab.json", "merges.txt", "tokenizer.model", "vocab.txt", "spiece.model")
-"""Files from which transformers can make a ``tokenizer.json``."""
 
 
 def check_base(base: BaseModel) -> None:
@@ -36,15 +36,8 @@ def check_base(base: BaseModel) -> None:
             "Configuration and weights belong to different models, or the embedding was resized; set vocab_size to the"
             " number of rows only if you know that it was.",
         )
-    largest = largest_token(base.path)
-    count = base.config.vocab_size if rows is None else rows
-    if largest >= count:
-        raise BaseModelError(
-            f"The tokenizer of {base.path} does not match its embedding: it knows the token {largest}, but the"
-            f" embedding has {count} rows.",
-            "Take the tokenizer that came with these weights, or resize the embedding (transformers:"
-            " model.resize_token_embeddings).",
-        )
+    check_tokenizer(base.path, base.config.vocab_size if rows is None else rows)
+    _check_layers(base, shapes)
     load_template(base.path)
 
 
@@ -77,28 +70,17 @@ def embedding_rows(shapes: dict[str, tuple[int, ...]]) -> int | None:
     return next((shape[0] for name, shape in shapes.items() if name.endswith(EMBEDDINGS) and len(shape) == 2), None)
 
 
-def largest_token(folder: Path) -> int:
-    """The largest id that the tokenizer may give. Raises ``BaseModelError`` where there is none or it is damaged."""
-    from tokenizers import Tokenizer
-
-    path = folder / "tokenizer.json"
-    if not path.is_file():
-        found = [name for name in VOCABULARIES if (folder / name).is_file()]
-        hint = (
-            f'Make one from {" and ".join(found)}: python -c "from transformers import AutoTokenizer;'
-            f" AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')\""
-            if found
-            else "Copy it from where the weights came from."
+def _check_layers(base: BaseModel, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Of the families whose names are known: as many layers as the configuration says."""
+    if base.config.architecture not in FAMILIES:
+        return
+    held = {int(number) for name in shapes for number in re.findall(r"^model\.layers\.(\d+)\.", name)}
+    if held != set(range(base.config.layers)):
+        raise BaseModelError(
+            f"The weights of {base.path} have {len(held)} layers, but its config.json says num_hidden_layers ="
+            f" {base.config.layers}.",
+            "Configuration and weights belong to different models.",
         )
-        raise BaseModelError(f"The base model folder {folder} has no tokenizer.json.", hint)
-    try:
-        text = path.read_text("utf-8")
-        known = Tokenizer.from_str(text).get_vocab(with_added_tokens=True).values()
-        # The library gives added tokens numbers of its own where the file's leave a gap; the renderer goes by the file.
-        added = [int(token["id"]) for token in json.loads(text).get("added_tokens") or ()]
-    except Exception as error:  # the tokenizers package raises bare Exceptions
-        raise BaseModelError(f"{path} is no tokenizer: {error}.", "Copy or download the file again.") from error
-    return max(max(known, default=-1), max(added, default=-1))
 
 
 def _bytes(tensor: Tensor) -> int:

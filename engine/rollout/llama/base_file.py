@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ...base.gguf_base import base_bytes, write_base
-from ...base.gguf_brought import brought_names
-from ...base.gguf_names import GgufNames, names_of
+from ...base.gguf.base import base_bytes, write_base
+from ...base.gguf.brought import brought_names
+from ...base.gguf.names import GgufNames, names_of
 from ...base.model import BaseModel
 from ...base.precision import BITS, WRITTEN
 from ...base.sealed import ensure, verify

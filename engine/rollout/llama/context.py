@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base.gguf_adapter import adapter_in_memory
+from ...base.gguf.adapter import adapter_in_memory
 from ...base.llama_memory import MICRO_BATCH
 from ...errors import AdapterError, BaseModelError
 from ..batching.context import Arrays, DecodeFailed, Ints, Logits

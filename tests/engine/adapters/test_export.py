@@ -15,7 +15,7 @@ from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.modules import linear_shapes
 from marlaas.engine.errors import AdapterError, BaseModelError
-from tests.engine.base.brought import bring, pairs_together
+from tests.engine.base.gguf.brought import bring, pairs_together
 from tests.engine.base.hugging_face import with_lora
 from tests.engine.training.oracle import Oracle
 from tests.engine.training.tiny_qwen import VOCABULARY

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from marlaas.engine.adapters.statefile import read_state
-from marlaas.engine.base.gguf_base import write_base
-from marlaas.engine.base.gguf_names import names_of
+from marlaas.engine.base.gguf.base import write_base
+from marlaas.engine.base.gguf.names import names_of
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.base.tensors import load
 from marlaas.engine.errors import BaseModelError

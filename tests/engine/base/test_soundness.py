@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.base.soundness import check_base, largest_token, parameters
+from marlaas.engine.base.soundness import check_base, parameters
 from marlaas.engine.base.weights import Weights
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.paths import TINY_BASE
@@ -71,6 +71,22 @@ def _large_token(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(raw))
 
 
+def _other_tokenizer(folder: Path) -> None:
+    raw = json.loads((folder / "tokenizer.json").read_text())
+    raw["added_tokens"] = [token for token in raw["added_tokens"] if token["id"] < 200]
+    raw["model"]["vocab"] = {word: number for word, number in raw["model"]["vocab"].items() if number < 200}
+    raw["model"]["merges"] = []
+    (folder / "tokenizer.json").write_text(json.dumps(raw))
+
+
+def _unknown_end(folder: Path) -> None:
+    change(folder / "generation_config.json", eos_token_id=[1, 287])
+
+
+def _fewer_layers(folder: Path) -> None:
+    change(folder / "config.json", num_hidden_layers=3)
+
+
 def _no_template(folder: Path) -> None:
     (folder / "chat_template.jinja").unlink()
 
@@ -93,6 +109,9 @@ def _no_text(folder: Path) -> None:
         (_bad_tokenizer, r"tokenizer\.json is no tokenizer"),
         (_other_size, r"has \d+ rows, but its config\.json says vocab_size = 7"),
         (_large_token, r"knows the token 9000, but the embedding has \d+ rows"),
+        (_other_tokenizer, r"it knows \d+ tokens, but the embedding has 288 rows"),
+        (_unknown_end, r"generation_config\.json ends texts with the token 287, which the tokenizer .* does not know"),
+        (_fewer_layers, r"have 4 layers, but its config\.json says num_hidden_layers = 3"),
         (_no_template, "has no chat template"),
         (_bad_template, r"does not compile: .*line 3"),
         (_no_text, r"chat_template\.jinja"),
@@ -104,19 +123,6 @@ def test_what_is_wrong_is_said(folder: Path, damage: Callable[[Path], None], wor
     with pytest.raises(BaseModelError, match=words) as caught:
         check_base(load_base(folder))
     assert "\n" not in str(caught.value)
-
-
-def test_the_advice_for_a_folder_without_tokenizer_works(tmp_path: Path) -> None:
-    """Byte-level BPE as vocab.json and merges.txt: what transformers then writes is a tokenizer."""
-    from transformers import AutoTokenizer
-
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2"}))
-    (tmp_path / "vocab.json").write_text(json.dumps({"a": 0, "b": 1, "ab": 2, "<|endoftext|>": 3}))
-    (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
-    with pytest.raises(BaseModelError, match=r"vocab\.json and merges\.txt"):
-        largest_token(tmp_path)
-    AutoTokenizer.from_pretrained(str(tmp_path)).save_pretrained(str(tmp_path))
-    assert largest_token(tmp_path) >= 3
 
 
 def test_parameters_are_counted_from_the_files(folder: Path) -> None:

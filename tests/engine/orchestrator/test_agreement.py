@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from marlaas.engine.base.gguf_names import GgufNames
+from marlaas.engine.base.gguf.names import GgufNames
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.orchestrator.agreement import POLICY, Agreement, compare

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from marlaas.engine.base import sealed
-from marlaas.engine.base.gguf_header import read_header
+from marlaas.engine.base.gguf.header import read_header
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.base.precision import PRECISIONS, REPEATABLE, WRITTEN
 from marlaas.engine.base.sealed import verify

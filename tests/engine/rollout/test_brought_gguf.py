@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, write_state
-from marlaas.engine.base.gguf_adapter import write_adapter
-from marlaas.engine.base.gguf_names import names_like
+from marlaas.engine.base.gguf.adapter import write_adapter
+from marlaas.engine.base.gguf.names import names_like
 from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.rollout.llama.base_file import base_file
 from marlaas.engine.rollout.llama.context import LlamaContext
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import SampleRequest
-from tests.engine.base.brought import MODELS, bring
+from tests.engine.base.gguf.brought import MODELS, bring
 from tests.engine.base.hugging_face import Array, logits_of, with_lora
 
 TOKENS = np.random.default_rng(0).integers(0, 61, 180).astype(np.int32)

@@ -20,7 +20,7 @@ from transformers import (
     Olmo2ForCausalLM,
 )
 
-from .hugging_face import SIZES, Array, make
+from ..hugging_face import SIZES, Array, make
 
 GRANITE: Any = GraniteForCausalLM
 OLMO2: Any = Olmo2ForCausalLM

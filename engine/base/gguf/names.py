@@ -14,9 +14,9 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BaseModelError
-from .config import FAMILIES, BaseConfig
-from .rope import unreadable
+from ...errors import BaseModelError
+from ..config import FAMILIES, BaseConfig
+from ..rope import unreadable
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 

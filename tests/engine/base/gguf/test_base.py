@@ -7,15 +7,15 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from marlaas.engine.base.gguf_adapter import write_adapter
-from marlaas.engine.base.gguf_base import base_bytes, write_base
-from marlaas.engine.base.gguf_names import names_of
+from marlaas.engine.base.gguf.adapter import write_adapter
+from marlaas.engine.base.gguf.base import base_bytes, write_base
+from marlaas.engine.base.gguf.names import names_of
 from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.rollout.llama.base_file import BaseFile
 from marlaas.engine.rollout.llama.context import LlamaContext
 
-from .hugging_face import MODELS, logits_of, make, with_lora
+from ..hugging_face import MODELS, logits_of, make, with_lora
 
 TOKENS = np.random.default_rng(0).integers(0, 61, 180).astype(np.int32)
 """Long enough for every kind of stretched rotary position to matter."""

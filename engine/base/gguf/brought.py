@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..errors import BaseModelError
-from .config import FAMILIES, BaseConfig
-from .gguf_header import GgufHeader, read_header
-from .gguf_names import GgufNames, names_in
+from ...errors import BaseModelError
+from ..config import FAMILIES, BaseConfig
+from .header import GgufHeader, read_header
+from .names import GgufNames, names_in
 
 EMBEDDING = "token_embd.weight"
 

@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import BaseModelError
+from ...errors import BaseModelError
 
 Value = str | int | float | bool
 

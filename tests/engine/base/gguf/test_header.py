@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from marlaas.engine.base.gguf_header import read_header
+from marlaas.engine.base.gguf.header import read_header
 from marlaas.engine.errors import BaseModelError
 
 NAMES = st.text(string.ascii_lowercase + "._", min_size=1, max_size=20)

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import AdapterError
-from .gguf_file import Entry, write_gguf
-from .gguf_names import GgufNames
-from .modules import check_adapter, pairs
+from ...errors import AdapterError
+from ..modules import check_adapter, pairs
+from .file import Entry, write_gguf
+from .names import GgufNames
 
 Array = NDArray[np.float32]
 

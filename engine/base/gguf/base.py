@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import BaseModelError
-from .gguf_file import Entry, Fields, write_gguf
-from .gguf_names import GgufNames, names_of
-from .model import BaseModel
-from .rope import llama3_divisors, rope_fields
-from .weights import Weights
+from ...errors import BaseModelError
+from ..model import BaseModel
+from ..rope import llama3_divisors, rope_fields
+from ..weights import Weights
+from .file import Entry, Fields, write_gguf
+from .names import GgufNames, names_of
 
 HEADER = 1 << 20
 """Bytes that names and fields take at most."""

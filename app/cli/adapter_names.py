@@ -1,0 +1,52 @@
+"""Which version a person means by a task's number or name, by a version's own name, and by ``--version``.
+
+Rows of the store flow in, the rows that were meant flow out, or the sentence that says why there are none. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from marlaas.engine.store.rows import VersionRow
+
+
+def choose(versions: list[VersionRow], adapter: str, which: str | None) -> VersionRow:
+    """The version that a person means by a task's number or name, or by a version's own name."""
+    from marlaas.engine.errors import AdapterError
+
+    kept = sorted((v for v in named_by(versions, adapter) if v.state == "committed"), key=lambda v: v.number)
+    wanted = _pick(kept, which)
+    if wanted is None:
+        numbers = ", ".join(str(v.number) for v in kept) or "none"
+        version = f"version {which!r}" if which else "version"
+        raise AdapterError(f"Adapter {adapter!r} has no {version} on disk.", f"On disk: {numbers}.")
+    return wanted
+
+
+def named_by(versions: list[VersionRow], adapter: str) -> list[VersionRow]:
+    """All versions that a task's number or name means, or the one of that name; they belong to one task."""
+    from marlaas.engine.errors import AdapterError, ConfigError
+
+    named = [v for v in versions if v.name == adapter]
+    if named:
+        found = named
+    elif adapter.isdigit():
+        found = [v for v in versions if v.task == int(adapter)]
+    else:
+        found = [v for v in versions if v.task_name == adapter]
+    if not found:
+        raise AdapterError(f"There is no adapter {adapter!r}.", "`marlaas adapters list` shows them.")
+    if len({v.task for v in found}) > 1:
+        numbers = ", ".join(str(number) for number in sorted({v.task for v in found}))
+        raise ConfigError(f"Several tasks are named {adapter!r}: {numbers}.", "Give the task's number.")
+    return found
+
+
+def _pick(kept: list[VersionRow], which: str | None) -> VersionRow | None:
+    """One of the versions (oldest first) by number or label; without a wish the best, else the last."""
+    best, last = ([v for v in kept if label in v.label] for label in ("best", "last"))
+    if which in (None, "best", "last"):
+        among = {None: best or last or kept, "best": best, "last": last or kept}[which]
+        return among[-1] if among else None
+    return next((v for v in kept if str(v.number) == which), None)

@@ -1,0 +1,81 @@
+"""Does a folder's tokenizer belong to its weights, as far as numbers tell?
+
+A folder and the rows of its embedding flow in; nothing flows out where they go together, else one sentence and how to
+mend it. Imports tokenizers only when it is asked; knows no template.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import BaseModelError
+
+VOCABULARIES = ("vocab.json", "merges.txt", "tokenizer.model", "vocab.txt", "spiece.model")
+"""Files from which transformers can make a ``tokenizer.json``."""
+FILLED = 0.9
+"""Share of an embedding's rows that a tokenizer reaches at least: embeddings are padded by a few per cent at most."""
+ENDS = ("config.json", "generation_config.json")
+"""Files that name the tokens which end a text."""
+
+
+def check_tokenizer(folder: Path, rows: int) -> None:
+    """Raise ``BaseModelError`` unless the tokenizer fits an embedding of so many rows, and knows the ends of texts."""
+    known = token_ids(folder)
+    largest = max(known, default=-1)
+    if largest >= rows:
+        raise BaseModelError(
+            f"The tokenizer of {folder} does not match its embedding: it knows the token {largest}, but the"
+            f" embedding has {rows} rows.",
+            "Take the tokenizer that came with these weights, or resize the embedding (transformers:"
+            " model.resize_token_embeddings).",
+        )
+    if largest + 1 < FILLED * rows:
+        raise BaseModelError(
+            f"The tokenizer of {folder} does not match its embedding: it knows {largest + 1:,} tokens, but the"
+            f" embedding has {rows:,} rows.",
+            "Take the tokenizer that came with these weights.",
+        )
+    for file, end in _ends(folder):
+        if end not in known:
+            raise BaseModelError(
+                f"{file} ends texts with the token {end}, which the tokenizer beside it does not know.",
+                "Take the tokenizer that came with these weights, or mend eos_token_id.",
+            )
+
+
+def token_ids(folder: Path) -> frozenset[int]:
+    """The ids that the tokenizer may give. Raises ``BaseModelError`` where there is none or it is damaged."""
+    from tokenizers import Tokenizer
+
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        found = [name for name in VOCABULARIES if (folder / name).is_file()]
+        hint = (
+            f'Make one from {" and ".join(found)}: python -c "from transformers import AutoTokenizer;'
+            f" AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')\""
+            if found
+            else "Copy it from where the weights came from."
+        )
+        raise BaseModelError(f"The base model folder {folder} has no tokenizer.json.", hint)
+    try:
+        text = path.read_text("utf-8")
+        known = Tokenizer.from_str(text).get_vocab(with_added_tokens=True).values()
+        # The library gives added tokens numbers of its own where the file's leave a gap; the renderer goes by the file.
+        added = [int(token["id"]) for token in json.loads(text).get("added_tokens") or ()]
+    except Exception as error:  # the tokenizers package raises bare Exceptions
+        raise BaseModelError(f"{path} is no tokenizer: {error}.", "Copy or download the file again.") from error
+    return frozenset((*known, *added))
+
+
+def _ends(folder: Path) -> Iterator[tuple[Path, int]]:
+    """The tokens that end a text, with the file that says so; what is no number is not looked at here."""
+    for name in ENDS:
+        try:
+            told = json.loads((folder / name).read_text("utf-8")).get("eos_token_id")
+        except (OSError, ValueError, AttributeError):
+            continue
+        for end in told if isinstance(told, list) else [told]:
+            if isinstance(end, int):
+                yield folder / name, end
