@@ -77,6 +77,7 @@ def run_use(args: argparse.Namespace) -> int:
 
     from marlaas.engine.base.find import anchored
     from marlaas.engine.base.model import load_base
+    from marlaas.engine.base.sealed import forget_others
     from marlaas.engine.base.soundness import check_base
     from marlaas.engine.daemon import control
     from marlaas.engine.home_base import HomeBase, check_use
@@ -93,8 +94,10 @@ def run_use(args: argparse.Namespace) -> int:
     control.create_database(home)
     before = _before(home)
     check_use(home, HomeBase(name, base.fingerprint), before.fingerprint if before else None)
-    stopped = (before is None or before.fingerprint != base.fingerprint) and control.stop(home)
+    other = before is None or before.fingerprint != base.fingerprint
+    stopped = other and control.stop(home)
     write_base(home.config, name)
+    freed = forget_others(home.base, base.fingerprint) if other else 0
     if args.json:
         output.result_json(
             {"base": name, "path": str(base.path), "fingerprint": base.fingerprint, "engine_stopped": stopped}
@@ -103,6 +106,8 @@ def run_use(args: argparse.Namespace) -> int:
         output.result(f"The base of {home.root} is {line(name)}: {_described(base)}.")
     if stopped:
         output.talk("The engine that served the old base was stopped; the next `marlaas submit` starts one.")
+    if freed:
+        output.talk(f"What was converted for llama.cpp of other bases is removed: {size(freed)}.")
     note = _without_gguf(base, home)
     if note:
         output.talk(note)

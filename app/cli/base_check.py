@@ -121,13 +121,16 @@ async def _try(
     plans: dict[str, MemoryPlan],
     report: _Report,
 ) -> list[Tried]:
+    from contextlib import aclosing
+
     from marlaas.engine.orchestrator.base_trial import try_base
 
     output.talk(f"Measuring {', '.join(plans)}: a step of the default task with real workers …")
     tried = []
-    async for one in try_base(base, home, settings, renderer, plans):
-        report.tried(one)
-        tried.append(one)
+    async with aclosing(try_base(base, home, settings, renderer, plans)) as found:  # Ctrl-C ends the workers, too
+        async for one in found:
+            report.tried(one)
+            tried.append(one)
     return tried
 
 

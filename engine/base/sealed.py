@@ -71,6 +71,23 @@ def seal_of(path: Path) -> Path:
     return path.with_suffix(".json")
 
 
+def forget_others(folder: Path, mine: str) -> int:
+    """Remove the sealed files in ``folder`` whose names do not begin with ``mine``; how many bytes that gave back.
+
+    What cannot be removed stays: it can be made again, and deleted by anybody.
+    """
+    freed = 0
+    for seal in folder.glob("*.json"):
+        path = seal.with_suffix(".gguf")
+        if not path.name.startswith(mine) and path.is_file():
+            with contextlib.suppress(OSError):
+                size = path.stat().st_size
+                seal.unlink()  # first: a file without its seal counts as unfinished
+                path.unlink()
+                freed += size
+    return freed
+
+
 def _remove_abandoned(path: Path) -> None:
     """What a process that was killed had begun to write; its number is in the name."""
     for left in path.parent.glob(f".{path.name}.*"):

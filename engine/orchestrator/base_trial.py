@@ -6,7 +6,7 @@ trainer stays while samplers come and go. Needs no engine and touches no databas
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def with_weights(settings: Settings, weights: str) -> Settings:
 
 async def try_base(
     base: BaseModel, home: Home, settings: Settings, renderer: Renderer, plans: dict[str, MemoryPlan]
-) -> AsyncIterator[Tried]:
+) -> AsyncGenerator[Tried, None]:
     """Try every precision that there is a plan for (``plan_of``), one after another.
 
     Raises ``BaseModelError`` where a sampler holds other weights than the trainer, and what the workers raise.

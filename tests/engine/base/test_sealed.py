@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.base import model
-from marlaas.engine.base.sealed import ensure, seal_of, verify
+from marlaas.engine.base.sealed import ensure, forget_others, seal_of, verify
 from marlaas.engine.errors import BaseModelError
 
 GOOD = bytes(range(256)) * 16
@@ -133,3 +133,14 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
         each.write_bytes(b"half")
     ensure(tmp_path / "a.gguf", 1, write)
     assert [each.exists() for each in left + other] == [False, False, True, True]
+
+
+def test_files_of_other_bases_are_forgotten_and_nothing_else(tmp_path: Path) -> None:
+    mine, other = (ensure(tmp_path / f"{name}-f32.gguf", 1, write) for name in ("aaaa", "bbbb"))
+    (tmp_path / "notes.json").write_text("{}")
+    (tmp_path / "own.gguf").write_bytes(b"a person's")
+    assert forget_others(tmp_path, "aaaa") == len(GOOD)
+    assert verify(mine) is None and not other.exists() and not seal_of(other).exists()
+    assert (tmp_path / "notes.json").exists() and (tmp_path / "own.gguf").exists()
+    assert forget_others(tmp_path, "aaaa") == 0
+    assert forget_others(tmp_path / "gone", "aaaa") == 0
