@@ -14,7 +14,7 @@ from .needs import Wanted, needs
 from .precision import PRECISIONS
 from .sizes import FLOAT, PASS_BYTES
 
-SMALL = 256 << 20
+SMALL = 64 << 20
 """Bytes of float32 weights up to which a base is sampled as it is trained."""
 LONG = 8192
 """Tokens from which on a base counts as made for long contexts."""
@@ -101,9 +101,9 @@ def _plan(wanted: Wanted, weights: str, sequences: int, context: int, room: int)
 def _precisions(wanted: Wanted) -> tuple[str, ...]:
     """Those that may be chosen from, the preferred one first.
 
-    A large base takes as long as its bytes where few conversations run, as long as its arithmetic where many do: eight
-    bits for each weight are then as fast as 32 (32 rows), before 2.4 times as fast (one row), at a quarter of the
-    memory. Smaller types are no faster, only smaller.
+    A base that no cache holds takes as long as its bytes where few conversations run, as long as its arithmetic where
+    many do: eight bits for each weight are then as fast as 32 (32 rows), before up to 2.4 times as fast (one row), at a
+    quarter of the memory. Smaller types are no faster, only smaller.
     """
     if wanted.sampler == "torch" or wanted.gguf_bytes:
         return ("f32",)

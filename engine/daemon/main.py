@@ -96,6 +96,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, memory: Memory
         store.telemetry.environments(environments.infos())
         store.telemetry.heartbeat(store.incarnation, "running")
         log("engine", f"The engine serves {home.root} with the base {settings.base!r}.", "info")
+        log("base", in_words(memory), "info")
         if crew.warning:
             log("base", crew.warning, "warning")
         await _until_first(orchestrator.run(), crew.run(), heartbeat.run(crew))
@@ -130,6 +131,14 @@ def say(text: str) -> None:
     to end."""
     with contextlib.suppress(OSError):
         print("".join(c if c.isprintable() else " " for c in text), file=sys.stderr, flush=True)
+
+
+def in_words(memory: MemoryPlan) -> str:
+    """One sentence on what was planned; it depends on what was free."""
+    return (
+        f"Planned are {memory.sequences} conversations of {memory.context:,} tokens and {memory.total / 1e9:.1f} GB of"
+        " memory."
+    )
 
 
 def describe(event: EnvironmentEvent) -> str:

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from marlaas.engine.daemon.main import describe, say
+from marlaas.engine.base.fit import MemoryPlan
+from marlaas.engine.daemon.main import describe, in_words, say
 from marlaas.engine.environments.protocol import EnvironmentEvent
 from marlaas.engine.types import Failure
 
@@ -28,3 +29,8 @@ def test_hostile_words_are_words(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_log_on_a_full_disk_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", FullDisk())
     say("The engine serves.")
+
+
+def test_what_was_planned_is_said() -> None:
+    plan = MemoryPlan(64, 2048, "q8_0", 1 << 30, (("one", 1_000_000_000), ("two", 500_000_000)))
+    assert in_words(plan) == "Planned are 64 conversations of 2,048 tokens and 1.5 GB of memory."
