@@ -22,8 +22,9 @@ CHUNK = 512
 SMALL = 4 * CHUNK
 """A vocabulary up to this size is searched in one go."""
 LARGE_BLOCK = 1 << 17
-"""As ``BLOCK``, for large vocabularies: a block is one row from 131,072 entries on, since two would pass through the
-cache twice."""
+"""As ``BLOCK``, for large vocabularies."""
+LEAST_ROWS = 4
+"""Of a block: however large the vocabulary, no Python runs for a single row."""
 
 
 def uniforms(seed: int, start: int, stop: int) -> Floats:
@@ -91,7 +92,7 @@ def _draw_in_chunks(logits: Logits, factors: Logits | None, noise: Floats) -> tu
     whole = vocabulary - vocabulary % CHUNK
     largest = np.empty(count, np.float32)
     sums = np.zeros((count, whole // CHUNK + 1), np.float32)
-    step = max(1, LARGE_BLOCK // vocabulary)
+    step = max(LEAST_ROWS, LARGE_BLOCK // vocabulary)
     room = np.empty((min(step, count), vocabulary), np.float32)
     for begin in range(0, count, step):  # each entry comes from main memory once
         part = slice(begin, begin + step)
