@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from marlaas.engine.base.precision import PRECISIONS
+
 from .. import output
 from ..fitness import judge, spoken
 from ..format import count, line, number, size
@@ -43,7 +45,7 @@ def register(family: Verbs) -> None:
     )
     check.add_argument(
         "--weights", metavar="LIST", type=_precisions, default=None, help="precisions, as in f16,q8_0 (default: "
-        f"{','.join(ASKED)}; known are f32, f16, q8_0, q6_k, q5_k_m, q4_k_m)"
+        f"{','.join(ASKED)}; known are {', '.join(PRECISIONS)})"
     )  # fmt: skip
     check.add_argument("--download", action="store_true", help="fetch it from the Hugging Face hub, or what is missing")
 
@@ -60,7 +62,6 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.config import load_settings
     from marlaas.engine.daemon import control
     from marlaas.engine.memory import available_memory
-    from marlaas.engine.orchestrator.worker_plan import plan_of
     from marlaas.engine.rollout.renderer import Renderer
 
     home = home_of(args).create()
@@ -72,20 +73,19 @@ def run(args: argparse.Namespace) -> int:
     base = load_base(settings.base)
     check_base(base)
     renderer = Renderer(base.path)
-    plans = _plans(base, settings, args.weights or ASKED, strict=args.weights is not None)
+    free = available_memory()
+    plans = _plans(base, settings, free, args.weights or ASKED, strict=args.weights is not None)
     if control.alive(home):
         output.talk("An engine of this home is running: what it does meanwhile makes the figures worse.")
-    report = _Report(args.json, settings, plan_of(base, settings, available_memory()).weights)
+    report = _Report(args.json, settings, _chosen(base, settings, free))
     report.base(base, renderer)
-    report.memory(next(iter(plans.values())), base)
+    report.memory(next(iter(plans.values())))
     tried = asyncio.run(_try(home, base, settings, renderer, plans, report))
     report.end(tried)
     return output.OK
 
 
 def _precisions(text: str) -> tuple[str, ...]:
-    from marlaas.engine.base.precision import PRECISIONS
-
     named = tuple(part.strip() for part in text.split(",") if part.strip())
     for name in named or ("",):
         if name not in PRECISIONS:
@@ -93,14 +93,26 @@ def _precisions(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(named))
 
 
-def _plans(base: BaseModel, settings: Settings, asked: tuple[str, ...], strict: bool) -> dict[str, MemoryPlan]:
+def _chosen(base: BaseModel, settings: Settings, free: int) -> str:
+    """The precision that the settings lead to; none where that one has no room."""
+    from marlaas.engine.errors import BaseModelError
+    from marlaas.engine.orchestrator.worker_plan import plan_of
+
+    try:
+        return plan_of(base, settings, free).weights
+    except BaseModelError:
+        return ""
+
+
+def _plans(
+    base: BaseModel, settings: Settings, free: int, asked: tuple[str, ...], strict: bool
+) -> dict[str, MemoryPlan]:
     """By precision; those without room are left out, unless they were asked for or none is left."""
     from marlaas.engine.errors import BaseModelError
-    from marlaas.engine.memory import available_memory
     from marlaas.engine.orchestrator.base_trial import precisions, with_weights
     from marlaas.engine.orchestrator.worker_plan import plan_of
 
-    free, plans, refused = available_memory(), {}, {}
+    plans, refused = {}, {}
     for weights in precisions(settings, asked):
         try:
             plans[weights] = plan_of(base, with_weights(settings, weights), free)
@@ -165,7 +177,7 @@ class _Report:
         if renderer.warning:
             output.result(f"          ! {line(renderer.warning)}")
 
-    def memory(self, plan: MemoryPlan, base: BaseModel) -> None:
+    def memory(self, plan: MemoryPlan) -> None:
         """What is planned for the first precision."""
         if self._json is not None:
             return

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from ..base.fit import MemoryPlan
+from ..base.gguf.base import path_of
 from ..base.model import BaseModel
 from ..config import Settings
 from ..paths import Home
@@ -109,7 +110,7 @@ def llama_file(base: BaseModel, home: Home, settings: Settings, memory: MemoryPl
         return None
     if settings.rollout.gguf:
         return Path(settings.rollout.gguf)
-    return home.base / f"{base.fingerprint}-{memory.weights}.gguf"
+    return path_of(base, home.base, memory.weights)
 
 
 async def _start(spec: WorkerSpec, home: Home) -> WorkerHandle:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.cli.base_check import advice
+from marlaas.app.cli.base_check import _chosen, advice
 from marlaas.engine.base.fit import MemoryPlan
+from marlaas.engine.base.model import load_base
+from marlaas.engine.config import Settings
 from marlaas.engine.orchestrator.agreement import Agreement
 from marlaas.engine.orchestrator.base_trial import Tried
 from marlaas.engine.orchestrator.trial import Trial
@@ -32,6 +34,12 @@ def test_only_a_clear_gain_is_spoken_of() -> None:
     assert advice("q4_k_m", tried(f32=10.0, q8_0=4.0)) == "", "nobody measured what the settings lead to"
     said = advice("f32", tried(f32=10.0, q8_0=4.0))
     assert '`weights = "q8_0"`' in said and "2.5 times as fast as f32" in said
+
+
+def test_settings_without_room_choose_nothing() -> None:
+    base, settings = load_base("tiny"), Settings()
+    assert _chosen(base, settings, 8 << 30) == "f32"
+    assert _chosen(base, settings, 1 << 20) == "", "what has no room keeps nothing else from being measured"
 
 
 def test_unknown_precisions_are_named(marlaas: Commander) -> None:

@@ -25,6 +25,11 @@ HEADER = 1 << 20
 """Bytes that names and fields take at most."""
 
 
+def path_of(base: BaseModel, folder: Path, weights: str) -> Path:
+    """Where in ``folder`` the base lies in the precision ``weights``."""
+    return folder / f"{base.fingerprint}-{weights}.gguf"
+
+
 def write_base(base: BaseModel, path: Path, weights: str = "f32") -> None:
     """Write the base model's GGUF at ``path``; with ``weights`` "f16" matrices are float16, vectors stay float32.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ...base.gguf.base import base_bytes, write_base
+from ...base.gguf.base import base_bytes, path_of, write_base
 from ...base.gguf.brought import brought_names
 from ...base.gguf.names import GgufNames, names_of
 from ...base.model import BaseModel
@@ -48,7 +48,7 @@ def ensure_base_gguf(base: BaseModel, folder: Path, weights: str = "f32", thread
     ``weights`` is one of ``precision.PRECISIONS``. Raises ``BaseModelError`` for architectures that our writer does not
     cover, and when the file cannot be written.
     """
-    path, plain = (folder / f"{base.fingerprint}-{kind}.gguf" for kind in (weights, "f32"))
+    path, plain = (path_of(base, folder, kind) for kind in (weights, "f32"))
     if verify(path) is None:
         return path
     size = base_bytes(base, weights if weights in WRITTEN else "f32")
