@@ -25,7 +25,7 @@ DOCUMENTED = """\
 
 [engine]
 # Tasks that train at the same time; others wait in the queue.
-# tasks = 8
+# tasks = 32
 
 [rollout]
 # What samples: "llama.cpp", or "torch" with the trainer's own kernels, which is faster for bases of a few million
@@ -48,6 +48,21 @@ DOCUMENTED = """\
 [training]
 # Bring every state file to the disk before its step commits: a power cut then costs a second of work at most.
 # sync = true
+# Policies that the trainer keeps in memory; those of further running tasks are paged to the disk between their turns.
+# 0 takes what fits into the memory.
+# slots = 0
+# The largest rank that a slot takes.
+# largest_rank = 256
+# Train several tasks in one pass over the base; the update is the same (measured in BENCHMARKS.md).
+# fuse = false
+
+[disk]
+# Gigabytes that stay free: below that, tasks pause with the reason.
+# reserve_gb = 0.5
+# Gigabytes that the home may take; 0 is no limit.
+# limit_gb = 0
+# Steps of each task whose trajectories keep their tokens; older ones keep text and rewards. 0 keeps all.
+# token_steps = 100
 """
 
 
@@ -55,7 +70,7 @@ DOCUMENTED = """\
 class EngineSettings:
     """The schedule."""
 
-    tasks: int = between(8, 1, 1024)
+    tasks: int = between(32, 1, 1024)
 
 
 @dataclass(frozen=True)
@@ -75,6 +90,18 @@ class TrainingSettings:
     """The trainer."""
 
     sync: bool = True
+    slots: int = between(0, 0, 1024)
+    largest_rank: int = between(256, 1, 512)
+    fuse: bool = False
+
+
+@dataclass(frozen=True)
+class DiskSettings:
+    """What a home may take of the disk."""
+
+    reserve_gb: float = between(0.5, 0.0, 1e6)
+    limit_gb: float = between(0.0, 0.0, 1e6)
+    token_steps: int = between(100, 0, 1000000)
 
 
 @dataclass(frozen=True)
@@ -85,6 +112,7 @@ class Settings:
     engine: EngineSettings = EngineSettings()
     rollout: RolloutSettings = RolloutSettings()
     training: TrainingSettings = TrainingSettings()
+    disk: DiskSettings = DiskSettings()
 
 
 def load_settings(home: Home) -> Settings:

@@ -25,14 +25,37 @@ class PolicySpec:
 class TrainSpec:
     """How it is trained."""
 
-    loss: str = one_of("dr_grpo", "dr_grpo")
+    loss: str = one_of("dr_grpo", "dr_grpo", "grpo", "dapo", "cispo", "gspo", "reinforce", "ppo")
     learning_rate: float = between(5e-4, 0.0, 1.0)
+    schedule: str = one_of("constant", "constant", "linear", "cosine")
+    """How the learning rate falls towards 0 at the last step, after the warm-up."""
+    warmup: int = between(0, 0, 1000000)
+    """Steps in which the learning rate rises to its full value."""
     groups_per_step: int = between(8, 1, 4096)
     group_size: int = between(8, 2, 4096)
     max_staleness: int = between(2, 0, 64)
+    epochs: int = between(1, 1, 16)
+    """Optimizer updates on the groups of one step."""
+    advantage: str = one_of("auto", "auto", "mean", "standard", "leave_one_out")
+    """What a reward is compared with: the group's mean; that, in units of its deviation; the mean of the others.
+    ``auto`` is what the loss was published with."""
+    dynamic_sampling: bool | None = field(default=None)
+    """Replace groups of equal rewards, at most twice a step's number; absent: only with the loss ``dapo``."""
+    overlong: str = one_of("keep", "keep", "mask", "penalty")
+    """What becomes of episodes that the length limit ended."""
+    overlong_buffer: int = between(0, 0, 1048576)
+    """With ``penalty``: the tokens before the limit over which the reward falls by up to 1."""
+    patience: int = between(20, 1, 1000000)
+    """Steps without any unequal rewards before the task ends or pauses itself."""
     seed: int = between(0, 0, 2**31)
     clip_norm: float = between(1.0, 0.0, 1e6)
+    clip_low: float | None = between(None, 0.0, 1.0)
+    """How far a ratio may fall below 1 before it is clipped; absent: what the loss was published with."""
+    clip_high: float | None = between(None, 0.0, 1e6)
+    importance: str = one_of("truncate", "truncate", "mask", "none")
+    """What becomes of importance weights outside of floor and cap."""
     importance_cap: float = between(2.0, 1.0, 1e6)
+    importance_floor: float = between(0.0, 0.0, 1.0)
     weight_decay: float = between(0.0, 0.0, 1.0)
     kl: float = between(0.0, 0.0, 100.0)
     deterministic: bool = False
@@ -60,6 +83,8 @@ class QueueSpec:
 
     priority: int = between(0, -1000, 1000)
     depends_on: tuple[int, ...] = each_between(1, 2**31)
+    retries: int = between(0, 0, 100)
+    """Times that the task is tried again by itself after it failed or paused itself."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +97,16 @@ class EvalSpec:
     temperature: float = between(0.0, 0.0, 10.0)
     target: float | None = field(default=None)
     """Stop early when a held-out score reaches it."""
+    patience: int = between(0, 0, 1000000)
+    """Evaluations in a row without a better score after which the task ends; 0: it goes on."""
+
+
+@dataclass(frozen=True)
+class KeepSpec:
+    """Which adapter versions stay on the disk besides the best and the last two."""
+
+    every: int = between(0, 0, 1000000)
+    """Steps between further versions that are kept; 0: none."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +126,7 @@ class TaskSpec:
     sampling: SamplingSpec = SamplingSpec()
     queue: QueueSpec = QueueSpec()
     eval: EvalSpec = EvalSpec()
+    keep: KeepSpec = KeepSpec()
 
     @property
     def group_episodes(self) -> int:
@@ -105,7 +141,7 @@ class TaskSpec:
 def parse(table: dict[str, Any], where: str) -> TaskSpec:
     """A spec from a parsed task file or from ``to_json``. Raises ``ConfigError``."""
     plain = {key: value for key, value in table.items() if value is not None}
-    for name in ("eval", "sampling"):
+    for name in ("train", "eval", "sampling"):
         if isinstance(plain.get(name), dict):
             plain[name] = {key: value for key, value in plain[name].items() if value is not None}
     if isinstance(plain.get("queue"), dict) and isinstance(plain["queue"].get("depends_on"), tuple):

@@ -21,7 +21,7 @@ _WORDS = {int: "a whole number", float: "a number", str: "a text in quotes", boo
 
 
 def between(default: Any, low: float, high: float) -> Any:
-    """A numeric field with its allowed range, both ends included."""
+    """A numeric field with its allowed range, both ends included; None is the default of one that may be absent."""
     return dataclasses.field(default=default, metadata={"range": (low, high)})
 
 

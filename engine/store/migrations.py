@@ -243,5 +243,41 @@ def m005_bases(db: Database) -> None:
     db.table("engines").add_column("fingerprint", str, not_null_default="")
 
 
+@migrations()
+def m006_shares(db: Database) -> None:
+    """What tenants may take and have taken; families of tasks and their retries."""
+    db.table("tenants").add_column("tasks", int, not_null_default=0)  # at the same time; 0: no quota
+    db.table("tenants").add_column("tokens_per_day", int, not_null_default=0)  # 0: no quota
+    db.table("tasks").add_column("family", str, not_null_default="")  # of a sweep: what its members share
+    db.table("tasks").add_column("retried", int, not_null_default=0)
+    _table(
+        db,
+        "usage",
+        {"day": str, "task": int, "stage": str, "tokens": int, "seconds": float},  # day: UTC, 2026-11-21
+        pk=("day", "task", "stage"),
+        not_null={"tokens", "seconds"},
+        foreign_keys=[("task", "tasks", "id")],
+    )
+    db.table("usage").create_index(["task"])
+    _table(
+        db,
+        "stages",
+        {
+            "id": int,
+            "incarnation": int,
+            "stage": str,  # rollout, environment, training, engine
+            "begun": float,
+            "wall": float,  # seconds that the row covers
+            "busy": float,  # of them with useful work
+            "waiting": int,  # requests that waited at the end
+            "active": int,
+        },
+        pk="id",
+        not_null={"incarnation", "stage", "begun", "wall", "busy"},
+        defaults={"waiting": 0, "active": 0},
+    )
+    db.table("stages").create_index(["stage", "begun"])
+
+
 KNOWN_MIGRATIONS = frozenset(migration.name for migration in migrations.pending(Database(memory=True)))
 """Names that a database of this program may have applied; any other name comes from a newer program."""

@@ -29,6 +29,8 @@ class TokenView:
     """float32 (N,): each token has its sequence's."""
     sequence: Tensor
     """int64 (N,): which sequence of the micro-batch, ascending from 0; for losses over whole sequences."""
+    proximal: Tensor | None = None
+    """float32 (N,): of the policy before the step's first update; None in the first pass, where that is ``logp``."""
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,27 @@ class PolicyConfig:
     """The adapter's output is scaled by alpha / rank."""
     loss: str = "dr_grpo"
     learning_rate: float = 5e-4
+    schedule: str = "constant"
+    """constant, linear or cosine: how the learning rate falls to 0 at step ``steps``."""
+    warmup: int = 0
+    """Steps in which it rises."""
+    steps: int = 0
+    """Of the whole run; only schedules that fall need it."""
+    epochs: int = 1
+    """Optimizer updates on the groups of one step."""
     betas: tuple[float, float] = (0.9, 0.95)
     weight_decay: float = 0.0
     clip_norm: float = 1.0
     """Largest gradient norm; 0 is off."""
+    clip_low: float | None = None
+    """A ratio is clipped below 1 - clip_low; None: what the loss was published with."""
+    clip_high: float | None = None
+    """And above 1 + clip_high."""
+    importance: str = "truncate"
+    """truncate, mask or none: what becomes of importance weights outside of floor and cap."""
     importance_cap: float = 2.0
-    """C of the truncated importance weights."""
+    """C of the importance weights."""
+    importance_floor: float = 0.0
     kl: float = 0.0
     """Weight of the KL term to the base; 0 is off."""
     denominator: float = 1.0
