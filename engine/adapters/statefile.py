@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from ..errors import AdapterError
+from ..faults import Point, reach
 
 Array = NDArray[np.float32]
 FORMAT = 1
@@ -77,11 +78,14 @@ def write_state(path: Path, state: PolicyState, sync: bool = True) -> int:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(partial, "wb") as file:
+            reach(Point.STATE_WRITING)
             file.write(payload)
             file.flush()
             if sync:
                 os.fsync(file.fileno())
+        reach(Point.STATE_WRITTEN)
         os.replace(partial, path)
+        reach(Point.STATE_NAMED)
     except OSError as error:
         with suppress(OSError):
             partial.unlink()

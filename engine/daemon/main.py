@@ -22,6 +22,7 @@ from ..config import Settings, load_settings
 from ..environments.protocol import EnvironmentEvent
 from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, StoreError
+from ..faults import switch_on
 from ..home_base import HomeBase, check_serve
 from ..memory import available_memory
 from ..orchestrator.crew import Crew
@@ -41,6 +42,7 @@ any; what has been imported by the start never goes, and is not looked at again.
 
 def run(home: Home) -> int:
     """Serve a home until told to stop; returns an exit code, after one sentence on standard error if it is not 0."""
+    switch_on("engine")
     lock = EngineLock(home.lock)
     began = time.time()
     try:

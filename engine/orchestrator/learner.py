@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from time import monotonic
 
+from ..faults import Point, reach
 from ..spec import TaskSpec
 from ..store.versions import Version
 from ..training.advantages import ClosedGroup, close_group
@@ -161,6 +162,7 @@ class Learner:
         with self._shelf.hold(before):
             policy, temperature = key(self._task), self._spec.sampling.temperature
             report = await canary(services, policy, version.name, before.name, tally.groups, temperature, publish)
+        reach(Point.CANARY_DONE)
         services.store.versions.add_metrics(self._policy, version.number, report.metrics())
 
     async def _served(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from ..environments.lease import Lease
 from ..environments.protocol import EpisodeSpec
 from ..errors import WorkerDied
+from ..faults import Point, reach
 from ..rollout.conversation import Voice
 from ..rollout.episodes import HeldOutPrompt, Play, Played, PromptHash
 from ..rollout.seeds import noise_seed
@@ -77,7 +78,9 @@ class Producer:
             closed = close_group(Group(number, index, version.number, environment_version, episodes))
             if isinstance(closed, ClosedGroup):
                 transcripts: Transcripts = {key: text for one in played for key, text in one.transcripts.items()}
+                reach(Point.GROUP_CLOSED)
                 self._services.store.experience.add_group(self._policy, "train", closed.group, transcripts)
+                reach(Point.GROUP_STORED)
                 return closed
             failures += self._failed(closed, played)
             if failures >= MAX_FAILURES:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import AdapterError
+from ..faults import Point, reach
 from ..spec import TaskSpec
 from ..store.versions import NewVersion, Version
 from ..training.protocol import PolicyConfig, StepResult
@@ -55,11 +56,14 @@ async def open_policy(services: Services, task: int, policy: int, spec: TaskSpec
     """
     versions, config = services.store.versions, policy_config(spec)
     candidates = versions.candidates(policy)
+    reach(Point.RECOVER_READY)
     for version in candidates:
         problem = await _problem(services, task, config, version)
         if problem is None:
             versions.void_after(policy, version.number)  # also the steps whose files were removed long ago
+            reach(Point.RECOVER_VOIDED)
             services.store.experience.drop_newer(policy, version.number)
+            reach(Point.RECOVER_DONE)
             return version
         message = f"Version {version.name} cannot be used and is void: {problem}"
         services.store.telemetry.event("recovery", message, task, "warning")

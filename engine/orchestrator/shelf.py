@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..errors import AdapterError, WorkerDied
+from ..faults import Point, reach
 from ..rollout.protocol import Sampler
 from ..store.versions import Version
 
@@ -30,6 +31,7 @@ class Shelf:
     async def publish(self, version: Version) -> None:
         """Serve a committed version from now on. Raises ``AdapterError`` if other bytes arrived than were committed."""
         with self.hold(version):  # loaded but not yet current: no sweep may take it
+            reach(Point.PUBLISH_READY)
             loading = asyncio.ensure_future(self._load(version))
             try:
                 loaded = await asyncio.shield(loading)
@@ -39,6 +41,7 @@ class Shelf:
             if loaded != version.checksum:
                 raise AdapterError(f"The sampler loaded {loaded} as {version.name}; {version.checksum} was committed.")
             self.current = version
+            reach(Point.PUBLISH_DONE)
 
     async def _load(self, version: Version) -> str:
         checksum = await self._sampler.load(version.name, version.path)

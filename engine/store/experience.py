@@ -10,6 +10,7 @@ from dataclasses import asdict
 import numpy as np
 from sqlite_utils import Database
 
+from ..faults import Point, reach
 from ..types import Episode, EpisodeStatus, Failure, Group, Span, Split, Trajectory, Transcript, Transcripts
 from .database import insert, insert_all, transaction
 
@@ -45,6 +46,7 @@ class ExperienceTable:
             owner = insert(self._db, "groups", row)
             rows = [row for episode in group.episodes for row in _rows(owner, episode, transcripts)]
             insert_all(self._db, "trajectories", rows)
+            reach(Point.GROUP_INSIDE)
 
     def waiting(self, policy: int) -> list[Group]:
         """Groups that are complete and that no step has consumed, by number."""

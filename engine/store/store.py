@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..faults import Point, reach
 from .database import barrier, open_database
 from .experience import ExperienceTable
 from .tasks import TaskTable
@@ -35,6 +36,7 @@ class Store:
     def barrier(self) -> None:
         """Bring all commits to the disk; safe in any thread."""
         barrier(self._path)
+        reach(Point.BARRIER_DONE)
 
     def close(self) -> None:
         """Close the connection."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlite_utils import Database
 
+from ..faults import Point, reach
 from .database import insert, insert_all, transaction
 
 
@@ -116,6 +117,7 @@ class VersionTable:
         self, policy: int, version: NewVersion, groups: Sequence[int], seconds: float, metrics: dict[str, float]
     ) -> Version:
         """One optimizer step, all or nothing: version, step, consumed groups (by number), metrics."""
+        reach(Point.COMMIT_READY)
         with transaction(self._db):
             committed = self._insert(policy, version)
             row = {
@@ -142,6 +144,8 @@ class VersionTable:
                 ),
             )
             self._db.execute("UPDATE policies SET step = ? WHERE id = ?", [version.number, policy])
+            reach(Point.COMMIT_INSIDE)
+        reach(Point.COMMIT_DONE)
         return committed
 
     def add_metrics(self, policy: int, step: int, metrics: dict[str, float]) -> None:
@@ -169,12 +173,14 @@ class VersionTable:
             "metrics": json.dumps(evaluation.metrics),
             "created": time.time(),
         }
+        reach(Point.EVALUATION_READY)
         with transaction(self._db):
             self._db.execute(
                 "DELETE FROM evals WHERE policy = ? AND environment_version = ? AND step = ?",
                 [policy, evaluation.environment_version, evaluation.step],
             )
             insert(self._db, "evals", row)
+        reach(Point.EVALUATION_STORED)
 
     def evaluated(self, policy: int, environment_version: str) -> dict[int, float]:
         """Held-out score by step of one evaluation series."""

@@ -19,6 +19,7 @@ import torch
 from ..adapters.statefile import checksum, read_state, write_state
 from ..base.sizes import PASS_BYTES
 from ..errors import AdapterError
+from ..faults import Point, reach
 from ..types import Logprobs, Tokens
 from .adamw import AdamState, adamw, clip
 from .bank import PolicyMemory, fresh, from_state, to_state
@@ -120,7 +121,10 @@ class TorchTrainer:
         for group in groups:
             check_group(group, self._model.vocabulary)
         try:
-            return add_gradient(self._model, memory, groups)
+            reach(Point.ACCUMULATE_BEGUN)
+            stats = add_gradient(self._model, memory, groups)
+            reach(Point.ACCUMULATE_DONE)
+            return stats
         except BaseException:
             self._close(policy)  # its gradient is in doubt: half of the groups may be in it
             raise
@@ -128,6 +132,7 @@ class TorchTrainer:
     def _step(self, policy: str, path: Path) -> StepResult:
         begun = perf_counter()
         memory = self._find(policy)
+        reach(Point.STEP_READY)
         config = memory.config
         gradient, norm = clip(memory.gradient, config.clip_norm)
         if not np.isfinite(norm):
@@ -138,6 +143,7 @@ class TorchTrainer:
         stepped = adamw(memory.optimised, gradient, config.learning_rate, config.betas, config.weight_decay)
         size = write_state(path, to_state(stepped, config, memory.layout, self._fingerprint), self._sync)
         memory.adopt(stepped)
+        reach(Point.STEP_MADE)
         return self._result(memory, stepped, path, size, norm, begun)
 
     def _score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from ..faults import switch_on
 from .failures import describe
 from .wire import Answer, Call, Failed, Message, Outbox, Ready, Start, pack, read
 
@@ -28,10 +29,11 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 def main(arguments: list[str]) -> None:
     """Serve until the engine goes away; never returns."""
-    _, descriptor, parent, cores = arguments
+    name, descriptor, parent, cores = arguments
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the engine, which stops its workers in order
     die_with(int(parent))
     pin(cores)
+    switch_on(name)
     asyncio.run(serve(socket.socket(fileno=int(descriptor))))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from ...adapters.statefile import checksum, read_state
 from ...base.model import BaseModel
 from ...errors import AdapterError
+from ...faults import Point, reach
 from .context import Context
 
 
@@ -38,6 +39,7 @@ class Versions:
 
         Raises ``AdapterError`` for a name that stands for other bytes, another base, or tensors that do not fit.
         """
+        reach(Point.SAMPLER_LOADING)
         state = read_state(path, moments=False)
         found = checksum(state.adapter)
         if self._checksums.get(name, found) != found:
@@ -52,6 +54,7 @@ class Versions:
         handle = self._context.load_adapter(state.adapter, state.header.alpha)
         self._versions[name] = Version(name, found, handle)
         self._checksums[name] = found
+        reach(Point.SAMPLER_LOADED)
         return found
 
     def serving(self, name: str) -> Version:
@@ -67,6 +70,7 @@ class Versions:
         version = self.serving(name)
         version.retired = True
         self._free_if_unused(version)
+        reach(Point.SAMPLER_RETIRED)
 
     def leave(self, version: Version) -> None:
         """A request under this version has ended."""

@@ -1,0 +1,178 @@
+"""Named moments at which a process may be made to die, so that recovery is tried where it is hardest.
+
+Off, and then nothing but one comparison, unless the environment variable ``MARLAAS_FAULTS`` names a folder; worker
+processes inherit it, environments do not. There whoever tries recovery writes a file named as a point (``arm``); the
+first process to reach that point as often as the file says removes the file and dies by SIGKILL. The file ``reached``
+of the folder says who reached what and where a death happened. Standard library only: every stage imports this.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from time import time
+
+VARIABLE = "MARLAAS_FAULTS"
+
+
+class Point(StrEnum):
+    """Every moment that can be named; the text says what has happened there and what has not."""
+
+    GROUP_CLOSED = "group.closed"
+    """Engine: a group is complete; nothing of it is stored."""
+    GROUP_INSIDE = "group.inside"
+    """Engine: its rows are written; their transaction is open."""
+    GROUP_STORED = "group.stored"
+    """Engine: it is stored; the learner has not heard of it."""
+    ACCUMULATE_BEGUN = "accumulate.begun"
+    """Trainer: groups have arrived; nothing of their gradient is added."""
+    ACCUMULATE_DONE = "accumulate.done"
+    """Trainer: their gradient is added; the engine has not heard."""
+    STEP_READY = "step.ready"
+    """Trainer: all groups of the step are in; the optimizer has not moved."""
+    STATE_WRITING = "state.writing"
+    """Trainer: the state file is open under its passing name; nothing is in it."""
+    STATE_WRITTEN = "state.written"
+    """Trainer: all of it is written; it does not bear its name."""
+    STATE_NAMED = "state.named"
+    """Trainer: the file bears its name; no row names it."""
+    STEP_MADE = "step.made"
+    """Trainer: the step is made in memory and on the disk; the engine has not heard."""
+    COMMIT_READY = "commit.ready"
+    """Engine: the state file is there; its transaction has not begun."""
+    COMMIT_INSIDE = "commit.inside"
+    """Engine: step, version, consumed groups and metrics are written; their transaction is open."""
+    COMMIT_DONE = "commit.done"
+    """Engine: the step is committed; nobody has been told."""
+    PUBLISH_READY = "publish.ready"
+    """Engine: the version is committed; the sampler has not been asked to load it."""
+    SAMPLER_LOADING = "sampler.loading"
+    """Sampler: the version's file is about to be read."""
+    SAMPLER_LOADED = "sampler.loaded"
+    """Sampler: the version is served; the engine has not heard."""
+    PUBLISH_DONE = "publish.done"
+    """Engine: the version is served; no group has begun under it."""
+    SAMPLER_RETIRED = "sampler.retired"
+    """Sampler: a version was given up."""
+    CANARY_DONE = "canary.done"
+    """Engine: sampler and trainer were compared; the finding is not stored."""
+    EVALUATION_READY = "evaluation.ready"
+    """Engine: a held-out score is known; it is not stored."""
+    EVALUATION_STORED = "evaluation.stored"
+    """Engine: it is stored."""
+    RETAIN_MARKED = "retain.marked"
+    """Engine: versions are marked as pruned; their files are there."""
+    RETAIN_REMOVED = "retain.removed"
+    """Engine: the first of their files is gone."""
+    STRIP_WRITTEN = "strip.written"
+    """Engine: a kept version was written again without its moments; that file does not bear its name."""
+    STRIP_NAMED = "strip.named"
+    """Engine: the file without moments has taken the place of the one with; the row does not say so."""
+    SHRINK_INSIDE = "shrink.inside"
+    """Engine: tokens of old trajectories are gone from their rows; the transaction is open."""
+    SHRINK_DONE = "shrink.done"
+    """Engine: they are gone."""
+    BARRIER_DONE = "barrier.done"
+    """Engine: all commits so far were brought to the disk."""
+    RECOVER_READY = "recover.ready"
+    """Engine: a policy is about to be opened at its newest version."""
+    RECOVER_VOIDED = "recover.voided"
+    """Engine: versions that did not verify are void; groups that they sampled are there."""
+    RECOVER_DONE = "recover.done"
+    """Engine: a policy stands at a version that verified."""
+    PAGE_OUT = "page.out"
+    """Trainer: a policy left the memory for the disk; its slot is free."""
+    PAGE_IN = "page.in"
+    """Trainer: it is back."""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """One line of the record."""
+
+    when: float
+    pid: int
+    process: str
+    point: Point
+    died: bool
+
+
+class Faults:
+    """The faults of one process, read from and recorded in ``folder``."""
+
+    def __init__(self, folder: Path, process: str) -> None:
+        self._folder = folder
+        self._process = process
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._record = os.open(folder / "reached", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def reach(self, point: Point) -> None:
+        """Record it, and die where this is what was armed."""
+        dies = self._dies(point)
+        line = f"{time():.6f} {os.getpid()} {self._process} {point} {'died' if dies else ''}".rstrip()
+        os.write(self._record, f"{line}\n".encode())  # one write, so that lines of processes never mix
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _dies(self, point: Point) -> bool:
+        """Whether it was armed and reached often enough since; who removes the file is the one to die."""
+        armed = self._folder / point
+        try:
+            text = armed.read_text()
+            self._counts[point, text] += 1
+            if self._counts[point, text] < int(text.split()[0]):
+                return False
+            armed.unlink()
+        except (OSError, ValueError, IndexError):  # not armed, half written, or another process was first
+            return False
+        return True
+
+
+_faults: Faults | None = None
+
+
+def switch_on(process: str) -> None:
+    """Called once at the start of a process, with its name; does nothing unless the variable names a folder."""
+    global _faults
+    folder = os.environ.get(VARIABLE)
+    if folder and Path(folder).is_dir():
+        _faults = Faults(Path(folder), process)
+
+
+def reach(point: Point) -> None:
+    """Say that the process has come to ``point``: it may die there."""
+    if _faults is not None:
+        _faults.reach(point)
+
+
+def arm(folder: Path, point: Point, count: int, token: str) -> None:
+    """Have the process die that reaches ``point`` for the ``count``-th time from now on; ``token`` is never reused."""
+    partial = folder / f".{point}"
+    partial.write_text(f"{count} {token}")
+    partial.replace(folder / point)
+
+
+def disarm(folder: Path, point: Point) -> bool:
+    """Take the arming back; False if a process has died of it already, or it was never armed."""
+    try:
+        (folder / point).unlink()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def recorded(folder: Path) -> list[Reached]:
+    """What the processes wrote down, in their order."""
+    try:
+        lines = (folder / "reached").read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        when, pid, process, point, *died = line.split()
+        found.append(Reached(float(when), int(pid), process, Point(point), bool(died)))
+    return found
