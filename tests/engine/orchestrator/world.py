@@ -1,19 +1,23 @@
 """A home without models, for tests only: the real learner, store and rollout over fake stages.
 
+The adapters of the fake trainer are digests of all that they were trained on, so a wrong lesson never goes unnoticed.
+
 Their latencies are turns of the event loop, drawn from a seed; workers die and engines are replaced at any turn.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
 from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Message
@@ -95,19 +99,43 @@ class LossySampler(FakeSampler):
         await self._workers.turn()
 
 
+Adapter = NDArray[np.float32]
+UNTRAINED: Adapter = np.zeros((1, 8), np.float32)
+
+
+def taught(before: Adapter, lessons: Iterable[bytes]) -> Adapter:
+    """The adapter after a step: a digest of the one before and of the groups' ``lesson``, in the order of numbers."""
+    digest = hashlib.blake2b(before.tobytes(), digest_size=16)
+    for one in lessons:
+        digest.update(one)
+    return np.frombuffer(digest.digest(), np.uint16).astype(np.float32)[None]
+
+
+def lesson(number: int, sequences: Iterable[tuple[bytes, bytes, bytes, float]]) -> bytes:
+    """What a group teaches: its number and each sequence's tokens, mask, log-probabilities and advantage."""
+    digest = hashlib.blake2b(str(number).encode(), digest_size=16)
+    for tokens, mask, logprobs, advantage in sequences:
+        for part in (tokens, mask, logprobs, repr(advantage).encode()):
+            digest.update(part)
+    return digest.digest()
+
+
 @dataclass
 class FakeTrainer:
-    """Counts: a policy's adapter is a function of its seed and step. Refuses what a trainer must never be given."""
+    """An adapter is what ``taught`` makes of it. Refuses what a trainer must never be given."""
 
     workers: Workers
     steps: dict[str, int] = field(default_factory=dict)
-    pending: dict[str, list[int]] = field(default_factory=dict)
+    pending: dict[str, dict[int, TrainGroup]] = field(default_factory=dict)
     configs: dict[str, PolicyConfig] = field(default_factory=dict)
+    adapters: dict[str, Adapter] = field(default_factory=dict)
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
         await self.workers.turn()
-        step = read_state(Path(path)).header.step if resume else 0
-        self.steps[policy], self.pending[policy], self.configs[policy] = step, [], config
+        state = read_state(Path(path)) if resume else None
+        self.steps[policy] = state.header.step if state else 0
+        self.adapters[policy] = state.adapter["m.lora_A"] if state else UNTRAINED
+        self.pending[policy], self.configs[policy] = {}, config
         return self._result(policy, Path(path), write=not resume)
 
     async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
@@ -115,7 +143,7 @@ class FakeTrainer:
         assert groups, "a call for nothing"
         numbers = [group.number for group in groups]
         assert len({*numbers, *self.pending[policy]}) == len(numbers) + len(self.pending[policy]), "a group came twice"
-        self.pending[policy].extend(numbers)
+        self.pending[policy].update(zip(numbers, groups, strict=True))
         tokens = sum(int(sequence.mask.sum()) for group in groups for sequence in group.sequences)
         return GroupStats(tokens, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, tokens)
 
@@ -124,7 +152,9 @@ class FakeTrainer:
         batch = len(self.pending[policy])
         first = self.steps[policy] * batch
         assert sorted(self.pending[policy]) == list(range(first, first + batch)), "a step of the wrong groups"
-        self.pending[policy] = []
+        groups = (self.pending[policy][number] for number in sorted(self.pending[policy]))
+        self.adapters[policy] = taught(self.adapters[policy], map(_lesson_of, groups))
+        self.pending[policy] = {}
         self.steps[policy] += 1
         return self._result(policy, Path(path), write=True)
 
@@ -137,10 +167,15 @@ class FakeTrainer:
         self.steps.pop(policy, None)
 
     def _result(self, policy: str, path: Path, write: bool) -> StepResult:
-        step, adapter = self.steps[policy], {"m.lora_A": np.full((1, 1), self.steps[policy], np.float32)}
+        step, adapter = self.steps[policy], {"m.lora_A": self.adapters[policy]}
         if write:
             write_state(path, PolicyState(StateHeader(1, 1.0, step, "base"), adapter, adapter, adapter), sync=False)
         return StepResult(step, str(path), checksum(adapter), path.stat().st_size, 1.0, 0.0)
+
+
+def _lesson_of(group: TrainGroup) -> bytes:
+    parts = ((s.tokens.tobytes(), s.mask.tobytes(), s.logprobs.tobytes(), s.advantage) for s in group.sequences)
+    return lesson(group.number, parts)
 
 
 @dataclass
@@ -185,9 +220,17 @@ class FakeEnvironments:
 
 
 class World:
-    """One home, one task; ``go`` runs it once, ``restart`` replaces the engine."""
+    """One home with a task, and ``others`` beside it; ``go`` runs the task once, ``restart`` replaces the engine."""
 
-    def __init__(self, root: Path, spec: TaskSpec, seed: int = 0, most: int = 4, sequences: int = 16) -> None:
+    def __init__(
+        self,
+        root: Path,
+        spec: TaskSpec,
+        seed: int = 0,
+        most: int = 4,
+        sequences: int = 16,
+        others: Sequence[TaskSpec] = (),
+    ) -> None:
         self.home = Home(root).create()
         self.spec = spec
         self.chance = Chance(seed, most)
@@ -195,7 +238,7 @@ class World:
         self.renderer = FakeRenderer()
         self.sequences = sequences
         self.store = Store(self.home.database, "tiny")
-        (self.task,) = submit(self.home.database, [submission(spec)])
+        self.task, *self.others = submit(self.home.database, [submission(one) for one in (spec, *others)])
         self.replace_workers()
 
     @property
@@ -206,12 +249,11 @@ class World:
     async def services(self) -> Services:
         """See ``Crew.services``."""
         workers = self.workers
-        rollout = Rollout(workers.sampler, cast(Renderer, self.renderer), self.sequences, workers.sampler.context)
         return Services(
             home=self.home,
             store=self.store,
             environments=cast(EnvironmentService, self.environments),
-            rollout=rollout,
+            rollout=self._rollout,
             sampler=cast(Sampler, workers.sampler),
             trainer=workers.trainer,
             busy=lambda stage, seconds: None,
@@ -221,6 +263,8 @@ class World:
     def replace_workers(self) -> None:
         """New workers, as after the old ones died."""
         self.workers = Workers(self.chance, self.sequences)
+        sampler = self.workers.sampler
+        self._rollout = Rollout(sampler, cast(Renderer, self.renderer), self.sequences, sampler.context)
 
     def kill_workers(self) -> None:
         """Both die and are replaced at once."""
