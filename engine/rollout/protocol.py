@@ -33,6 +33,11 @@ class SampleRequest:
     """Token ids that end the turn; the one that ended it is part of the result."""
     seed: int
     """Unsigned 64 bits. The noise of the token at context position p depends on (seed, p) alone."""
+    account: str = ""
+    """Who pays: where there is more to do than can be done at once, accounts have shares by weight. It decides about
+    order alone, never about what is sampled."""
+    weight: float = 1.0
+    """Of the account, above 0; the latest request of an account says it."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class SampleResult:
     version: str
     checksum: str
     """Of the adapter bytes that the sampler itself loaded under this name."""
+    prefilled: int = 0
+    """Tokens of the context that were computed for this turn; what turns share is counted with one of them."""
 
 
 @dataclass(frozen=True)

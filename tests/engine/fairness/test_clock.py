@@ -1,0 +1,147 @@
+"""The fair clock over a simulated device: shares follow weights, nobody starves, nobody saves up."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marlaas.engine.fairness.clock import FairClock
+
+COSTS = st.integers(1, 100)
+WEIGHTS = st.floats(0.1, 10.0)
+
+
+def serve(clock: FairClock[str], costs: dict[str, list[int]], rounds: int) -> Counter[str]:
+    """Serve whoever is behind, one at a time; each key's costs come round and round. Returns what each has had."""
+    had: Counter[str] = Counter()
+    turns: Counter[str] = Counter()
+    for _ in range(rounds):
+        key = clock.behind()
+        cost = costs[key][turns[key] % len(costs[key])]
+        turns[key] += 1
+        had[key] += cost
+        clock.charge(key, cost)
+    return had
+
+
+@given(st.lists(st.tuples(WEIGHTS, st.lists(COSTS, min_size=1, max_size=5)), min_size=2, max_size=6))
+def test_backlogged_keys_never_differ_by_more_than_one_serving(keys: list[tuple[float, list[int]]]) -> None:
+    clock: FairClock[str] = FairClock()
+    costs = {str(number): its for number, (_, its) in enumerate(keys)}
+    bound = max(max(its) / weight for weight, its in keys)
+    for number, (weight, _) in enumerate(keys):
+        clock.weigh(str(number), weight)
+        clock.join(str(number))
+    for _ in range(200):
+        serve(clock, costs, 1)
+        counters = [clock.counter(key) for key in costs]
+        assert max(counters) - min(counters) <= bound * (1 + 1e-9)
+
+
+@given(WEIGHTS, WEIGHTS, st.lists(COSTS, min_size=1, max_size=5), st.lists(COSTS, min_size=1, max_size=5))
+def test_shares_follow_weights_whatever_each_serving_costs(
+    one: float, other: float, its: list[int], others: list[int]
+) -> None:
+    clock: FairClock[str] = FairClock()
+    for key, weight in (("one", one), ("other", other)):
+        clock.weigh(key, weight)
+        clock.join(key)
+    had = serve(clock, {"one": its, "other": others}, 30_000)
+    share = had["one"] / (had["one"] + had["other"])
+    assert share == pytest.approx(one / (one + other), rel=0.1)
+
+
+@given(st.lists(st.sampled_from("abcd"), max_size=200), COSTS)
+def test_whoever_comes_back_is_served_at_once_and_only_once_more_than_others(visits: list[str], cost: int) -> None:
+    """A key that was away has neither credit nor debts among those that waited meanwhile."""
+    clock: FairClock[str] = FairClock()
+    clock.join("busy")
+    serve(clock, {"busy": [cost]}, 100)
+    for key in visits:
+        clock.join(key)
+        had = serve(clock, {"busy": [cost], key: [cost]}, 4)
+        assert cost <= had[key] <= 3 * cost
+        clock.leave(key)
+
+
+def test_the_first_to_wait_again_is_lifted_to_the_last_that_waited() -> None:
+    clock: FairClock[str] = FairClock()
+    clock.join("a")
+    clock.charge("a", 100)
+    clock.leave("a")
+    clock.join("b")
+    assert clock.counter("b") == 100
+
+
+def test_a_key_that_is_ahead_stays_ahead_when_it_comes_back() -> None:
+    clock: FairClock[str] = FairClock()
+    clock.join("a")
+    clock.charge("a", 100)
+    clock.join("b")
+    clock.charge("b", 50)
+    clock.leave("b")
+    clock.join("b")
+    assert clock.counter("b") == 150 and clock.behind() == "a"
+
+
+def test_a_weight_counts_from_the_next_charge_on() -> None:
+    clock: FairClock[str] = FairClock()
+    clock.charge("a", 30)
+    clock.weigh("a", 3)
+    clock.charge("a", 30)
+    assert clock.counter("a") == 40
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("inf"), float("nan")])
+def test_an_impossible_weight_is_refused(weight: float) -> None:
+    with pytest.raises(ValueError, match="must be a number above 0"):
+        FairClock[str]().weigh("a", weight)
+
+
+def test_what_is_being_given_counts_already() -> None:
+    clock: FairClock[str] = FairClock()
+    clock.join("a")
+    clock.join("b")
+    given_to = []
+    for _ in range(4):
+        key = clock.behind()
+        clock.reserve(key, 10)
+        given_to.append(key)
+    assert given_to == ["a", "b", "a", "b"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000), WEIGHTS), max_size=50))
+def test_counters_hold_what_was_charged_and_nothing_else(events: list[tuple[int, int, float]]) -> None:
+    """Reservations come and go without a trace, whatever becomes of the weight meanwhile."""
+    clock: FairClock[str] = FairClock()
+    expected = 0.0
+    for reserved, cost, weight in events:
+        clock.reserve("a", reserved)
+        clock.weigh("a", weight)
+        clock.charge("a", cost)
+        clock.reserve("a", -reserved)
+        expected += cost / weight
+        assert clock.counter("a") == expected >= 0
+
+
+def test_a_forgotten_key_leaves_its_level_behind_and_nothing_else() -> None:
+    clock: FairClock[str] = FairClock()
+    clock.weigh("a", 2)
+    clock.join("a")
+    clock.charge("a", 100)
+    clock.forget("a")
+    assert clock.counter("a") == 0
+    clock.join("b")
+    assert clock.counter("b") == 50
+    with pytest.raises(ValueError):
+        clock.behind(())
+
+
+def test_the_choice_may_be_among_some() -> None:
+    clock: FairClock[str] = FairClock()
+    for number, key in enumerate("abc"):
+        clock.charge(key, number)
+    assert clock.behind("cb") == "b"
