@@ -249,7 +249,20 @@ def m006_shares(db: Database) -> None:
     db.table("tenants").add_column("tasks", int, not_null_default=0)  # at the same time; 0: no quota
     db.table("tenants").add_column("tokens_per_day", int, not_null_default=0)  # 0: no quota
     db.table("tasks").add_column("family", str, not_null_default="")  # of a sweep: what its members share
-    db.table("tasks").add_column("retried", int, not_null_default=0)
+    db.table("tasks").add_column("retried", int, not_null_default=0)  # since a person last put it into the queue
+    db.table("tasks").add_column("due", float)  # of the next try; NULL: it waits for none
+    db.table("tasks").add_column("cause", str, not_null_default="")  # which try that is, and what it is for
+    _table(
+        db,
+        "dependencies",
+        {"task": int, "needs": int},  # both are tasks: the first waits until the second is done
+        pk=("task", "needs"),
+        foreign_keys=[("task", "tasks", "id")],
+    )
+    db.execute(
+        "INSERT OR IGNORE INTO dependencies (task, needs)"
+        " SELECT t.id, n.value FROM tasks t, json_each(t.config, '$.queue.depends_on') n"
+    )
     _table(
         db,
         "usage",

@@ -13,6 +13,7 @@ from .database import barrier, open_database
 from .experience import ExperienceTable
 from .tasks import TaskTable
 from .telemetry import TelemetryTable
+from .tenants import TenantTable
 from .versions import VersionTable
 
 
@@ -25,6 +26,7 @@ class Store:
         self._database = open_database(path)
         self.telemetry = TelemetryTable(self._database)
         self.tasks = TaskTable(self._database)
+        self.tenants = TenantTable(self._database)
         self.experience = ExperienceTable(self._database)
         self.incarnation = self.telemetry.begin_incarnation(base, fingerprint)
         self.versions = VersionTable(self._database, self.incarnation, self.barrier)

@@ -1,0 +1,51 @@
+"""Tenants: the share that each has of the machine and what it may take at most. Engine side.
+
+What a person set flows in and stays in the database; the schedule and the fair clock read it from memory, for nobody
+but this engine writes it. A tenant that nobody set up has the usual share and no quota.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, replace
+
+from sqlite_utils import Database
+
+from .database import insert_all, transaction
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """What one tenant may take."""
+
+    weight: float = 1.0
+    """Its share of the machine under contention, beside the other tenants' weights; above 0."""
+    tasks: int = 0
+    """Tasks that may run at the same time; 0: as many as there are slots."""
+    tokens_per_day: int = 0
+    """Tokens that its tasks may use in a day (UTC); 0: no quota."""
+
+
+USUAL = Tenant()
+
+
+class TenantTable:
+    """Reads and writes of tenants."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        rows = database.query("SELECT name, weight, tasks, tokens_per_day FROM tenants")
+        self._known = {row.pop("name"): Tenant(**row) for row in rows}
+
+    def get(self, name: str) -> Tenant:
+        """A tenant's share and quotas; asks memory, not the disk."""
+        return self._known.get(name, USUAL)
+
+    def set(self, name: str, **changes: float) -> Tenant:
+        """Change some of a tenant's share and quotas, and return all of them."""
+        tenant = replace(self.get(name), **changes)  # type: ignore[arg-type]
+        with transaction(self._db):
+            row = {"name": name, "created": time.time(), **asdict(tenant)}
+            insert_all(self._db, "tenants", [row], replace=True)
+        self._known[name] = tenant
+        return tenant
