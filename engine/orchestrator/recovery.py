@@ -11,6 +11,7 @@ from ..errors import AdapterError
 from ..faults import Point, reach
 from ..spec import TaskSpec
 from ..store.versions import NewVersion, Version
+from ..training.losses.published import constant_denominator
 from ..training.protocol import PolicyConfig, StepResult
 from .services import Services
 
@@ -26,11 +27,19 @@ def policy_config(spec: TaskSpec) -> PolicyConfig:
         alpha=spec.policy.alpha,
         loss=train.loss,
         learning_rate=train.learning_rate,
+        schedule=train.schedule,
+        warmup=train.warmup,
+        steps=spec.steps,
+        epochs=train.epochs,
         weight_decay=train.weight_decay,
         clip_norm=train.clip_norm,
+        clip_low=train.clip_low,
+        clip_high=train.clip_high,
+        importance=train.importance,
         importance_cap=train.importance_cap,
+        importance_floor=train.importance_floor,
         kl=train.kl,
-        denominator=float(spec.group_episodes * spec.sampling.max_episode_tokens),
+        denominator=constant_denominator(train.loss, spec.group_episodes, spec.sampling.max_episode_tokens),
         temperature=spec.sampling.temperature,
         seed=train.seed,
     )

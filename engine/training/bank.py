@@ -31,6 +31,8 @@ class PolicyMemory:
     """float32 (P,)"""
     parameters: dict[str, Parameter]
     """By matrix name, in layout order."""
+    tokens: int = 0
+    """Trained tokens of the groups in the gradient, which is a sum: divided once, at the step (``normaliser``)."""
 
     @classmethod
     def of(cls, config: PolicyConfig, layout: Layout, optimised: AdamState, device: str = "cpu") -> PolicyMemory:
@@ -54,6 +56,7 @@ class PolicyMemory:
         self.optimised.weights.copy_(stepped.weights)
         self.optimised = AdamState(self.optimised.weights, stepped.moment1, stepped.moment2, stepped.step)
         self.gradient.zero_()
+        self.tokens = 0
 
 
 def fresh(config: PolicyConfig, layout: Layout) -> AdamState:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from .losses import find_loss
+from .losses.published import published
 from .protocol import PolicyConfig
 
 
 def check_config(config: PolicyConfig) -> None:
     """Raise ``ValueError``, naming the field and what is allowed, unless every value makes sense."""
-    find_loss(config.loss)
+    published(config.loss)
     beta1, beta2 = config.betas
     rules = (
         ("rank", config.rank, config.rank >= 1, "at least 1"),

@@ -29,8 +29,10 @@ def add_gradient(model: Model[B], memory: PolicyMemory, groups: Sequence[TrainGr
     for batch in model.batches(group for group in groups if has_signal(group, config)):
         base = model.logprobs(batch, config.temperature, adapted=False) if config.kl > 0.0 else None
         model.differentiate(batch, config.temperature, partial(loss.gradient, batch.trained, base))
+    tokens = sum(count_trained(group) for group in groups)
+    memory.tokens += tokens
     return GroupStats(
-        tokens=sum(count_trained(group) for group in groups),
+        tokens=tokens,
         loss=loss.loss,
         entropy=loss.entropy,
         clipped=loss.clipped,

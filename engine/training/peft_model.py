@@ -25,7 +25,7 @@ from ..base.sizes import PASS_BYTES, PassSize, most_tokens
 from ..errors import BaseModelError
 from .bank import PolicyMemory
 from .layout import Layout
-from .losses import token_logprobs
+from .losses.logprobs import token_logprobs
 from .model import Criterion
 from .padded import PaddedBatch, padded_batches
 from .protocol import TrainGroup

@@ -1,6 +1,7 @@
 """A policy's loss over some batches: the gradient each asks for, and the sums of what was measured on the way.
 
-Log-probabilities of a batch flow in, the loss by them flows out. Knows nothing of models and adapters.
+Log-probabilities of a batch flow in, the gradient of the loss by them flows out, not yet divided (``normaliser``).
+Knows nothing of models and adapters.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .losses import LOSSES, TokenView, kl_to_base
+from .losses.catalogue import LOSSES
+from .losses.divergence import kl_to_base
+from .losses.published import published
+from .losses.terms import TokenView
 from .protocol import PolicyConfig
 from .tokens import TrainedTokens
 
@@ -28,30 +32,41 @@ class PolicyLoss:
     gap_max: float = 0.0
     kl: float = 0.0
 
-    def gradient(self, trained: TrainedTokens, base: Tensor | None, logp: Tensor, entropy: Tensor) -> Tensor:
-        """The gradient by ``logp``, (N,), of this batch's share of the step's loss.
+    def gradient(
+        self,
+        trained: TrainedTokens,
+        base: Tensor | None,
+        logp: Tensor,
+        entropy: Tensor,
+        proximal: Tensor | None = None,
+    ) -> Tensor:
+        """The gradient by ``logp``, (N,), of this batch's part of the step's loss, before it is divided.
 
-        ``base``, ``logp`` and ``entropy`` (N,) belong to ``trained``; ``base`` is needed where there is a KL term.
+        ``base``, ``logp``, ``entropy`` and ``proximal`` (N,) belong to ``trained``; ``base`` is needed where there is a
+        KL term, ``proximal`` from the second epoch on: what ``logp`` was in the first.
         """
-        behaviour, advantage, sequence = (
+        config = self.config
+        behaviour, advantage, sequence, share = (
             torch.from_numpy(array).to(logp.device)
-            for array in (trained.behaviour, trained.advantage, trained.sequence)
+            for array in (trained.behaviour, trained.advantage, trained.sequence, trained.share)
         )
         with torch.enable_grad():
             leaf = logp.requires_grad_()
-            terms = LOSSES[self.config.loss](TokenView(leaf, behaviour, advantage, sequence), self.config)
-            loss = terms.total
+            terms = LOSSES[config.loss](TokenView(leaf, behaviour, advantage, sequence, proximal), config)
+            values = terms.values
             if base is not None:
-                divergence = kl_to_base(leaf, base).sum()
-                loss = loss + self.config.kl * divergence
-                self.kl += float(divergence.detach())
-            loss = loss / self.config.denominator
+                divergence = kl_to_base(leaf, base)
+                values = values + config.kl * divergence
+                self.kl += float(divergence.detach().sum())
+            if published(config.loss).mean == "sequence":
+                values = values * share
+            loss = values.sum()
             (gradient,) = torch.autograd.grad(loss, leaf)
         gap = (logp.detach() - behaviour).abs()
         self.measured += len(trained.targets)
         self.loss += float(loss.detach())
         self.entropy += float(entropy.sum())
-        self.clipped += terms.clipped
+        self.clipped += int(terms.clipped.sum())
         self.gap_sum += float(gap.sum())
         self.gap_max = max(self.gap_max, float(gap.max()))
         return gradient

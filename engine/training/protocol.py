@@ -46,7 +46,7 @@ class PolicyConfig:
     kl: float = 0.0
     """Weight of the KL term to the base; 0 is off."""
     denominator: float = 1.0
-    """groups_per_step * group_size * max_episode_tokens: constant, known before the first group."""
+    """What a step's sums are divided by, where that is known before its first group: see ``losses/published.py``."""
     temperature: float = 1.0
     """Of the rollouts: logits are divided by it before log-probabilities are taken."""
     seed: int = 0
@@ -64,6 +64,8 @@ class TrainSequence:
     logprobs: Logprobs
     """float32 (T,): behaviour log-probabilities, 0 where the mask is 0."""
     advantage: float
+    episode_tokens: int = 0
+    """Trained tokens of all trajectories that the agent has in this episode; 0: this is the only one."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +86,11 @@ class GroupStats:
     tokens: int
     """Trained tokens of the groups, measured or not."""
     loss: float
-    """The groups' share of the step's loss (already divided by the denominator)."""
+    """The groups' part of the step's loss, before it is divided by ``StepResult.divisor``."""
     entropy: float
     """Sum over trained tokens, in nats."""
     clipped: int
-    """Tokens whose importance weight was truncated."""
+    """Tokens whose importance weight was truncated or masked, or whose ratio was clipped."""
     gap_sum: float
     """Sum of abs(trainer - sampler) log-probability; includes the drift of stale tokens."""
     gap_max: float
@@ -113,6 +115,10 @@ class StepResult:
     grad_norm: float
     """Before clipping."""
     seconds: float
+    divisor: float = 1.0
+    """What the sums of its groups were divided by."""
+    learning_rate: float = 0.0
+    """Of this step, by the schedule."""
 
 
 class Trainer(Protocol):

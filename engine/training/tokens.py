@@ -26,6 +26,8 @@ class TrainedTokens:
     """(N,)"""
     sequence: Ints
     """(N,): which sequence each belongs to, ascending from 0."""
+    share: Floats
+    """(N,): 1 / (trained tokens of the episode that it belongs to), its weight in a mean over the episode."""
 
 
 def trained_tokens_of(sequences: Sequence[TrainSequence]) -> TrainedTokens:
@@ -33,11 +35,13 @@ def trained_tokens_of(sequences: Sequence[TrainSequence]) -> TrainedTokens:
     places = [np.flatnonzero(sequence.mask) for sequence in sequences]
     counts = [len(own) for own in places]
     pairs = list(zip(sequences, places, strict=True))
+    whole = [sequence.episode_tokens or count for sequence, count in zip(sequences, counts, strict=True)]
     return TrainedTokens(
         targets=np.concatenate([s.tokens[own] for s, own in pairs]).astype(np.int64),
         behaviour=np.concatenate([s.logprobs[own] for s, own in pairs]).astype(np.float32),
         advantage=np.repeat(np.array([s.advantage for s in sequences], dtype=np.float32), counts),
         sequence=np.repeat(np.arange(len(sequences)), counts),
+        share=np.repeat((1.0 / np.array(whole)).astype(np.float32), counts),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, ParamSpec, TypeVar
@@ -29,7 +30,9 @@ from .group_pass import add_gradient, sequence_logprobs
 from .load import load_model
 from .memory import keep_freed_memory
 from .model import Model
+from .normaliser import divisor
 from .protocol import GroupStats, PolicyConfig, StepResult, TrainGroup
+from .schedule import learning_rate
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -134,17 +137,20 @@ class TorchTrainer:
         memory = self._find(policy)
         reach(Point.STEP_READY)
         config = memory.config
-        gradient, norm = clip(memory.gradient, config.clip_norm)
+        shared = divisor(config, memory.tokens)
+        gradient, norm = clip(memory.gradient / shared, config.clip_norm)
         if not np.isfinite(norm):
             raise AdapterError(
                 f"The gradient of policy {policy} is not finite, so step {memory.optimised.step + 1} was not made.",
                 "A smaller learning rate usually helps; resume from the last committed step.",
             )
-        stepped = adamw(memory.optimised, gradient, config.learning_rate, config.betas, config.weight_decay)
+        rate = learning_rate(config, memory.optimised.step)
+        stepped = adamw(memory.optimised, gradient, rate, config.betas, config.weight_decay)
         size = write_state(path, to_state(stepped, config, memory.layout, self._fingerprint), self._sync)
         memory.adopt(stepped)
         reach(Point.STEP_MADE)
-        return self._result(memory, stepped, path, size, norm, begun)
+        result = self._result(memory, stepped, path, size, norm, begun)
+        return replace(result, divisor=shared, learning_rate=rate)
 
     def _score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         return sequence_logprobs(self._model, self._find(policy), tokens, start, temperature)

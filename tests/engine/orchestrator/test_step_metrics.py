@@ -29,7 +29,7 @@ def test_means_are_over_what_was_measured() -> None:
     tally.add(
         [group(4, 1, RewardSummary(4, 0.5, 0.5, False))],
         GroupStats(
-            tokens=6, loss=-0.25, entropy=3.0, clipped=3, gap_sum=1.0, gap_max=0.5, kl=0.6, seconds=1.0, measured=6
+            tokens=6, loss=-1.5, entropy=3.0, clipped=3, gap_sum=1.0, gap_max=0.5, kl=0.6, seconds=1.0, measured=6
         ),
     )
     tally.add(
@@ -38,7 +38,7 @@ def test_means_are_over_what_was_measured() -> None:
             tokens=6, loss=0.0, entropy=0.0, clipped=0, gap_sum=0.0, gap_max=0.0, kl=0.0, seconds=0.0, measured=0
         ),
     )
-    metrics = tally.metrics(StepResult(3, "p", "c", 1, 0.125, 0.5), 2.0)
+    metrics = tally.metrics(StepResult(3, "p", "c", 1, 0.125, 0.5, divisor=6.0, learning_rate=1e-3), 2.0)
     assert metrics == {
         "reward": pytest.approx((0.5 * 4 + 1.0 * 2) / 6),
         "reward_spread": 0.25,
@@ -48,6 +48,7 @@ def test_means_are_over_what_was_measured() -> None:
         "clipped": 0.5,
         "kl": pytest.approx(0.1),
         "grad_norm": 0.125,
+        "learning_rate": 1e-3,
         "drift_max": 0.5,
         "staleness": 0.5,
         "staleness_max": 1.0,

@@ -200,7 +200,9 @@ class TrainerContract:
         assert stats.gap_sum == pytest.approx(np.abs(gaps).sum(), rel=1e-4)
         assert stats.gap_max == pytest.approx(np.abs(gaps).max(), rel=1e-4)
         assert stats.clipped == np.count_nonzero(np.array(gaps) > np.log(CONFIG.importance_cap))
-        assert stats.loss == pytest.approx(float(oracle.loss([some], CONFIG).detach()), rel=1e-4)
+        result = await trainer.step("a", str(tmp_path / "1"))
+        assert (result.divisor, result.learning_rate) == (CONFIG.denominator, CONFIG.learning_rate)
+        assert stats.loss / result.divisor == pytest.approx(float(oracle.loss([some], CONFIG).detach()), rel=1e-4)
         assert stats.kl == 0.0
         assert stats.seconds > 0.0
 

@@ -52,7 +52,7 @@ class RefusalContract:
     @pytest.mark.parametrize(
         ("config", "message"),
         [
-            (replace(CONFIG, loss="magic"), "no loss named 'magic'; there are: dr_grpo"),
+            (replace(CONFIG, loss="magic"), "no loss named 'magic'; there are: cispo, dapo, dr_grpo"),
             (replace(CONFIG, rank=0), "rank is 0, but must be at least 1"),
             (replace(CONFIG, temperature=0.0), "temperature is 0.0, but must be above 0"),
             (replace(CONFIG, learning_rate=float("inf")), "learning_rate is inf"),

@@ -7,7 +7,8 @@ import torch
 
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.errors import AdapterError, BaseModelError
-from marlaas.engine.training.losses import LOSSES, LossTerms
+from marlaas.engine.training.losses.catalogue import LOSSES
+from marlaas.engine.training.losses.terms import TokenLoss
 from marlaas.engine.training.torch_trainer import TorchTrainer
 
 from .contract import CONFIG, NewTrainer, TrainerContract, train
@@ -73,7 +74,7 @@ async def test_a_gradient_that_is_not_finite_makes_no_step(
 ) -> None:
     trainer = new_torch_trainer()
     await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
-    monkeypatch.setitem(LOSSES, "dr_grpo", lambda view, _: LossTerms(view.logp.sum() * torch.nan, 0))
+    monkeypatch.setitem(LOSSES, "dr_grpo", lambda view, _: TokenLoss(view.logp * torch.nan, view.logp > 0))
     await trainer.accumulate("a", (group(1),))
     with pytest.raises(AdapterError, match="not finite, so step 1 was not made"):
         await trainer.step("a", str(tmp_path / "1"))

@@ -1,0 +1,20 @@
+"""``cispo``: the policy gradient with a clipped weight (MiniMax-M1, arXiv 2506.13585, equations 4 and 5).
+
+Clipping the weight, not the objective, leaves every token its gradient: rare tokens on which a chain of thought turns
+are not cut out. There is no lower clip.
+"""
+
+from __future__ import annotations
+
+from ..protocol import PolicyConfig
+from .ratios import clip_range, masked_out, ratio
+from .terms import TokenLoss, TokenView
+
+
+def cispo(view: TokenView, config: PolicyConfig) -> TokenLoss:
+    """−min(r, 1 + clip_high) · A · log pi, the minimum without a gradient, r = pi / pi_behaviour."""
+    ratios = ratio(view.logp.detach(), view.behaviour)
+    _, high = clip_range(config)
+    left_out = masked_out(ratios, config)
+    weights = ratios.clamp(max=high).masked_fill(left_out, 0.0)
+    return TokenLoss(-(weights * view.advantage * view.logp), (ratios > high) | left_out)

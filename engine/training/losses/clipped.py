@@ -1,0 +1,20 @@
+"""PPO's clipped objective on the ratio to the policy that sampled: ``grpo`` and ``dapo``.
+
+GRPO (arXiv 2402.03300, equation 3) and DAPO (arXiv 2503.14476, equation 8) differ in the mean and in the upper end of
+the clip range (``published``). The old policy of the papers is the one that sampled, whatever its version: the ratio
+corrects for staleness by itself, so no importance weight is multiplied on top of it.
+"""
+
+from __future__ import annotations
+
+from ..protocol import PolicyConfig
+from .ratios import clip_range, clipped_objective, masked_out, ratio
+from .terms import TokenLoss, TokenView
+
+
+def clipped_ratio(view: TokenView, config: PolicyConfig) -> TokenLoss:
+    """−min(r·A, clip(r)·A) with r = pi / pi_behaviour."""
+    ratios = ratio(view.logp, view.behaviour)
+    values, clipped = clipped_objective(ratios, view.advantage, *clip_range(config))
+    left_out = masked_out(ratios, config)
+    return TokenLoss(values.masked_fill(left_out, 0.0), clipped | left_out)

@@ -1,0 +1,27 @@
+"""``gspo``: one clipped ratio for each sequence (arXiv 2507.18071, equations 5 to 7).
+
+The ratio is the geometric mean of the tokens' ratios, so it stays near 1 and its clip range is narrow. Where an
+episode has several trajectories, each is a sequence with a ratio of its own.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..protocol import PolicyConfig
+from .ratios import LOG_RATIO_LIMIT, clip_range, clipped_objective
+from .terms import TokenLoss, TokenView
+
+
+def gspo(view: TokenView, config: PolicyConfig) -> TokenLoss:
+    """−min(s·A, clip(s)·A) at each token of a sequence, with s = exp(mean of log pi − log pi_behaviour)."""
+    mean = sequence_means((view.logp - view.behaviour).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT), view.sequence)
+    values, clipped = clipped_objective(mean.exp()[view.sequence], view.advantage, *clip_range(config))
+    return TokenLoss(values, clipped)
+
+
+def sequence_means(values: Tensor, sequence: Tensor) -> Tensor:
+    """The mean of ``values`` (N,) over each of S sequences, (S,)."""
+    counts = torch.bincount(sequence)
+    return torch.zeros(len(counts), dtype=values.dtype, device=values.device).index_add(0, sequence, values) / counts

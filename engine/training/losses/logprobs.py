@@ -1,0 +1,19 @@
+"""From logits to the log-probabilities that losses are made of."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def token_logprobs(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Log-probabilities of ``targets`` and entropies (nats, no gradient), each (N,), of softmax(logits / temperature).
+
+    ``logits`` is (N, V), ``targets`` int64 (N,). The sampler draws from the same quotient, hence the division here.
+    """
+    if temperature != 1.0:
+        logits = logits / temperature
+    logprobs = torch.log_softmax(logits, dim=-1)  # (N, V)
+    with torch.no_grad():
+        entropy = -(logprobs.exp() * logprobs.clamp(min=-1e30)).sum(-1)  # the clamp: 0 · -inf is 0 here
+    return logprobs.gather(-1, targets[:, None])[:, 0], entropy

@@ -1,0 +1,21 @@
+"""``ppo``, decoupled: the policy that samples and the one that updates stay close to are two (AReaL, arXiv 2505.24298,
+equation 5).
+
+The proximal policy is the one before the step's first update. In the first epoch it is the policy itself, so that the
+clipped ratio is 1 and the loss is a policy gradient with importance weights; with further epochs the clip keeps the
+updates of one step together.
+"""
+
+from __future__ import annotations
+
+from ..protocol import PolicyConfig
+from .ratios import clip_range, clipped_objective, importance_weights, ratio
+from .terms import TokenLoss, TokenView
+
+
+def decoupled_ppo(view: TokenView, config: PolicyConfig) -> TokenLoss:
+    """−w · min(u·A, clip(u)·A) with w = pi_proximal / pi_behaviour, bounded, and u = pi / pi_proximal."""
+    proximal = view.logp.detach() if view.proximal is None else view.proximal
+    weights, changed = importance_weights(proximal, view.behaviour, config)
+    values, clipped = clipped_objective(ratio(view.logp, proximal), view.advantage, *clip_range(config))
+    return TokenLoss(weights * values, changed | clipped)

@@ -1,0 +1,70 @@
+"""What the authors of each loss set: which mean it is, how far ratios may go, which advantage it was made for.
+
+A name flows in, these facts flow out: for the trainer, for what a task file may say, and for the advantages. Imports no
+torch, because the engine and the command line ask too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Mean = Literal["constant", "episode", "sequence", "token"]
+"""How the values of a step's tokens become one number:
+
+- ``constant``: their sum, divided by the step's episodes times the tokens that an episode may have (Dr.GRPO);
+- ``episode``: their sum, divided by the step's episodes (the plain policy gradient);
+- ``sequence``: the mean over each episode's own tokens, of these the mean over the step's episodes (GRPO);
+- ``token``: the mean over all trained tokens of the step (DAPO, equation 8). The only one whose divisor is not known
+  before the step's last group."""
+
+AdvantageKind = Literal["mean", "standard", "leave_one_out"]
+
+
+@dataclass(frozen=True)
+class Published:
+    """A loss as its authors use it."""
+
+    mean: Mean
+    advantage: AdvantageKind
+    clip_low: float | None = None
+    """Ratios are clipped below 1 - clip_low; None: not at all."""
+    clip_high: float | None = None
+    """And above 1 + clip_high; None: not at all."""
+    importance: tuple[str, ...] = ("truncate", "mask", "none")
+    """What may be chosen for importance weights. A loss whose ratio is already that to the sampling policy is not
+    multiplied by them, since that would correct twice; ``mask`` still leaves out its tokens beyond floor and cap."""
+    dynamic_sampling: bool = False
+
+
+PUBLISHED: dict[str, Published] = {
+    # arXiv 2503.20783, section 3.2; importance weights as in verl's rollout correction
+    "dr_grpo": Published("constant", "mean"),
+    # arXiv 2402.03300, equation 3; the clip range is PPO's (arXiv 1707.06347)
+    "grpo": Published("sequence", "standard", 0.2, 0.2),
+    # arXiv 2503.14476, equation 8 and section 4.1
+    "dapo": Published("token", "standard", 0.2, 0.28, dynamic_sampling=True),
+    # arXiv 2506.13585, equation 4; the bound, which it leaves open, is that of arXiv 2510.13786 (a weight of at most 5)
+    "cispo": Published("token", "standard", None, 4.0),
+    # arXiv 2507.18071, equation 5 and section 5.1
+    "gspo": Published("sequence", "standard", 3e-4, 4e-4, importance=("truncate", "none")),
+    # arXiv 2402.14740, section 3.2 (RLOO)
+    "reinforce": Published("episode", "leave_one_out"),
+    # arXiv 2505.24298, equation 5
+    "ppo": Published("token", "standard", 0.2, 0.2),
+}
+"""Every loss by its name in a task file."""
+
+
+def published(name: str) -> Published:
+    """What is known of the loss of that name; raises ``ValueError`` naming those that exist."""
+    if name not in PUBLISHED:
+        raise ValueError(f"There is no loss named {name!r}; there are: {', '.join(sorted(PUBLISHED))}.")
+    return PUBLISHED[name]
+
+
+def constant_denominator(name: str, episodes: int, tokens: int) -> float:
+    """What ``PolicyConfig.denominator`` is for a step of so many episodes of at most so many tokens each."""
+    return {"constant": float(episodes * tokens), "episode": float(episodes), "sequence": float(episodes)}.get(
+        published(name).mean, 1.0
+    )

@@ -1,0 +1,39 @@
+"""What goes into a loss and what comes out of it. Knows nothing of models, padding, adapters or other groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..protocol import PolicyConfig
+
+
+@dataclass(frozen=True)
+class TokenView:
+    """N trained tokens of one batch, all of whole sequences."""
+
+    logp: Tensor
+    """float32 (N,): of the policy being trained; carries the gradient."""
+    behaviour: Tensor
+    """float32 (N,): of the policy that sampled."""
+    advantage: Tensor
+    """float32 (N,): each token has its sequence's."""
+    sequence: Tensor
+    """int64 (N,): which sequence of the batch, ascending from 0; for losses over whole sequences."""
+    proximal: Tensor | None = None
+    """float32 (N,): of the policy before the step's first update; None in the first pass, where that is ``logp``."""
+
+
+@dataclass(frozen=True)
+class TokenLoss:
+    """What a loss returns: a value for each token, of which ``policy_loss`` takes the mean that the loss asks for."""
+
+    values: Tensor
+    """float32 (N,), with a gradient by ``TokenView.logp``."""
+    clipped: Tensor
+    """bool (N,): where a weight was truncated, or a ratio clipped so that the token has no gradient."""
+
+
+Loss = Callable[[TokenView, PolicyConfig], TokenLoss]
