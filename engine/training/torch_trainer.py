@@ -56,15 +56,15 @@ class TorchTrainer:
         device: str = "cpu",
         room: int = PASS_BYTES,
     ) -> None:
-        torch.set_num_threads(threads)
         keep_freed_memory()
         self._fingerprint = fingerprint
         self._sync = sync
         self._device = device
-        self._model: Model[Any] = load_model(base, device, room)
-        self._policies: dict[str, PolicyMemory] = {}
-        # OpenMP counts threads per calling thread, hence the initializer
+        # OpenMP counts threads per calling thread, hence the initializer; a second thread that computes in parallel would
+        # make it see more threads than cores and put them to sleep at every barrier, hence the loading in there, too
         self._thread = ThreadPoolExecutor(1, "trainer", initializer=torch.set_num_threads, initargs=(threads,))
+        self._model: Model[Any] = self._thread.submit(load_model, base, device, room).result()
+        self._policies: dict[str, PolicyMemory] = {}
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
         """Bring a policy into memory, from its state file or fresh; raises ``AdapterError`` or ``ValueError``.
