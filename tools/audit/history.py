@@ -1,0 +1,137 @@
+"""What must hold of a policy's history whatever was killed when: numbers, names, files, staleness. No model is needed.
+
+A policy's rows and its state files flow in, findings flow out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from .record import Group, Policy, Record, Trajectory
+from .report import Report
+from .states import State, Unreadable, digest, read
+
+STRIDE = 1_000_003
+"""Distance between the instances of successive attempts at one group number (documented in the engine's producer)."""
+
+
+def check_home(record: Record, report: Report) -> None:
+    """What concerns all policies at once."""
+    doubled = record.doubled_names()
+    report.check(not doubled, "version names are unique", "home", f"names stand for several versions: {doubled}")
+    strangers = record.strangers()
+    report.check(not strangers, "every row has its owner", "home", f"{strangers} rows belong to nothing")
+
+
+def check_steps(policy: Policy, report: Report) -> None:
+    """Steps are gapless, each made one version, and nothing went back in time."""
+    where = f"task {policy.task.id}"
+    numbers = [step.number for step in policy.steps]
+    whole = numbers == list(range(1, policy.step + 1))
+    report.check(whole, "steps are gapless", where, f"its steps are {_short(numbers)}, it stands at {policy.step}")
+    report.check(policy.step <= policy.task.steps, "no step too many", where, f"it made {policy.step} steps")
+    living = Counter(version.number for version in policy.versions if version.state != "void")
+    many = sorted(number for number, count in living.items() if count > 1)
+    report.check(not many, "one version a step", where, f"several living versions have the numbers {many}")
+    missing = sorted(set(range(policy.step + 1)) - set(living)) if policy.versions else []
+    report.check(not missing, "no version is lost", where, f"there is no version {_short(missing)}")
+    beyond = sorted(number for number in living if number > policy.step)
+    report.check(not beyond, "no version without a step", where, f"versions {beyond} are above its step")
+    ids = {version.id: version for version in policy.versions}
+    for step in policy.steps:
+        version = ids.get(step.version)
+        agrees = version is not None and version.number == step.number and version.state != "void"
+        report.check(agrees, "every step has its version", f"{where}, step {step.number}", "its version is another's")
+    order = [step.incarnation for step in sorted(policy.steps, key=lambda step: step.number)]
+    report.check(order == sorted(order), "engines follow each other", where, "a later step has an earlier engine")
+    for number, version_id in policy.evaluated:
+        version = ids.get(version_id)
+        agrees = version is not None and version.number == number and version.state != "void"
+        report.check(agrees, "every score has its version", f"{where}, score at step {number}", "of another version")
+
+
+def check_files(policy: Policy, home: Path, report: Report) -> dict[int, State]:
+    """Every version that should have a file has the recorded one; returns the sound ones by number."""
+    found: dict[int, State] = {}
+    for version in policy.versions:
+        where = f"task {policy.task.id}, version {version.number}"
+        if version.state != "committed":
+            report.skip("state files", f"the version is {version.state}")
+            continue
+        try:
+            state = read(home / version.path)
+        except Unreadable as error:
+            report.check(False, "state files", where, str(error))
+            continue
+        told = digest(state.adapter)
+        sound = report.check(
+            told == version.checksum, "state files", where, f"its file holds {told}, not {version.checksum}"
+        )
+        wanted = (version.number, policy.task.value("policy", "rank"), policy.task.value("policy", "alpha"))
+        header = (state.step, state.rank, state.alpha)
+        agrees = report.check(header == wanted, "headers agree", where, f"its header says {header}, not {wanted}")
+        own = not policy.task.base or state.base == policy.task.base
+        if report.check(own, "bases agree", where, f"it belongs to base {state.base}") and sound and agrees:
+            found[version.number] = state
+    return found
+
+
+def check_groups(policy: Policy, report: Report) -> None:
+    """Every group is consumed once, by the step that the numbering demands; those that wait could be admitted."""
+    batch = policy.task.batch
+    used = [group for group in policy.groups if group.state == "consumed"]
+    numbers = [group.number for group in used]
+    whole = numbers == list(range(policy.step * batch))
+    doubled = [number for number, count in Counter(numbers).items() if count > 1]
+    lacking = sorted(set(range(policy.step * batch)) - set(numbers))
+    problem = f"of {policy.step} steps of {batch} groups, {_short(doubled)} came twice and {_short(lacking)} never"
+    report.check(whole, "every group is consumed once", f"task {policy.task.id}", problem)
+    for group in policy.groups:
+        where = _where(policy, group)
+        if group.state == "consumed":
+            due = group.number // batch + 1
+            report.check(group.step == due, "in the step it is due", where, f"step {group.step} took it, not {due}")
+        elif group.state == "complete":
+            low, high = policy.step * batch, (policy.task.staleness + policy.step + 1) * batch
+            report.check(low <= group.number < high, "waiting groups could be admitted", where, "it could not")
+            free = group.step is None and group.version <= policy.step
+            report.check(free, "waiting groups are free", where, f"step {group.step}, version {group.version}")
+        drawn = group.instance >= group.number and (group.instance - group.number) % STRIDE == 0
+        report.check(drawn, "instances follow from numbers", where, f"its instance is {group.instance}")
+
+
+def check_tokens(policy: Policy, group: Group, trajectories: list[Trajectory], report: Report) -> None:
+    """Staleness token by token, recomputed from the spans, and what a stored trajectory must be like."""
+    where = _where(policy, group)
+    members = {trajectory.member for trajectory in trajectories}
+    size = int(policy.task.value("train", "group_size"))
+    report.check(members == set(range(size)), "groups are whole", where, f"its members are {sorted(members)}")
+    due = group.number // policy.task.batch
+    for trajectory in trajectories:
+        for _, _, version in trajectory.spans:
+            age = due - version
+            fresh = 0 <= age <= policy.task.staleness and version == group.version
+            report.check(fresh, "spans within the bound", where, f"tokens of version {version} in step {due + 1}")
+        if trajectory.shrunk:
+            report.skip("tokens", "they were given up for room")
+            continue
+        marked = [place for start, stop, _ in trajectory.spans for place in range(start, stop)]
+        length = len(trajectory.tokens)
+        fits = len(trajectory.mask) == len(trajectory.logprobs) == length
+        fits = fits and marked == trajectory.mask.nonzero()[0].tolist()
+        report.check(fits, "spans cover what was sampled", where, f"member {trajectory.member} has other spans")
+        chances = trajectory.logprobs
+        sane = bool((chances[trajectory.mask == 1] <= 1e-4).all() and (chances[trajectory.mask == 0] == 0).all())
+        report.check(sane, "log-probabilities are such", where, f"member {trajectory.member} has impossible ones")
+
+
+def _where(policy: Policy, group: Group) -> str:
+    return f"task {policy.task.id}, group {group.number}"
+
+
+def _short(numbers: list[int]) -> str:
+    """A list of numbers as far as a person wants to read it."""
+    if not numbers:
+        return "none"
+    return ", ".join(map(str, numbers[:8])) + (f" and {len(numbers) - 8} more" if len(numbers) > 8 else "")

@@ -1,0 +1,131 @@
+"""The losses, written from their papers and a task file's words a second time: the engine's own are what is checked.
+
+Log-probabilities of one sequence's sampled tokens flow in, the sum that is to be minimised flows out, divided.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .record import Task
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a task file says of the update, with what the loss was published with filled in."""
+
+    loss: str
+    mean: str
+    """constant, episode, sequence or token: over what the step's values are averaged."""
+    low: float
+    high: float
+    """Ratios are clipped below and above these."""
+    importance: str
+    floor: float
+    cap: float
+    kl: float
+    temperature: float
+    episodes: int
+    """Of a step."""
+    episode_tokens: int
+    """That an episode may have."""
+
+
+MEANS = {"dr_grpo": "constant", "reinforce": "episode", "grpo": "sequence", "gspo": "sequence"}
+"""All others are a mean over the step's tokens."""
+CLIPS = {"grpo": (0.2, 0.2), "dapo": (0.2, 0.28), "gspo": (3e-4, 4e-4), "ppo": (0.2, 0.2), "cispo": (1.0, 4.0)}
+
+
+def recipe(task: Task) -> Recipe:
+    """Of one task."""
+    loss = str(task.value("train", "loss"))
+    low, high = CLIPS.get(loss, (1.0, float("inf")))
+    return Recipe(
+        loss=loss,
+        mean=MEANS.get(loss, "token"),
+        low=1.0 - float(task.value("train", "clip_low", low)),
+        high=1.0 + float(task.value("train", "clip_high", high)),
+        importance=str(task.value("train", "importance", "truncate")),
+        floor=float(task.value("train", "importance_floor", 0.0)),
+        cap=float(task.value("train", "importance_cap", 2.0)),
+        kl=float(task.value("train", "kl", 0.0)),
+        temperature=float(task.value("sampling", "temperature")),
+        episodes=task.batch * int(task.value("train", "group_size")),
+        episode_tokens=int(task.value("sampling", "max_episode_tokens")),
+    )
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The sampled tokens of one sequence, all (N,)."""
+
+    logp: Tensor
+    """Of the policy that is updated, with a gradient."""
+    behaviour: Tensor
+    """Of the policy that sampled."""
+    base: Tensor | None
+    """Of the base; None without a KL term."""
+    proximal: Tensor | None
+    """Of the policy before the step's first update; None in that update."""
+    advantage: float
+    episode: int
+    """Sampled tokens of all sequences that the agent has in this episode."""
+
+
+def loss(one: Sampled, made: Recipe, step_tokens: int) -> Tensor:
+    """One sequence's part of the step's loss."""
+    values = _values(one, made)
+    if one.base is not None:
+        apart = one.base - one.logp
+        values = values + made.kl * (torch.exp(apart) - 1 - apart)  # k3, Schulman 2020
+    divisor = {
+        "constant": made.episodes * made.episode_tokens,
+        "episode": made.episodes,
+        "sequence": made.episodes * one.episode,
+        "token": step_tokens,
+    }[made.mean]
+    return values.sum() / max(1, divisor)
+
+
+def _values(one: Sampled, made: Recipe) -> Tensor:
+    """Per token, before the KL term."""
+    now = one.logp.detach()
+    if made.loss in ("dr_grpo", "reinforce"):
+        return -_weight(now, one.behaviour, made) * one.advantage * one.logp
+    if made.loss == "cispo":
+        ratio = _ratio(now, one.behaviour)
+        return -_kept(ratio, made) * torch.clamp(ratio, max=made.high) * one.advantage * one.logp
+    if made.loss in ("grpo", "dapo"):
+        ratio = _ratio(one.logp, one.behaviour)
+        return _kept(ratio.detach(), made) * _clipped(ratio, one.advantage, made)
+    if made.loss == "gspo":
+        ratio = torch.exp(torch.clamp(one.logp - one.behaviour, -20, 20).mean())
+        return _clipped(ratio, one.advantage, made).expand(len(one.logp))
+    if made.loss == "ppo":
+        proximal = now if one.proximal is None else one.proximal
+        return _weight(proximal, one.behaviour, made) * _clipped(_ratio(one.logp, proximal), one.advantage, made)
+    raise ValueError(f"The checker knows no loss {made.loss!r}.")
+
+
+def _ratio(logp: Tensor, old: Tensor) -> Tensor:
+    return torch.exp(torch.clamp(logp - old, -20, 20))
+
+
+def _weight(logp: Tensor, behaviour: Tensor, made: Recipe) -> Tensor:
+    ratio = _ratio(logp, behaviour)
+    if made.importance == "none":
+        return torch.ones_like(ratio)
+    return ratio * _kept(ratio, made) if made.importance == "mask" else torch.clamp(ratio, made.floor, made.cap)
+
+
+def _kept(ratio: Tensor, made: Recipe) -> Tensor:
+    """1 where a token is trained on, 0 where *mask* leaves it out."""
+    kept = (ratio >= made.floor) & (ratio <= made.cap)
+    return kept.float() if made.importance == "mask" else torch.ones_like(ratio)
+
+
+def _clipped(ratio: Tensor, advantage: float, made: Recipe) -> Tensor:
+    return -torch.minimum(ratio * advantage, torch.clamp(ratio, made.low, made.high) * advantage)

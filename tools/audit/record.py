@@ -1,0 +1,223 @@
+"""What the database says, as frozen rows. Reads ``marlaas.db`` with sqlite3 and knows nothing of the engine's code.
+
+Arrays are BLOBs of little-endian int32 tokens, uint8 masks and float32 log-probabilities; a trajectory whose arrays are
+empty though it has spans was shrunk to text and rewards.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task and the tables of its file, every default filled in."""
+
+    id: int
+    tenant: str
+    state: str
+    steps: int
+    base: str
+    tables: dict[str, Any]
+
+    def value(self, table: str, key: str, default: Any = None) -> Any:
+        """What the task file says; ``default`` for a key that was unknown when it was submitted."""
+        found = self.tables.get(table, {}).get(key)
+        return default if found is None else found
+
+    @property
+    def batch(self) -> int:
+        """Groups that a step consumes."""
+        return int(self.value("train", "groups_per_step"))
+
+    @property
+    def staleness(self) -> int:
+        """Versions by which a trained token may be older than the one that is updated."""
+        return int(self.value("train", "max_staleness"))
+
+
+@dataclass(frozen=True)
+class Version:
+    """A row of the table *versions*."""
+
+    id: int
+    number: int
+    name: str
+    incarnation: int
+    state: str
+    checksum: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """A row of the table *steps*."""
+
+    number: int
+    version: int
+    incarnation: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """A training group without its trajectories."""
+
+    id: int
+    number: int
+    instance: int
+    version: int
+    state: str
+    step: int | None
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """A row of the table *trajectories*."""
+
+    id: int
+    member: int
+    agent: str
+    status: str
+    reward: float | None
+    advantage: float
+    tokens: NDArray[np.int32]
+    mask: NDArray[np.uint8]
+    logprobs: NDArray[np.float32]
+    spans: tuple[tuple[int, int, int], ...]
+
+    @property
+    def shrunk(self) -> bool:
+        """Whether its tokens were given up for room."""
+        return bool(self.spans) and not len(self.tokens)
+
+    @property
+    def sampled(self) -> int:
+        """Tokens of the policy's own."""
+        return sum(stop - start for start, stop, _ in self.spans)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One policy's whole history."""
+
+    id: int
+    task: Task
+    step: int
+    versions: tuple[Version, ...]
+    steps: tuple[Step, ...]
+    groups: tuple[Group, ...]
+    metrics: dict[tuple[int, str], float]
+    """By step and name."""
+    evaluated: tuple[tuple[int, int], ...]
+    """(step, id of the version) of each held-out score."""
+
+    def living(self) -> dict[int, Version]:
+        """Versions by number, those that were voided left out."""
+        return {version.number: version for version in self.versions if version.state != "void"}
+
+
+class Record:
+    """A home's database, opened read-only; a running engine does not mind."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def policies(self) -> list[Policy]:
+        """Every policy with all but its trajectories."""
+        tasks = {
+            id: Task(id, tenant, state, steps, base, json.loads(config))
+            for id, tenant, state, steps, base, config in self._rows(
+                "SELECT id, tenant, state, steps, base, config FROM tasks ORDER BY id"
+            )
+        }
+        return [
+            Policy(
+                id=id,
+                task=tasks[task],
+                step=step,
+                versions=tuple(
+                    Version(*row)
+                    for row in self._rows(
+                        "SELECT id, number, name, incarnation, state, checksum, path FROM versions"
+                        " WHERE policy = ? ORDER BY id",
+                        id,
+                    )
+                ),
+                steps=tuple(
+                    Step(*row)
+                    for row in self._rows(
+                        "SELECT number, version, incarnation FROM steps WHERE policy = ? ORDER BY id", id
+                    )
+                ),
+                groups=tuple(
+                    Group(*row)
+                    for row in self._rows(
+                        "SELECT id, number, instance, version, state, step FROM groups"
+                        " WHERE policy = ? AND split = 'train' ORDER BY number, id",
+                        id,
+                    )
+                ),
+                metrics={
+                    (number, name): value
+                    for number, name, value in self._rows("SELECT step, name, value FROM metrics WHERE policy = ?", id)
+                },
+                evaluated=tuple(
+                    (row[0], row[1]) for row in self._rows("SELECT step, version FROM evals WHERE policy = ?", id)
+                ),
+            )
+            for id, task, step in self._rows("SELECT id, task, step FROM policies ORDER BY id")
+        ]
+
+    def trajectories(self, group: int) -> list[Trajectory]:
+        """Of one group, in the order in which they were stored."""
+        rows = self._rows(
+            "SELECT id, member, agent, status, reward, advantage, tokens, mask, logprobs, spans FROM trajectories"
+            ' WHERE "group" = ? ORDER BY id',
+            group,
+        )
+        return [
+            Trajectory(
+                *row[:6],  # type: ignore[call-arg]
+                np.frombuffer(row[6] or b"", "<i4").astype(np.int32),
+                np.frombuffer(row[7] or b"", np.uint8),
+                np.frombuffer(row[8] or b"", "<f4").astype(np.float32),
+                tuple((start, stop, version) for start, stop, version in json.loads(row[9] or "[]")),
+            )
+            for row in rows
+        ]
+
+    def doubled_names(self) -> list[str]:
+        """Version names that stand for more than one version, of whatever policy."""
+        return [name for (name,) in self._rows("SELECT name FROM versions GROUP BY name HAVING count(*) > 1")]
+
+    def strangers(self) -> int:
+        """Trajectories and groups that belong to nothing."""
+        lost = 'SELECT count(*) FROM trajectories WHERE "group" NOT IN (SELECT id FROM groups)'
+        homeless = "SELECT count(*) FROM groups WHERE policy NOT IN (SELECT id FROM policies)"
+        return sum(int(count) for sql in (lost, homeless) for (count,) in self._rows(sql))
+
+    def base(self) -> str:
+        """What the newest engine called its base; empty where none ever ran."""
+        return next(
+            (str(name) for (name,) in self._rows("SELECT base FROM engines ORDER BY incarnation DESC LIMIT 1")), ""
+        )
+
+    def _rows(self, sql: str, *arguments: Any) -> Iterator[Any]:
+        return iter(self._connection.execute(sql, arguments).fetchall())
+
+
+@contextmanager
+def opened(database: Path) -> Iterator[Record]:
+    """The record of a database for the length of the block, as one moment saw it. Raises ``sqlite3.Error``."""
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as connection:
+        connection.execute("BEGIN")  # one snapshot, also while an engine commits
+        yield Record(connection)

@@ -1,0 +1,67 @@
+"""State files as they lie on the disk: safetensors with ``adapter/``, ``moment1/`` and ``moment2/`` and a header.
+
+Reads and hashes with code of its own, so that a mistake in the engine's is not repeated here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+Matrices = dict[str, NDArray[np.float32]]
+
+
+class Unreadable(Exception):
+    """The file is missing or no state file."""
+
+
+@dataclass(frozen=True)
+class State:
+    """One version's file."""
+
+    rank: int
+    alpha: float
+    step: int
+    base: str
+    adapter: Matrices
+    moment1: Matrices
+    moment2: Matrices
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it holds the optimizer's moments."""
+        return bool(self.moment1)
+
+
+def read(path: Path) -> State:
+    """The file's contents. Raises ``Unreadable``."""
+    parts: dict[str, Matrices] = {"adapter": {}, "moment1": {}, "moment2": {}}
+    try:
+        with safe_open(path, framework="np") as file:
+            header = json.loads((file.metadata() or {})["marlaas"])
+            for key in file.keys():  # noqa: SIM118 - safe_open is no mapping
+                part, _, name = key.partition("/")
+                parts[part][name] = file.get_tensor(key)
+        return State(header["rank"], header["alpha"], header["step"], header["base"], **parts)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise Unreadable(f"{path} cannot be read: {error}.") from error
+
+
+def digest(adapter: Matrices) -> str:
+    """What the database calls the checksum: SHA-256 over name, shape and bytes of each matrix, by name; 16 digits."""
+    found = hashlib.sha256()
+    for name in sorted(adapter):
+        matrix = adapter[name]
+        found.update(f"{name}{matrix.shape}".encode() + matrix.astype("<f4").tobytes())
+    return found.hexdigest()[:16]
+
+
+def flat(matrices: Matrices) -> NDArray[np.float64]:
+    """All elements by name, float64 (P,)."""
+    return np.concatenate([matrices[name].astype(np.float64).ravel() for name in sorted(matrices)])

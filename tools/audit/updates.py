@@ -1,0 +1,172 @@
+"""Every optimizer step made again from its stored trajectories, with transformers, PEFT and torch.optim.
+
+The state before, the step's trajectories and the task file flow in; how far the state after lies from what it should be
+flows into the report. The base is loaded once. Differences are relative, in the L2 norm over the whole adapter: single
+weights may differ by more where Adam divides by a gradient that is all rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+from transformers.utils import logging
+
+from .losses import Recipe, Sampled, loss, recipe
+from .record import Task, Trajectory
+from .report import Report
+from .states import Matrices, State, flat
+
+MOMENT1_TOLERANCE = 1e-3
+MOMENT2_TOLERANCE = 2e-3
+MOVEMENT_TOLERANCE = 1e-2
+BETAS = (0.9, 0.95)
+ROWS = 8
+"""Sequences of one forward pass."""
+
+Parameters = dict[str, torch.nn.Parameter]
+Groups = Sequence[Sequence[Trajectory]]
+"""The trajectories of a step, by group."""
+
+
+class Oracle:
+    """One base, and an adapter on it that takes any version's weights."""
+
+    def __init__(self, base: str) -> None:
+        logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        self._base = base
+        self._shape: tuple[int, float] | None = None
+        self._model: Any = None
+        self._parameters: Parameters = {}
+
+    def check(self, task: Task, before: State, after: State, groups: Groups, report: Report) -> None:
+        """Compare version ``after`` with what the groups make of version ``before``; both need their moments."""
+        where = f"task {task.id}, step {after.step}"
+        weights, moment1, moment2 = self._step(task, before, groups)
+        start = flat(before.adapter)
+        moved, told = flat(weights) - start, flat(after.adapter) - start
+        for what, made, stored, tolerance in (
+            ("first moments", flat(moment1), flat(after.moment1), MOMENT1_TOLERANCE),
+            ("second moments", flat(moment2), flat(after.moment2), MOMENT2_TOLERANCE),
+            ("updates", moved, told, MOVEMENT_TOLERANCE),
+        ):
+            scale = max(float(np.linalg.norm(made)), 1e-12)
+            report.close(float(np.linalg.norm(stored - made)) / scale, tolerance, what, where)
+
+    def _step(self, task: Task, before: State, groups: Groups) -> tuple[Matrices, Matrices, Matrices]:
+        self._mount(before)
+        parameters = list(self._parameters.values())
+        epochs = int(task.value("train", "epochs", 1))
+        optimizer = torch.optim.AdamW(
+            parameters,
+            lr=learning_rate(task, before.step),
+            betas=BETAS,
+            eps=1e-8,
+            weight_decay=float(task.value("train", "weight_decay", 0.0)),
+        )
+        for name, parameter in self._parameters.items():
+            optimizer.state[parameter] = {
+                "step": torch.tensor(float(before.step * epochs)),
+                "exp_avg": torch.from_numpy(before.moment1[name].copy()),
+                "exp_avg_sq": torch.from_numpy(before.moment2[name].copy()),
+            }
+        sequences = [t for group in groups for t in group if t.reward is not None and t.mask.any()]
+        limit = float(task.value("train", "clip_norm", 1.0)) or math.inf
+        proximal: list[Tensor] | None = None
+        for _ in range(epochs):
+            optimizer.zero_grad()
+            seen = self._differentiate(recipe(task), groups, sequences, proximal)
+            proximal = proximal or seen
+            torch.nn.utils.clip_grad_norm_(parameters, limit)
+            optimizer.step()
+        states = {name: optimizer.state[parameter] for name, parameter in self._parameters.items()}
+        return (
+            {name: parameter.detach().numpy().copy() for name, parameter in self._parameters.items()},
+            {name: state["exp_avg"].numpy() for name, state in states.items()},
+            {name: state["exp_avg_sq"].numpy() for name, state in states.items()},
+        )
+
+    def _differentiate(
+        self,
+        made: Recipe,
+        groups: Groups,
+        sequences: Sequence[Trajectory],
+        proximal: Sequence[Tensor] | None,
+    ) -> list[Tensor]:
+        """Add the step's gradient; returns the log-probabilities that it was taken at."""
+        for parameter in self._parameters.values():
+            parameter.grad = torch.zeros_like(parameter)
+        keys = {t.id: (place, t.member, t.agent) for place, group in enumerate(groups) for t in group}
+        episodes: Counter[tuple[int, int, str]] = Counter()
+        for trajectory in sequences:
+            episodes[keys[trajectory.id]] += int(trajectory.mask[1:].sum())
+        seen: list[Tensor] = []
+        for start in range(0, len(sequences), ROWS):
+            rows = sequences[start : start + ROWS]
+            base = [None] * len(rows) if not made.kl else self._base_logprobs(rows, made.temperature)
+            total = torch.zeros(())
+            for row, (trajectory, logp) in enumerate(zip(rows, self._logprobs(rows, made.temperature), strict=True)):
+                sampled = Sampled(
+                    logp=logp,
+                    behaviour=torch.from_numpy(trajectory.logprobs[1:][trajectory.mask[1:] == 1].copy()),
+                    base=base[row],
+                    proximal=proximal[start + row] if proximal else None,
+                    advantage=trajectory.advantage,
+                    episode=episodes[keys[trajectory.id]],
+                )
+                seen.append(logp.detach())
+                total = total + loss(sampled, made, sum(episodes.values()))
+            total.backward()  # type: ignore[no-untyped-call]
+        return seen
+
+    def _base_logprobs(self, rows: Sequence[Trajectory], temperature: float) -> list[Tensor]:
+        with torch.no_grad(), self._model.disable_adapter():
+            return self._logprobs(rows, temperature)
+
+    def _logprobs(self, rows: Sequence[Trajectory], temperature: float) -> list[Tensor]:
+        """Of each row's sampled tokens. Padding stands on the right, where no token attends to it."""
+        longest = max(len(row.tokens) for row in rows)
+        ids = torch.zeros(len(rows), longest, dtype=torch.int64)
+        for place, row in enumerate(rows):
+            ids[place, : len(row.tokens)] = torch.from_numpy(row.tokens.astype("int64"))
+        logits = self._model(input_ids=ids, use_cache=False).logits[:, :-1] / temperature
+        chosen = torch.log_softmax(logits.float(), -1).gather(-1, ids[:, 1:, None])[..., 0]
+        return [
+            chosen[place, : len(row.tokens) - 1][torch.from_numpy(row.mask[1:] == 1)] for place, row in enumerate(rows)
+        ]
+
+    def _mount(self, state: State) -> None:
+        """Bring a version's weights into the model, which is built anew for another rank."""
+        if self._shape != (state.rank, state.alpha):
+            model: Any = AutoModelForCausalLM.from_pretrained(self._base, dtype=torch.float32, local_files_only=True)
+            modules = sorted({name.rpartition(".")[0] for name in state.adapter})
+            config = LoraConfig(r=state.rank, lora_alpha=state.alpha, target_modules=modules)  # type: ignore[arg-type]
+            self._model, self._shape = get_peft_model(model, config).eval(), (state.rank, state.alpha)
+            self._parameters = {
+                name.removeprefix("base_model.model.").removesuffix(".default.weight"): parameter
+                for name, parameter in self._model.named_parameters()
+                if parameter.requires_grad
+            }
+        if self._parameters.keys() != state.adapter.keys():
+            raise ValueError("The adapter's matrices are not those of this base.")
+        with torch.no_grad():
+            for name, parameter in self._parameters.items():
+                parameter.copy_(torch.from_numpy(state.adapter[name]))
+
+
+def learning_rate(task: Task, step: int) -> float:
+    """Of the step that makes version ``step + 1``: a rise over *warmup* steps, then constant, linear or cosine."""
+    full, warmup = float(task.value("train", "learning_rate")), int(task.value("train", "warmup", 0))
+    if step < warmup:
+        return full * (step + 1) / warmup
+    left = 1.0 - min(1.0, (step - warmup) / max(1, task.steps - warmup))
+    schedule = str(task.value("train", "schedule", "constant"))
+    return full * {"constant": 1.0, "linear": left, "cosine": 0.5 * (1 - math.cos(math.pi * left))}[schedule]
