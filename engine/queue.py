@@ -15,6 +15,7 @@ from .validation import nearest
 TRANSITIONS: dict[str, dict[str, str]] = {
     "pause": {"submitted": "paused", "queued": "paused", "running": "paused"},
     "resume": {"paused": "queued"},
+    "retry": {"failed": "queued", "cancelled": "queued"},
     "cancel": {"submitted": "cancelled", "queued": "cancelled", "running": "cancelled", "paused": "cancelled"},
 }
 _KINDS = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
@@ -30,7 +31,7 @@ def next_state(command: str, state: str) -> str:
     return allowed[state]
 
 
-_PAST = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
+_PAST = {"pause": "paused", "resume": "resumed", "retry": "retried", "cancel": "cancelled"}
 
 
 def find_environment(name: str, environments: list[EnvironmentRow]) -> EnvironmentRow:

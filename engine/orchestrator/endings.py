@@ -13,7 +13,11 @@ class Blocked(MarlaasError):
 
 
 class Paused(MarlaasError):
-    """The task pauses itself, because going on would waste the machine; a person resumes it."""
+    """The task pauses itself, because going on would waste the machine; it is tried again, or a person resumes it."""
+
+
+class Fruitless(Paused):
+    """It would end the same way at every further try: the task itself is the cause, and a person has to see to it."""
 
 
 def first_failure(played: Sequence[Played]) -> str:

@@ -19,7 +19,7 @@ from ..training.intake import train_group
 from .admission import may_begin, step_groups
 from .background import Background
 from .canary import canary
-from .endings import Paused
+from .endings import Fruitless
 from .environment import TaskEnvironment
 from .evaluation import Evaluator
 from .keeper import Keeper
@@ -179,7 +179,7 @@ class Learner:
         store, silence = self._services.store, f"All rewards within each group were equal for {PATIENCE} steps"
         if reward <= store.versions.first_reward(self._policy):
             await self._served()
-            raise Paused(f"{silence}: there is nothing to learn from.", "The task may be too hard for this base.")
+            raise Fruitless(f"{silence}: there is nothing to learn from.", "The task may be too hard for this base.")
         self.remark = f"{silence}: nothing was left to learn."
 
     def _version(self) -> int:

@@ -7,37 +7,44 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
+from collections.abc import Callable
 from time import monotonic
 
-from ..errors import MarlaasError, StoreError
-from ..queue import next_state
-from ..store.rows import PAUSED_BY_A_PERSON
+from ..errors import ConfigError, StoreError
+from ..store.rows import FINISHED
 from ..store.store import Store
-from ..store.tasks import Command, QueuedTask
+from ..store.tasks import QueuedTask
+from .commands import Commands
 from .crew import Crew
-from .deletion import delete_versions
-from .schedule import decide
+from .retries import in_words, pause_before
+from .schedule import Act, Situation, decide
 from .task_run import Ending, run_task
 
 POLL = 0.2
 """Seconds between looks at the database for new commands."""
-BLOCKED_RETRY = 1.0
-"""Seconds after which a blocked task is tried again."""
+REVIEW = 1.0
+"""Seconds after which the queue is looked through although nobody changed it: time passes, steps are made, a blocked
+task may be tried again."""
 
 
 class Orchestrator:
     """Runs the queue of one home until a *stop* command arrives or it is cancelled."""
 
-    def __init__(self, store: Store, crew: Crew, slots: int) -> None:
+    def __init__(self, store: Store, crew: Crew, slots: int, clock: Callable[[], float] = time.time) -> None:
+        """``clock`` gives seconds since 1970."""
         self._store = store
         self._crew = crew
         self._slots = slots
+        self._clock = clock
+        self._commands = Commands(store, self._end_run, self.stop)
         self._runs: dict[int, asyncio.Task[Ending]] = {}
         self._unwritten: dict[int, Ending] = {}
         self._since: dict[int, float] = {}
-        self._blocked: dict[int, float] = {}
+        self._blocked: dict[int, tuple[str, float]] = {}
         self._wake = asyncio.Event()
         self._seen = -1
+        self._review = 0.0
         self._stopping = False
 
     async def run(self) -> None:
@@ -80,13 +87,12 @@ class Orchestrator:
     async def _turn(self) -> None:
         self._collect()
         seen = self._store.changed()
-        due = any(monotonic() >= when for when in self._blocked.values())
-        if seen == self._seen and not due and not self._unwritten:
+        if seen == self._seen and monotonic() < self._review and not self._unwritten:
             return
-        self._seen = seen
+        self._seen, self._review = seen, monotonic() + REVIEW
         for command in self._store.tasks.new_commands():
-            await self._carry_out(command)
-        self._start_what_may_run()
+            await self._commands.carry_out(command)
+        await self._go_through_the_queue()
 
     def _collect(self) -> None:
         """Record how finished runs ended; what the disk refuses now is recorded later."""
@@ -98,58 +104,83 @@ class Orchestrator:
                 self._unwritten[task] = Ending("queued") if run.cancelled() else run.result()
                 self._seen = -1
         for task, ending in list(self._unwritten.items()):
-            self._store.tasks.set_state(task, ending.state, ending.reason)
-            level = {"done": "info", "queued": "warning"}.get(ending.state, "error")
-            if ending.state == "queued":
-                self._blocked[task] = monotonic() + BLOCKED_RETRY
-            else:
-                text = f"The task is {ending.state}. {ending.reason}".strip()
-                self._store.telemetry.event("task", text, task, level)
+            self._record(task, ending)
             del self._unwritten[task]
 
-    async def _carry_out(self, command: Command) -> None:
-        """Do what the app asked for, or record the sentence that says why not."""
-        outcome = ""
-        try:
-            if command.kind == "stop":
-                self._stopping = True
-            elif command.kind == "delete" and command.task is not None:
-                await delete_versions(self._store, command.task, command.arguments.get("version"))
-            elif command.task is not None:
-                next_state(command.kind, self._store.tasks.state(command.task))
-                await self._end_runs([command.task])
-                self._collect()  # it may have ended by itself in the same moment
-                state = next_state(command.kind, self._store.tasks.state(command.task))
-                reason = PAUSED_BY_A_PERSON if command.kind == "pause" else ""
-                self._store.tasks.set_state(command.task, state, reason)
-                self._store.telemetry.event("task", f"The task is {state} ({command.kind}).", command.task)
-        except MarlaasError as error:
-            outcome = str(error)
-        self._store.tasks.finish_command(command.id, outcome)
+    def _record(self, task: int, ending: Ending) -> None:
+        """Write down how a run ended, and whether the task is tried again."""
+        store = self._store
+        if ending.state == "queued":
+            self._blocked[task] = (ending.reason, monotonic() + REVIEW)
+            store.tasks.explain({task: ending.reason})
+            return
+        tries = store.tasks.tries(task)
+        if ending.again and tries.made < tries.allowed:
+            pause, cause = pause_before(tries.made + 1), in_words(tries.made + 1, tries.allowed, ending.reason)
+            store.tasks.try_again(task, self._clock() + pause, cause)
+            store.telemetry.event("task", f"The task is tried again in {pause:.0f} s, {cause}", task, "warning")
+            return
+        store.tasks.set_state(task, ending.state, ending.reason)
+        text = f"The task is {ending.state}. {ending.reason}".strip()
+        store.telemetry.event("task", text, task, "info" if ending.state == "done" else "error")
 
-    def _start_what_may_run(self) -> None:
-        now, tasks = monotonic(), self._store.tasks.unfinished()
-        ready = [task for task in tasks if now >= self._blocked.get(task.id, 0.0)]  # a blocked task takes no slot
-        depended = tuple({other for task in tasks for other in task.spec.queue.depends_on})
-        verdicts = decide(ready, set(self._runs), self._slots, self._store.tasks.states(depended))
-        self._blocked = {task: when for task, when in self._blocked.items() if when > now}
-        for task in ready:
+    async def _go_through_the_queue(self) -> None:
+        """Start what may run, stop what may not, and say of all others why they wait."""
+        tasks = self._store.tasks.unfinished()
+        now = monotonic()
+        self._blocked = {task: block for task, block in self._blocked.items() if block[1] > now}
+        verdicts = decide(tasks, self._situation())
+        reasons = {}
+        for task in tasks:
             verdict = verdicts.get(task.id)
             if verdict is None:
                 continue
-            if verdict.start:
+            if verdict.act is Act.START:
                 self._start(task)
-            else:
-                self._store.tasks.set_state(task.id, "failed" if verdict.failed else "queued", verdict.reason)
+            elif verdict.act is Act.FAIL:
+                self._record(task.id, Ending("failed", verdict.reason))
+            elif verdict.act is Act.HOLD:
+                await self._hold(task.id, verdict.reason)
+            elif task.state != "queued" or task.reason != verdict.reason:
+                reasons[task.id] = verdict.reason
+        if reasons:
+            self._store.tasks.explain(reasons)
+
+    async def _hold(self, task: int, reason: str) -> None:
+        """Stop a run at its last commit, to go on by itself later."""
+        await self._end_run(task)
+        if self._store.tasks.state(task) not in FINISHED:
+            self._store.tasks.explain({task: reason})
+            self._store.telemetry.event("task", f"The task waits: {reason}.", task)
+
+    def _situation(self) -> Situation:
+        store, now = self._store, self._clock()
+        return Situation(
+            now=now,
+            slots=self._slots,
+            running=set(self._runs),
+            blocked={task: reason for task, (reason, _) in self._blocked.items()},
+            tenant=store.tenants.get,
+            used=store.tenants.used(now),
+        )
 
     def _start(self, task: QueuedTask) -> None:
         def started() -> None:
             self._store.tasks.set_state(task.id, "running")
 
-        run = asyncio.ensure_future(run_task(task, self._crew, started))
+        try:
+            spec = self._store.tasks.spec(task.id)
+        except ConfigError as error:  # it must not stop the others
+            self._record(task.id, Ending("failed", f"This marlaas cannot read the task: {error}"))
+            return
+        run = asyncio.ensure_future(run_task(task.id, spec, self._crew, started))
         run.add_done_callback(lambda _: self._wake.set())
         self._runs[task.id] = run
         self._since[task.id] = monotonic()
+
+    async def _end_run(self, task: int) -> None:
+        await self._end_runs([task])
+        self._collect()  # it may have ended by itself in the same moment
 
     async def _end_runs(self, tasks: list[int]) -> None:
         with contextlib.suppress(StoreError):

@@ -21,7 +21,7 @@ from ..spec import TaskSpec
 from ..store.versions import Version
 from ..training.advantages import ClosedGroup, TooFewRewards, close_group
 from ..types import Group, Transcripts
-from .endings import Paused, first_failure
+from .endings import Fruitless, Paused, first_failure
 from .environment import TaskEnvironment
 from .services import Services
 from .shelf import Shelf
@@ -85,7 +85,7 @@ class Producer:
             failures += self._failed(closed, played)
             if failures >= MAX_FAILURES:
                 raise Paused(f"The environment failed {failures} groups in a row: {first_failure(played)}.")
-        raise Paused(
+        raise Fruitless(
             f"No usable training prompt was found in {MAX_ATTEMPTS} draws.",
             "The environment's space of prompts may be too small for the held-out set.",
         )

@@ -1,56 +1,187 @@
-"""Who may run: a pure decision over the queue, and the sentence that each waiting task shows."""
+"""Who may run: a pure decision over the queue, and the sentence that each waiting task shows.
+
+Between tenants the slots go by fair share: to the tenant with the fewest running tasks for its weight, then with the
+fewest tokens of the day for its weight. Within a tenant they go by priority, then by number. Nothing that runs is
+preempted for another; only a tenant that has used up its tokens of the day stops until the next.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+import heapq
+import math
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from enum import Enum, auto
 
-from ..store.tasks import QueuedTask
+from ..store.tasks import Needed, QueuedTask
+from ..store.tenants import Tenant
+
+EXACT = 20
+"""Tasks ahead up to which the sentence counts them; a longer queue would have every row rewritten at every start."""
+
+
+class Act(Enum):
+    """What is to be done with a task."""
+
+    START = auto()
+    WAIT = auto()
+    FAIL = auto()
+    """It can never start."""
+    HOLD = auto()
+    """It runs and has to stand still at its last commit."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is to be done with a task that does not run."""
+    """What is to be done with a task, and why."""
 
-    start: bool
+    act: Act
     reason: str = ""
-    """Why it waits."""
-    failed: bool = False
-    """It can never start; ``reason`` says why."""
 
 
-def decide(
-    tasks: Sequence[QueuedTask], running: Set[int], slots: int, dependencies: Mapping[int, str]
-) -> dict[int, Verdict]:
-    """A verdict on every submitted or queued task that is not running.
+@dataclass(frozen=True)
+class Situation:
+    """The world around the queue at one moment."""
 
-    ``tasks`` come in the order in which they should run, ``dependencies`` gives the states of tasks that others wait
-    for. A task that is blocked outside the queue keeps its reason until its run is tried again.
+    now: float
+    """Seconds since 1970."""
+    slots: int
+    running: Set[int]
+    """Tasks that hold a slot."""
+    blocked: Mapping[int, str]
+    """Why tasks cannot run although it would be their turn: no environment serves them."""
+    tenant: Callable[[str], Tenant]
+    used: Mapping[str, int]
+    """Tokens that tenants have used in the day of ``now``."""
+
+    def spent(self, tenant: str) -> bool:
+        """Whether a tenant has used up its tokens of the day."""
+        quota = self.tenant(tenant).tokens_per_day
+        return 0 < quota <= self.used.get(tenant, 0)
+
+
+def decide(tasks: Sequence[QueuedTask], situation: Situation) -> dict[int, Verdict]:
+    """A verdict on every unfinished task but those that are paused or simply go on running.
+
+    ``tasks`` come by priority, then by number. Takes time in proportion to n log n of them.
     """
     verdicts: dict[int, Verdict] = {}
-    free, ahead = slots - len(running), 0
-    for task in tasks:
-        if task.id in running or task.state not in ("submitted", "queued", "running"):
+    ready: defaultdict[str, deque[QueuedTask]] = defaultdict(deque)
+    for task in sorted(tasks, key=lambda task: task.state != "running"):  # what an engine's end interrupted comes first
+        if task.id in situation.running:
+            if situation.spent(task.tenant):
+                verdicts[task.id] = Verdict(Act.HOLD, _spent(task.tenant, situation))
+        elif task.state != "paused":
+            verdict = _own_obstacle(task, situation)
+            if verdict is None:
+                ready[task.tenant].append(task)
+            else:
+                verdicts[task.id] = verdict
+    running = Counter(task.tenant for task in tasks if task.id in situation.running)
+    return verdicts | _share_out(ready, running, situation)
+
+
+def _own_obstacle(task: QueuedTask, situation: Situation) -> Verdict | None:
+    """What keeps a task back whatever else runs."""
+    if task.needs:
+        return _dependency(task)
+    if task.due is not None and task.due > situation.now:
+        return Verdict(Act.WAIT, f"tries again within {_coarse(task.due - situation.now)}, {task.cause}")
+    if task.id in situation.blocked:
+        return Verdict(Act.WAIT, situation.blocked[task.id])
+    if situation.spent(task.tenant):
+        return Verdict(Act.WAIT, _spent(task.tenant, situation))
+    return None
+
+
+def _share_out(
+    ready: Mapping[str, deque[QueuedTask]], running: Counter[str], situation: Situation
+) -> dict[int, Verdict]:
+    """Give the free slots to tenants in fair order; the others learn how many come before them."""
+    verdicts: dict[int, Verdict] = {}
+    planned, ahead = running.copy(), 0
+    free = situation.slots - len(situation.running)
+
+    def turn(name: str) -> tuple[bool, float, float, int, str]:
+        weight, head = situation.tenant(name).weight, ready[name][0]
+        used = situation.used.get(name, 0)
+        return head.state != "running", planned[name] / weight, used / weight, head.id, name
+
+    turns = [turn(name) for name in ready]
+    heapq.heapify(turns)
+    while turns:
+        name = heapq.heappop(turns)[-1]
+        quota, waiting = situation.tenant(name).tasks, ready[name]
+        if quota and planned[name] >= quota:
+            verdicts |= _over_quota(name, quota, running[name], planned[name] - running[name], waiting)
             continue
-        blocked = _dependency(task, dependencies)
-        if blocked:
-            verdicts[task.id] = blocked
-        elif free > 0:
-            verdicts[task.id] = Verdict(True)
-            free -= 1
+        task = waiting.popleft()
+        planned[name] += 1
+        if free > 0:
+            free, running[name] = free - 1, running[name] + 1
+            verdicts[task.id] = Verdict(Act.START)
         else:
-            verdicts[task.id] = Verdict(False, f"waiting for one of {slots} slots, {ahead} ahead")
+            verdicts[task.id] = Verdict(Act.WAIT, f"{_busy(situation.slots)}; {_ahead(ahead)}")
             ahead += 1
+        if waiting:
+            heapq.heappush(turns, turn(name))
     return verdicts
 
 
-def _dependency(task: QueuedTask, states: Mapping[int, str]) -> Verdict | None:
-    for other in task.spec.queue.depends_on:
-        state = states.get(other)
-        if state is None:
-            return Verdict(False, f"It depends on task {other}, which does not exist.", failed=True)
-        if state in ("failed", "cancelled"):
-            return Verdict(False, f"It depends on task {other}, which is {state}.", failed=True)
-        if state != "done":
-            return Verdict(False, f"waiting for task {other}, which is {state}")
-    return None
+def _over_quota(name: str, quota: int, runs: int, planned: int, waiting: Sequence[QueuedTask]) -> dict[int, Verdict]:
+    """Why tasks of a tenant wait that runs, or will run before them, as many as it may."""
+    verdicts = {}
+    for place, task in enumerate(waiting, planned):
+        reason = f"tenant {name} runs {runs} of {quota} {_tasks(quota)} at the same time"
+        verdicts[task.id] = Verdict(Act.WAIT, f"{reason}; {_ahead(place, ' of its')}" if place else reason)
+    return verdicts
+
+
+def _dependency(task: QueuedTask) -> Verdict:
+    for other in task.needs:
+        if not other.state:
+            return Verdict(Act.FAIL, f"It depends on task {other.id}, which does not exist.")
+        if other.state in ("failed", "cancelled"):
+            ended = "failed" if other.state == "failed" else "was cancelled"
+            remedy = f"`marlaas retry {other.id} {task.id}` runs both."
+            return Verdict(Act.FAIL, f"It depends on task {other.id} ({other.name}), which {ended}. {remedy}")
+    more = f", and for {_about(len(task.needs) - 1)} more" if len(task.needs) > 1 else ""
+    return Verdict(Act.WAIT, f"waiting for {_named(task.needs[0])}{more}")
+
+
+def _named(other: Needed) -> str:
+    step = f", step {other.step} of {other.steps}" if other.state == "running" else ""
+    return f"task {other.id} ({other.name}), which is {other.state}{step}"
+
+
+def _spent(name: str, situation: Situation) -> str:
+    quota = situation.tenant(name).tokens_per_day
+    return f"tenant {name} has used its {quota:,} tokens of the day; goes on at 00:00 UTC"
+
+
+def _busy(slots: int) -> str:
+    return "the only slot is busy" if slots == 1 else f"{slots} of {slots} slots are busy"
+
+
+def _ahead(count: int, whose: str = "") -> str:
+    if not count:
+        return "it is next"
+    return f"{_about(count)}{whose} {'tasks' if whose else _tasks(count)} ahead"
+
+
+def _tasks(count: int) -> str:
+    return "task" if count == 1 else "tasks"
+
+
+def _about(count: int) -> str:
+    """A count, exact where it is small; a large one changes its words rarely."""
+    if count <= EXACT:
+        return str(count)
+    scale: int = 10 ** (len(str(count - 1)) - 1)
+    return f"more than {next(step * scale for step in (5, 2, 1) if step * scale < count):,}"
+
+
+def _coarse(seconds: float) -> str:
+    """A time that is over by then: in tens of seconds, then in minutes, so that its row is seldom written."""
+    return f"{math.ceil(seconds / 10) * 10} s" if seconds <= 60 else f"{math.ceil(seconds / 60)} min"

@@ -1,6 +1,6 @@
-"""One task from its claim to its end: runs the learner, again after a lost worker, and says how it ended.
+"""One task from its start to its end: runs the learner, again after a lost worker, and says how it ended.
 
-A queued task flows in, an ``Ending`` flows out. It never raises for anything that can happen to a task.
+A task and its specification flow in, an ``Ending`` flows out. It never raises for anything that can happen to a task.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..errors import AdapterError, MarlaasError, StoreError, WorkerDied
-from ..store.tasks import QueuedTask
+from ..errors import AdapterError, ConfigError, MarlaasError, StoreError, WorkerDied
+from ..spec import TaskSpec
 from .crew import Crew
-from .endings import Blocked, Paused
+from .endings import Blocked, Fruitless, Paused
 from .learner import Learner
 
 MAX_LOSSES = 5
@@ -27,9 +27,11 @@ class Ending:
 
     state: str
     reason: str = ""
+    again: bool = False
+    """Whether something outside of the task brought it there, so that another try may go better."""
 
 
-async def run_task(task: QueuedTask, crew: Crew, started: Callable[[], None]) -> Ending:
+async def run_task(task: int, spec: TaskSpec, crew: Crew, started: Callable[[], None]) -> Ending:
     """Train a task to its end, or to whatever stops it. Cancelling leaves it at its last commit.
 
     ``started`` is called once nothing blocks the task any more.
@@ -40,27 +42,31 @@ async def run_task(task: QueuedTask, crew: Crew, started: Callable[[], None]) ->
         lost = crew.lost  # of these workers: by the time a learner has ended, the crew may have the next ones
         learner = None
         try:
-            learner = Learner(services, task.id, task.spec, started)
+            learner = Learner(services, task, spec, started)
             await _unless_lost(learner, lost)
             return Ending("done", learner.remark)
         except WorkerDied as error:
             step = learner.step if learner else last
             losses, last = (losses + 1 if step <= last else 1), max(step, last)
             if losses >= MAX_LOSSES:
-                return Ending("paused", f"Workers died {losses} times at step {last + 1} of this task: {error}")
+                reason = f"Workers died {losses} times at step {last + 1} of this task: {error}"
+                return Ending("paused", reason, again=True)
             await lost.wait()
         except Blocked as error:
             return Ending("queued", str(error))
         except (Paused, StoreError, AdapterError) as error:
-            return Ending("paused", str(error))
-        except (MarlaasError, ValueError) as error:
+            return Ending("paused", str(error), again=not isinstance(error, Fruitless))
+        except (ConfigError, ValueError) as error:
             return Ending("failed", str(error))
+        except MarlaasError as error:
+            return Ending("failed", str(error), again=True)
         except Exception as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{place.filename.rsplit('/', 1)[-1]}, line {place.lineno}"
             with contextlib.suppress(StoreError):
-                services.store.telemetry.event("bug", traceback.format_exc(), task.id, "error")
-            return Ending("failed", f"An error in marlaas itself ({where}): {type(error).__name__}: {error}")
+                services.store.telemetry.event("bug", traceback.format_exc(), task, "error")
+            reason = f"An error in marlaas itself ({where}): {type(error).__name__}: {error}"
+            return Ending("failed", reason, again=True)
 
 
 async def _unless_lost(learner: Learner, lost: asyncio.Event) -> None:

@@ -23,6 +23,7 @@ class Store:
     def __init__(self, path: Path, base: str, fingerprint: str = "") -> None:
         """``base`` is the name of the base that the engine serves; ``fingerprint`` says which one that is."""
         self._path = path
+        self.fingerprint = fingerprint
         self._database = open_database(path)
         self.telemetry = TelemetryTable(self._database)
         self.tasks = TaskTable(self._database)

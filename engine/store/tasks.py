@@ -1,10 +1,13 @@
-"""The queue's rows: tasks, their tenants, and the commands that the app sends. Engine side."""
+"""The queue's rows: tasks, what they wait for, and the commands that the app sends. Engine side."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlite_utils import Database
 
@@ -13,13 +16,40 @@ from .database import transaction
 
 
 @dataclass(frozen=True)
-class QueuedTask:
-    """A task as the orchestrator needs it."""
+class Needed:
+    """A task that another one waits for, not done yet."""
 
     id: int
+    name: str
     state: str
-    reason: str
-    spec: TaskSpec
+    """Empty: there is no such task."""
+    step: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class QueuedTask:
+    """An unfinished task as the schedule needs it."""
+
+    id: int
+    tenant: str
+    state: str
+    reason: str = ""
+    """Why it waits, as its row says it."""
+    priority: int = 0
+    due: float | None = None
+    """When it is tried again, in seconds since 1970; None: it waits for no such moment."""
+    cause: str = ""
+    """Which try is due, and what it is for."""
+    needs: tuple[Needed, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tries:
+    """How often a task has been tried again, and may be."""
+
+    made: int
+    allowed: int
 
 
 @dataclass(frozen=True)
@@ -29,7 +59,7 @@ class Command:
     id: int
     kind: str
     task: int | None
-    arguments: dict[str, int] = field(default_factory=dict)
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 class TaskTable:
@@ -39,59 +69,81 @@ class TaskTable:
         self._db = database
 
     def unfinished(self) -> list[QueuedTask]:
-        """Tasks that may need the engine, in the order in which they should run.
-
-        One whose specification this program does not understand, because another version wrote it, fails with the
-        reason: it must not stop the others.
-        """
-        rows = self._db.query(
-            "SELECT id, state, reason, config FROM tasks WHERE state IN ('submitted', 'queued', 'running', 'paused')"
-            " ORDER BY priority DESC, id"
+        """Tasks that may need the engine, by priority, then by number. Reads no specification: there may be many."""
+        needs = self._needs()
+        rows = self._db.conn.execute(
+            "SELECT id, tenant, state, reason, priority, due, cause FROM tasks"
+            " WHERE state IN ('submitted', 'queued', 'running', 'paused') ORDER BY priority DESC, id"
         )
-        tasks = []
-        for row in list(rows):
-            try:
-                spec = parse(json.loads(row["config"]), f"task {row['id']}")
-            except (ValueError, TypeError) as error:
-                self.set_state(row["id"], "failed", f"This marlaas cannot read the task: {error}")
-            else:
-                tasks.append(QueuedTask(row["id"], row["state"], row["reason"], spec))
-        return tasks
+        return [QueuedTask(*row, needs=tuple(needs.get(row[0], ()))) for row in rows]
+
+    def _needs(self) -> Mapping[int, list[Needed]]:
+        """What waiting tasks still need, by task."""
+        rows = self._db.conn.execute(
+            "SELECT d.task, d.needs, coalesce(n.name, ''), coalesce(n.state, ''),"
+            " coalesce((SELECT step FROM policies WHERE task = n.id ORDER BY id LIMIT 1), 0), coalesce(n.steps, 0)"
+            " FROM tasks t JOIN dependencies d ON d.task = t.id LEFT JOIN tasks n ON n.id = d.needs"
+            " WHERE t.state IN ('submitted', 'queued', 'running') AND n.state IS NOT 'done' ORDER BY d.task, d.needs"
+        )
+        needs: defaultdict[int, list[Needed]] = defaultdict(list)
+        for task, *needed in rows:
+            needs[task].append(Needed(*needed))
+        return needs
+
+    def spec(self, task: int) -> TaskSpec:
+        """A task's specification. Raises ``ConfigError`` where another version of this program wrote what this one
+        does not understand."""
+        return parse(json.loads(self._value("config", task)), f"task {task}")
 
     def adopt(self, base: str) -> None:
         """Write down that tasks of which nobody knows the base belong to the one with the fingerprint ``base``."""
         self._db.execute("UPDATE tasks SET base = ? WHERE base = ''", [base])
 
+    def base(self, task: int) -> str:
+        """The fingerprint of the base that a task belongs to; empty where nobody knows it."""
+        return str(self._value("base", task))
+
     def state(self, task: int) -> str:
         """A task's state."""
-        return str(next(iter(self._db.query("SELECT state FROM tasks WHERE id = ?", [task])))["state"])
+        return str(self._value("state", task))
 
-    def set_state(self, task: int, state: str, reason: str = "") -> None:
-        """Move a task to a state; writes nothing where nothing changes."""
+    def tries(self, task: int) -> Tries:
+        """How often a task has been tried again since a person put it into the queue, and how often it may be."""
+        allowed = "coalesce(json_extract(config, '$.queue.retries'), 0)"
+        return Tries(*self._db.conn.execute(f"SELECT retried, {allowed} FROM tasks WHERE id = ?", [task]).fetchone())
+
+    def set_state(self, task: int, state: str, reason: str = "", fresh: bool = False) -> None:
+        """Move a task to a state; it waits for no further try. ``fresh``: a person did, and tries count anew."""
         now = time.time()
+        self._db.execute(
+            "UPDATE tasks SET state = ?, reason = ?, due = NULL, cause = '',"
+            " retried = CASE WHEN ? THEN 0 ELSE retried END,"
+            " started = CASE WHEN ? = 'running' THEN coalesce(started, ?) ELSE started END,"
+            " finished = CASE WHEN ? IN ('done', 'failed', 'cancelled') THEN ? ELSE NULL END WHERE id = ?",
+            [state, reason, fresh, state, now, state, now, task],
+        )
+
+    def try_again(self, task: int, due: float, cause: str) -> None:
+        """Put a task back into the queue for another try at the time ``due``, and count it."""
+        self._db.execute(
+            "UPDATE tasks SET state = 'queued', reason = ?, due = ?, cause = ?, retried = retried + 1 WHERE id = ?",
+            [cause, due, cause, task],
+        )
+
+    def explain(self, reasons: Mapping[int, str]) -> None:
+        """Say why tasks wait in the queue."""
         with transaction(self._db):
-            self._db.execute(
-                "INSERT OR IGNORE INTO tenants (name, weight, created) SELECT tenant, 1, ? FROM tasks WHERE id = ?",
-                [now, task],
-            )
-            self._db.execute(
-                "UPDATE tasks SET state = ?, reason = ?,"
-                " started = CASE WHEN ? = 'running' THEN coalesce(started, ?) ELSE started END,"
-                " finished = CASE WHEN ? IN ('done', 'failed', 'cancelled') THEN ? ELSE NULL END"
-                " WHERE id = ? AND (state != ? OR reason != ?)",
-                [state, reason, state, now, state, now, task, state, reason],
+            self._db.conn.executemany(
+                "UPDATE tasks SET state = 'queued', reason = ? WHERE id = ?",
+                [(reason, task) for task, reason in reasons.items()],
             )
 
     def add_seconds(self, task: int, seconds: float) -> None:
         """Add running time."""
         self._db.execute("UPDATE tasks SET seconds = seconds + ? WHERE id = ?", [seconds, task])
 
-    def states(self, tasks: tuple[int, ...]) -> dict[int, str]:
-        """States of those of the tasks that exist."""
-        marks = ",".join("?" * len(tasks))
-        return {
-            r["id"]: r["state"] for r in self._db.query(f"SELECT id, state FROM tasks WHERE id IN ({marks})", tasks)
-        }
+    def _value(self, column: str, task: int) -> Any:
+        return self._db.conn.execute(f"SELECT {column} FROM tasks WHERE id = ?", [task]).fetchone()[0]
 
     def new_commands(self) -> list[Command]:
         """Commands that nobody has carried out, oldest first."""

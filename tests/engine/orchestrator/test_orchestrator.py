@@ -17,7 +17,6 @@ from marlaas.engine.orchestrator.crew import Crew
 from marlaas.engine.orchestrator.orchestrator import Orchestrator
 from marlaas.engine.orchestrator.task_run import Ending
 from marlaas.engine.store.submissions import command, submit
-from marlaas.engine.store.tasks import Command
 from marlaas.engine.taskfile import submission
 
 from .test_learning import SPEC
@@ -81,8 +80,8 @@ async def test_a_task_that_ended_in_the_same_moment_stays_ended(tmp_path: Path) 
     ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
     ended.set_result(Ending("done"))
     orchestrator._runs[world.task] = cast("asyncio.Task[Ending]", ended)
-    number = command(world.home.database, "pause", world.task)
-    await orchestrator._carry_out(Command(number, "pause", world.task))
+    command(world.home.database, "pause", world.task)
+    await orchestrator._turn()
     assert world.store.tasks.state(world.task) == "done"
     (row,) = world.query("SELECT outcome FROM commands")
     assert "A task that is done cannot be paused" in row["outcome"]
@@ -98,3 +97,13 @@ async def test_a_paused_task_goes_on_where_it_stood(tmp_path: Path) -> None:
             command(world.home.database, "resume", world.task)
         await reaches(world, world.task, "done")
     assert [row["number"] for row in world.query("SELECT number FROM steps")] == list(range(1, 31))
+
+
+async def test_a_task_of_another_program_fails_alone(tmp_path: Path) -> None:
+    world = World(tmp_path, SPEC)
+    (other,) = submit(world.home.database, [submission(SPEC)])
+    world.store._database.execute("UPDATE tasks SET config = json_set(config, '$.colour', 'green') WHERE id = 1")
+    async with serving(world, slots=1):
+        await reaches(world, other, "done")
+    (row,) = world.query("SELECT state, reason FROM tasks WHERE id = 1")
+    assert row["state"] == "failed" and "unknown key 'colour'" in row["reason"]

@@ -34,7 +34,6 @@ from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.spec import TaskSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.store.tasks import QueuedTask
 from marlaas.engine.taskfile import submission
 from marlaas.engine.training.protocol import GroupStats, PolicyConfig, StepResult, TrainGroup
 from marlaas.engine.types import Failure, Logprobs, Tokens
@@ -280,8 +279,7 @@ class World:
 
     async def go(self, started: Callable[[], None] = lambda: None) -> Ending:
         """Run the task until it ends by itself."""
-        queued = QueuedTask(self.task, "queued", "", self.spec)
-        return await run_task(queued, cast(Crew, self), started)
+        return await run_task(self.task, self.spec, cast(Crew, self), started)
 
     def query(self, sql: str) -> list[dict[str, Any]]:
         """Rows of the store, as they are."""

@@ -22,17 +22,6 @@ def test_the_queue_runs_by_priority_then_by_age(store: Store, database: Path) ->
     assert [task.id for task in store.tasks.unfinished()] == [2, 1, 3]
 
 
-def test_a_task_of_another_program_fails_alone(store: Store, database: Path) -> None:
-    submit(database, [submission(TaskSpec("b", "c", "d"))])
-    with sqlite3.connect(database) as connection:
-        connection.execute("UPDATE tasks SET config = json_set(config, '$.colour', 'green') WHERE id = 1")
-    connection.close()
-    assert [task.id for task in store.tasks.unfinished()] == [2]
-    with Reader(database) as reader:
-        task = reader.task(1)
-    assert task is not None and task.state == "failed" and "unknown key 'colour'" in task.reason
-
-
 def test_a_stop_that_nobody_heard_is_not_for_the_next_engine(store: Store, database: Path) -> None:
     command(database, "stop")
     store.tasks.forget_stops(before=0.0)

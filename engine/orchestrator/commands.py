@@ -1,0 +1,59 @@
+"""Carries out what the app asked for: a task's next state, a tenant's share, adapters to delete, the engine's end.
+
+A command flows in; it is done, or the one sentence that says why not becomes its outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from ..errors import ConfigError, MarlaasError
+from ..queue import next_state
+from ..store.rows import PAUSED_BY_A_PERSON
+from ..store.store import Store
+from ..store.tasks import Command
+from ..tenancy import tenant_change
+from .deletion import delete_versions
+
+
+class Commands:
+    """The acts of one engine."""
+
+    def __init__(self, store: Store, end_run: Callable[[int], Awaitable[None]], stop: Callable[[], None]) -> None:
+        """``end_run`` stops a task at its last commit, if it runs, and records how it ended if it did by itself."""
+        self._store = store
+        self._end_run = end_run
+        self._stop = stop
+
+    async def carry_out(self, command: Command) -> None:
+        """Do it and record the outcome."""
+        outcome = ""
+        try:
+            if command.kind == "stop":
+                self._stop()
+            elif command.kind == "tenant":
+                self._set_tenant(command)
+            elif command.kind == "delete" and command.task is not None:
+                await delete_versions(self._store, command.task, command.arguments.get("version"))
+            elif command.task is not None:
+                await self._steer(command.kind, command.task)
+        except MarlaasError as error:
+            outcome = str(error)
+        self._store.tasks.finish_command(command.id, outcome)
+
+    async def _steer(self, kind: str, task: int) -> None:
+        """Move a task to the state that a command leads to. Raises ``ConfigError`` where it leads nowhere."""
+        tasks = self._store.tasks
+        next_state(kind, tasks.state(task))
+        if kind == "retry" and tasks.base(task) not in ("", self._store.fingerprint):
+            raise ConfigError(f"Task {task} belongs to another base than the one that this home has.")
+        await self._end_run(task)
+        state = next_state(kind, tasks.state(task))
+        tasks.set_state(task, state, PAUSED_BY_A_PERSON if kind == "pause" else "", fresh=True)
+        self._store.telemetry.event("task", f"The task is {state} ({kind}).", task)
+
+    def _set_tenant(self, command: Command) -> None:
+        name, changes = tenant_change(command.arguments)
+        self._store.tenants.set(name, **changes)
+        shown = ", ".join(f"{key} {value:,}" for key, value in changes.items())
+        self._store.telemetry.event("tenant", f"Tenant {name}: {shown}.")
