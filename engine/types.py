@@ -50,6 +50,8 @@ class Trajectory:
     """None where the episode has no reward: such a trajectory is never trained on."""
     advantage: float = 0.0
     """Fixed when the group closes."""
+    cut: bool = False
+    """Whether the length limit ended what the agent said last in this episode; the same for all its trajectories."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ class Group:
     """The policy version that all members are pinned to."""
     environment_version: str
     episodes: tuple[Episode, ...]
+    replaced: int = 0
+    """Groups of equal rewards, played under this number, that it took the place of (dynamic sampling)."""
 
 
 @dataclass(frozen=True)

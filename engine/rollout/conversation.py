@@ -66,6 +66,8 @@ class Conversation:
     _tools: tuple[dict[str, Any], ...] = ()
     _turns: int = 0
     _full: bool = False
+    _cut: bool = False
+    """Whether the last reply ended for want of tokens, by the task's limits or the base's, not the environment's."""
     _unheard: int = 0
 
     @property
@@ -91,19 +93,18 @@ class Conversation:
                     f"its first prompt has {len(self._now.tokens)} tokens; a conversation has room for {self.context}"
                 )
         room = min(
-            ask.max_tokens or self.voice.max_tokens,
             self.voice.max_tokens,
             self.voice.max_episode_tokens - sum(part.sampled for part in self._parts),
             self.context - len(self._now.tokens),
         )
         if room < 1:
-            self._full = True
+            self._full = self._cut = True
             return Reply("", "length", self._turns)
         request = SampleRequest(
             conversation=self.name,
             version=self.voice.version,
             tokens=np.array(self._now.tokens, dtype=np.int32),
-            max_tokens=room,
+            max_tokens=min(ask.max_tokens or room, room),
             temperature=self.voice.temperature,
             stop=renderer.stop_ids,
             seed=self._noise(),
@@ -113,11 +114,12 @@ class Conversation:
         if wanted < len(result.tokens):  # a prefix of a sample is a sample; the sampler's memory has more, and goes
             await sampler.release(self.name)
             result = replace(result, tokens=result.tokens[:wanted], logprobs=result.logprobs[:wanted], finish="stop")
+        self._cut = result.finish == "length" and len(result.tokens) >= room
         return self._speak(result, ask.stop, renderer)
 
     def trajectories(self, reward: float | None) -> tuple[Trajectory, ...]:
         """What was said, as arrays, in order; prompt tokens after a last reply carry no weight and are left out."""
-        return tuple(part.trajectory(self.agent, reward) for part in self._heard())
+        return tuple(part.trajectory(self.agent, reward, self._cut) for part in self._heard())
 
     def transcripts(self) -> tuple[Transcript, ...]:
         """What was said, as people read it, for each of the trajectories: every turn once."""

@@ -43,7 +43,7 @@ class Part:
         self.sampled += len(tokens)
         self._append(tokens, logprobs, 1)
 
-    def trajectory(self, agent: str, reward: float | None) -> Trajectory:
+    def trajectory(self, agent: str, reward: float | None, cut: bool) -> Trajectory:
         """The arrays, up to the end of the last reply."""
         end = self.spans[-1].stop if self.spans else 0
         return Trajectory(
@@ -53,6 +53,7 @@ class Part:
             logprobs=np.array(self._logprobs[:end], dtype=np.float32),
             spans=tuple(self.spans),
             reward=reward,
+            cut=cut,
         )
 
     def _append(self, tokens: Sequence[int], logprobs: Sequence[float], sampled: int) -> None:

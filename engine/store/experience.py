@@ -16,6 +16,9 @@ from .database import insert, insert_all, transaction
 
 _NOTHING = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())
 
+SHRUNK_AT_ONCE = 16
+"""Groups of one transaction: about a millisecond."""
+
 
 class ExperienceTable:
     """Reads and writes of groups and trajectories."""
@@ -41,6 +44,7 @@ class ExperienceTable:
                 "environment_version": group.environment_version,
                 "state": "complete",
                 "step": step,
+                "replaced": group.replaced,
                 "created": time.time(),
             }
             owner = insert(self._db, "groups", row)
@@ -54,7 +58,14 @@ class ExperienceTable:
             "SELECT * FROM groups WHERE policy = ? AND split = 'train' AND state = 'complete' ORDER BY number", [policy]
         )
         return [
-            Group(g["number"], g["instance"], g["version"], g["environment_version"], self._episodes(g["id"]))
+            Group(
+                number=g["number"],
+                index=g["instance"],
+                version=g["version"],
+                environment_version=g["environment_version"],
+                episodes=self._episodes(g["id"]),
+                replaced=g["replaced"],
+            )
             for g in list(groups)
         ]
 
@@ -64,6 +75,26 @@ class ExperienceTable:
         with transaction(self._db):
             self._db.execute(f'DELETE FROM trajectories WHERE "group" IN ({newer})', [policy, version])
             self._db.execute(f"DELETE FROM groups WHERE id IN ({newer})", [policy, version])
+
+    def shrink(self, policy: int, step: int) -> bool:
+        """Give up the tokens of some groups that a step up to ``step`` consumed or evaluated; text and rewards stay.
+
+        Returns whether there may be more of them. The database file does not become smaller: its pages are used again,
+        which costs nothing, while moving what is behind them would hold up everybody who reads.
+        """
+        whole = "SELECT id FROM groups WHERE policy = ? AND shrunk = 0 AND step <= ? LIMIT ?"
+        groups = [[row["id"]] for row in self._db.query(whole, [policy, step, SHRUNK_AT_ONCE])]
+        if groups:
+            with transaction(self._db):
+                self._db.conn.executemany(
+                    "UPDATE trajectories SET length = length(tokens) / 4, tokens = x'', mask = x'', logprobs = x''"
+                    ' WHERE "group" = ?',
+                    groups,
+                )
+                self._db.conn.executemany("UPDATE groups SET shrunk = 1 WHERE id = ?", groups)
+                reach(Point.SHRINK_INSIDE)
+            reach(Point.SHRINK_DONE)
+        return len(groups) == SHRUNK_AT_ONCE
 
     def first_environment(self, policy: int) -> str | None:
         """The environment version of the policy's first stored group: what a pinned task stays with."""
@@ -81,6 +112,7 @@ class ExperienceTable:
                 spans=tuple(Span(*span) for span in json.loads(row["spans"])),
                 reward=row["reward"],
                 advantage=row["advantage"],
+                cut=bool(row["cut"]),
             )
             episodes.setdefault(row["member"], []).append((row["status"], trajectory, json.loads(row["parts"])))
         return tuple(
@@ -104,6 +136,7 @@ def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[s
             "status": episode.status,
             "reward": trajectory.reward,
             "advantage": trajectory.advantage,
+            "cut": int(trajectory.cut),
             "tokens": trajectory.tokens.astype(np.int32, copy=False).tobytes(),
             "mask": trajectory.mask.astype(np.uint8, copy=False).tobytes(),
             "logprobs": trajectory.logprobs.astype(np.float32, copy=False).tobytes(),

@@ -263,6 +263,8 @@ def m006_shares(db: Database) -> None:
         "INSERT OR IGNORE INTO dependencies (task, needs)"
         " SELECT t.id, n.value FROM tasks t, json_each(t.config, '$.queue.depends_on') n"
     )
+    db.table("groups").add_column("replaced", int, not_null_default=0)  # groups of equal rewards before it
+    db.table("trajectories").add_column("cut", int, not_null_default=0)  # 1: the length limit ended the episode
     _table(
         db,
         "usage",
@@ -290,6 +292,16 @@ def m006_shares(db: Database) -> None:
         defaults={"waiting": 0, "active": 0},
     )
     db.table("stages").create_index(["stage", "begun"])
+
+
+@migrations()
+def m007_room(db: Database) -> None:
+    """What was given up for room on the disk: optimizer moments of kept versions, tokens of old trajectories."""
+    db.table("versions").add_column("resumable", int, not_null_default=1)  # 0: its file holds no moments
+    db.table("versions").add_column("restarted", int, not_null_default=0)  # 1: the optimizer began anew here
+    db.table("trajectories").add_column("length", int)  # in tokens, of one whose arrays are gone; else NULL
+    db.table("groups").add_column("shrunk", int, not_null_default=0)  # 1: the arrays of its trajectories are gone
+    db.execute("CREATE INDEX idx_groups_whole ON groups (policy, step) WHERE shrunk = 0")
 
 
 KNOWN_MIGRATIONS = frozenset(migration.name for migration in migrations.pending(Database(memory=True)))

@@ -1,7 +1,7 @@
 """Advantages: how much better an episode went than the other members of its group.
 
 Rewards flow in with a group's episodes, advantages flow out on its trajectories; from then on they are fixed. Plain
-arithmetic: knows nothing of tokens, policies or tensors.
+arithmetic: knows nothing of policies or tensors, and of tokens only how many there are (``overlong``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..types import Episode, Group
+from .losses.published import AdvantageKind
+from .overlong import KEEP, Overlong
 
+DEVIATION_FLOOR = 1e-4
+"""Added to a group's deviation before dividing by it, so that rewards that hardly differ are not blown up."""
 MIN_REWARDED = 2
 """A mean of one reward is that reward: nothing to learn from."""
 
@@ -48,8 +52,25 @@ class TooFewRewards:
     """Members (episodes) that do have a reward: 0 or 1."""
 
 
-def group_advantages(rewards: Sequence[float]) -> NDArray[np.float64]:
-    """Return reward − mean, float64 (n,): Dr.GRPO (arXiv 2503.20783, section 3.2), no division by the deviation.
+@dataclass(frozen=True)
+class ClosingRules:
+    """What a task says about rewards and advantages."""
+
+    advantage: AdvantageKind = "mean"
+    overlong: Overlong = KEEP
+
+
+PLAIN = ClosingRules()
+"""Rewards less their mean, whatever the length."""
+
+
+def group_advantages(rewards: Sequence[float], kind: AdvantageKind = "mean") -> NDArray[np.float64]:
+    """How each reward compares with the others, float64 (n,).
+
+    - ``mean``: reward − mean (Dr.GRPO, arXiv 2503.20783, section 3.2: no division by the deviation).
+    - ``standard``: that, divided by the sample standard deviation (GRPO, arXiv 2402.03300, section 4.1.2; TRL's way,
+      with its 1e-4 beside the deviation).
+    - ``leave_one_out``: reward − mean of the others (RLOO, arXiv 2402.14740, equation 7).
 
     Equal rewards give exact zeros, whatever the rounding of their mean. Raises ``ValueError`` if one is not finite.
     """
@@ -59,29 +80,33 @@ def group_advantages(rewards: Sequence[float]) -> NDArray[np.float64]:
     if values.size == 0 or values.min() == values.max():
         return np.zeros_like(values)
     centred: NDArray[np.float64] = values - values.mean()
+    if kind == "standard":
+        return centred / (values.std(ddof=1) + DEVIATION_FLOOR)
+    if kind == "leave_one_out":
+        return centred * (values.size / (values.size - 1))  # r − (S − r)/(n − 1) = (r − S/n) · n/(n − 1)
     return centred
 
 
-def close_group(group: Group) -> ClosedGroup | TooFewRewards:
+def close_group(group: Group, rules: ClosingRules = PLAIN) -> ClosedGroup | TooFewRewards:
     """Fix the advantages of all trajectories, per agent name; those without a reward keep 0 and train nothing.
 
-    An agent's baseline is the mean over the episodes in which it was rewarded; an episode that holds several of its
+    An agent's baseline is taken over the episodes in which it was rewarded; an episode that holds several of its
     trajectories (its history was rewritten between turns) enters with their mean, so that their number does not move
     the baseline. Each of them carries the episode's advantage whole, not a share of it: a sampled token is marked in
-    exactly one of them, and the loss sums over tokens and divides by a constant (Dr.GRPO). So an episode weighs as much
-    as if its turns stood in one trajectory: its sampled tokens times its advantage, however often it began anew. Raises
+    exactly one of them, so an episode weighs as much as if its turns stood in one trajectory, however often it began
+    anew. Where overlong episodes are masked they keep 0, too, and are no part of the baseline (``overlong``). Raises
     ``ValueError`` if a reward is not finite.
     """
     rewarded = sum(any(t.reward is not None for t in episode.trajectories) for episode in group.episodes)
     if rewarded < MIN_REWARDED:
         return TooFewRewards(rewarded)
-    by_agent = {agent: _agent_advantages(group.episodes, agent) for agent in _agents(group.episodes)}
+    by_agent = {agent: _agent_advantages(group.episodes, agent, rules) for agent in _agents(group.episodes)}
     episodes = tuple(
         replace(
             episode,
             trajectories=tuple(
-                replace(t, advantage=by_agent[t.agent].get((place, number), 0.0))
-                for number, t in enumerate(episode.trajectories)
+                replace(t, advantage=0.0 if t.reward is None else by_agent[t.agent].get(place, 0.0))
+                for t in episode.trajectories
             ),
         )
         for place, episode in enumerate(group.episodes)
@@ -94,21 +119,16 @@ def _agents(episodes: Sequence[Episode]) -> list[str]:
     return sorted({t.agent for episode in episodes for t in episode.trajectories})
 
 
-def _agent_advantages(episodes: Sequence[Episode], agent: str) -> dict[tuple[int, int], float]:
-    """Advantages of one agent's rewarded trajectories, by (place of the episode, place in the episode)."""
-    found: dict[tuple[int, int], float] = {}
-    means: dict[int, float] = {}
+def _agent_advantages(episodes: Sequence[Episode], agent: str, rules: ClosingRules) -> dict[int, float]:
+    """The advantage of each episode in which the agent was rewarded, by the episode's place."""
+    scores: dict[int, float] = {}
     for place, episode in enumerate(episodes):
-        own = {
-            (place, number): t.reward
-            for number, t in enumerate(episode.trajectories)
-            if t.agent == agent and t.reward is not None
-        }
-        if own:
-            found |= own
-            means[place] = _mean(own.values())
-    advantages = dict(zip(means, group_advantages(list(means.values())).tolist(), strict=True))
-    return {(place, n): advantages[place] + (reward - means[place]) for (place, n), reward in found.items()}
+        own = [t for t in episode.trajectories if t.agent == agent]
+        rewards = [t.reward for t in own if t.reward is not None]
+        if rewards and not rules.overlong.leaves_out(own):
+            scores[place] = _mean(rewards) + rules.overlong.penalty(own)
+    advantages = group_advantages(list(scores.values()), rules.advantage).tolist()
+    return dict(zip(scores, advantages, strict=True))
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -1,31 +1,43 @@
 """From a closed group to what one policy's trainer sees of it.
 
 Groups with advantages flow in, ``TrainGroup`` flows out: only the trajectories of that policy's agents, only those
-that have a reward and a token of their own. Knows nothing of tensors.
+that have a reward and a token of their own, and not those that the task leaves out for their length. Knows nothing of
+tensors.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 
-from ..types import Group, Trajectory
+import numpy as np
+
+from ..types import Episode, Group, Trajectory
+from .overlong import KEEP, Overlong
 from .protocol import TrainGroup, TrainSequence
 
 
-def train_group(group: Group, agents: Collection[str] | None = None) -> TrainGroup:
+def train_group(group: Group, agents: Collection[str] | None = None, overlong: Overlong = KEEP) -> TrainGroup:
     """Return the trainable part of ``group`` for the policy that plays ``agents`` (None: all of them).
 
     Order is that of members and of trajectories within them, so that gradients are summed in the same order each time.
     """
     return TrainGroup(
         group.number,
-        tuple(
-            TrainSequence(t.tokens, t.mask, t.logprobs, t.advantage)
-            for episode in group.episodes
-            for t in episode.trajectories
-            if (agents is None or t.agent in agents) and _trainable(t)
-        ),
+        tuple(sequence for episode in group.episodes for sequence in _sequences(episode, agents, overlong)),
     )
+
+
+def _sequences(episode: Episode, agents: Collection[str] | None, overlong: Overlong) -> list[TrainSequence]:
+    trained = [
+        t
+        for t in episode.trajectories
+        if (agents is None or t.agent in agents) and _trainable(t) and not overlong.leaves_out((t,))
+    ]
+    tokens: Counter[str] = Counter()
+    for trajectory in trained:
+        tokens[trajectory.agent] += int(np.count_nonzero(trajectory.mask))
+    return [TrainSequence(t.tokens, t.mask, t.logprobs, t.advantage, tokens[t.agent]) for t in trained]
 
 
 def _trainable(trajectory: Trajectory) -> bool:

@@ -24,9 +24,10 @@ def group(number: int, version: int = 0) -> Group:
         (Span(1, 3, version),),
         1.0,
         0.5,
+        cut=True,
     )
     failed = Episode(1, "error", (), failure=Failure("it broke", "env.py", 3))
-    return Group(number, number, version, "env1", (Episode(0, "ok", (trajectory,), {"lenient": 1.0}), failed))
+    return Group(number, number, version, "env1", (Episode(0, "ok", (trajectory,), {"lenient": 1.0}), failed), 2)
 
 
 def commit(store: Store, policy: int, number: int, groups: list[int]) -> None:
@@ -42,7 +43,8 @@ def test_trajectories_come_back_token_for_token(store: Store, policy: int, datab
     sent, got = group(3).episodes[0].trajectories[0], back.episodes[0].trajectories[0]
     for name in ("tokens", "mask", "logprobs"):
         np.testing.assert_array_equal(getattr(sent, name), getattr(got, name))
-    assert (got.spans, got.reward, got.advantage) == (sent.spans, 1.0, 0.5)
+    assert (got.spans, got.reward, got.advantage, got.cut) == (sent.spans, 1.0, 0.5, True)
+    assert back.replaced == 2
     with Reader(database) as reader:
         failed, good = reader.trajectories(1)
     assert good.turns[0].text == "2+2=" and good.reward == 1.0

@@ -1,9 +1,18 @@
+from typing import get_args
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.engine.training.advantages import ClosedGroup, TooFewRewards, close_group, group_advantages
+from marlaas.engine.training.advantages import (
+    ClosedGroup,
+    ClosingRules,
+    TooFewRewards,
+    close_group,
+    group_advantages,
+)
+from marlaas.engine.training.losses.published import AdvantageKind
 from marlaas.engine.types import Episode, Group, Span, Trajectory
 
 REWARDS = st.floats(-1e6, 1e6)
@@ -101,6 +110,31 @@ def test_equal_rewards_give_exact_zeros(reward: float) -> None:
 def test_a_reward_that_is_not_finite_is_refused(reward: float) -> None:
     with pytest.raises(ValueError, match="finite"):
         close_group(solo(1.0, reward))
+
+
+def test_the_kinds_by_hand() -> None:
+    rewards = [1.0, 0.0, 0.0, 3.0]  # mean 1; squared distances 0, 1, 1, 4; sample deviation sqrt(6 / 3)
+    assert group_advantages(rewards, "mean").tolist() == [0.0, -1.0, -1.0, 2.0]
+    assert group_advantages(rewards, "standard").tolist() == pytest.approx([0.0, -0.70705678, -0.70705678, 1.41411356])
+    # each against the mean of the other three: 1 − 3/3, 0 − 4/3, 0 − 4/3, 3 − 1/3
+    assert group_advantages(rewards, "leave_one_out").tolist() == pytest.approx([0.0, -4 / 3, -4 / 3, 8 / 3])
+
+
+@pytest.mark.parametrize("kind", get_args(AdvantageKind))
+@given(rewards=st.lists(REWARDS, min_size=2, max_size=9))
+def test_every_kind_orders_episodes_as_their_rewards(kind: AdvantageKind, rewards: list[float]) -> None:
+    values = group_advantages(rewards, kind)
+    assert (np.diff(values[np.argsort(rewards)]) >= 0).all()
+    assert np.isfinite(values).all()
+    assert kind != "standard" or abs(values).max() <= len(rewards) ** 0.5  # the largest z-score of n numbers is below
+
+
+@pytest.mark.parametrize("kind", get_args(AdvantageKind))
+@pytest.mark.parametrize("reward", [0.1, 1e6 + 0.7])
+def test_equal_rewards_are_exact_zeros_in_every_kind(kind: AdvantageKind, reward: float) -> None:
+    result = close_group(solo(*[reward] * 7), ClosingRules(kind))
+    assert isinstance(result, ClosedGroup) and result.rewards.constant
+    assert advantages(result) == [[0.0]] * 7
 
 
 @given(st.lists(REWARDS, min_size=2, max_size=16), REWARDS)

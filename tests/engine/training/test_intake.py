@@ -19,3 +19,9 @@ def test_only_the_policys_rewarded_trajectories_are_trained_in_order() -> None:
     assert len(train_group(some).sequences) == 3
     assert train_group(some, {"nobody"}).sequences == ()
     assert train_group(some).number == some.number
+
+
+def test_a_sequence_knows_how_many_tokens_its_agent_sampled_in_the_episode() -> None:
+    two = replace(trajectory(1.0), tokens=np.arange(4, dtype=np.int32), mask=np.array([0, 1, 0, 1], dtype=np.uint8))
+    some = group((trajectory(1.0), two, trajectory(1.0, "critic")), (trajectory(0.0),))
+    assert [s.episode_tokens for s in train_group(some).sequences] == [3, 3, 1, 1]
