@@ -14,6 +14,7 @@ from .experience import ExperienceTable
 from .tasks import TaskTable
 from .telemetry import TelemetryTable
 from .tenants import TenantTable
+from .usage import UsageTable
 from .versions import VersionTable
 
 
@@ -28,6 +29,7 @@ class Store:
         self.telemetry = TelemetryTable(self._database)
         self.tasks = TaskTable(self._database)
         self.tenants = TenantTable(self._database)
+        self.usage = UsageTable(self._database)
         self.experience = ExperienceTable(self._database)
         self.incarnation = self.telemetry.begin_incarnation(base, fingerprint)
         self.versions = VersionTable(self._database, self.incarnation, self.barrier)

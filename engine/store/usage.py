@@ -1,0 +1,50 @@
+"""What tasks have used of each stage, by day: the ledger's rows. Engine side.
+
+Days are UTC's. What was used in the second around midnight counts for the day in which it is written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple
+
+from sqlite_utils import Database
+
+from ..fairness.ledger import Usage
+from .database import transaction
+
+
+class UsageTable:
+    """Adds up, and answers for quotas."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def add(self, usages: Iterable[Usage]) -> None:
+        """Add to today's sums; all of it or, with ``StoreError``, nothing."""
+        day = today()
+        rows = [(day, *astuple(usage)) for usage in usages]
+        if not rows:
+            return
+        with transaction(self._db):
+            self._db.conn.executemany(
+                "INSERT INTO usage (day, task, stage, tokens, seconds) VALUES (?, ?, ?, ?, ?)"
+                " ON CONFLICT (day, task, stage)"
+                " DO UPDATE SET tokens = tokens + excluded.tokens, seconds = seconds + excluded.seconds",
+                rows,
+            )
+
+    def tokens_today(self) -> Mapping[str, int]:
+        """Tokens that each tenant's tasks have used today, over all stages; tenants without any are missing."""
+        rows = self._db.query(
+            "SELECT t.tenant, sum(u.tokens) AS tokens FROM usage u JOIN tasks t ON t.id = u.task"
+            " WHERE u.day = ? GROUP BY t.tenant HAVING sum(u.tokens) > 0",
+            [today()],
+        )
+        return {row["tenant"]: row["tokens"] for row in rows}
+
+
+def today() -> str:
+    """The day of now, as the table names it: 2026-11-21."""
+    return time.strftime("%Y-%m-%d", time.gmtime())

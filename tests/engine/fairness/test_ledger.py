@@ -1,0 +1,66 @@
+"""The ledger: nothing that was used is lost or counted twice."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marlaas.engine.fairness.costs import rollout_cost
+from marlaas.engine.fairness.ledger import ENVIRONMENT, ROLLOUT, TRAINING, Ledger, Usage
+
+
+def test_what_is_used_comes_out_once() -> None:
+    ledger = Ledger()
+    ledger.training(1, 100, 0.5)
+    ledger.training(1, 20, 0.25)
+    ledger.environment(2, 3.0)
+    assert ledger.take() == [Usage(1, TRAINING, 120, 0.75), Usage(2, ENVIRONMENT, 0, 3.0)]
+    assert ledger.take() == []
+    assert ledger.busy == {TRAINING: 0.75, ENVIRONMENT: 3.0}
+
+
+def test_what_could_not_be_written_waits_for_the_next_time() -> None:
+    ledger = Ledger()
+    ledger.training(1, 100, 0.5)
+    taken = ledger.take()
+    ledger.training(1, 1, 0.5)
+    ledger.put_back(taken)
+    assert ledger.take() == [Usage(1, TRAINING, 101, 1.0)]
+    assert ledger.busy[TRAINING] == 1.0
+
+
+def test_seconds_of_the_rollout_worker_go_by_what_tokens_cost() -> None:
+    ledger = Ledger()
+    ledger.rollout(1, prefilled=20, sampled=10)
+    ledger.rollout(2, prefilled=0, sampled=30)
+    ledger.rollout_seconds(1.0)
+    one, two = rollout_cost(20, 10), rollout_cost(0, 30)
+    assert ledger.take() == [
+        Usage(1, ROLLOUT, 30, pytest.approx(one / (one + two))),
+        Usage(2, ROLLOUT, 30, pytest.approx(two / (one + two))),
+    ]
+
+
+def test_seconds_before_the_first_turn_has_ended_wait_for_it() -> None:
+    ledger = Ledger()
+    ledger.rollout_seconds(2.0)
+    assert ledger.take() == []
+    ledger.rollout(1, 5, 5)
+    ledger.rollout_seconds(1.0)
+    assert ledger.take() == [Usage(1, ROLLOUT, 10, 3.0)]
+    assert ledger.busy[ROLLOUT] == 3.0
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 50), st.integers(1, 50), st.booleans())))
+def test_all_seconds_are_somebodys(turns: list[tuple[int, int, int, bool]]) -> None:
+    ledger = Ledger()
+    seconds = 0.0
+    for task, prefilled, sampled, beat in turns:
+        ledger.rollout(task, prefilled, sampled)
+        if beat:
+            ledger.rollout_seconds(1.0)
+            seconds = ledger.busy[ROLLOUT]
+    usages = ledger.take()
+    assert sum(usage.seconds for usage in usages) == pytest.approx(seconds)
+    assert sum(usage.tokens for usage in usages) == sum(turn[1] + turn[2] for turn in turns)

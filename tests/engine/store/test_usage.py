@@ -1,0 +1,43 @@
+"""What tasks used: rows add up by day, and quotas ask for the tenant's sum."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from marlaas.engine.errors import StoreError
+from marlaas.engine.fairness.ledger import ENVIRONMENT, ROLLOUT, TRAINING, Usage
+from marlaas.engine.spec import TaskSpec
+from marlaas.engine.store import usage
+from marlaas.engine.store.store import Store
+from marlaas.engine.store.submissions import submit
+from marlaas.engine.taskfile import submission
+
+
+def test_rows_add_up_within_a_day_and_a_day_begins_at_nothing(
+    store: Store, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (other,) = submit(database, [submission(TaskSpec("club", "sums", "arithmetic"))])
+    monkeypatch.setattr(usage, "today", lambda: "2026-11-20")
+    store.usage.add([Usage(1, ROLLOUT, 10, 0.5), Usage(1, TRAINING, 5, 0.25), Usage(other, ENVIRONMENT, 0, 2.0)])
+    store.usage.add([Usage(1, ROLLOUT, 1, 0.5)])
+    assert store.usage.tokens_today() == {"lab": 16}
+    monkeypatch.setattr(usage, "today", lambda: "2026-11-21")
+    assert store.usage.tokens_today() == {}
+    store.usage.add([Usage(other, ROLLOUT, 7, 0.0)])
+    assert store.usage.tokens_today() == {"club": 7}
+    rows = store._database.query("SELECT day, task, stage, tokens, seconds FROM usage ORDER BY day, task, stage")
+    assert [tuple(row.values()) for row in rows] == [
+        ("2026-11-20", 1, ROLLOUT, 11, 1.0),
+        ("2026-11-20", 1, TRAINING, 5, 0.25),
+        ("2026-11-20", other, ENVIRONMENT, 0, 2.0),
+        ("2026-11-21", other, ROLLOUT, 7, 0.0),
+    ]
+
+
+def test_rows_are_written_together_or_not_at_all(store: Store) -> None:
+    with pytest.raises(StoreError):
+        store.usage.add([Usage(1, ROLLOUT, 10, 0.5), Usage(99, ROLLOUT, 10, 0.5)])  # there is no task 99
+    assert store.usage.tokens_today() == {}
+    store.usage.add([])
