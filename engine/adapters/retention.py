@@ -1,4 +1,7 @@
-"""Which versions of a policy keep their state file. Pure: versions flow in, the numbers to keep flow out."""
+"""Which versions of a policy keep their state file, and which of these their moments.
+
+Versions flow in, numbers flow out. Pure.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,24 @@ class RetentionVersion:
     """The last version of a finished task."""
 
 
-def keep(versions: Iterable[RetentionVersion]) -> set[int]:
-    """Numbers of the versions whose files stay: the last two resumable ones, the best and the final one.
+@dataclass(frozen=True)
+class Kept:
+    """By number."""
+
+    files: frozenset[int]
+    moments: frozenset[int]
+    """Those of them that training can go on from."""
+
+
+def keep(versions: Iterable[RetentionVersion], every: int = 0) -> Kept:
+    """What stays: the last two resumable versions whole; the best, the final and each ``every``-th without moments.
 
     The best is the newest of those with the highest score. Version 0 is never kept for being best: it is the base
-    itself, and can be made again from its seed.
+    itself, and can be made again from its seed. ``every`` = 0 keeps none for its number.
     """
     known = list(versions)
-    resumable = sorted(v.number for v in known if v.resumable)[-RESUMABLE_KEPT:]
+    resumable = frozenset(sorted(v.number for v in known if v.resumable)[-RESUMABLE_KEPT:])
     scored = [(v.score, v.number) for v in known if v.number > 0 and v.score is not None and not math.isnan(v.score)]
-    best = [max(scored)[1]] if scored else []
-    return {*resumable, *best, *(v.number for v in known if v.is_final)}
+    best = {max(scored)[1]} if scored else set()
+    series = {v.number for v in known if every and v.number % every == 0}
+    return Kept(resumable | best | series | {v.number for v in known if v.is_final}, resumable)

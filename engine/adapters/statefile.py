@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,32 @@ def write_state(path: Path, state: PolicyState, sync: bool = True) -> int:
 
     Raises ``AdapterError`` when the disk refuses; a file that stood there before is then untouched.
     """
+    return _replace(path, state, sync, Point.STATE_WRITTEN, Point.STATE_NAMED)
+
+
+def strip_moments(path: Path, expected: str) -> int:
+    """Write a state file again without its moments, atomically, and return its size; doing so twice changes nothing.
+
+    Raises ``AdapterError`` where the adapter's checksum is not the ``expected`` one, or the file or the disk does not
+    do; the file then stays as it is.
+    """
+    state = read_state(path, moments=False)
+    if (found := checksum(state.adapter)) != expected:
+        raise AdapterError(f"The state file {path} is damaged: it holds {found}, not {expected}.")
+    return _replace(path, state, True, Point.STRIP_WRITTEN, Point.STRIP_NAMED)
+
+
+def restart_moments(path: Path) -> int:
+    """Write a state file again with moments of zero, as a new optimizer has them, and return its size.
+
+    Raises ``AdapterError`` where the file or the disk does not do.
+    """
+    state = read_state(path, moments=False)
+    zeros = {name: np.zeros_like(array) for name, array in state.adapter.items()}
+    return _replace(path, replace(state, moment1=zeros, moment2=zeros), True, Point.STATE_WRITTEN, Point.STATE_NAMED)
+
+
+def _replace(path: Path, state: PolicyState, sync: bool, written: Point, named: Point) -> int:
     tensors = {f"adapter/{name}": array for name, array in state.adapter.items()}
     tensors |= {f"moment1/{name}": array for name, array in state.moment1.items()}
     tensors |= {f"moment2/{name}": array for name, array in state.moment2.items()}
@@ -83,9 +109,9 @@ def write_state(path: Path, state: PolicyState, sync: bool = True) -> int:
             file.flush()
             if sync:
                 os.fsync(file.fileno())
-        reach(Point.STATE_WRITTEN)
+        reach(written)
         os.replace(partial, path)
-        reach(Point.STATE_NAMED)
+        reach(named)
     except OSError as error:
         with suppress(OSError):
             partial.unlink()
@@ -111,6 +137,15 @@ def read_state(path: Path, moments: bool = True) -> PolicyState:
     if not parts["adapter"]:
         raise AdapterError(f"The state file {path} holds no adapter.")
     return PolicyState(header, parts["adapter"], parts["moment1"], parts["moment2"])
+
+
+def holds_moments(path: Path) -> bool:
+    """Whether training can go on from a state file. Raises ``AdapterError`` if it is missing or damaged."""
+    try:
+        with safe_open(path, framework="np") as file:
+            return any(key.startswith("moment1/") for key in file.keys())  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise AdapterError(f"The state file {path} cannot be read: {error}.") from error
 
 
 def _header(path: Path, metadata: dict[str, Any]) -> StateHeader:

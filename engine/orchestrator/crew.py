@@ -109,6 +109,7 @@ class Crew:
             trainer=trainer,
             busy=self._busy,
             tolerance=self._tolerance,
+            token_steps=self._settings.disk.token_steps,
             repeatable=self._repeatable,
         )
         self.lost = asyncio.Event()

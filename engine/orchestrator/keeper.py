@@ -1,4 +1,7 @@
-"""Which versions of a policy are named, and whose files stay on the disk. Scores flow in from the store."""
+"""Which versions of a policy are named, what stays of them on the disk, and which trajectories keep their tokens.
+
+Scores flow in from the store; files that are written again or removed wait for the disk in a thread.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,11 @@ from pathlib import Path
 from time import monotonic
 
 from ..adapters.retention import RetentionVersion, keep
-from ..store.versions import VersionTable
+from ..adapters.statefile import strip_moments
+from ..errors import AdapterError
+from ..faults import Point, reach
+from ..store.store import Store
+from ..store.versions import Version
 
 INTERVAL = 1.0
 """Seconds between two tidyings."""
@@ -17,9 +24,16 @@ INTERVAL = 1.0
 class Keeper:
     """Names and keeps the versions of one policy."""
 
-    def __init__(self, versions: VersionTable, policy: int) -> None:
-        self._versions = versions
+    def __init__(self, store: Store, task: int, policy: int, every: int = 0, token_steps: int = 0) -> None:
+        """``every`` n-th version stays; trajectories of the last ``token_steps`` steps keep their tokens, 0: of all."""
+        self._versions = store.versions
+        self._experience = store.experience
+        self._telemetry = store.telemetry
+        self._task = task
+        self._told: set[str] = set()
         self._policy = policy
+        self._every = every
+        self._token_steps = token_steps
         self._due = 0.0
         self._tidying = asyncio.Lock()
 
@@ -35,14 +49,20 @@ class Keeper:
         self._versions.label(self._policy, labels)
 
     async def retain(self, pending: Set[int]) -> None:
-        """Remove state files that nobody will go on from or take away.
+        """Remove state files that nobody will go on from or take away, and moments and tokens that nobody needs.
 
-        ``pending`` are versions whose score is not known yet: one may turn out to be the best.
+        ``pending`` are versions whose score is not known yet: one may turn out to be the best. A kept file that is
+        damaged, or that the disk does not let be written again, stays as it is and is told of once.
         """
         async with self._tidying:
-            surplus = self._prune(pending)
-            if surplus:
-                await asyncio.to_thread(self._remove, surplus)
+            surplus, heavy = self._prune(pending)
+            if surplus or heavy:
+                sizes, problems = await asyncio.to_thread(self._make_room, surplus, heavy)
+                for version, size in sizes.items():
+                    self._versions.strip(version, size)
+                for problem in problems:
+                    self._tell(problem)
+            await self._shrink()
 
     async def tidy(self, pending: Set[int]) -> None:
         """``retain``, unless that was done less than a second ago."""
@@ -50,21 +70,45 @@ class Keeper:
             self._due = monotonic() + INTERVAL
             await self.retain(pending)
 
-    def _prune(self, pending: Set[int]) -> list[Path]:
-        """Record which versions go, and return their files."""
+    def _prune(self, pending: Set[int]) -> tuple[list[Path], list[Version]]:
+        """Record which versions go and return their files; and the versions of which only the adapter stays."""
         candidates, scores = self._versions.candidates(self._policy), self._versions.scores(self._policy)
         last = candidates[0]
-        kept = keep(RetentionVersion(v.number, True, scores.get(v.number), v is last) for v in candidates)
-        surplus = [version for version in candidates if version.number not in kept | pending]
+        known = (RetentionVersion(v.number, v.resumable, scores.get(v.number), v is last) for v in candidates)
+        kept = keep(known, self._every)
+        surplus = [version for version in candidates if version.number not in kept.files | pending]
         for version in surplus:
             self._versions.prune(version.id)
-        return [Path(version.path) for version in surplus]
+        whole = kept.moments | pending
+        heavy = [v for v in candidates if v.number in kept.files and v.number not in whole and v.resumable]
+        return [Path(version.path) for version in surplus], heavy
 
-    def _remove(self, files: list[Path]) -> None:
-        """Waits for the disk, so in a thread."""
-        self._versions.barrier()  # else a power cut could bring back rows whose files are gone
-        for file in files:
+    def _make_room(self, surplus: list[Path], heavy: list[Version]) -> tuple[dict[int, int], list[str]]:
+        """Waits for the disk, so in a thread; returns the sizes of stripped files, by version, and what went wrong."""
+        self._versions.barrier()  # else a power cut could bring back rows whose files or moments are gone
+        reach(Point.RETAIN_MARKED)
+        for file in surplus:
             file.unlink(missing_ok=True)
+            reach(Point.RETAIN_REMOVED)
+        sizes, problems = {}, []
+        for version in heavy:
+            try:
+                sizes[version.id] = strip_moments(Path(version.path), version.checksum)
+            except AdapterError as error:
+                problems.append(str(error))
+        return sizes, problems
+
+    def _tell(self, problem: str) -> None:
+        if problem not in self._told:
+            self._told.add(problem)
+            self._telemetry.event("adapter", problem, self._task, "warning")
+
+    async def _shrink(self) -> None:
+        """In small transactions, so that nobody waits for long."""
+        if self._token_steps:
+            newest = self._versions.candidates(self._policy)[0].number
+            while self._experience.shrink(self._policy, newest - self._token_steps):
+                await asyncio.sleep(0)
 
     def sweep(self, folder: Path) -> None:
         """Remove files of a policy's folder that no committed version names: what a crash left behind."""

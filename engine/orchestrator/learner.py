@@ -27,13 +27,11 @@ from .measuring import Measuring
 from .pool import GroupPool
 from .producer import Producer
 from .recovery import POLICY, key, new_version, open_policy, version_path
+from .rules import closing_rules
 from .servable import check_servable
 from .services import Services
 from .shelf import Shelf
 from .step_metrics import StepTally
-
-PATIENCE = 20
-"""Steps without any unequal rewards before the task ends or pauses itself."""
 
 
 class Learner:
@@ -51,13 +49,14 @@ class Learner:
         self._shelf = Shelf(services.sampler)
         self._pool = GroupPool()
         self._moved = asyncio.Event()
-        self._keeper = Keeper(services.store.versions, self._policy)
+        self._keeper = Keeper(services.store, task, self._policy, spec.keep.every, services.token_steps)
         self._evaluator = Evaluator(services, task, spec, self._policy, self._environment)
         self._measuring = Measuring(
             services, spec.eval, self._policy, self._environment, self._shelf, self._evaluator, self._keeper
         )
         self._serving: asyncio.Task[None] | None = None
-        self._silent = 0
+        self._rules = closing_rules(spec)
+        self._silent = services.store.versions.silent_steps(self._policy)
         self.remark = ""
         """Why the training ended before its last step, if it did."""
         self.step = 0
@@ -78,7 +77,8 @@ class Learner:
             async with Background() as background:
                 background.produce(self._admit(producer, version.number, background))
                 for step in range(version.number, self._spec.steps):
-                    if self._measuring.reached or self.remark:
+                    await self._judged()
+                    if self._measuring.enough or self.remark:
                         break
                     version = await self._step(step, version, background)
                     background.start(self._keeper.tidy(self._measuring.pending))
@@ -86,6 +86,7 @@ class Learner:
                 background.stop_producing()
                 await self._measuring.after(version)
                 await background.finish()
+            self.remark = " ".join(filter(None, (self.remark, self._measuring.remark(version.number < self._spec.steps))))
             self._keeper.label()
             await self._keeper.retain(set())
         finally:
@@ -110,7 +111,7 @@ class Learner:
         """Put stored groups into the pool and return their numbers."""
         stored = set()
         for group in self._services.store.experience.waiting(self._policy):
-            closed = close_group(group)
+            closed = close_group(group, self._rules)
             if isinstance(closed, ClosedGroup) and group.number >= first:
                 self._pool.put(closed)
                 stored.add(group.number)
@@ -133,7 +134,7 @@ class Learner:
         while wanted:
             ready = await self._pool.take_ready(wanted, one_by_one=self._spec.train.deterministic)
             wanted.difference_update(closed.group.number for closed in ready)
-            groups = tuple(train_group(closed.group) for closed in ready)
+            groups = tuple(train_group(closed.group, overlong=self._rules.overlong) for closed in ready)
             stats = await services.trainer.accumulate(key(self._task), groups)
             services.busy("training", stats.seconds)
             tally.add(ready, stats)
@@ -171,12 +172,18 @@ class Learner:
             await asyncio.wait((self._serving,))
             await asyncio.sleep(0)  # lets a failure cancel this loop before it goes on
 
+    async def _judged(self) -> None:
+        """Where the run is to repeat itself, wait for the scores that may end it: else their timing would decide."""
+        if self._spec.train.deterministic and self._measuring.decisive:
+            await self._served()
+            await self._measuring.settled()
+
     async def _watch_signal(self, tally: StepTally, reward: float) -> None:
         """A long silence ends a task that has learned, and pauses one that has not."""
-        self._silent = 0 if tally.signal else self._silent + 1
-        if self._silent < PATIENCE:
+        self._silent, patience = 0 if tally.signal else self._silent + 1, self._spec.train.patience
+        if self._silent < patience:
             return
-        store, silence = self._services.store, f"All rewards within each group were equal for {PATIENCE} steps"
+        store, silence = self._services.store, f"All rewards within each group were equal for {patience} steps"
         if reward <= store.versions.first_reward(self._policy):
             await self._served()
             raise Fruitless(f"{silence}: there is nothing to learn from.", "The task may be too hard for this base.")

@@ -5,8 +5,10 @@ Runs at every start of a task, after a crash as after a pause: there is one way 
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+from ..adapters.statefile import holds_moments, restart_moments
 from ..errors import AdapterError
 from ..faults import Point, reach
 from ..spec import TaskSpec
@@ -60,8 +62,9 @@ def new_version(result: StepResult) -> NewVersion:
 async def open_policy(services: Services, task: int, policy: int, spec: TaskSpec) -> Version:
     """Bring a policy into the trainer and return the version that it stands at.
 
-    Versions whose file is missing or damaged are voided, with their steps, and reported; raises ``AdapterError`` only
-    if the disk refuses a fresh one.
+    Versions whose file is missing or damaged are voided, with their steps, and reported. Where none with its moments
+    is sound, the newest that was kept without them is taken, with a new optimizer; where there is none either, a fresh
+    adapter. Raises ``AdapterError`` only if the disk refuses what has to be written.
     """
     versions, config = services.store.versions, policy_config(spec)
     candidates = versions.candidates(policy)
@@ -93,9 +96,19 @@ def key(task: int) -> str:
 async def _problem(services: Services, task: int, config: PolicyConfig, version: Version) -> str | None:
     """Why a version cannot be gone on from, or None."""
     try:
+        if not await asyncio.to_thread(holds_moments, Path(version.path)):
+            await _restart_optimizer(services, task, version)
         opened = await services.trainer.open(key(task), config, version.path, True)
     except AdapterError as error:
         return str(error)
     if opened.checksum != version.checksum or opened.step != version.number:
         return f"its file holds {opened.checksum} of step {opened.step}, not {version.checksum} of {version.number}."
     return None
+
+
+async def _restart_optimizer(services: Services, task: int, version: Version) -> None:
+    """Only the adapter of this version was kept, and nothing newer verifies."""
+    size = await asyncio.to_thread(restart_moments, Path(version.path))
+    services.store.versions.restart(version.id, size)
+    message = f"Training goes on from {version.name} with a new optimizer: its moments had been given up for room."
+    services.store.telemetry.event("recovery", message, task, "warning")

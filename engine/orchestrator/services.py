@@ -34,5 +34,7 @@ class Services:
     busy: Clock
     tolerance: Tolerance
     """The gap between sampler and trainer that a canary accepts."""
+    token_steps: int = 0
+    """Steps of a policy whose trajectories keep their tokens; 0: all."""
     repeatable: bool = True
     """Whether the sampler says the same to the last bit whatever else it is asked."""

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-LATEST = "m006_shares"
+LATEST = "m007_room"
 """The name of the last migration in ``migrations.py``."""
 
 

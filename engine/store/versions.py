@@ -30,6 +30,8 @@ class Version:
     checksum: str
     path: str
     size: int
+    resumable: bool = True
+    """Its file holds the optimizer's moments."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Evaluation:
     metrics: dict[str, float]
 
 
-_COLUMNS = "id, policy, number, name, checksum, path, size"
+_COLUMNS = "id, policy, number, name, checksum, path, size, resumable"
 
 
 class VersionTable:
@@ -78,12 +80,12 @@ class VersionTable:
             return insert(self._db, "policies", row)
 
     def candidates(self, policy: int) -> list[Version]:
-        """Versions that training may go on from, newest first."""
+        """Versions whose files are on the disk, newest first."""
         rows = self._db.query(
             f"SELECT {_COLUMNS} FROM versions WHERE policy = ? AND state = 'committed' ORDER BY number DESC, id DESC",
             [policy],
         )
-        return [Version(**row) for row in rows]
+        return [_version(row) for row in rows]
 
     def unused(self, name: str) -> str:
         """``name``, or with a number behind it where a version bore it already, void by now."""
@@ -159,6 +161,15 @@ class VersionTable:
         rows = self._db.query("SELECT value FROM metrics WHERE policy = ? AND step = 1 AND name = 'reward'", [policy])
         return next((row["value"] for row in rows), float("inf"))
 
+    def silent_steps(self, policy: int) -> int:
+        """How many of the last steps, in a row, had equal rewards in each of their groups."""
+        rows = self._db.query(
+            "SELECT COUNT(*) AS count FROM metrics WHERE policy = ? AND name = 'no_signal' AND step >"
+            " (SELECT COALESCE(MAX(step), 0) FROM metrics WHERE policy = ? AND name = 'no_signal' AND value < 1)",
+            [policy, policy],
+        )
+        return next(int(row["count"]) for row in rows)
+
     def add_evaluation(self, policy: int, version: int, evaluation: Evaluation) -> None:
         """Record a held-out score; the same (series, step) again replaces it."""
         row = {
@@ -215,11 +226,19 @@ class VersionTable:
             " AND policy IN (SELECT id FROM policies WHERE task = ?) ORDER BY number, id",
             [task],
         )
-        return [Version(**row) for row in rows]
+        return [_version(row) for row in rows]
 
     def prune(self, version: int) -> None:
         """Record that a version's file is going away; call before removing it."""
         self._db.execute("UPDATE versions SET state = 'pruned' WHERE id = ?", [version])
+
+    def strip(self, version: int, size: int) -> None:
+        """Record that a version's file has lost its moments and takes ``size`` bytes."""
+        self._db.execute("UPDATE versions SET resumable = 0, size = ? WHERE id = ?", [size, version])
+
+    def restart(self, version: int, size: int) -> None:
+        """Record that a version's file has got moments of zero: the optimizer begins anew there."""
+        self._db.execute("UPDATE versions SET resumable = 1, restarted = 1, size = ? WHERE id = ?", [size, version])
 
     def _insert(self, policy: int, version: NewVersion) -> Version:
         row = {
@@ -235,3 +254,7 @@ class VersionTable:
         }
         key = insert(self._db, "versions", row)
         return Version(key, policy, version.number, version.name, version.checksum, version.path, version.size)
+
+
+def _version(row: dict[str, Any]) -> Version:
+    return Version(**{**row, "resumable": bool(row["resumable"])})
