@@ -82,7 +82,8 @@ class QueueSpec:
     """Its place among other tasks."""
 
     priority: int = between(0, -1000, 1000)
-    depends_on: tuple[int, ...] = each_between(1, 2**31)
+    depends_on: tuple[int | str, ...] = each_between(1, 2**31)
+    """Tasks that must be done first, by number or, of the same tenant, by the name of a task or a sweep."""
     retries: int = between(0, 0, 100)
     """Times that the task is tried again by itself after it failed or paused itself."""
 

@@ -26,7 +26,7 @@ def between(default: Any, low: float, high: float) -> Any:
 
 
 def each_between(low: int, high: int) -> Any:
-    """A list of numbers, empty by default, with the allowed range of each."""
+    """A list of numbers (or texts), empty by default, with the allowed range of each number."""
     return dataclasses.field(default=(), metadata={"range": (low, high)})
 
 
@@ -76,9 +76,10 @@ def _value(value: Any, kind: Any, field: dataclasses.Field[Any], where: str, nam
         _check_free(value, where, name)
         return value
     if origin is tuple:
-        item = typing.get_args(kind)[0]
-        if not isinstance(value, list) or not all(_is(entry, item) for entry in value):
-            raise ConfigError(f"{where}: {name!r} must be a list, each entry {_WORDS[item]}.")
+        items = typing.get_args(typing.get_args(kind)[0]) or typing.get_args(kind)[:1]  # of int | str: both
+        if not isinstance(value, list) or not all(any(_is(entry, item) for item in items) for entry in value):
+            words = " or ".join(_WORDS[item] for item in items)
+            raise ConfigError(f"{where}: {name!r} must be a list, each entry {words}.")
         for entry in value:
             _check_range(entry, field, where, name)
         return tuple(value)
@@ -103,7 +104,7 @@ def _check_free(value: Any, where: str, name: str) -> None:
 
 
 def _check_range(value: Any, field: dataclasses.Field[Any], where: str, name: str) -> None:
-    if "range" in field.metadata:
+    if "range" in field.metadata and not isinstance(value, str):
         low, high = field.metadata["range"]
         if not low <= value <= high:
             raise ConfigError(f"{where}: {name!r} is {value}; it must lie between {_plain(low)} and {_plain(high)}.")

@@ -161,7 +161,7 @@ class Orchestrator:
             running=set(self._runs),
             blocked={task: reason for task, (reason, _) in self._blocked.items()},
             tenant=store.tenants.get,
-            used=store.tenants.used(now),
+            used=store.usage.tokens_today(),
         )
 
     def _start(self, task: QueuedTask) -> None:

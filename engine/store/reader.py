@@ -20,8 +20,10 @@ from .rows import (
     EnvironmentRow,
     EvalRow,
     EventRow,
+    KnownTask,
     StepRow,
     TaskRow,
+    TenantRow,
     TrajectoryRow,
     Turn,
     VersionRow,
@@ -30,7 +32,7 @@ from .rows import (
 
 _TASKS = """
 SELECT t.id, t.tenant, t.name, t.environment, t.state, t.reason, t.priority, t.steps, t.seconds,
-       t.created, t.started, t.finished, p.step AS step,
+       t.created, t.started, t.finished, t.family, t.retried, p.step AS step,
        (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'reward') AS reward,
        (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'staleness') AS staleness,
        (SELECT total(value) FROM metrics WHERE policy = p.id AND name = 'tokens') AS tokens,
@@ -43,9 +45,24 @@ SELECT t.id, t.tenant, t.name, t.environment, t.state, t.reason, t.priority, t.s
 FROM tasks t LEFT JOIN policies p ON p.id = (SELECT min(id) FROM policies WHERE task = t.id)
 """
 
+_TENANTS = """
+SELECT n.name, coalesce(s.weight, 1.0) AS weight, coalesce(s.tasks, 0) AS tasks,
+       coalesce(s.tokens_per_day, 0) AS tokens_per_day,
+       coalesce(sum(t.state = 'running'), 0) AS running,
+       coalesce(sum(t.state IN ('submitted', 'queued')), 0) AS waiting,
+       coalesce(sum(t.state = 'paused'), 0) AS paused,
+       coalesce(sum(t.state IN ('done', 'failed', 'cancelled')), 0) AS finished,
+       (SELECT coalesce(sum(u.tokens), 0) FROM usage u JOIN tasks o ON o.id = u.task
+        WHERE u.day = ? AND o.tenant = n.name) AS tokens_today,
+       coalesce(sum(t.seconds), 0.0) AS seconds
+FROM (SELECT name FROM tenants UNION SELECT tenant FROM tasks) n
+LEFT JOIN tenants s ON s.name = n.name LEFT JOIN tasks t ON t.tenant = n.name GROUP BY n.name ORDER BY n.name
+"""
+
 _TRAJECTORIES = """
 SELECT j.id, p.task, g.split, g.number AS "group", j.member, j.agent, j.status, j.reward, j.advantage, g.step,
-       g.version, g.environment_version, length(j.tokens) / 4 AS tokens, j.turns, j.parts, j.metrics, j.failure,
+       g.version, g.environment_version, coalesce(j.length, length(j.tokens) / 4) AS tokens, j.turns, j.parts,
+       j.metrics, j.failure,
        (SELECT count(*) FROM trajectories e
         WHERE e."group" = j."group" AND e.member = j.member AND e.agent = j.agent AND e.id < j.id) AS part
 FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = g.policy
@@ -97,6 +114,24 @@ class Reader:
         """One task."""
         rows = self._all(f"{_TASKS} WHERE t.id = ?", task)
         return _task(rows[0]) if rows else None
+
+    def known_tasks(self) -> list[KnownTask]:
+        """All tasks as far as others may depend on them, oldest first."""
+        rows = self._all("SELECT id, tenant, name, family, created FROM tasks ORDER BY id")
+        return [KnownTask(**dict(row)) for row in rows]
+
+    def needs(self, task: int) -> list[TaskRow]:
+        """The tasks that must be done before this one."""
+        return [
+            _task(row)
+            for row in self._all(
+                f"{_TASKS} WHERE t.id IN (SELECT needs FROM dependencies WHERE task = ?) ORDER BY t.id", task
+            )
+        ]
+
+    def tenants(self, day: str) -> list[TenantRow]:
+        """Everybody who has tasks, or for whom a person set something; ``day`` is today in UTC: 2026-11-21."""
+        return [TenantRow(**dict(row)) for row in self._all(_TENANTS, day)]
 
     def task_config(self, task: int) -> dict[str, Any]:
         """The whole task file with defaults filled; empty for an unknown task."""

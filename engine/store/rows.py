@@ -44,6 +44,10 @@ class TaskRow:
     created: float
     started: float | None
     finished: float | None
+    family: str = ""
+    """The name of the sweep that it is a member of, or empty."""
+    retried: int = 0
+    """Times that it was tried again by itself since a person last put it into the queue."""
 
     @property
     def unfinished(self) -> bool:
@@ -54,6 +58,38 @@ class TaskRow:
     def stuck(self) -> bool:
         """Whether it paused itself: nothing happens until a person has seen to the reason."""
         return self.state == "paused" and self.reason != PAUSED_BY_A_PERSON
+
+
+@dataclass(frozen=True)
+class KnownTask:
+    """A task as far as others may depend on it."""
+
+    id: int
+    tenant: str
+    name: str
+    family: str
+    created: float
+    """The same for all that were submitted together."""
+
+
+@dataclass(frozen=True)
+class TenantRow:
+    """A tenant: what it may take, and what it has taken."""
+
+    name: str
+    weight: float
+    tasks: int
+    """Quota of tasks at the same time; 0: none."""
+    tokens_per_day: int
+    """Quota of tokens a day; 0: none."""
+    running: int
+    waiting: int
+    paused: int
+    finished: int
+    tokens_today: int
+    """Of the day in UTC."""
+    seconds: float
+    """In which its tasks ran, all together."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,14 @@
-"""The app's two writes: a task in state *submitted*, and a command. Standard library only; nothing is ever updated."""
+"""The app's two writes: tasks in state *submitted* with what they depend on, and commands. Nothing is ever updated.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +16,10 @@ from typing import Any
 
 from ..errors import StoreError, UnknownTask
 
-COMMANDS = ("pause", "resume", "cancel", "stop", "delete")
-"""``stop`` has no task: it ends the engine. ``delete`` takes adapter versions of a finished task from the disk: all, or
-the one that the argument ``version`` gives the number of."""
+COMMANDS = ("pause", "resume", "cancel", "retry", "stop", "delete", "tenant")
+"""``stop`` and ``tenant`` have no task: the first ends the engine, the second sets what its arguments say of the tenant
+``name``. ``delete`` takes adapter versions of a finished task from the disk: all, or the one that the argument
+``version`` gives the number of."""
 
 
 @dataclass(frozen=True)
@@ -31,35 +35,52 @@ class Submission:
     source: str = ""
     base: str = ""
     """The fingerprint of the base that it is for; empty: the one that the next engine serves."""
+    family: str = ""
+    """The name of the sweep that it is a member of."""
+    needs: tuple[int, ...] = ()
+    """Numbers of tasks that must be done first."""
+    after: tuple[int, ...] = ()
+    """Places of such tasks in the same submission."""
 
 
 def submit(database: Path, submissions: Sequence[Submission]) -> list[int]:
     """Insert tasks, all or none, and return their numbers."""
     sql = (
-        "INSERT INTO tasks (tenant, name, environment, state, reason, config, source, priority, steps, base,"
-        " created, seconds) VALUES (?, ?, ?, 'submitted', 'waiting for the engine', ?, ?, ?, ?, ?, ?, 0)"
+        "INSERT INTO tasks (tenant, name, environment, state, reason, config, source, priority, steps, base, family,"
+        " created, seconds) VALUES (?, ?, ?, 'submitted', 'waiting for the engine', ?, ?, ?, ?, ?, ?, ?, 0)"
     )
     now = time.time()
     with _transaction(database) as connection:
-        return [
-            _insert(
-                connection,
-                sql,
-                (s.tenant, s.name, s.environment, json.dumps(s.config), s.source, s.priority, s.steps, s.base, now),
-            )
-            for s in submissions
-        ]
+        numbers = []
+        for s in submissions:
+            what = (s.tenant, s.name, s.environment, json.dumps(s.config), s.source, s.priority, s.steps)
+            numbers.append(_insert(connection, sql, (*what, s.base, s.family, now)))
+        for number, submission in zip(numbers, submissions, strict=True):
+            needed = {*submission.needs, *(numbers[place] for place in submission.after)}
+            rows = [(number, other) for other in sorted(needed)]
+            connection.executemany("INSERT INTO dependencies (task, needs) VALUES (?, ?)", rows)
+    return numbers
 
 
-def command(database: Path, kind: str, task: int | None = None, **arguments: int) -> int:
+def command(database: Path, kind: str, task: int | None = None, **arguments: Any) -> int:
     """Ask the engine to do something; returns the command's number, under which its outcome appears."""
     if kind not in COMMANDS:
         raise ValueError(f"There is no command {kind!r}; known are {', '.join(COMMANDS)}.")
     with _transaction(database) as connection:
-        if task is not None and not connection.execute("SELECT 1 FROM tasks WHERE id = ?", (task,)).fetchone():
-            raise UnknownTask(f"There is no task {task}.", "`marlaas list` shows the tasks.")
-        sql = "INSERT INTO commands (kind, task, arguments, created) VALUES (?, ?, ?, ?)"
-        return _insert(connection, sql, (kind, task, json.dumps(arguments), time.time()))
+        return _command(connection, kind, task, arguments)
+
+
+def command_all(database: Path, kind: str, tasks: Sequence[int]) -> list[int]:
+    """Ask the same for many tasks at once: the engine sees all of these commands before it acts on the queue again."""
+    with _transaction(database) as connection:
+        return [_command(connection, kind, task, {}) for task in tasks]
+
+
+def _command(connection: sqlite3.Connection, kind: str, task: int | None, arguments: Mapping[str, Any]) -> int:
+    if task is not None and not connection.execute("SELECT 1 FROM tasks WHERE id = ?", (task,)).fetchone():
+        raise UnknownTask(f"There is no task {task}.", "`marlaas list` shows the tasks.")
+    sql = "INSERT INTO commands (kind, task, arguments, created) VALUES (?, ?, ?, ?)"
+    return _insert(connection, sql, (kind, task, json.dumps(dict(arguments)), time.time()))
 
 
 def _insert(connection: sqlite3.Connection, sql: str, values: tuple[Any, ...]) -> int:

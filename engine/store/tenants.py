@@ -7,7 +7,6 @@ but this engine writes it. A tenant that nobody set up has the usual share and n
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from sqlite_utils import Database
@@ -41,12 +40,6 @@ class TenantTable:
     def get(self, name: str) -> Tenant:
         """A tenant's share and quotas; asks memory, not the disk."""
         return self._known.get(name, USUAL)
-
-    def used(self, now: float) -> Mapping[str, int]:
-        """Tokens that tenants have used in the day (UTC) of ``now``, in seconds since 1970."""
-        day = time.strftime("%Y-%m-%d", time.gmtime(now))
-        sql = "SELECT t.tenant, sum(u.tokens) FROM usage u JOIN tasks t ON t.id = u.task WHERE u.day = ? GROUP BY 1"
-        return dict(self._db.conn.execute(sql, [day]))
 
     def set(self, name: str, **changes: float) -> Tenant:
         """Change some of a tenant's share and quotas, and return all of them."""

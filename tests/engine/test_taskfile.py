@@ -28,7 +28,7 @@ def test_fills_defaults_and_keeps_the_source(tmp_path: Path) -> None:
 
 
 def test_the_stored_configuration_makes_an_equal_spec(tmp_path: Path) -> None:
-    text = MINIMAL + "[queue]\ndepends_on = [1, 2]\n[eval]\ntarget = 0.9\n[environment_config]\ndigits = 3\n"
+    text = MINIMAL + "[queue]\ndepends_on = [1, 'warm-up']\n[eval]\ntarget = 0.9\n[environment_config]\ndigits = 3\n"
     (submission,) = load(write(tmp_path, text))
     stored = json.loads(json.dumps(submission.config))
     assert parse(stored, "row").to_json() == submission.config
@@ -60,6 +60,7 @@ def test_thinking_is_wanted_refused_or_left_to_the_template(tmp_path: Path) -> N
         (MINIMAL + f"steps = {'9' * 5000}\n", "not valid TOML"),
         (MINIMAL + f"x = {'[' * 5000}{']' * 5000}\n", "not valid TOML"),
         (MINIMAL + f"[queue]\ndepends_on = [{'9' * 30}]\n", "'queue.depends_on'"),
+        (MINIMAL + "[queue]\ndepends_on = [1.5]\n", "each entry a whole number or a text in quotes"),
         (MINIMAL + "[environment_config]\nwhen = 2020-01-01\n", "'environment_config.when' is 2020-01-01"),
         (MINIMAL + "[environment_config]\ninner = [{ x = nan }]\n", "'environment_config.inner.x' is nan"),
     ],
