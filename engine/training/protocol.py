@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..errors import AdapterError
 from ..types import Logprobs, Mask, Tokens
 
 
@@ -77,6 +78,28 @@ class TrainGroup:
 
 
 @dataclass(frozen=True)
+class Job:
+    """Groups of one policy that may share passes over the base with those of others."""
+
+    policy: str
+    groups: tuple[TrainGroup, ...]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A job that was not done and has changed nothing."""
+
+    reason: str
+    hint: str = ""
+    bad_input: bool = False
+    """Whether its groups are at fault."""
+
+    def error(self) -> ValueError:
+        """What ``accumulate`` would have raised: ``AdapterError``, or ``ValueError`` on bad input."""
+        return ValueError(self.reason) if self.bad_input else AdapterError(self.reason, self.hint)
+
+
+@dataclass(frozen=True)
 class GroupStats:
     """Sums over the trained tokens of the groups of one call, so that calls add up to the step's means.
 
@@ -106,14 +129,14 @@ class StepResult:
     """A state file on disk, ready to be committed."""
 
     step: int
-    """Optimizer steps made so far = the number of the new version."""
+    """Steps made so far = the number of the new version; one of several ``epochs`` has as many updates."""
     path: str
     checksum: str
     """Of the adapter's bytes (A and B, not moments): equal to what a sampler computes on load."""
     size: int
     """Bytes of the state file."""
     grad_norm: float
-    """Before clipping."""
+    """Before clipping; the largest of the step's updates."""
     seconds: float
     divisor: float = 1.0
     """What the sums of its groups were divided by."""
@@ -138,8 +161,18 @@ class Trainer(Protocol):
         that is the same to the last bit gives the groups one by one, in order.
         """
 
+    async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
+        """``accumulate`` for several policies, each at most once, in shared passes over the base: one result per job.
+
+        The update is that of single calls but for the last bits. What is wrong with one job is that job's result alone.
+        """
+
     async def step(self, policy: str, path: str) -> StepResult:
-        """Clip, one optimizer step, clear the gradients, write the state file (write, fsync, rename)."""
+        """Finish the step: clip, update, clear the gradients, write the state file (write, fsync, rename).
+
+        With ``epochs`` above 1, whole passes over the step's groups follow, each with an update. Raises ``AdapterError``
+        where a loss or gradient is not finite, with the evidence; the step has then not happened.
+        """
 
     async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         """Log-probabilities, float32 (T-start,), of ``tokens[start:]`` at the current weights."""

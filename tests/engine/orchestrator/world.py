@@ -35,7 +35,7 @@ from marlaas.engine.spec import TaskSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.taskfile import submission
-from marlaas.engine.training.protocol import GroupStats, PolicyConfig, StepResult, TrainGroup
+from marlaas.engine.training.protocol import GroupStats, Job, PolicyConfig, Refused, StepResult, TrainGroup
 from marlaas.engine.types import Failure, Logprobs, Tokens
 
 from ..rollout.fake import FakeSampler
@@ -145,6 +145,9 @@ class FakeTrainer:
         self.pending[policy].update(zip(numbers, groups, strict=True))
         tokens = sum(int(sequence.mask.sum()) for group in groups for sequence in group.sequences)
         return GroupStats(tokens, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, tokens)
+
+    async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
+        return tuple([await self.accumulate(job.policy, job.groups) for job in jobs])
 
     async def step(self, policy: str, path: str) -> StepResult:
         await self.workers.turn()
