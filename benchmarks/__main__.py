@@ -18,7 +18,20 @@ from time import monotonic
 
 from . import report, results, runner
 
-NAMES = ("one_task", "large_vocabulary", "half_billion", "trainer", "sampler", "engine", "startup")
+NAMES = (
+    "concurrency",
+    "compute_mix",
+    "scaling",
+    "eight_trl",
+    "staleness",
+    "one_task",
+    "large_vocabulary",
+    "half_billion",
+    "trainer",
+    "sampler",
+    "engine",
+    "startup",
+)
 """Modules with ``measure(quick: bool) -> Section``, in the order of the report."""
 ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = ROOT / "benchmarks" / "results"

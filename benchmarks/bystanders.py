@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 import psutil
 
+QUIET = 0.1
+"""Cores that other programs may use before figures are called into question."""
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -33,3 +36,10 @@ def others(before: Reading, after: Reading, own: float) -> float:
     """Mean number of those cores that were busy with something else, when ``own`` processor seconds were ours."""
     elapsed = after.at - before.at
     return max(0.0, (after.busy - before.busy - own) / elapsed) if elapsed > 0 else 0.0
+
+
+def in_words(most: float) -> str:
+    """A warning for below a table, where others used more than a tenth of a core; else nothing."""
+    if most <= QUIET:
+        return ""
+    return f"**Not a quiet machine.** Other programs used up to {most:.2f} of the cores meanwhile."

@@ -36,7 +36,7 @@ POLL = 0.2
 """Seconds between looks at the store: seldom enough not to matter."""
 TASK = """\
 tenant = "bench"
-name = "bench"
+name = "{name}"
 environment = "{environment}"
 steps = {steps}
 
@@ -77,13 +77,13 @@ def run(workload: Workload, steps: int, seed: int, cores: Sequence[int], arm: Ar
         description.write_text(task_file(workload, steps + extra, seed, arm.staleness), encoding="utf-8")
         started = time.time()
         try:
-            _marlaas(home, cores, "submit", str(description))
+            command(home, cores, "submit", str(description))
             load, others = _follow(home, cores)
             with Reader(home.database) as reader:
                 committed = reader.steps(1)
         finally:
             with suppress(RuntimeError):
-                _marlaas(home, cores, "engine", "stop")
+                command(home, cores, "engine", "stop")
     return _run(workload, started, committed, load, others)
 
 
@@ -109,9 +109,10 @@ def settings(workload: Workload, arm: Arm) -> str:
     )
 
 
-def task_file(workload: Workload, steps: int, seed: int, staleness: int) -> str:
+def task_file(workload: Workload, steps: int, seed: int, staleness: int, name: str = "bench") -> str:
     """What ``marlaas submit`` gets."""
     return TASK.format(
+        name=name,
         steps=steps,
         seed=seed,
         staleness=staleness,
@@ -128,10 +129,14 @@ def task_file(workload: Workload, steps: int, seed: int, staleness: int) -> str:
     )
 
 
-def _marlaas(home: Home, cores: Sequence[int], *words: str) -> None:
-    command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(home.root), *words]
+def command(home: Home, cores: Sequence[int], *words: str) -> None:
+    """Run one command line of marlaas on those cores, and with it any engine that it starts.
+
+    Raises ``RuntimeError`` with what it said if it fails.
+    """
+    line = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(home.root), *words]
     with pinned(cores):  # an engine that it starts inherits them
-        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        done = subprocess.run(line, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise RuntimeError(f"marlaas {words[0]}: {done.stderr.strip()}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
+from . import bystanders
 from .figures import Row
 from .one_task_run import THEIRS, Results
 from .one_task_workload import ALPHA, BETAS, CLIP_NORM, LEARNING_RATE, RANK, SHORT
@@ -13,8 +14,6 @@ MARKS, WINDOW = (10, 20, 30, 40), 10
 """Steps at which rewards are compared, each as the mean of so many steps."""
 SEEDS = 5
 """Of a spread that rewards are compared with."""
-QUIET = 0.1
-"""Cores that other programs may use before the figures are called into question."""
 STAGES = ("rollout", "env", "training", "engine")
 
 
@@ -94,11 +93,12 @@ def remarks(results: Sequence[Results], options: Mapping[str, float]) -> str:
 
 def _disturbed(results: Sequence[Results]) -> str:
     most = max(fmean(run.others for run in runs) for one in results for runs in one.runs.values())
-    if most <= QUIET:
+    words = bystanders.in_words(most)
+    if not words:
         return ""
     return (
-        f"**Not a quiet machine.** Other programs used up to {most:.2f} of the cores meanwhile. Threads that wait for"
-        " each other, as TRL's do, suffer more from that than separate processes: on several cores it flatters marlaas."
+        f"{words} Threads that wait for each other, as TRL's do, suffer more from that than separate processes: on"
+        " several cores it flatters marlaas."
     )
 
 

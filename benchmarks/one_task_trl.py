@@ -32,8 +32,11 @@ def run(
     cores: Sequence[int],
     options: Mapping[str, bool] = MappingProxyType({}),
     environment: Mapping[str, str] = MappingProxyType({}),
+    threads: int = 0,
 ) -> Run:
     """Train in a process of its own on those cores, with the variables of ``environment``.
+
+    ``threads`` are torch's; 0 is one for each core.
 
     Raises ``RuntimeError`` with TRL's last words.
     """
@@ -41,7 +44,8 @@ def run(
         folder = Path(name)
         fixed.write_rows(workload, steps, seed, folder)
         settings, outcome = folder / "settings.json", folder / "outcome.json"
-        told = _settings(workload, steps, seed, len(cores), folder) | dict(options)
+        threads = threads or len(cores)
+        told = _settings(workload, steps, seed, threads, folder) | dict(options)
         settings.write_text(json.dumps(told), encoding="utf-8")
         before, own, started = bystanders.read(cores), _children_seconds(), time.time()
         with pinned(cores):
@@ -51,7 +55,7 @@ def run(
                 text=True,
                 timeout=PATIENCE,
                 stdin=subprocess.DEVNULL,
-                env=os.environ | {"OMP_NUM_THREADS": str(len(cores)), "HF_HUB_OFFLINE": "1"} | dict(environment),
+                env=os.environ | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"} | dict(environment),
             )
         if done.returncode:
             words = done.stderr.strip().splitlines() or ["it left no word."]

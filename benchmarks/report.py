@@ -63,7 +63,7 @@ def number(value: float) -> str:
 def spread(series: Series, sign: str = "") -> str:
     """Median, lowest and highest."""
     middle = f"{number(series.middle)}{sign}"
-    return middle if len(series.values) == 1 else f"{middle} [{number(series.low)}–{number(series.high)}]"
+    return middle if series.low == series.high else f"{middle} [{number(series.low)}–{number(series.high)}]"
 
 
 def _section(result: Result) -> str:

@@ -43,7 +43,7 @@ def test_figures_have_three_digits(value: float, text: str) -> None:
 
 def test_a_table_shows_medians_spread_ratio_and_goal() -> None:
     lines = report.table(result(PAIR, ALONE).section).splitlines()
-    assert lines[2] == "| a step | ms | 11.0 [10.0–12.0] | 33.0 [33.0–33.0] TRL 1.16 | 3.00 × [2.75–3.30] | 3 × |"
+    assert lines[2] == "| a step | ms | 11.0 [10.0–12.0] | 33.0 TRL 1.16 | 3.00 × [2.75–3.30] | 3 × |"
     assert lines[3] == "| an / episode | ms | 0.250 |  |  | under 0.3 |"
 
 
