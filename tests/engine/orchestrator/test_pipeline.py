@@ -1,0 +1,148 @@
+"""The whole pipeline under whatever happens: several tenants' tasks, deaths and pauses at any turn, random delays.
+
+Of every task it must hold that each step consumed its own groups, each once, within the bound on staleness, that its
+adapter is what the stored trajectories teach, and that the task ends within a bound of turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from marlaas.engine.environments.protocol import Answer, EpisodeOutcome, EpisodeSpec
+from marlaas.engine.spec import EvalSpec, PolicySpec, QueueSpec, SamplingSpec, TaskSpec, TrainSpec
+
+from .crowd import Crowd, Happening, in_turns
+
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+"""A disk that does not wait, where there is one."""
+PARTS, EXAMPLES = 4, int(os.environ.get("MARLAAS_EXAMPLES", "60"))
+"""In parts, since tests run in parallel. Failing examples are shown as drawn: making them smaller takes minutes."""
+BASE = TaskSpec(
+    "lab",
+    "sums",
+    "sums",
+    steps=2,
+    policy=PolicySpec(rank=1),
+    sampling=SamplingSpec(max_tokens=2, max_episode_tokens=4),
+    eval=EvalSpec(every=0, prompts=1),
+)
+
+
+@st.composite
+def tasks(draw: st.DrawFn) -> list[TaskSpec]:
+    """Up to four tasks of up to three tenants; a task may wait for any before it."""
+    specs = []
+    for number in range(1, draw(st.integers(1, 4)) + 1):
+        train = TrainSpec(
+            groups_per_step=draw(st.integers(1, 3)),
+            group_size=draw(st.integers(2, 3)),
+            max_staleness=draw(st.integers(0, 4)),
+            deterministic=False,
+            patience=1000,
+        )
+        waits_for = draw(st.lists(st.integers(1, number - 1), max_size=1)) if number > 1 else []
+        queue = QueueSpec(priority=draw(st.integers(0, 1)), depends_on=tuple(waits_for))
+        tenant = draw(st.sampled_from(["lab", "guild", "school"]))
+        steps = draw(st.integers(1, 3))
+        specs.append(replace(BASE, name=f"task {number}", tenant=tenant, steps=steps, train=train, queue=queue))
+    return specs
+
+
+HAPPENINGS = st.lists(
+    st.builds(
+        Happening,
+        turns=st.integers(1, 150),
+        kind=st.sampled_from(["workers die", "engine stops", "engine is killed", "pause", "resume"]),
+        place=st.integers(0, 3),
+    ),
+    max_size=4,  # workers that die five times under a task without a step between pause it
+)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_nothing_is_lost_doubled_stale_or_starved(part: int) -> None:
+    @seed(part)
+    @settings(max_examples=EXAMPLES, phases=[Phase.generate])
+    @given(
+        specs=tasks(),
+        slots=st.integers(1, 4),
+        chance=st.integers(0, 10**6),
+        most=st.integers(0, 6),
+        failing=st.sampled_from([0.0, 0.1, 0.3]),
+        happenings=HAPPENINGS,
+    )
+    def holds(
+        specs: list[TaskSpec], slots: int, chance: int, most: int, failing: float, happenings: list[Happening]
+    ) -> None:
+        with TemporaryDirectory(dir=MEMORY) as folder:
+            in_turns(live(Path(folder), specs, slots, chance, most, failing, happenings))
+
+    holds()
+
+
+async def live(
+    root: Path, specs: list[TaskSpec], slots: int, chance: int, most: int, failing: float, happenings: list[Happening]
+) -> None:
+    crowd = Crowd(root, specs, slots, chance, most)
+    dice = random.Random(chance)
+    crowd.environments.failing = lambda spec: spec.split == "train" and dice.random() < failing
+    for happening in happenings:
+        await crowd.befall(happening)
+    await crowd.finish(bound(specs, most))
+    await crowd.end()
+    crowd.check_histories()
+    check_order(crowd)
+    crowd.store.close()
+
+
+def bound(specs: list[TaskSpec], most: int) -> int:
+    """Turns in which all tasks end, one after another if need be, from anywhere."""
+    steps = sum(spec.steps for spec in specs)
+    return 200 * len(specs) + 50 * steps * (1 + most)
+
+
+def check_order(crowd: Crowd) -> None:
+    """A task that waits for another begins after that one's end."""
+    for task, spec in crowd.tasks.items():
+        for other in spec.queue.depends_on:
+            (row,) = crowd.query(
+                f"SELECT a.started, b.finished FROM tasks a, tasks b WHERE a.id = {task} AND b.id = {other}"
+            )
+            assert row["started"] >= row["finished"]
+
+
+@pytest.mark.parametrize("held", range(4))
+def test_training_begins_while_groups_of_the_step_are_still_played(tmp_path: Path, held: int) -> None:
+    in_turns(begins_early(tmp_path, held))
+
+
+async def begins_early(root: Path, held: int) -> None:
+    """One group's environment does not end before the trainer has had all the others."""
+    crowd = Crowd(root, [replace(BASE, train=TrainSpec(groups_per_step=4, group_size=2, max_staleness=0))], 1, 0, 3)
+    trainer, play, released = crowd.workers.trainer, crowd.environments.play, asyncio.Event()
+
+    async def held_back(lease: Any, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+        if spec.split == "train" and spec.index == held:
+            await released.wait()
+        return await play(lease, spec, answer)
+
+    crowd.environments.play = held_back  # type: ignore[method-assign]
+    while len(trainer.pending.get("task-1/policy", ())) < 3:
+        await crowd.live(1)
+        assert crowd.turns < 2000, trainer.pending
+    assert sorted(trainer.pending["task-1/policy"]) == sorted({0, 1, 2, 3} - {held})
+    released.set()
+    await crowd.finish(2000)
+    await crowd.end()
+    crowd.check_histories()
+    crowd.store.close()
