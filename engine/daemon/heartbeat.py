@@ -1,16 +1,16 @@
-"""Once a second: the engine says that it lives, workers are measured, and commits are brought to the disk."""
+"""Once a second: the engine says that it lives, what tasks used is written, and commits are brought to the disk."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 import psutil
 
 from ..errors import StoreError
+from ..fairness.ledger import Ledger
 from ..orchestrator.crew import Crew
 from ..store.rows import WorkerRow
 from ..store.store import Store
@@ -21,16 +21,14 @@ INTERVAL = 1.0
 class Heartbeat:
     """The engine's pulse."""
 
-    def __init__(self, store: Store, account: Callable[[], None]) -> None:
+    def __init__(self, store: Store, ledger: Ledger, account: Callable[[], None]) -> None:
         self._store = store
+        self._ledger = ledger
         self._account = account
-        self._busy: defaultdict[str, float] = defaultdict(float)
+        self._busy: dict[str, float] = {}
+        """Busy seconds of the stages at the last beat."""
         self._last = time.monotonic()
         self._sampled = 0.0
-
-    def busy(self, stage: str, seconds: float) -> None:
-        """Count useful work of a stage."""
-        self._busy[stage] += seconds
 
     async def run(self, crew: Crew) -> None:
         """Beat until cancelled; what a full disk or a vanishing process spoils is tried again at the next beat."""
@@ -45,9 +43,25 @@ class Heartbeat:
         elapsed, self._last = now - self._last, now
         self._store.telemetry.heartbeat(self._store.incarnation, "running")
         self._account()
-        self._store.telemetry.workers(measure(crew.processes(), self._busy, elapsed))
-        self._busy.clear()
+        self._write()
+        before, self._busy = self._busy, dict(self._ledger.busy)
+        busy = {stage: seconds - before.get(stage, 0.0) for stage, seconds in self._busy.items()}
+        self._store.telemetry.workers(measure(crew.processes(), busy, elapsed))
         await asyncio.to_thread(self._store.barrier)
+
+    async def stop(self, crew: Crew) -> None:
+        """Write what has been used since the last beat, while the workers still live."""
+        await self._ask_sampler(crew)
+        with contextlib.suppress(StoreError):
+            self._write()
+
+    def _write(self) -> None:
+        used = self._ledger.take()
+        try:
+            self._store.usage.add(used)
+        except StoreError:
+            self._ledger.put_back(used)
+            raise
 
     async def _ask_sampler(self, crew: Crew) -> None:
         handle = crew.handles.get("rollout")
@@ -55,7 +69,7 @@ class Heartbeat:
             return
         with contextlib.suppress(Exception):  # a dying worker is the crew's business, not the pulse's
             stats = await asyncio.wait_for(handle.call("stats"), INTERVAL)
-            self._busy["rollout"] += max(0.0, stats.busy_seconds - self._sampled)
+            self._ledger.rollout_seconds(max(0.0, stats.busy_seconds - self._sampled))
             self._sampled = stats.busy_seconds
 
 

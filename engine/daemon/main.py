@@ -22,6 +22,7 @@ from ..config import Settings, load_settings
 from ..environments.protocol import EnvironmentEvent
 from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, StoreError
+from ..fairness.ledger import Ledger
 from ..faults import switch_on
 from ..home_base import HomeBase, check_serve
 from ..memory import available_memory
@@ -88,8 +89,9 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, memory: Memory
         orchestrator.wake()
 
     environments = EnvironmentService([BUNDLED_PLUGINS, home.plugins], home.scratch, on_environment)
-    heartbeat = Heartbeat(store, lambda: orchestrator.account())
-    crew = Crew(home, settings, base, memory, store, environments, heartbeat.busy, log)
+    ledger = Ledger()
+    heartbeat = Heartbeat(store, ledger, lambda: orchestrator.account())
+    crew = Crew(home, settings, base, memory, store, environments, ledger, log)
     orchestrator = Orchestrator(store, crew, settings.engine.tasks)
     _stop_on_signals(orchestrator)
     try:
@@ -105,6 +107,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, memory: Memory
     finally:
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopping")
+        await heartbeat.stop(crew)
         await asyncio.gather(crew.stop(), environments.stop(), return_exceptions=True)
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopped")

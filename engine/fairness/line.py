@@ -32,6 +32,10 @@ class Payer:
     priority: int = 0
 
 
+NOBODY = Payer("", 0)
+"""Pays where nobody shares."""
+
+
 @dataclass(frozen=True)
 class Serving:
     """Something that is being served, with what was reserved for it until its cost is known."""

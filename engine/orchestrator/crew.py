@@ -17,15 +17,20 @@ from ..base.precision import REPEATABLE
 from ..config import Settings
 from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, WorkerDied
+from ..fairness.ledger import Ledger
+from ..fairness.line import NOBODY, Line
 from ..paths import Home
 from ..rollout.episodes import Rollout
 from ..rollout.protocol import Sampler
 from ..rollout.renderer import Renderer
+from ..rollout.seats import Seats
 from ..store.store import Store
 from ..training.protocol import Trainer
 from ..workers.handle import WorkerHandle
 from .agreement import compare
-from .services import Clock, Services
+from .services import Services
+from .shared_trainer import SharedTrainer
+from .task_trainer import TaskTrainer
 from .tolerance import tolerance_of
 from .trial import comparison_tokens
 from .worker_plan import WorkerSpec, sampler_spec, stored_as, trainer_spec
@@ -47,7 +52,7 @@ class Crew:
         memory: MemoryPlan,
         store: Store,
         environments: EnvironmentService,
-        busy: Clock,
+        ledger: Ledger,
         log: Callable[[str, str, str], None],
     ) -> None:
         self._home = home
@@ -56,7 +61,7 @@ class Crew:
         self._memory = memory
         self._store = store
         self._environments = environments
-        self._busy = busy
+        self._ledger = ledger
         self._log = log
         stored = stored_as(base, settings, memory)
         self._tolerance = tolerance_of(settings.rollout, stored)
@@ -99,15 +104,16 @@ class Crew:
         except (MarlaasError, ValueError):
             await self.stop()
             raise
-        rollout = Rollout(sampler, self._renderer, limits.sequences, limits.context)
+        seats = Seats(limits.sequences, Line(self._weight))
+        shared = SharedTrainer(trainer, Line(self._weight), self._ledger, self._settings.training.fuse)
         self._services = Services(
             home=self._home,
             store=self._store,
             environments=self._environments,
-            rollout=rollout,
+            rollout=Rollout(sampler, self._renderer, limits.context, seats, self._ledger),
             sampler=sampler,
-            trainer=trainer,
-            busy=self._busy,
+            shared=shared,
+            trainer=TaskTrainer(shared, NOBODY, alone=True),
             tolerance=self._tolerance,
             token_steps=self._settings.disk.token_steps,
             repeatable=self._repeatable,
@@ -153,6 +159,9 @@ class Crew:
             except (MarlaasError, ValueError, OSError) as error:  # no memory or files for a process may end, too
                 self._log("worker", f"The workers cannot be started: {error}", "error")
                 await asyncio.sleep(RETRY)
+
+    def _weight(self, tenant: str) -> float:
+        return self._store.tenants.get(tenant).weight
 
     async def _spawn(self, spec: WorkerSpec) -> None:
         self.handles[spec.name] = await spec.spawn(self._home.logs)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 from ..environments.service import EnvironmentService
+from ..fairness.line import Payer
 from ..paths import Home
 from ..rollout.episodes import Rollout
 from ..rollout.protocol import Sampler
 from ..store.store import Store
-from ..training.protocol import Trainer
+from ..training.protocol import PolicyTrainer
+from .shared_trainer import SharedTrainer
+from .task_trainer import TaskTrainer
 from .tolerance import Tolerance
-
-
-class Clock(Protocol):
-    """Where stages report the seconds in which they did useful work."""
-
-    def __call__(self, stage: str, seconds: float) -> None:
-        """Add busy seconds to a stage."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +25,20 @@ class Services:
     environments: EnvironmentService
     rollout: Rollout
     sampler: Sampler
-    trainer: Trainer
-    busy: Clock
+    shared: SharedTrainer
+    """The trainer of all tasks."""
+    trainer: PolicyTrainer
     tolerance: Tolerance
     """The gap between sampler and trainer that a canary accepts."""
     token_steps: int = 0
     """Steps of a policy whose trajectories keep their tokens; 0: all."""
     repeatable: bool = True
     """Whether the sampler says the same to the last bit whatever else it is asked."""
+
+    def of(self, payer: Payer, deterministic: bool) -> Services:
+        """The same as one task is to use them: in its turn, and on its account."""
+        return replace(
+            self,
+            rollout=self.rollout.of(payer, stays=deterministic),
+            trainer=TaskTrainer(self.shared, payer, alone=deterministic),
+        )

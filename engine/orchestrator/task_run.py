@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import AdapterError, ConfigError, MarlaasError, StoreError, WorkerDied
+from ..fairness.line import Payer
 from ..spec import TaskSpec
 from .crew import Crew
 from .endings import Blocked, Fruitless, Paused
@@ -38,7 +39,8 @@ async def run_task(task: int, spec: TaskSpec, crew: Crew, started: Callable[[], 
     """
     losses, last = 0, -1
     while True:
-        services = await crew.services()
+        payer = Payer(spec.tenant, task, spec.queue.priority)
+        services = (await crew.services()).of(payer, spec.train.deterministic)
         lost = crew.lost  # of these workers: by the time a learner has ended, the crew may have the next ones
         learner = None
         try:

@@ -18,7 +18,7 @@ from ..errors import BaseModelError, MarlaasError
 from ..types import Trajectory, Transcript
 from .marks import Said
 from .part import Part
-from .protocol import Sampler, SampleRequest, SampleResult
+from .protocol import SampleRequest, SampleResult, Turns
 from .renderer import Renderer
 from .seeds import noise_seed
 from .spoken import before_stop
@@ -76,7 +76,7 @@ class Conversation:
         number = len(self._parts) - 1
         return f"{self.place}.{number}" if number else self.place
 
-    async def answer(self, ask: Ask, sampler: Sampler, renderer: Renderer) -> Reply:
+    async def answer(self, ask: Ask, sampler: Turns, renderer: Renderer) -> Reply:
         """Let the policy take its turn. A conversation that has no room left answers with an empty text.
 
         Raises ``Unplayable`` for a first prompt that leaves no room, for messages that the base model's template
@@ -142,7 +142,7 @@ class Conversation:
         number = len(self._parts) - 1
         return noise_seed(self.seed, number) if number else self.seed
 
-    async def _hear(self, ask: Ask, sampler: Sampler, renderer: Renderer) -> None:
+    async def _hear(self, ask: Ask, sampler: Turns, renderer: Renderer) -> None:
         thinking, anew = self.voice.thinking, False
         try:
             if self._history:

@@ -11,19 +11,27 @@ import contextlib
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import monotonic
 from typing import Protocol
 
 import numpy as np
 
 from ..environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Reply
 from ..errors import BaseModelError, MarlaasError
+from ..fairness.ledger import Ledger
+from ..fairness.line import NOBODY, Payer
 from ..types import Episode, Failure, Transcripts
 from .conversation import Conversation, Unplayable, Voice
 from .protocol import Sampler
 from .renderer import Renderer
+from .seats import Seats
 from .seeds import noise_seed
+from .speaker import Speaker
 
 PromptHash = bytes
+
+EPISODES = 256
+"""Of one payer at the same time. Most of them may be waiting for their environments, so more than there are seats."""
 
 
 class HeldOutPrompt(MarlaasError):
@@ -48,16 +56,35 @@ class Played:
 
 
 class Rollout:
-    """Plays episodes, at most as many at a time as the sampler holds conversations."""
+    """Plays the episodes of one payer, at most ``EPISODES`` at a time; turns are sampled as there are seats."""
 
-    def __init__(self, sampler: Sampler, renderer: Renderer, sequences: int, context: int) -> None:
+    def __init__(
+        self,
+        sampler: Sampler,
+        renderer: Renderer,
+        context: int,
+        seats: Seats,
+        ledger: Ledger,
+        payer: Payer = NOBODY,
+        stays: bool = False,
+    ) -> None:
+        """``context``: tokens of one conversation. ``stays``: whether each episode keeps its seat to its end, so that
+        what was said is computed once and has the same last bits in every run."""
+        self.seats = seats
         self._sampler = sampler
         self._renderer = renderer
         self._context = context
-        self._permits = asyncio.Semaphore(sequences)
+        self._ledger = ledger
+        self._payer = payer
+        self._stays = stays
+        self._permits = asyncio.Semaphore(EPISODES)
         self._ended: list[str] = []
         """Conversations that the sampler is to forget."""
         self._forgetting: asyncio.Task[None] | None = None
+
+    def of(self, payer: Payer, stays: bool) -> Rollout:
+        """The same for another payer, on the same seats."""
+        return Rollout(self._sampler, self._renderer, self._context, self.seats, self._ledger, payer, stays)
 
     async def play(
         self,
@@ -73,25 +100,26 @@ class Rollout:
         Raises ``WorkerDied`` when the sampler is lost.
         """
         async with self._permits:
-            run = _Run(self, spec, voice, name, refuse)
+            began = monotonic()
+            speaker = Speaker(self._sampler, self.seats, self._ledger, self._payer, self._stays, self._forget)
+            run = _Run(self, spec, voice, name, refuse, speaker)
             try:
                 outcome = await play(spec, run.answer)
             except Unplayable as error:
                 outcome = EpisodeOutcome("error", failure=Failure(error.message))
             finally:
-                self._leave(run)
+                speaker.leave()
+                self._ledger.environment(self._payer.task, max(0.0, monotonic() - began - run.answering))
         return run.result(outcome)
 
-    def _leave(self, run: _Run) -> None:
-        """Free an episode's memory without waiting for it: messages arrive in order, so before the next episode's."""
-        if run.seated is None:
-            return
-        self._ended.append(run.seated.name)
+    def _forget(self, conversation: str) -> None:
+        """Free its memory without waiting for it."""
+        self._ended.append(conversation)
         if self._forgetting is None or self._forgetting.done():
-            self._forgetting = asyncio.ensure_future(self._forget())
+            self._forgetting = asyncio.ensure_future(self._forget_all())
 
-    async def _forget(self) -> None:
-        """One task for all the episodes that end in a turn of the loop."""
+    async def _forget_all(self) -> None:
+        """One task for all that ends in a turn of the loop."""
         while self._ended:
             with contextlib.suppress(MarlaasError):  # a sampler that is lost holds no memory, and others learn of it
                 await self._sampler.release(self._ended.pop(0))
@@ -112,18 +140,25 @@ class _Run:
     """The state of one episode while it is played."""
 
     def __init__(
-        self, rollout: Rollout, spec: EpisodeSpec, voice: Voice, name: str, refuse: Callable[[PromptHash], bool]
+        self,
+        rollout: Rollout,
+        spec: EpisodeSpec,
+        voice: Voice,
+        name: str,
+        refuse: Callable[[PromptHash], bool],
+        speaker: Speaker,
     ) -> None:
         self._rollout = rollout
         self._spec = spec
         self._voice = voice
         self._name = name
         self._refuse = refuse
+        self._speaker = speaker
         self._conversations: dict[str, Conversation] = {}
-        self.seated: Conversation | None = None
-        """The agent whose memory the sampler holds: one for each episode, else episodes would wait for each other's."""
         self._turn = asyncio.Lock()
         self._prompt: PromptHash | None = None
+        self.answering = 0.0
+        """Seconds in which an agent took its turn or waited for it, one after the other."""
 
     async def answer(self, ask: Ask) -> Reply:
         """Let the asking agent's policy take its turn."""
@@ -139,10 +174,11 @@ class _Run:
             conversation = Conversation(name, ask.agent, self._voice, rollout._context, seed)
             self._conversations[ask.agent] = conversation
         async with self._turn:
-            if self.seated is not None and self.seated is not conversation:
-                await rollout._sampler.release(self.seated.name)
-            self.seated = conversation
-            return await conversation.answer(ask, rollout._sampler, rollout._renderer)
+            began = monotonic()
+            try:
+                return await conversation.answer(ask, self._speaker, rollout._renderer)
+            finally:
+                self.answering += monotonic() - began
 
     def result(self, outcome: EpisodeOutcome) -> Played:
         """The episode with each agent's trajectories, each with the agent's reward."""

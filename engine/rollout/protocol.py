@@ -77,7 +77,20 @@ class SamplerLimits:
     """Tokens of one conversation."""
 
 
-class Sampler(Protocol):
+class Turns(Protocol):
+    """What a conversation needs of a sampler."""
+
+    async def generate(self, request: SampleRequest) -> SampleResult:
+        """Sample one turn; returns when it has ended."""
+
+    async def release(self, conversation: str) -> None:
+        """Forget a conversation, aborting its request if one is under way: before anything that is asked for later.
+
+        Where the sampler is another process it has no answer and raises nothing.
+        """
+
+
+class Sampler(Turns, Protocol):
     """A backend. Methods may be called concurrently; all raise ``AdapterError`` or ``ValueError`` on bad input."""
 
     async def limits(self) -> SamplerLimits:
@@ -92,15 +105,6 @@ class Sampler(Protocol):
 
     async def retire(self, version: str) -> None:
         """Free a version once its last request has ended; new requests for it are refused at once."""
-
-    async def generate(self, request: SampleRequest) -> SampleResult:
-        """Sample one turn; returns when it has ended."""
-
-    async def release(self, conversation: str) -> None:
-        """Forget a conversation, aborting its request if one is under way: before anything that is asked for later.
-
-        Where the sampler is another process it has no answer and raises nothing.
-        """
 
     async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         """Log-probabilities, float32 (T-start,), of ``tokens[start:]`` under a version: the canary's question."""

@@ -144,8 +144,9 @@ class StepResult:
     """Of this step, by the schedule."""
 
 
-class Trainer(Protocol):
-    """A backend. Calls for one policy come one at a time; raises ``AdapterError`` or ``ValueError`` on bad input."""
+class PolicyTrainer(Protocol):
+    """What one policy's learner needs. Calls for one policy come one at a time; all raise ``AdapterError`` or
+    ``ValueError`` on bad input."""
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
         """Bring a policy into memory.
@@ -161,16 +162,10 @@ class Trainer(Protocol):
         that is the same to the last bit gives the groups one by one, in order.
         """
 
-    async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
-        """``accumulate`` for several policies, each at most once, in shared passes over the base: one result per job.
-
-        The update is that of single calls but for the last bits. What is wrong with one job is that job's result alone.
-        """
-
     async def step(self, policy: str, path: str) -> StepResult:
         """Finish the step: clip, update, clear the gradients, write the state file (write, fsync, rename).
 
-        With ``epochs`` above 1, whole passes over the step's groups follow, each with an update. Raises ``AdapterError``
+        With ``epochs`` above 1, passes over all of the groups follow, each with an update. Raises ``AdapterError``
         where a loss or gradient is not finite, with the evidence; the step has then not happened.
         """
 
@@ -179,3 +174,13 @@ class Trainer(Protocol):
 
     async def close(self, policy: str) -> None:
         """Forget a policy; unknown names are fine."""
+
+
+class Trainer(PolicyTrainer, Protocol):
+    """A backend: it serves many policies, whose calls may be made at the same time."""
+
+    async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
+        """``accumulate`` for several policies, each at most once, in shared passes over the base: one result per job.
+
+        The update is that of single calls but for the last bits. What is wrong with one job is that job's result alone.
+        """

@@ -35,11 +35,11 @@ def test_seconds_of_the_rollout_worker_go_by_what_tokens_cost() -> None:
     ledger.rollout(1, prefilled=20, sampled=10)
     ledger.rollout(2, prefilled=0, sampled=30)
     ledger.rollout_seconds(1.0)
-    one, two = rollout_cost(20, 10), rollout_cost(0, 30)
-    assert ledger.take() == [
-        Usage(1, ROLLOUT, 30, pytest.approx(one / (one + two))),
-        Usage(2, ROLLOUT, 30, pytest.approx(two / (one + two))),
-    ]
+    first, second = ledger.take()
+    assert (first.task, first.stage, first.tokens) == (1, ROLLOUT, 30)
+    assert (second.task, second.stage, second.tokens) == (2, ROLLOUT, 30)
+    assert first.seconds / second.seconds == pytest.approx(rollout_cost(20, 10) / rollout_cost(0, 30))
+    assert first.seconds + second.seconds == pytest.approx(1.0)
 
 
 def test_seconds_before_the_first_turn_has_ended_wait_for_it() -> None:

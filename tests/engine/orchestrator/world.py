@@ -23,19 +23,23 @@ from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum
 from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Message
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import EnvironmentMissing, WorkerDied
+from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.line import Line
 from marlaas.engine.orchestrator.crew import Crew
 from marlaas.engine.orchestrator.services import Services
+from marlaas.engine.orchestrator.shared_trainer import SharedTrainer
 from marlaas.engine.orchestrator.task_run import Ending, run_task
 from marlaas.engine.orchestrator.tolerance import Tolerance
 from marlaas.engine.paths import Home
 from marlaas.engine.rollout.episodes import Rollout
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.seats import Seats
 from marlaas.engine.spec import TaskSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.taskfile import submission
-from marlaas.engine.training.protocol import GroupStats, Job, PolicyConfig, Refused, StepResult, TrainGroup
+from marlaas.engine.training.protocol import GroupStats, Job, PolicyConfig, Refused, StepResult, Trainer, TrainGroup
 from marlaas.engine.types import Failure, Logprobs, Tokens
 
 from ..rollout.fake import FakeSampler
@@ -257,16 +261,18 @@ class World:
             environments=cast(EnvironmentService, self.environments),
             rollout=self._rollout,
             sampler=cast(Sampler, workers.sampler),
+            shared=self._shared,
             trainer=workers.trainer,
-            busy=lambda stage, seconds: None,
             tolerance=Tolerance(),
         )
 
     def replace_workers(self) -> None:
         """New workers, as after the old ones died."""
         self.workers = Workers(self.chance, self.sequences)
-        sampler = self.workers.sampler
-        self._rollout = Rollout(sampler, cast(Renderer, self.renderer), self.sequences, sampler.context)
+        sampler, ledger = self.workers.sampler, Ledger()
+        seats = Seats(self.sequences, Line(), patience=0.0)
+        self._rollout = Rollout(sampler, cast(Renderer, self.renderer), sampler.context, seats, ledger)
+        self._shared = SharedTrainer(cast(Trainer, self.workers.trainer), Line(), ledger)
 
     def kill_workers(self) -> None:
         """Both die and are replaced at once."""

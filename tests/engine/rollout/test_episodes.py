@@ -8,9 +8,12 @@ from typing import cast
 import pytest
 
 from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Message
+from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.line import Line
 from marlaas.engine.rollout.conversation import Voice
 from marlaas.engine.rollout.episodes import HeldOutPrompt, Played, Rollout
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.seats import Seats
 
 from .fake import FakeSampler, _Version
 from .fake_renderer import FakeRenderer
@@ -25,7 +28,7 @@ def sampler() -> FakeSampler:
 
 @pytest.fixture
 def rollout(sampler: FakeSampler) -> Rollout:
-    return Rollout(sampler, cast(Renderer, FakeRenderer()), sampler.sequences, sampler.context)
+    return Rollout(sampler, cast(Renderer, FakeRenderer()), sampler.context, Seats(sampler.sequences, Line()), Ledger())
 
 
 def ask(text: str, agent: str = "agent") -> Ask:

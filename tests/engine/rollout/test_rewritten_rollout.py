@@ -15,10 +15,13 @@ import pytest
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Message
+from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.line import Line
 from marlaas.engine.rollout.conversation import Voice
 from marlaas.engine.rollout.episodes import Played, Rollout
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.seats import Seats
 from marlaas.engine.training.advantages import ClosedGroup, close_group
 from marlaas.engine.training.intake import train_group
 from marlaas.engine.training.protocol import PolicyConfig
@@ -62,7 +65,7 @@ async def test_three_turns_are_three_trajectories_that_the_trainer_reproduces(
     folder, thinking = case
     renderer = Renderer(folder)
     trainer = TorchTrainer(str(folder), load_base(folder).fingerprint, sync=False)
-    rollout = Rollout(sampler, renderer, 4, CONTEXT)
+    rollout = Rollout(sampler, renderer, CONTEXT, Seats(4, Line()), Ledger())
     await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
     for version in range(2):  # the second with an adapter that has been trained on such an episode
         await sampler.load(str(version), str(tmp_path / str(version)))
@@ -118,7 +121,8 @@ async def test_a_reply_that_a_text_ended_goes_on_from_there(tmp_path: Path) -> N
             replies.append(await answer(Ask("agent", (Message("user", text),), stop=tuple(ascii_letters))))
         return EpisodeOutcome("ok", {"agent": 1.0})
 
-    one = await Rollout(sampler, Renderer(base.path), 4, CONTEXT).play(play, EpisodeSpec("train", 0, 0, 0), VOICE, "e")
+    rollout = Rollout(sampler, Renderer(base.path), CONTEXT, Seats(4, Line()), Ledger())
+    one = await rollout.play(play, EpisodeSpec("train", 0, 0, 0), VOICE, "e")
     (part,) = one.episode.trajectories
     assert any(
         reply.finish == "stop" and span.stop - span.start < 40 for reply, span in zip(replies, part.spans, strict=True)

@@ -1,0 +1,84 @@
+"""The sampler as one episode sees it: a seat before each turn, an account that pays for it, memory of one conversation.
+
+Requests of the episode's conversations flow in and on to the sampler, with who pays; what turns have cost flows to the
+seats and into the ledger. Knows nothing of texts and rewards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..fairness.costs import rollout_cost
+from ..fairness.ledger import Ledger
+from ..fairness.line import Payer
+from .protocol import Sampler, SampleRequest, SampleResult
+from .seats import Seats
+
+
+class Speaker:
+    """Implements ``protocol.Turns`` and ``seats.Guest``. Call ``leave`` at the end of the episode.
+
+    The sampler holds the memory of one of its conversations at a time, else episodes would wait for each other's seats.
+    Each seating has a name of its own, so that a release on its way never hits the next one.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        seats: Seats,
+        ledger: Ledger,
+        payer: Payer,
+        stays: bool,
+        forget: Callable[[str], None],
+    ) -> None:
+        """``forget`` frees a conversation's memory without waiting for it."""
+        self.payer = payer
+        self.stays = stays
+        self._sampler = sampler
+        self._seats = seats
+        self._ledger = ledger
+        self._forget = forget
+        self._seated = ""
+        """The conversation whose memory the sampler holds."""
+        self._seatings = 0
+
+    async def generate(self, request: SampleRequest) -> SampleResult:
+        """Wait for a seat and sample one turn."""
+        await self._seats.take(self)
+        cost = None
+        try:
+            if self._seated != request.conversation:
+                self.unseat()
+                self._seated = request.conversation
+                self._seatings += 1
+            tenant = self.payer.tenant
+            weight = self._seats.weight(tenant)
+            own = replace(request, conversation=self._name, account=tenant, weight=weight)
+            result = await self._sampler.generate(own)
+            cost = rollout_cost(result.prefilled, len(result.tokens))
+            self._ledger.rollout(self.payer.task, result.prefilled, len(result.tokens))
+            return result
+        finally:
+            self._seats.rest(self, cost)
+
+    async def release(self, conversation: str) -> None:
+        """Have the sampler forget a conversation; one that it holds nothing of is fine."""
+        if conversation == self._seated:
+            name, self._seated = self._name, ""
+            await self._sampler.release(name)
+
+    def unseat(self) -> None:
+        """See ``Guest``."""
+        if self._seated:
+            self._forget(self._name)
+            self._seated = ""
+
+    def leave(self) -> None:
+        """The episode has ended: nothing of it stays in the sampler."""
+        self._seats.leave(self)
+        self.unseat()
+
+    @property
+    def _name(self) -> str:
+        return f"{self._seated}:{self._seatings}"
