@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .errors import ConfigError
+from .spec_rules import check_rules
 from .validation import between, build, each_between, one_of
 
 
@@ -152,15 +153,5 @@ def parse(table: dict[str, Any], where: str) -> TaskSpec:
         text = getattr(spec, name)
         if not text.strip() or len(text) > 200 or not text.isprintable():
             raise ConfigError(f"{where}: {name!r} must be a printable text of 1 to 200 characters.")
-    if spec.sampling.max_tokens > spec.sampling.max_episode_tokens:
-        raise ConfigError(
-            f"{where}: 'sampling.max_tokens' is {spec.sampling.max_tokens}, but an episode may have only"
-            f" {spec.sampling.max_episode_tokens} tokens.",
-            "Raise 'sampling.max_episode_tokens'.",
-        )
-    if spec.train.deterministic and spec.train.max_staleness:
-        raise ConfigError(
-            f"{where}: 'train.deterministic' needs 'train.max_staleness' = 0, not {spec.train.max_staleness}.",
-            "Asynchronous training depends on timing; set one of the two.",
-        )
+    check_rules(spec, where)
     return spec

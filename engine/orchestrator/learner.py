@@ -56,7 +56,7 @@ class Learner:
         )
         self._serving: asyncio.Task[None] | None = None
         self._rules = closing_rules(spec)
-        self._silent = services.store.versions.silent_steps(self._policy)
+        self._silent = 0
         self.remark = ""
         """Why the training ended before its last step, if it did."""
         self.step = 0
@@ -68,6 +68,7 @@ class Learner:
         check_servable(self._spec, self._services)
         version = await open_policy(self._services, self._task, self._policy, self._spec)
         self.step = version.number
+        self._silent = self._services.store.versions.silent_steps(self._policy)
         self._keeper.sweep(version_path(self._services, self._task, 0).parent)
         try:
             await self._shelf.publish(version)
@@ -86,7 +87,9 @@ class Learner:
                 background.stop_producing()
                 await self._measuring.after(version)
                 await background.finish()
-            self.remark = " ".join(filter(None, (self.remark, self._measuring.remark(version.number < self._spec.steps))))
+            self.remark = " ".join(
+                filter(None, (self.remark, self._measuring.remark(version.number < self._spec.steps)))
+            )
             self._keeper.label()
             await self._keeper.retain(set())
         finally:

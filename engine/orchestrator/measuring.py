@@ -1,6 +1,6 @@
 """When a policy is measured: untrained and every so many steps, both beside training, and at its end.
 
-Versions flow in as they are committed; scores flow out to the store. Says when the task's target has been reached.
+Versions flow in as they are committed; scores flow out to the store. Says when the scores end the task.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 from ..spec import EvalSpec
 from ..store.versions import Version
 from .background import Background
+from .early_stop import reached, remark, stalled
 from .environment import TaskEnvironment
 from .evaluation import Evaluator
 from .keeper import Keeper
@@ -40,15 +41,34 @@ class Measuring:
         self._one_at_a_time = asyncio.Lock()
         self.pending: set[int] = set()
         """Numbers of the versions that are being measured."""
-        scores = self._versions.scores(policy)
-        self.reached = any(self._enough(score) for number, score in scores.items() if number > 0)
-        """Whether a trained version has reached the target."""
+        self._running: set[asyncio.Task[None]] = set()
+        self._scores = self._versions.scores(policy)
+
+    @property
+    def decisive(self) -> bool:
+        """Whether a score may end the task."""
+        return self._spec.target is not None or self._spec.patience > 0
+
+    @property
+    def enough(self) -> bool:
+        """Whether the scores are a reason to end the task."""
+        return reached(self._scores, self._spec) or stalled(self._scores, self._spec)
+
+    def remark(self, early: bool) -> str:
+        """What there is to say of the scores when the task has ended, before its last step or after it."""
+        return remark(self._scores, self._spec, early)
+
+    async def settled(self) -> None:
+        """Wait for the measurements that have begun."""
+        while self._running:
+            await asyncio.wait(self._running)
+            await asyncio.sleep(0)  # lets a failure cancel the training loop before it goes on
 
     def first(self, version: Version, background: Background) -> None:
         """Measure the untrained policy, unless that was done; called when the groups of a step have come in, so that
         the first step waits for no measurement."""
         if version.number == 0:
-            background.start(self._measure(version))
+            self._start(version, background)
 
     def beside(self, version: Version, background: Background) -> None:
         """Measure a version that is being served while training goes on, if it is time.
@@ -56,11 +76,16 @@ class Measuring:
         It takes hold of the version in its first turn of the loop, long before the next one can supersede it.
         """
         if self._spec.every and version.number % self._spec.every == 0:
-            background.start(self._measure(version))
+            self._start(version, background)
 
     async def after(self, version: Version) -> None:
         """Measure the last version, unless that was done."""
         await self._measure(version)
+
+    def _start(self, version: Version, background: Background) -> None:
+        task = background.start(self._measure(version))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
 
     async def _measure(self, version: Version) -> None:
         self.pending.add(version.number)
@@ -69,11 +94,8 @@ class Measuring:
                 async with self._one_at_a_time, self._environment.bound() as lease:
                     if version.number in self._versions.evaluated(self._policy, lease.environment_version):
                         return
-                    evaluation = await self._evaluator.evaluate(version, lease)
+                    await self._evaluator.evaluate(version, lease)
         finally:
             self.pending.discard(version.number)
         self._keeper.label()
-        self.reached = self.reached or (version.number > 0 and self._enough(evaluation.score))
-
-    def _enough(self, score: float) -> bool:
-        return self._spec.target is not None and score >= self._spec.target
+        self._scores = self._versions.scores(self._policy)

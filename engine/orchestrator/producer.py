@@ -1,7 +1,8 @@
 """Fills groups: plays the members of one instance with the current version, and closes the group when all are done.
 
 Group numbers flow in, closed groups flow to the pool and the store. A group that cannot close (too few rewards, a
-held-out prompt, an unusable draw) is filled again from another instance: its number never changes.
+held-out prompt, an unusable draw) is filled again from another instance: its number never changes. With dynamic
+sampling, so is one of equal rewards, a few times.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ..training.advantages import ClosedGroup, TooFewRewards, close_group
 from ..types import Group, Transcripts
 from .endings import Fruitless, Paused, first_failure
 from .environment import TaskEnvironment
+from .rules import closing_rules, replacements
 from .services import Services
 from .shelf import Shelf
 
@@ -58,13 +60,15 @@ class Producer:
         self._environment = environment
         self._shelf = shelf
         self._held_out = held_out
+        self._rules = closing_rules(spec)
+        self._replacements = replacements(spec)
 
     async def fill(self, number: int) -> ClosedGroup:
         """Play group ``number`` until it closes, store it and return it.
 
         Raises ``Paused`` when the environment keeps failing, ``Blocked`` when none serves, ``WorkerDied``.
         """
-        failures = 0
+        failures = replaced = 0
         for attempt in range(MAX_ATTEMPTS):
             version = self._current()
             with self._shelf.hold(version):
@@ -75,8 +79,12 @@ class Producer:
                 continue
             index = instance(number, attempt)
             episodes = tuple(one.episode for one in played)
-            closed = close_group(Group(number, index, version.number, environment_version, episodes))
+            group = Group(number, index, version.number, environment_version, episodes, replaced)
+            closed = close_group(group, self._rules)
             if isinstance(closed, ClosedGroup):
+                if closed.rewards.constant and replaced < self._replacements:
+                    replaced += 1
+                    continue
                 transcripts: Transcripts = {key: text for one in played for key, text in one.transcripts.items()}
                 reach(Point.GROUP_CLOSED)
                 self._services.store.experience.add_group(self._policy, "train", closed.group, transcripts)

@@ -49,6 +49,7 @@ class StepTally:
             "reward": math.fsum(c.rewards.mean * c.rewards.count for c in self.groups) / members,
             "reward_spread": math.fsum(c.rewards.spread for c in self.groups) / len(self.groups),
             "no_signal": sum(closed.rewards.constant for closed in self.groups) / len(self.groups),
+            "replaced": float(sum(closed.group.replaced for closed in self.groups)),
             "loss": math.fsum(stats.loss for stats in self.stats) / result.divisor,
             "entropy": math.fsum(stats.entropy for stats in self.stats) / measured,
             "clipped": sum(stats.clipped for stats in self.stats) / measured,

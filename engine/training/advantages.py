@@ -81,9 +81,9 @@ def group_advantages(rewards: Sequence[float], kind: AdvantageKind = "mean") -> 
         return np.zeros_like(values)
     centred: NDArray[np.float64] = values - values.mean()
     if kind == "standard":
-        return centred / (values.std(ddof=1) + DEVIATION_FLOOR)
+        centred /= values.std(ddof=1) + DEVIATION_FLOOR
     if kind == "leave_one_out":
-        return centred * (values.size / (values.size - 1))  # r − (S − r)/(n − 1) = (r − S/n) · n/(n − 1)
+        centred *= values.size / (values.size - 1)  # r − (S − r)/(n − 1) = (r − S/n) · n/(n − 1)
     return centred
 
 

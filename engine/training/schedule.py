@@ -10,6 +10,8 @@ import math
 
 from .protocol import PolicyConfig
 
+SCHEDULES = ("constant", "linear", "cosine")
+
 
 def learning_rate(config: PolicyConfig, step: int) -> float:
     """The rate of the step that makes version ``step + 1``, where ``step`` counts from 0.

@@ -21,7 +21,7 @@ def group(number: int, version: int, rewards: RewardSummary, statuses: tuple[str
         1.0,
     )
     episodes = tuple(Episode(member, status, (trajectory,)) for member, status in enumerate(statuses))  # type: ignore[arg-type]
-    return ClosedGroup(Group(number, number, version, "e", episodes), rewards)
+    return ClosedGroup(Group(number, number, version, "e", episodes, replaced=number - 3), rewards)
 
 
 def test_means_are_over_what_was_measured() -> None:
@@ -43,6 +43,7 @@ def test_means_are_over_what_was_measured() -> None:
         "reward": pytest.approx((0.5 * 4 + 1.0 * 2) / 6),
         "reward_spread": 0.25,
         "no_signal": 0.5,
+        "replaced": 3.0,
         "loss": -0.25,
         "entropy": 0.5,
         "clipped": 0.5,

@@ -57,6 +57,10 @@ class RefusalContract:
             (replace(CONFIG, temperature=0.0), "temperature is 0.0, but must be above 0"),
             (replace(CONFIG, learning_rate=float("inf")), "learning_rate is inf"),
             (replace(CONFIG, denominator=0.0), "denominator is 0.0"),
+            (replace(CONFIG, schedule="stairs"), "schedule is .stairs., .* must be one of constant, linear, cosine"),
+            (replace(CONFIG, schedule="linear"), "steps is 0, but must be above 0 for a rate that falls"),
+            (replace(CONFIG, loss="gspo", importance="mask"), "importance is .mask., but with the loss gspo"),
+            (replace(CONFIG, importance_floor=3.0), "importance_floor is 3.0, but must be from 0 to importance_cap"),
         ],
     )
     async def test_a_bad_configuration_is_refused(
