@@ -10,7 +10,7 @@ from .record import Group, Policy, Record, Trajectory, opened
 from .report import Report
 from .rewards import check_advantages, check_metrics
 from .states import State
-from .updates import Oracle
+from .updates import Moments, Oracle
 
 TINY = Path(__file__).resolve().parents[2] / "engine" / "base" / "tiny"
 """The base that ships with marlaas."""
@@ -41,6 +41,7 @@ def _check_experience(
     steps: defaultdict[int | None, list[Group]] = defaultdict(list)
     for group in policy.groups:
         steps[group.step if group.state == "consumed" else None].append(group)
+    updates = None if oracle is None else Updates(policy, states, oracle, report)
     for step, groups in steps.items():
         told = [(group, record.trajectories(group.id)) for group in groups]
         for group, trajectories in told:
@@ -48,24 +49,40 @@ def _check_experience(
             check_advantages(policy, group, trajectories, report)
         if step is not None:
             check_metrics(policy, step, told, report)
-            if oracle is not None:
-                _check_update(policy, step, [t for _, t in told], states, oracle, report)
+            if updates is not None:
+                updates.check(step, [trajectories for _, trajectories in told])
 
 
-def _check_update(
-    policy: Policy,
-    step: int,
-    groups: list[list[Trajectory]],
-    states: dict[int, State],
-    oracle: Oracle,
-    report: Report,
-) -> None:
-    before, after = states.get(step - 1), states.get(step)
-    if before is None or after is None:
-        report.skip("updates", "a state file is gone")
-    elif not before.resumable or not after.resumable:
-        report.skip("updates", "a state file was kept without its moments")
-    elif any(trajectory.shrunk for group in groups for trajectory in group):
-        report.skip("updates", "tokens were given up for room")
-    else:
-        oracle.check(policy.task, before, after, groups, report)
+class Updates:
+    """Makes a policy's steps again, in order; carries the optimizer's moments over files that hold none."""
+
+    def __init__(self, policy: Policy, states: dict[int, State], oracle: Oracle, report: Report) -> None:
+        self._policy = policy
+        self._states = states
+        self._oracle = oracle
+        self._report = report
+        self._made: tuple[int, Moments] | None = None
+        """The version that was made last, and its moments."""
+
+    def check(self, step: int, groups: list[list[Trajectory]]) -> None:
+        """Make one step again, if everything for it is still there."""
+        before, after = self._states.get(step - 1), self._states.get(step)
+        moments = None if before is None else self._moments(before)
+        if before is None or after is None:
+            self._report.skip("updates", "a state file is gone")
+        elif moments is None:
+            self._report.skip("updates", "the optimizer's moments were given up for room")
+        elif any(trajectory.shrunk for group in groups for trajectory in group):
+            self._report.skip("updates", "tokens were given up for room")
+        else:
+            made = self._oracle.check(self._policy.task, before, moments, after, groups, self._report)
+            self._made = (step, made)
+
+    def _moments(self, state: State) -> Moments | None:
+        """The optimizer's at a version: its file's own, else those made for it, else none are known."""
+        version = self._policy.living()[state.step]
+        if state.resumable:
+            return Moments(state.moment1, state.moment2)
+        if state.step == 0 or version.restarted:
+            return Moments.zero(state.adapter)
+        return self._made[1] if self._made is not None and self._made[0] == state.step else None

@@ -56,6 +56,8 @@ class Version:
     state: str
     checksum: str
     path: str
+    restarted: bool
+    """The optimizer began anew here, because no moments could be read."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ class Trajectory:
     mask: NDArray[np.uint8]
     logprobs: NDArray[np.float32]
     spans: tuple[tuple[int, int, int], ...]
+    cut: bool
+    """A length limit ended it."""
 
     @property
     def shrunk(self) -> bool:
@@ -147,7 +151,7 @@ class Record:
                 versions=tuple(
                     Version(*row)
                     for row in self._rows(
-                        "SELECT id, number, name, incarnation, state, checksum, path FROM versions"
+                        "SELECT id, number, name, incarnation, state, checksum, path, restarted FROM versions"
                         " WHERE policy = ? ORDER BY id",
                         id,
                     )
@@ -180,7 +184,7 @@ class Record:
     def trajectories(self, group: int) -> list[Trajectory]:
         """Of one group, in the order in which they were stored."""
         rows = self._rows(
-            "SELECT id, member, agent, status, reward, advantage, tokens, mask, logprobs, spans FROM trajectories"
+            "SELECT id, member, agent, status, reward, advantage, tokens, mask, logprobs, spans, cut FROM trajectories"
             ' WHERE "group" = ? ORDER BY id',
             group,
         )
@@ -191,6 +195,7 @@ class Record:
                 np.frombuffer(row[7] or b"", np.uint8),
                 np.frombuffer(row[8] or b"", "<f4").astype(np.float32),
                 tuple((start, stop, version) for start, stop, version in json.loads(row[9] or "[]")),
+                bool(row[10]),
             )
             for row in rows
         ]

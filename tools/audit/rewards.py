@@ -1,8 +1,8 @@
 """Advantages and metrics made again from the stored rewards.
 
-The formulas: reward minus the group's mean (``mean``, Dr.GRPO), that over the population deviation (``standard``,
-GRPO), reward minus the mean of the others (``leave_one_out``, RLOO); per agent, an agent's several trajectories of one
-episode entering its baseline with their mean.
+The formulas: reward minus the group's mean (``mean``, Dr.GRPO), that over the sample deviation (``standard``, GRPO),
+reward minus the mean of the others (``leave_one_out``, RLOO); per agent, an agent's several trajectories of one episode
+entering its baseline with their mean.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ADVANTAGE_TOLERANCE = 1e-5
 METRIC_TOLERANCE = 1e-6
 OF_LOSS = {"dr_grpo": "mean", "reinforce": "leave_one_out"}
 """Which advantage a loss was published with, where it is not ``standard``."""
-EPSILON = 1e-6
+EPSILON = 1e-4
 """Added to a deviation before dividing by it."""
 
 
@@ -29,7 +29,7 @@ def advantages(rewards: Sequence[float], kind: str) -> list[float]:
     count, mean = len(rewards), math.fsum(rewards) / len(rewards)
     centred = [reward - mean for reward in rewards]
     if kind == "standard":
-        deviation = math.sqrt(math.fsum(value * value for value in centred) / count)
+        deviation = math.sqrt(math.fsum(value * value for value in centred) / (count - 1))
         return [value / (deviation + EPSILON) for value in centred]
     if kind == "leave_one_out":
         return [value * count / (count - 1) for value in centred]
@@ -46,36 +46,55 @@ def check_advantages(policy: Policy, group: Group, trajectories: Sequence[Trajec
     """Every stored advantage follows from the stored rewards of its group."""
     where = f"task {policy.task.id}, group {group.number}"
     for agent in sorted({trajectory.agent for trajectory in trajectories}):
-        own = [t for t in trajectories if t.agent == agent and t.reward is not None]
-        if not own:
-            continue
-        means = _episode_means(own)
-        expected = dict(zip(means, advantages(list(means.values()), kind_of(policy)), strict=True))
-        for trajectory in own:
-            single = sum(other.member == trajectory.member for other in own) == 1
-            if not single and len({o.reward for o in own if o.member == trajectory.member}) > 1:
-                report.skip("advantages", "an episode's trajectories have different rewards")
-                continue
-            difference = abs(trajectory.advantage - expected[trajectory.member])
-            report.close(difference, ADVANTAGE_TOLERANCE, "advantages and rewards", where)
+        episodes = _episodes([t for t in trajectories if t.agent == agent and t.reward is not None])
+        scores = {
+            member: _mean_reward(own) + penalty(policy, own)
+            for member, own in episodes.items()
+            if not (policy.task.value("train", "overlong", "keep") == "mask" and any(t.cut for t in own))
+        }
+        found = advantages(list(scores.values()), kind_of(policy)) if scores else []
+        expected = dict(zip(scores, found, strict=True))
+        for member, own in episodes.items():
+            for trajectory in own:
+                difference = abs(trajectory.advantage - expected.get(member, 0.0))
+                report.close(difference, ADVANTAGE_TOLERANCE, "advantages and rewards", where)
 
 
-def _episode_means(own: Sequence[Trajectory]) -> dict[int, float]:
-    rewards: defaultdict[int, list[float]] = defaultdict(list)
+def penalty(policy: Policy, own: Sequence[Trajectory]) -> float:
+    """DAPO's soft punishment of one agent's episode (arXiv 2503.14476, equation 13): from -1 to 0."""
+    if policy.task.value("train", "overlong", "keep") != "penalty":
+        return 0.0
+    if any(trajectory.cut for trajectory in own):
+        return -1.0
+    spans = [span for trajectory in own for span in trajectory.spans]
+    last = spans[-1][1] - spans[-1][0] if spans else 0
+    left_of_episode = int(policy.task.value("sampling", "max_episode_tokens")) - sum(t.sampled for t in own)
+    left_of_turn = int(policy.task.value("sampling", "max_tokens")) - last
+    room = min(left_of_episode, left_of_turn)
+    return min(0.0, room / int(policy.task.value("train", "overlong_buffer", 0)) - 1.0)
+
+
+def _episodes(own: Sequence[Trajectory]) -> dict[int, list[Trajectory]]:
+    """One agent's rewarded trajectories by member."""
+    episodes: defaultdict[int, list[Trajectory]] = defaultdict(list)
     for trajectory in own:
-        if trajectory.reward is not None:
-            rewards[trajectory.member].append(trajectory.reward)
-    return {member: math.fsum(values) / len(values) for member, values in rewards.items()}
+        episodes[trajectory.member].append(trajectory)
+    return episodes
+
+
+def _mean_reward(own: Sequence[Trajectory]) -> float:
+    rewards = [trajectory.reward for trajectory in own if trajectory.reward is not None]
+    return math.fsum(rewards) / len(rewards)
 
 
 def check_metrics(policy: Policy, step: int, groups: Sequence[tuple[Group, list[Trajectory]]], report: Report) -> None:
     """Reward, tokens, errors and staleness of a step follow from its groups."""
     where = f"task {policy.task.id}, step {step}"
     rewards = [
-        mean
+        _mean_reward(own)
         for _, trajectories in groups
         for agent in sorted({t.agent for t in trajectories})
-        for mean in _episode_means([t for t in trajectories if t.agent == agent]).values()
+        for own in _episodes([t for t in trajectories if t.agent == agent and t.reward is not None]).values()
     ]
     ages = [step - 1 - group.version for group, _ in groups]
     failed = {(g.number, t.member) for g, trajectories in groups for t in trajectories if t.status != "ok"}

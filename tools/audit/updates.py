@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,20 @@ Groups = Sequence[Sequence[Trajectory]]
 """The trajectories of a step, by group."""
 
 
+@dataclass(frozen=True)
+class Moments:
+    """AdamW's, of the gradient and of its square."""
+
+    first: Matrices
+    second: Matrices
+
+    @classmethod
+    def zero(cls, adapter: Matrices) -> Moments:
+        """Those that training begins with."""
+        zeros = {name: np.zeros_like(matrix) for name, matrix in adapter.items()}
+        return cls(zeros, zeros)
+
+
 class Oracle:
     """One base, and an adapter on it that takes any version's weights."""
 
@@ -47,21 +62,28 @@ class Oracle:
         self._model: Any = None
         self._parameters: Parameters = {}
 
-    def check(self, task: Task, before: State, after: State, groups: Groups, report: Report) -> None:
-        """Compare version ``after`` with what the groups make of version ``before``; both need their moments."""
-        where = f"task {task.id}, step {after.step}"
-        weights, moment1, moment2 = self._step(task, before, groups)
-        start = flat(before.adapter)
-        moved, told = flat(weights) - start, flat(after.adapter) - start
-        for what, made, stored, tolerance in (
-            ("first moments", flat(moment1), flat(after.moment1), MOMENT1_TOLERANCE),
-            ("second moments", flat(moment2), flat(after.moment2), MOMENT2_TOLERANCE),
-            ("updates", moved, told, MOVEMENT_TOLERANCE),
-        ):
-            scale = max(float(np.linalg.norm(made)), 1e-12)
-            report.close(float(np.linalg.norm(stored - made)) / scale, tolerance, what, where)
+    def check(
+        self, task: Task, before: State, moments: Moments, after: State, groups: Groups, report: Report
+    ) -> Moments:
+        """Compare version ``after`` with what the groups make of version ``before``; returns the moments made.
 
-    def _step(self, task: Task, before: State, groups: Groups) -> tuple[Matrices, Matrices, Matrices]:
+        The file of ``after`` need not hold moments: the next step can then be made with those that are returned.
+        """
+        where = f"task {task.id}, step {after.step}"
+        weights, made = self._step(task, before, moments, groups)
+        start = flat(before.adapter)
+        compared = [("updates", flat(weights) - start, flat(after.adapter) - start, MOVEMENT_TOLERANCE)]
+        if after.resumable:
+            compared += [
+                ("first moments", flat(made.first), flat(after.moment1), MOMENT1_TOLERANCE),
+                ("second moments", flat(made.second), flat(after.moment2), MOMENT2_TOLERANCE),
+            ]
+        for what, wanted, stored, tolerance in compared:
+            scale = max(float(np.linalg.norm(wanted)), 1e-12)
+            report.close(float(np.linalg.norm(stored - wanted)) / scale, tolerance, what, where)
+        return made
+
+    def _step(self, task: Task, before: State, moments: Moments, groups: Groups) -> tuple[Matrices, Moments]:
         self._mount(before)
         parameters = list(self._parameters.values())
         epochs = int(task.value("train", "epochs", 1))
@@ -75,10 +97,13 @@ class Oracle:
         for name, parameter in self._parameters.items():
             optimizer.state[parameter] = {
                 "step": torch.tensor(float(before.step * epochs)),
-                "exp_avg": torch.from_numpy(before.moment1[name].copy()),
-                "exp_avg_sq": torch.from_numpy(before.moment2[name].copy()),
+                "exp_avg": torch.from_numpy(moments.first[name].copy()),
+                "exp_avg_sq": torch.from_numpy(moments.second[name].copy()),
             }
-        sequences = [t for group in groups for t in group if t.reward is not None and t.mask.any()]
+        masked = task.value("train", "overlong", "keep") == "mask"
+        sequences = [
+            t for group in groups for t in group if t.reward is not None and t.mask.any() and not (masked and t.cut)
+        ]
         limit = float(task.value("train", "clip_norm", 1.0)) or math.inf
         proximal: list[Tensor] | None = None
         for _ in range(epochs):
@@ -90,8 +115,10 @@ class Oracle:
         states = {name: optimizer.state[parameter] for name, parameter in self._parameters.items()}
         return (
             {name: parameter.detach().numpy().copy() for name, parameter in self._parameters.items()},
-            {name: state["exp_avg"].numpy() for name, state in states.items()},
-            {name: state["exp_avg_sq"].numpy() for name, state in states.items()},
+            Moments(
+                {name: state["exp_avg"].numpy() for name, state in states.items()},
+                {name: state["exp_avg_sq"].numpy() for name, state in states.items()},
+            ),
         )
 
     def _differentiate(
