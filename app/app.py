@@ -27,9 +27,7 @@ from .feed import Feed, Snapshot
 from .format import line
 from .screens.queue import QueueScreen
 from .screens.view import View
-from .views import liveness
-
-_PAST = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
+from .views import PAST, liveness
 
 
 class MarlaasApp(App[None]):
@@ -113,7 +111,7 @@ class MarlaasApp(App[None]):
     # Acting: a command is a row that the engine answers; its outcome comes with a later snapshot.
 
     def steer(self, kind: str, task: int) -> None:
-        """Ask the engine to pause, resume or cancel a task."""
+        """Ask the engine to pause, resume, retry or cancel a task."""
         if liveness(self.snapshot.engine, self.snapshot.now).word in ("down", "never"):
             self.notify("No engine runs; ctrl+p, “Start the engine”.", severity="warning", markup=False)
             return
@@ -138,7 +136,7 @@ class MarlaasApp(App[None]):
         if outcome:
             self.notify(f"Task {task}: {line(outcome, 300)}", severity="error", markup=False)
         elif kind:
-            self.notify(f"Task {task} {_PAST[kind]}.", markup=False)
+            self.notify(f"Task {task} {PAST[kind]}.", markup=False)
 
     def action_start_engine(self) -> None:
         """Start an engine in the background."""

@@ -7,13 +7,14 @@ Textual.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from marlaas.engine.store.rows import EngineRow, EvalRow, StepRow, TaskRow
 
-from .format import ago, line
+from .format import ago, line, score
 
 GLYPHS = {
     "submitted": "·",
@@ -24,6 +25,8 @@ GLYPHS = {
     "failed": "✗",
     "cancelled": "⊘",
 }
+PAST = {"pause": "paused", "resume": "resumed", "retry": "retried", "cancel": "cancelled"}
+"""What a command has made of a task."""
 _ORDER = ("running", "paused", "queued", "submitted")
 
 FRESH_SECONDS = 5.0
@@ -92,17 +95,39 @@ def largest_gap(steps: Sequence[StepRow]) -> float | None:
     return max((step.metrics["gap_max"] for step in steps if "gap_max" in step.metrics), default=None)
 
 
+def family_summaries(tasks: Sequence[TaskRow]) -> list[str]:
+    """A line for each sweep among the tasks: how its members stand, and which is the best so far."""
+    families: dict[tuple[str, str], list[TaskRow]] = {}
+    for task in tasks:
+        if task.family:
+            families.setdefault((task.tenant, task.family), []).append(task)
+    return [_family_summary(*key, members) for key, members in families.items()]
+
+
+def _family_summary(tenant: str, family: str, members: Sequence[TaskRow]) -> str:
+    states = Counter(task.state for task in members)
+    standing = ", ".join(f"{states[state]} {state}" for state in GLYPHS if states[state])
+    scored = [task for task in members if task.best is not None]
+    text = f"sweep {line(tenant)}/{line(family)}, {len(members)} tasks: {standing}"
+    if not scored:
+        return text
+    best = max(scored, key=lambda task: task.best or 0.0)
+    return f"{text}; best held-out {score(best.best)}: task {best.id}, {line(best.name)}"
+
+
 def task_json(task: TaskRow) -> dict[str, Any]:
     """A task as ``list --json`` gives it."""
     return asdict(task)
 
 
 def task_detail_json(
-    task: TaskRow, evals: Sequence[EvalRow], newest: StepRow | None, config: dict[str, Any]
+    task: TaskRow, needs: Sequence[TaskRow], evals: Sequence[EvalRow], newest: StepRow | None, config: dict[str, Any]
 ) -> dict[str, Any]:
-    """A task as ``show ID --json`` gives it: all of its row, its evaluations, its newest metrics, its configuration."""
+    """A task as ``show ID --json`` gives it: all of its row, the numbers of the tasks that it depends on, its
+    evaluations, its newest metrics, its configuration."""
     return {
         **asdict(task),
+        "depends_on": [needed.id for needed in needs],
         "eval": [asdict(row) for row in evals],
         "metrics": newest.metrics if newest else {},
         "config": config,

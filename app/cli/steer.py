@@ -1,14 +1,16 @@
-"""``pause``, ``resume`` and ``cancel``: asks the engine, and reports what it answered."""
+"""``pause``, ``resume``, ``retry`` and ``cancel``: asks the engine, and reports what it answered."""
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .. import output
-from .verbs import Verbs, add_verb, home_of, task_number
+from ..views import PAST
+from .choosing import add_tasks, chosen
+from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
     from marlaas.engine.store.reader import Reader
@@ -17,35 +19,36 @@ ANSWER_SECONDS = 30.0
 _SUMMARIES = {
     "pause": "pause tasks; nothing is lost",
     "resume": "go on with paused tasks",
-    "cancel": "end tasks for good; their adapters stay",
+    "retry": "put failed or cancelled tasks back into the queue; they go on from their last commit",
+    "cancel": "end tasks; their adapters stay",
 }
-_PAST = {"pause": "paused", "resume": "resumed", "cancel": "cancelled"}
 
 
 def register(verbs: Verbs) -> None:
-    """Add the three verbs."""
+    """Add the verbs."""
     for kind, summary in _SUMMARIES.items():
         verb = add_verb(verbs, kind, run, summary)
         verb.set_defaults(kind=kind)
-        verb.add_argument("tasks", type=task_number, nargs="+", metavar="ID")
+        add_tasks(verb)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Send one command per task and wait for the outcomes."""
+    """Send one command per task, all at once, and wait for the outcomes."""
     from marlaas.engine.daemon import control
     from marlaas.engine.errors import EngineUnreachable
-    from marlaas.engine.store.submissions import command
+    from marlaas.engine.store.submissions import command_all
 
-    from .reading import find_task, reading
+    from .reading import reading
 
-    home, numbers = home_of(args), list(dict.fromkeys(args.tasks))
+    home = home_of(args)
     with reading(home) as reader:
-        for number in numbers:
-            find_task(reader, number)
+        numbers = chosen(args, reader)
         assert reader is not None
+        if args.family:
+            numbers = _able(reader, args.kind, numbers, args.tasks)
         if not control.alive(home):
             raise EngineUnreachable(f"No engine serves {home.root}.", "`marlaas engine start` starts one.")
-        sent = {command(home.database, args.kind, number): number for number in numbers}
+        sent = dict(zip(command_all(home.database, args.kind, numbers), numbers, strict=True))
         outcomes = wait_for_outcomes(reader, list(sent))
     for identifier, number in sent.items():
         if identifier not in outcomes:
@@ -56,8 +59,21 @@ def run(args: argparse.Namespace) -> int:
         if outcomes[identifier]:
             output.complain(f"Task {number}: {outcomes[identifier]}")
         else:
-            output.talk(f"Task {number} {_PAST[args.kind]}.")
+            output.talk(f"Task {number} {PAST[args.kind]}.")
     return output.USAGE if any(outcomes.values()) else output.OK
+
+
+def _able(reader: Reader, kind: str, numbers: Sequence[int], named: Sequence[int]) -> list[int]:
+    """Those that were named, and of a sweep those whose state allows it; a sweep's members are rarely all alike."""
+    from marlaas.engine.errors import ConfigError
+    from marlaas.engine.queue import TRANSITIONS
+
+    states = {task.id: task.state for task in reader.tasks()}
+    able = [number for number in numbers if number in named or states[number] in TRANSITIONS[kind]]
+    if not able:
+        found = ", ".join(sorted({states[number] for number in numbers}))
+        raise ConfigError(f"None of these tasks can be {PAST[kind]}: they are {found}.")
+    return able
 
 
 def wait_for_outcomes(

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING, Any
+
+from marlaas.engine.store.rows import ACTIVE, FINISHED
 
 from .. import output
 from ..format import count, duration, line, number, score, sparkline
 from .verbs import Verbs, add_verb, home_of, task_number
+
+if TYPE_CHECKING:
+    from marlaas.engine.store.rows import TaskRow
 
 REASON_CELLS = 160
 """Of a reason in the list; `show` has all of it."""
@@ -14,7 +20,10 @@ REASON_CELLS = 160
 
 def register(verbs: Verbs) -> None:
     """Add both verbs."""
-    add_verb(verbs, "list", list_tasks, "list all tasks", json=True)
+    listing = add_verb(verbs, "list", list_tasks, "list tasks: all, or those that fit", json=True)
+    listing.add_argument("--tenant", metavar="NAME", help="only of this tenant")
+    listing.add_argument("--state", choices=(*ACTIVE, *FINISHED), metavar="STATE", help="only in this state")
+    listing.add_argument("--family", metavar="NAME", help="only of this sweep")
     show = add_verb(verbs, "show", show_task, "show one task", json=True)
     show.add_argument("task", type=task_number, metavar="ID")
 
@@ -23,16 +32,20 @@ def list_tasks(args: argparse.Namespace) -> int:
     """Print the queue."""
     from marlaas.engine.daemon import control
 
-    from ..views import queue_order, state_word, task_json
+    from ..views import family_summaries, queue_order, state_word, task_json
     from .reading import reading
 
     home = home_of(args)
     with reading(home) as reader:
-        tasks = reader.tasks() if reader else []
+        everything = reader.tasks() if reader else []
+    tasks = [task for task in everything if _fits(task, args)]
     if any(task.unfinished for task in tasks) and not control.alive(home):
         output.talk("No engine is alive; `marlaas engine start` goes on with the unfinished tasks.")
     if args.json:
         output.result_json([task_json(task) for task in tasks])
+        return output.OK
+    if everything and not tasks:
+        output.talk(f"None of the {len(everything)} tasks fits.")
         return output.OK
     if not tasks:
         output.talk("No tasks yet. `marlaas submit FILE` adds one, `marlaas demo` shows three.")
@@ -55,7 +68,14 @@ def list_tasks(args: argparse.Namespace) -> int:
         ],
         right=("ID", "STEP", "REWARD", "HELD-OUT"),
     )
+    for text in family_summaries(tasks):
+        output.talk(text)
     return output.OK
+
+
+def _fits(task: TaskRow, args: argparse.Namespace) -> bool:
+    wanted = ((args.tenant, task.tenant), (args.state, task.state), (args.family, task.family))
+    return all(want in (None, has) for want, has in wanted)
 
 
 def show_task(args: argparse.Namespace) -> int:
@@ -66,17 +86,21 @@ def show_task(args: argparse.Namespace) -> int:
     with reading(home_of(args)) as reader:
         task = find_task(reader, args.task)
         assert reader is not None
-        evals, config = reader.evals(task.id), reader.task_config(task.id)
+        evals, config, needs = reader.evals(task.id), reader.task_config(task.id), reader.needs(task.id)
         newest = next(iter(reader.steps(task.id, after=task.step - 1)), None)
         rewards = reader.rewards(task.id)
     if args.json:
-        output.result_json(task_detail_json(task, evals, newest, config))
+        output.result_json(task_detail_json(task, needs, evals, newest, config))
         return output.OK
     fields = [
         ("tenant", line(task.tenant)),
+        ("sweep", line(task.family)),
         ("environment", line(task.environment)),
         ("state", state_word(task.state)),
         ("reason", line(task.reason)),
+        ("depends on", ", ".join(f"{needed.id} ({line(needed.name)}), {needed.state}" for needed in needs)),
+        ("priority", str(task.priority) if task.priority else ""),
+        ("tried again", _tries(task, config)),
         ("step", f"{task.step} of {task.steps}"),
         ("reward", f"{score(task.reward)}  {sparkline(rewards, 40)}".rstrip()),
         ("held-out", ", ".join(f"{score(row.score)} at step {row.step}" for row in evals)),
@@ -95,3 +119,8 @@ def show_task(args: argparse.Namespace) -> int:
             output.result(f"  {name:<12} {value}")
         seen.add(name)
     return output.OK
+
+
+def _tries(task: TaskRow, config: dict[str, Any]) -> str:
+    allowed = config.get("queue", {}).get("retries", 0)
+    return f"{task.retried} of {allowed} times" if allowed or task.retried else ""

@@ -21,7 +21,8 @@ def run(args: argparse.Namespace) -> int:
     if not has_terminal():
         from .tasks import list_tasks
 
-        return list_tasks(argparse.Namespace(home=str(home_of(args).root), json=False))
+        everything = dict.fromkeys(("tenant", "state", "family"))
+        return list_tasks(argparse.Namespace(home=str(home_of(args).root), json=False, **everything))
     return open_application(home_of(args))
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 
 from .. import output
-from .verbs import Verbs, add_verb, home_of, task_number
+from .choosing import add_tasks, chosen
+from .verbs import Verbs, add_verb, home_of
 
 
 def register(verbs: Verbs) -> None:
     """Add the verb."""
     wait = add_verb(verbs, "wait", run, "wait until tasks have ended; exit 0 only if all are done", json=True)
-    wait.add_argument("tasks", type=task_number, nargs="+", metavar="ID")
+    add_tasks(wait)
     wait.add_argument("--timeout", type=float, metavar="SECONDS", help="give up after this time (exit code 1)")
 
 
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
 
     home = home_of(args)
     with reading(home) as reader:
-        wanted = [find_task(reader, number).id for number in dict.fromkeys(args.tasks)]
+        wanted = chosen(args, reader)
         follower = Follower(
             read=lambda: [find_task(reader, number) for number in wanted],
             alive=lambda: control.alive(home),

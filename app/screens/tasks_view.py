@@ -1,4 +1,4 @@
-"""What all views with a task under the cursor share: pausing, resuming and cancelling it."""
+"""What all views with a task under the cursor share: pausing, resuming, retrying and cancelling it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class TasksView(View):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("p", "toggle_pause", "pause/resume", id="task.pause"),
         Binding("x", "cancel", "cancel", id="task.cancel"),
+        Binding("r", "retry", "retry", show=False, id="task.retry"),
     ]
 
     @property
@@ -34,6 +35,16 @@ class TasksView(View):
             self._say(f"Task {task.id} is {task.state}: there is nothing to pause.")
         else:
             self.marlaas.steer("resume" if task.state == "paused" else "pause", task.id)
+
+    def action_retry(self) -> None:
+        """Put what failed or was cancelled back into the queue."""
+        task = self.marlaas.snapshot.task(self.current or 0)
+        if task is None:
+            self._say("There is no task to retry.")
+        elif task.state not in ("failed", "cancelled"):
+            self._say(f"Task {task.id} is {task.state}: only failed and cancelled tasks can be retried.")
+        else:
+            self.marlaas.steer("retry", task.id)
 
     def action_cancel(self) -> None:
         """Ask, then cancel."""

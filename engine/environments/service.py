@@ -98,7 +98,7 @@ class EnvironmentService:
         """``config`` typed and with its defaults; ``ConfigError`` says what is wrong with it."""
         info = self.resolve(name)
         if "/" not in info.name:
-            raise EnvironmentFailure(f"The parameters of {name} are not known: it does not serve.")
+            raise EnvironmentFailure(_no_version(info))
         try:
             return complete(info.parameters, config, info.name.rpartition("/")[2])
         except ValueError as error:
@@ -152,3 +152,11 @@ class EnvironmentService:
         except (OSError, SourceError) as error:
             plugin.reject(Failure(str(error), path.name))
             return None
+
+
+def _no_version(info: EnvironmentInfo) -> str:
+    """Why an environment serves nobody, with the place in its author's file."""
+    if info.failure is None:
+        return f"environment {info.name} is being loaded"
+    place = f"{info.failure.file}, line {info.failure.line}: " if info.failure.file else ""
+    return f"environment {info.name} has no working version: {place}{info.failure.message}"

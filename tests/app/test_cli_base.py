@@ -73,7 +73,7 @@ def test_use(marlaas: Commander, home: Home, engine: FakeEngine, cache: HubCache
     said = marlaas("base", "use", str(other))
     assert said.code == 0 and base_of(home) == str(other) and "qwen3, 1.3M parameters" in said.out
     assert "was stopped" in said.err and engine.asked == ["stop"]
-    assert "# tasks = 8" in home.config.read_text()
+    assert "# tasks = 32" in home.config.read_text()
     cache.add("org/model")
     assert marlaas("base", "use", "org/model", "--json").json["fingerprint"] == load_base("tiny").fingerprint
     assert base_of(home) == "org/model" and not engine.living

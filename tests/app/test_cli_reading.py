@@ -120,3 +120,30 @@ def test_home_may_stand_before_or_after_the_verb(
     assert len(marlaas("--home", root, "list", "--json").json) == 2
     assert len(marlaas("list", "--json", "--home", root).json) == 2
     assert len(marlaas("--home", root).out.splitlines()) == 3
+
+
+def test_list_shows_what_fits_and_how_sweeps_stand(filling: Filling, marlaas: Commander) -> None:
+    for number, state in enumerate(("done", "running", "queued"), 1):
+        filling.task(name=f"sums [seed={number}]", state=state, made=30 * (state != "queued"))
+    filling.execute("UPDATE tasks SET family = 'sums'")
+    filling.task(tenant="bio", state="queued")
+    said = marlaas("list")
+    assert len(said.out.splitlines()) == 5
+    summary = "sweep physics-lab/sums, 3 tasks: 1 queued, 1 running, 1 done; best held-out 0.77: task 1, sums [seed=1]"
+    assert summary in said.err
+    shown = {words: [task["id"] for task in marlaas("list", "--json", *words).json] for words in (
+        ("--tenant", "bio"), ("--family", "sums"), ("--state", "queued"), ("--state", "queued", "--family", "sums"),
+    )}  # fmt: skip
+    assert list(shown.values()) == [[4], [1, 2, 3], [3, 4], [3]]
+    assert "None of the 4 tasks fits." in marlaas("list", "--tenant", "nobody").err
+
+
+def test_show_says_whom_a_task_waits_for_and_how_often_it_was_tried(filling: Filling, marlaas: Commander) -> None:
+    filling.task(name="warm-up", state="running", made=3)
+    filling.task(name="next", state="queued", reason="waiting for task 1 (warm-up), which is running, step 3 of 60")
+    filling.insert("dependencies", task=2, needs=1)
+    filling.execute("UPDATE tasks SET retried = 1, config = ? WHERE id = 2", json.dumps({"queue": {"retries": 3}}))
+    said = marlaas("show", "2").out
+    assert "waiting for task 1 (warm-up), which is running, step 3 of 60" in said
+    assert "1 (warm-up), running" in said and "1 of 3 times" in said
+    assert marlaas("show", "2", "--json").json["depends_on"] == [1]

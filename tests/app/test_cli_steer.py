@@ -131,3 +131,36 @@ def test_nobody_resumes_a_paused_demo(filling: Filling, home: Home) -> None:
     story = Story(filling, home, "paused")
     tasks = Follower(story.read, lambda: True, lambda text: None, paused_ends=True).follow()
     assert tasks[0].state == "paused"
+
+
+def family(filling: Filling, *states: str, tenant: str = "physics-lab", created: float = 5.0) -> None:
+    """A sweep called "sums" whose members are in these states."""
+    for state in states:
+        number = filling.task(tenant=tenant, state=state)
+        filling.execute("UPDATE tasks SET family = 'sums', created = ? WHERE id = ?", created, number)
+
+
+def test_a_sweep_is_steered_by_its_name(
+    filling: Filling, marlaas: Commander, engine: FakeEngine, answering: Callable[[str], None]
+) -> None:
+    family(filling, "failed", created=1.0)
+    family(filling, "running", "done", "failed", "queued", "cancelled")
+    answering("")
+    assert marlaas("pause", "--family", "sums").err == "Task 2 paused.\nTask 5 paused.\n"
+    assert marlaas("retry", "--family", "sums").err == "Task 4 retried.\nTask 6 retried.\n"
+    said = marlaas("resume", "--family", "sums")
+    assert said.code == 2 and "None of these tasks can be resumed: they are cancelled, done, failed" in said.err
+
+
+def test_a_sweep_must_be_one(filling: Filling, marlaas: Commander, engine: FakeEngine) -> None:
+    family(filling, "done")
+    assert marlaas("wait", "--family", "sums").code == 0
+    family(filling, "done", tenant="bio")
+    said = marlaas("wait", "--family", "sums")
+    assert said.code == 2 and "Several tenants have a sweep 'sums': bio, physics-lab." in said.err
+    assert marlaas("wait", "--family", "sums", "--tenant", "bio").code == 0
+    assert (
+        "There is no sweep 'sum'. \n  Did you mean 'sums'?".replace(" \n", "\n")
+        in marlaas("wait", "--family", "sum").err
+    )
+    assert "No task is given." in marlaas("cancel").err

@@ -93,3 +93,43 @@ def test_a_file_that_cannot_be_starts_nothing(marlaas: Commander, engine: FakeEn
     said = marlaas("submit", str(tmp_path / "missing.toml"))
     assert said.code == 2 and "missing.toml cannot be read" in said.err
     assert engine.asked == []
+
+
+def test_a_sweep_is_one_line_and_many_tasks(
+    filling: Filling, home: Home, marlaas: Commander, engine: FakeEngine, write: Write
+) -> None:
+    filling.environment()
+    said = marlaas("submit", write("alone"), write("sums", config="[train]\nseed = [1, 2, 3]"))
+    assert said.out.splitlines() == [
+        "task 1: physics-lab/alone, 5 steps",
+        "tasks 2 to 4: physics-lab/sums, a sweep of 3 tasks",
+    ]
+    assert queued(home)[1:] == ["sums [seed=1]", "sums [seed=2]", "sums [seed=3]"]
+
+
+def test_names_link_the_files_of_one_submission(
+    filling: Filling, home: Home, marlaas: Commander, engine: FakeEngine, write: Write
+) -> None:
+    filling.environment()
+    after = "digits = 2\n[queue]\ndepends_on = ['{}']"
+    assert marlaas("submit", write("next", config=after.format("first")), write("first")).code == 0
+    with Reader(home.database) as reader:
+        assert [task.id for task in reader.needs(1)] == [2] and reader.needs(2) == []
+    said = marlaas("submit", write("a", config=after.format("b")), write("b", config=after.format("a")))
+    assert said.code == 2 and "These tasks wait for each other: 'a' -> 'b' -> 'a'." in said.err
+    assert queued(home) == ["next", "first"]
+
+
+def test_check_shows_and_changes_nothing(home: Home, marlaas: Commander, engine: FakeEngine, write: Write) -> None:
+    engine.living = False
+    files = write("sums", config="[train]\nseed = [1, 2]"), write("x", config="[queue]\ndepends_on = ['sums']")
+    said = marlaas("submit", "--check", *files)
+    assert said.code == 0 and "3 tasks would be queued; nothing was changed." in said.err
+    assert "environments are not checked" in said.err
+    assert said.out.splitlines()[3].split(None, 5)[5] == "sums [seed=1], sums [seed=2]"
+    shown = marlaas("submit", "--check", *files, "--json").json
+    assert [task["after"] for task in shown] == [[], [], ["sums [seed=1]", "sums [seed=2]"]]
+    assert not home.root.exists() and engine.asked == []
+    Filling(home.database).environment()
+    said = marlaas("submit", "--check", write("bad", config="digit = 2"))
+    assert said.code == 2 and "has no parameter 'digit'" in said.err

@@ -119,3 +119,14 @@ async def test_every_binding_can_be_rebound() -> None:
     for owner in (MarlaasApp, TasksView, Confirm, TaskTable, TrajectoryPane):
         for binding in owner.BINDINGS:
             assert isinstance(binding, Binding) and binding.id, f"{owner.__name__}: {binding} has no id"
+
+
+async def test_r_retries_what_failed(home: Home, filling: Filling) -> None:
+    filling.engine()
+    filling.task(state="running", made=1)
+    filling.task(state="failed", made=1)
+    async with driving(home) as driver:
+        await driver.press("r")
+        assert "only failed and cancelled tasks can be retried" in driver.notices()
+        await driver.press("j", "r")
+    assert commands(home) == [("retry", 2)]

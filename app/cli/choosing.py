@@ -1,0 +1,47 @@
+"""Which tasks a verb is about: their numbers, or the members of a sweep by its name."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from .reading import find_task
+from .verbs import task_number
+
+if TYPE_CHECKING:
+    from marlaas.engine.store.reader import Reader
+
+
+def add_tasks(parser: argparse.ArgumentParser) -> None:
+    """Add numbers, ``--family`` and ``--tenant``."""
+    parser.add_argument("tasks", type=task_number, nargs="*", metavar="ID")
+    sweep = "all tasks of the newest sweep of that name"
+    parser.add_argument("--family", action="append", default=[], metavar="NAME", help=sweep)
+    parser.add_argument("--tenant", metavar="NAME", help="whose sweep, where several tenants have one of that name")
+
+
+def chosen(args: argparse.Namespace, reader: Reader | None) -> list[int]:
+    """The numbers of the tasks that exist, each once. Raises ``ConfigError`` or ``UnknownTask``."""
+    from marlaas.engine.errors import ConfigError
+
+    if not args.tasks and not args.family:
+        raise ConfigError("No task is given.", "Give numbers, or a sweep's name with --family.")
+    numbers = [find_task(reader, number).id for number in args.tasks]
+    for name in args.family:
+        numbers += _members(reader, name, args.tenant)
+    return list(dict.fromkeys(numbers))
+
+
+def _members(reader: Reader | None, name: str, tenant: str | None) -> list[int]:
+    from marlaas.engine.dependencies import family_of
+    from marlaas.engine.errors import ConfigError, UnknownTask
+    from marlaas.engine.validation import nearest
+
+    known = [task for task in (reader.known_tasks() if reader else ()) if tenant in (None, task.tenant)]
+    owners = sorted({task.tenant for task in known if task.family == name})
+    if not owners:
+        families = sorted({task.family for task in known if task.family})
+        raise UnknownTask(f"There is no sweep {name!r}.", nearest(name, families))
+    if len(owners) > 1:
+        raise ConfigError(f"Several tenants have a sweep {name!r}: {', '.join(owners)}.", "Give one with --tenant.")
+    return [task.id for task in family_of(known, name)]
