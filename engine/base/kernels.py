@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -27,6 +28,8 @@ def choose_float32_kernels() -> bool:
     """Route products through oneDNN where it helps; returns whether it does. Cheap to call again."""
     if torch.backends.cpu.get_cpu_capability() != "AVX512" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
+    if _made_by_intel():
+        return False
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", INSTRUCTIONS)  # read at its first use in this process
     _allow_onednn(True)
     if _precise():
@@ -41,11 +44,22 @@ def small_products() -> Iterator[None]:
     """Inside, the default library multiplies: oneDNN prepares each new shape for a third of a millisecond, which many
     small products of ever new shapes do not earn back."""
     before = torch.backends.mkldnn.matmul.fp32_precision  # type: ignore[attr-defined]
+    if before != "bf16":  # the default library multiplies anyway
+        yield
+        return
     torch.backends.mkldnn.matmul.fp32_precision = "ieee"  # type: ignore[attr-defined]
     try:
         yield
     finally:
         torch.backends.mkldnn.matmul.fp32_precision = before  # type: ignore[attr-defined]
+
+
+def _made_by_intel() -> bool:
+    """MKL uses all of such a processor: as fast as oneDNN on large products, twice as fast on those of 8 rows."""
+    try:
+        return "GenuineIntel" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
 
 
 def _allow_onednn(allowed: bool) -> None:

@@ -91,7 +91,9 @@ class Board:
         """Prefill some of what waits, and decode some tokens of the turns that were served the longest ago."""
         begin = time.perf_counter()
         fresh = self._admit()
-        if self._pace.tokens > 1:  # what they hold has just been written, so it is in the cache
+        if (
+            self._pace.tokens > 1 and not self._context.mixes
+        ):  # what they hold has just been written, so it is in the cache
             for version in dict.fromkeys(turn.version.name for turn in fresh):
                 turns = [turn for turn in fresh if turn.version.name == version]
                 self._decode(sorted(turns, key=_seat_of)[: self._pace.rows])
@@ -201,7 +203,7 @@ class Board:
     def _next(self) -> list[Turn]:
         """The turn that was served the longest ago, and its neighbours under the same version."""
         first = next(iter(self._running))
-        turns = [turn for turn in self._running if turn.version is first.version]
+        turns = [turn for turn in self._running if self._context.mixes or turn.version is first.version]
         turns.sort(key=_seat_of)
         start = min(turns.index(first), max(0, len(turns) - self._pace.rows))
         return turns[start : start + self._pace.rows]

@@ -1,4 +1,4 @@
-"""The inner loop: running turns of one version, decoded together token after token until one of them may have ended.
+"""The inner loop: running turns, decoded together token after token until one of them may have ended.
 
 Turns flow in, their tokens and log-probabilities flow out as arrays, and no Python runs for a single row. Which rows a
 call holds is up to ``slots``; what becomes of a finished turn is the board's business.
@@ -22,12 +22,12 @@ NOTHING = -1
 def burst(context: Context, turns: list[Turn], limit: int) -> tuple[Tokens, Logprobs]:
     """Sample up to ``limit`` tokens for each of ``turns``, which are in the order of their sequences.
 
-    Returns tokens int32 (n, k) and log-probabilities float32 (n, k), n turns and k >= 1 tokens, where only the last
-    token of a turn may end it. Rows of other sequences that serve as fillers are left as they were. Raises
-    ``DecodeFailed``.
+    They are of one version unless the context mixes. Returns tokens int32 (n, k) and log-probabilities float32 (n, k),
+    n turns and k >= 1 tokens, where only the last token of a turn may end it. Rows of other sequences that serve as
+    fillers are left as they were. Raises ``DecodeFailed``.
     """
     active = np.array([turn.conversation.seat for turn in turns], np.int32)
-    rows = rows_with_fillers(active)
+    rows = active if context.mixes else rows_with_fillers(active)
     places = np.searchsorted(rows, active)
     alone = len(rows) == len(active)
     positions = begin = context.held[rows]
@@ -40,7 +40,8 @@ def burst(context: Context, turns: list[Turn], limit: int) -> tuple[Tokens, Logp
     outputs = np.ones(len(rows), np.int8)
     tokens, logprobs = np.empty((limit, len(turns)), np.int32), np.empty((limit, len(turns)), np.float32)
     count = 0
-    context.use(turns[0].version.handle)
+    handles = [turn.version.handle for turn in turns]
+    context.use(np.array(handles if context.mixes else handles[:1]))
     try:
         while count < limit:
             logits = context.decode(current, positions, rows, outputs)

@@ -1,4 +1,4 @@
-"""What computes for the board: sequences with memory, decoded in rows under one adapter at a time.
+"""What computes for the board: sequences with memory, decoded in rows under adapters.
 
 Knows sequences by number and adapters by handle; nothing of conversations, versions or sampling. Not safe for threads.
 """
@@ -14,6 +14,7 @@ from ...errors import CallFailed
 
 Ints = NDArray[np.int32]
 Logits = NDArray[np.float32]
+Handles = NDArray[np.int64]
 Arrays = dict[str, NDArray[np.float32]]
 
 
@@ -29,13 +30,14 @@ class Context(Protocol):
     vocabulary: int
     weights: int
     """Bytes that every call reads."""
-    gathers: bool
-    """Whether a call may hold several tokens of several sequences, with the last bits of calls of their own."""
+    mixes: bool
+    """Whether a call may hold rows of several adapters, and several tokens of several sequences, with the last bits of
+    calls of their own."""
     held: Ints
     """How many tokens the memory of each sequence holds, (sequences,)."""
 
     def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
-        """Run one call: one token of each of several sequences, or several tokens of one (of several if ``gathers``).
+        """Run one call: one token of each of several sequences, or several tokens of one (of several if it ``mixes``).
 
         All arguments are (n,); the tokens of a sequence are neighbours. Returns float32 (outputs.sum(), V), valid until
         the next call. The last bits of a row depend on its own sequence alone, as long as the calls keep to the board's
@@ -48,8 +50,11 @@ class Context(Protocol):
     def copy(self, source: int, target: int, length: int) -> None:
         """Give ``target``, which is empty, the first ``length`` tokens of ``source``."""
 
-    def use(self, adapter: int | None) -> None:
-        """Decode with this adapter, or with the bare base, until told otherwise."""
+    def use(self, adapters: Handles) -> None:
+        """Compute the rows of the following calls under these: (n,), one for each row; (1,), one for all; (0,), none.
+
+        They are equal unless the context ``mixes``.
+        """
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
         """Take an adapter in (named as in state files) and return its handle. Raises ``AdapterError`` if it does not

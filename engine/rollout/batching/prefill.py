@@ -1,7 +1,7 @@
 """Computing what turns begin with: prompts, and what was appended to a conversation.
 
-Parts flow in, the logits behind each part's last token flow out. A context that says it gathers takes all parts of a
-version in one call; for others each part is a call of its own, because a row's last bits depend on its call there.
+Parts flow in, the logits behind each part's last token flow out. A context that mixes takes all parts in one call; for
+others each part is a call of its own, because a row's last bits depend on its call there.
 """
 
 from __future__ import annotations
@@ -34,23 +34,13 @@ class Part:
 
 def prefill(context: Context, parts: Sequence[Part]) -> Iterator[tuple[list[Part], list[Logits] | CallFailed]]:
     """Yield the parts of each call with the logits (V,) behind them, valid until the next; or with why it failed."""
-    for call in _calls(context, parts):
-        context.use(call[0].turns[0].version.handle)
+    for call in [list(parts)] if context.mixes and parts else [[part] for part in parts]:
         try:
             logits = _decode(context, call)
         except CallFailed as error:
             yield call, error
         else:
             yield call, list(logits[1::2])
-
-
-def _calls(context: Context, parts: Sequence[Part]) -> list[list[Part]]:
-    if not context.gathers:
-        return [[part] for part in parts]
-    calls: dict[str, list[Part]] = {}
-    for part in parts:
-        calls.setdefault(part.turns[0].version.name, []).append(part)
-    return list(calls.values())
 
 
 def _decode(context: Context, call: list[Part]) -> Logits:
@@ -61,6 +51,7 @@ def _decode(context: Context, call: list[Part]) -> Logits:
     ends = np.cumsum(counts)
     outputs = np.zeros(ends[-1], np.int8)
     outputs[np.concatenate([ends - 2, ends - 1])] = 1
+    context.use(np.repeat([part.turns[0].version.handle for part in call], counts))
     return context.decode(
         np.concatenate([part.new for part in call]),
         np.concatenate(positions).astype(np.int32),

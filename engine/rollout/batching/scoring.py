@@ -19,7 +19,7 @@ def score(context: Context, adapter: int, sequence: int, tokens: Tokens, start: 
         raise ValueError(f"start is {start}; it must lie between 1 and the {len(tokens)} tokens.")
     if len(tokens) > context.length or tokens.min() < 0 or tokens.max() >= context.vocabulary:
         raise ValueError("The tokens do not fit the sampler's context or vocabulary.")
-    context.use(adapter)
+    context.use(np.array([adapter]))
     given, targets = tokens[:-1], tokens[1:]
     parts, chunk = [np.empty(0, np.float32)], scored_rows(context.vocabulary)
     try:

@@ -57,6 +57,9 @@ class Turn:
         self.prompt = request.tokens
         self.temperature = request.temperature
         self.stop = request.stop
+        self.account = request.account
+        self.prefilled = 0
+        """Tokens of the context that were computed for it; what turns share is counted with the first of them."""
         self.key = (version.name, request.tokens.tobytes())
         """Turns with equal keys share their prompt's computation."""
         self._tokens = np.empty(room, np.int32)
@@ -95,6 +98,7 @@ class Turn:
             finish=finish,
             version=self.version.name,
             checksum=self.version.checksum,
+            prefilled=self.prefilled,
         )
 
 

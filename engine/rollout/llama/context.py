@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...base.gguf.adapter import adapter_in_memory
 from ...base.llama_memory import MICRO_BATCH
 from ...errors import AdapterError, BaseModelError
-from ..batching.context import Arrays, DecodeFailed, Ints, Logits
+from ..batching.context import Arrays, DecodeFailed, Handles, Ints, Logits
 from .base_file import BaseFile
 from .native import last_errors, llama
 
@@ -70,7 +70,7 @@ class LlamaContext:
         self._memory = self._llama.llama_get_memory(self._context)
         self.sequences = int(self._llama.llama_n_seq_max(self._context))
         self.length = int(self._llama.llama_n_ctx_seq(self._context))
-        self.gathers = False
+        self.mixes = False
         self.vocabulary = int(self._llama.llama_vocab_n_tokens(self._llama.llama_model_get_vocab(self._model)))
         self.held = np.zeros(self.sequences, np.int32)
         """How many tokens the memory of each sequence holds."""
@@ -129,8 +129,12 @@ class LlamaContext:
         self.held[target] = self.held[source]
         self.cut(target, length)
 
-    def use(self, adapter: int | None) -> None:
-        """Decode with this adapter (a handle from ``load_adapter``), or with the bare base, until told otherwise."""
+    def use(self, adapters: Handles) -> None:
+        """See the protocol: a call applies its adapter to all rows."""
+        self._use(int(adapters[0]) if len(adapters) else None)
+
+    def _use(self, adapter: int | None) -> None:
+        """Decode with this adapter, or with the bare base, until told otherwise."""
         if adapter == self._adapter:
             return
         count = 0 if adapter is None else 1
@@ -155,7 +159,7 @@ class LlamaContext:
     def free_adapter(self, adapter: int) -> None:
         """Give an adapter's memory back."""
         if adapter == self._adapter:
-            self.use(None)
+            self._use(None)
         self._llama.llama_adapter_lora_free(ctypes.cast(adapter, self._llama.llama_adapter_lora_p_ctypes))
 
     def close(self) -> None:

@@ -1,53 +1,49 @@
-"""The weights that a pass multiplies with, a policy's adapter merged in.
+"""The base's weights as a pass multiplies with them.
 
-The base's tensors and an adapter as numpy arrays flow in; one ``Block`` for each layer flows out. A version's blocks
-are its own copy of the base's matrices, which is what a small base can afford and a large one cannot.
+The base's tensors flow in; one ``Block`` for each layer flows out. Matrices are stored (in, out), the order in which
+libraries read them fastest where rows are few; adapters are added beside them (``mixing``).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 
 import torch
 from torch import Tensor
 
 from ...base.tensors import Base, Layer, Stacked
-from ..batching.context import Arrays
+from .mixing import Mix
 
 
 @dataclass(frozen=True)
 class Linear:
-    """y = x Wᵀ + b"""
+    """y = x Wᵀ + b, and what each row's adapter adds."""
 
+    number: int
+    """Among all fused layers of the base."""
     weight: Tensor
-    """(out, in)"""
+    """Wᵀ, (in, out)"""
     bias: Tensor | None
     """(out,)"""
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, mix: Mix | None) -> Tensor:
         """(n, in) → (n, out)"""
-        return torch.nn.functional.linear(x, self.weight, self.bias)
+        y = torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
+        if mix is not None:
+            mix.add(self.number, x, y)
+        return y
 
 
 Block = Layer[Linear]
 """One decoder layer."""
 
 
-def plain(base: Base) -> tuple[Block, ...]:
-    """The base without an adapter: its own tensors, not copies."""
-    return tuple(layer.map(lambda stacked: Linear(stacked.weight, stacked.bias)) for layer in base.layers)
-
-
-def merged(base: Base, adapter: Arrays, alpha: float) -> tuple[Block, ...]:
-    """The base with W + (alpha / r) B A for every layer that the adapter has matrices for."""
+def blocks(base: Base) -> tuple[Block, ...]:
+    """All layers; their linear ones are numbered in the order in which the model applies them."""
+    numbers = count()
 
     def linear(stacked: Stacked) -> Linear:
-        weight, row = stacked.weight.clone(), 0
-        for module, outputs in zip(stacked.modules, stacked.outputs, strict=True):
-            if f"{module}.lora_A" in adapter:
-                a, b = (torch.from_numpy(adapter[f"{module}.lora_{half}"]).to(weight) for half in "AB")
-                weight[row : row + outputs].addmm_(b, a, alpha=alpha / len(a))
-            row += outputs
-        return Linear(weight, stacked.bias)
+        return Linear(next(numbers), stacked.weight.T.contiguous(), stacked.bias)
 
     return tuple(layer.map(linear) for layer in base.layers)

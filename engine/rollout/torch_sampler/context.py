@@ -7,7 +7,7 @@ much memory attention reads depends on the row's own length. Knows nothing of co
 
 from __future__ import annotations
 
-from itertools import count
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,12 @@ from ...base.kernels import small_products
 from ...base.model import BaseModel
 from ...base.modules import check_adapter
 from ...base.tensors import load
-from ..batching.context import Arrays, Ints, Logits
+from ..batching.context import Arrays, Handles, Ints, Logits
 from .attention import Appended, Attention, OneEach
-from .blocks import Block, merged, plain
-
-ROWS = 8
-"""Rows of a pass are padded to a multiple of this."""
+from .bank import Bank
+from .blocks import Block, blocks
+from .mixing import Mix
+from .tiles import TILE
 
 
 class TorchContext:
@@ -34,21 +34,23 @@ class TorchContext:
 
     def __init__(self, base: BaseModel, sequences: int, length: int) -> None:
         self._config = base.config
-        self._base = load(base, torch.device("cpu"))
-        self._plain = plain(self._base)
-        self._blocks = self._plain
-        self._adapters: dict[int, tuple[Block, ...]] = {}
-        self._handles = count(1)
+        loaded = load(base, torch.device("cpu"))
+        self._bank = Bank(loaded)
+        self._blocks = blocks(loaded)
+        self._base = replace(loaded, layers=())
+        self._adapters: Handles = np.empty(0, np.int64)
+        self._mixed: tuple[bytes, Mix] | None = None
+        """The last one that was asked for, and the adapters that it is for."""
         heads = self._base.heads
-        self._memory = torch.zeros(len(self._plain), 2, sequences, heads.keys, length, heads.size)
+        self._memory = torch.zeros(len(self._blocks), 2, sequences, heads.keys, length, heads.size)
         """Keys and values of every layer and sequence; pages that nobody has written take no room."""
         angles = torch.arange(length)[:, None] * self._base.frequencies
         self._cosine, self._sine = angles.cos().float()[:, None], angles.sin().float()[:, None]  # (C, 1, D/2)
         self.sequences = sequences
         self.length = length
-        self.gathers = True
+        self.mixes = True
         self.vocabulary = len(self._base.embedding)
-        self.weights = sum(stacked.weight.nbytes for layer in self._base.layers for stacked in layer.linears)
+        self.weights = sum(linear.weight.nbytes for block in self._blocks for linear in block.linears)
         self.held: Ints = np.zeros(sequences, np.int32)
 
     @torch.inference_mode()
@@ -64,25 +66,40 @@ class TorchContext:
             attention = Appended(sequences[begins], positions, begins)
         else:
             attention = OneEach(sequences, positions, self.length)
+        mix = self._mix(np.arange(len(tokens)))
         wanted = np.flatnonzero(outputs)
         eps, size = self._base.eps, (x.shape[1],)
         for number, block in enumerate(self._blocks):
-            q, k, v = self._heads(block, rms_norm(x, size, block.attention_norm, eps), cosine, sine)
+            q, k, v = self._heads(block, rms_norm(x, size, block.attention_norm, eps), mix, cosine, sine)
             with small_products():
                 attended = attention(self._memory[number], q, k, v)
-            if number == len(self._blocks) - 1:
+            if number == len(self._blocks) - 1 and len(wanted) < len(tokens):
                 kept = _padded(wanted)
                 attended, x = attended[kept], x[kept]
-            x = x + block.o(attended)
-            gate, up = halves(block.gate_up(rms_norm(x, size, block.mlp_norm, eps)))
-            x = x + block.down(silu(gate).mul_(up))
+                mix = self._mix(wanted)
+            x = x + block.o(attended, mix)
+            gate, up = halves(block.gate_up(rms_norm(x, size, block.mlp_norm, eps), mix))
+            x = x + block.down(silu(gate).mul_(up), mix)
         logits: Logits = torch.mm(rms_norm(x, size, self._base.norm, eps), self._base.head.T)[: len(wanted)].numpy()
         return logits
 
-    def _heads(self, block: Block, x: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _mix(self, rows: NDArray[np.int64]) -> Mix | None:
+        """The adapters of these rows, padded; decoding asks for the same again and again."""
+        if not len(self._adapters) or not len(rows):
+            return None
+        own = self._adapters if len(self._adapters) > 1 else np.repeat(self._adapters, rows[-1] + 1)
+        adapters = own[_padded(rows).numpy()]
+        key = adapters.tobytes()
+        if self._mixed is None or self._mixed[0] != key:
+            self._mixed = key, Mix(self._bank, adapters)
+        return self._mixed[1]
+
+    def _heads(
+        self, block: Block, x: Tensor, mix: Mix | None, cosine: Tensor, sine: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (n, K, R, D), scaled, and keys and values (n, K, D), at their positions."""
         heads = self._base.heads
-        qkv = block.qkv(x).view(len(x), -1, heads.size)
+        qkv = block.qkv(x, mix).view(len(x), -1, heads.size)
         turned = qkv[:, : heads.turned]
         if block.head_norm is not None:
             turned = rms_norm(turned, (heads.size,), None, self._base.eps).mul_(block.head_norm)
@@ -99,21 +116,20 @@ class TorchContext:
         self._memory[:, :, target, :, :length] = self._memory[:, :, source, :, :length]
         self.held[target] = length
 
-    def use(self, adapter: int | None) -> None:
+    def use(self, adapters: Handles) -> None:
         """See the protocol."""
-        self._blocks = self._plain if adapter is None else self._adapters[adapter]
+        self._adapters = adapters
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
         """See the protocol."""
         check_adapter(self._config, adapter)
-        handle = next(self._handles)
-        self._adapters[handle] = merged(self._base, adapter, alpha)
-        return handle
+        self._mixed = None
+        return self._bank.add(adapter, alpha)
 
     def free_adapter(self, adapter: int) -> None:
         """See the protocol."""
-        if self._blocks is self._adapters.pop(adapter):
-            self._blocks = self._plain
+        self._mixed = None
+        self._bank.remove(adapter)
 
     def close(self) -> None:
         """See the protocol."""
@@ -121,8 +137,8 @@ class TorchContext:
 
 
 def _padded(numbers: NDArray[np.integer[Any]]) -> Tensor:
-    """Indices, the last one repeated up to a multiple of ``ROWS``; none stay none."""
-    rows = -(-len(numbers) // ROWS) * ROWS
+    """Indices, the last one repeated up to a multiple of ``TILE``; none stay none."""
+    rows = -(-len(numbers) // TILE) * TILE
     padded = np.empty(rows, np.int64)
     padded[: len(numbers)] = numbers
     padded[len(numbers) :] = numbers[-1:]

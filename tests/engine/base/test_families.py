@@ -100,7 +100,7 @@ async def test_a_step_is_that_of_peft_and_its_adapter_the_same_everywhere(made: 
     assert await sampler.load("1", str(tmp_path / "1")) == stepped.checksum
     context = LlamaContext(base_file(made.base, made.cache), 2, CONTEXT, exact=True)
     adapter = context.read_adapter(tmp_path / "out" / "adapter.gguf")
-    context.use(adapter)
+    context.use(np.array([adapter]))
     model, start = made.transformers(tmp_path / "out"), len(made.prompt)
     moved = 0.0
     for sequence in group.sequences:

@@ -57,7 +57,7 @@ async def test_base_and_adapter_have_the_logits_of_torch(kind: str, tmp_path: Pa
     changed = log_softmax(logits_of(adapted, TOKENS))
     assert np.abs(changed - plain).max() > 0.3
     handle = context.load_adapter(adapter, 8.0)
-    context.use(handle)
+    context.use(np.array([handle]))
     assert gap(llama_logprobs(context), changed) < CLOSE[kind]
     context.free_adapter(handle)
     context.close()
@@ -88,7 +88,7 @@ def test_another_row_order_shows_in_the_adapter(kind: str, tmp_path: Path) -> No
     for name, array in adapter.items():
         if name.endswith("q_proj.lora_B"):
             adapter[name] = array.reshape(4, 2, 8, 4).swapaxes(1, 2).reshape(64, 4).copy()
-    context.use(context.load_adapter(adapter, 8.0))
+    context.use(np.array([context.load_adapter(adapter, 8.0)]))
     assert gap(llama_logprobs(context), expected) > 30 * CLOSE[kind]
     context.close()
 

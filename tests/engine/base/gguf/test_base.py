@@ -60,9 +60,9 @@ def test_base_and_adapter_have_the_logits_of_torch(kind: str, tmp_path: Path) ->
     changed = logits_of(adapted, TOKENS)
     assert np.abs(changed - plain).max() > 1  # else what follows proves nothing
     handle = context.load_adapter(adapter, 8.0)
-    context.use(handle)
+    context.use(np.array([handle]))
     assert gap(llama_logprobs(context), changed) < CLOSE
-    context.use(None)
+    context.use(np.empty(0, np.int64))
     assert gap(llama_logprobs(context), plain) < CLOSE
     context.free_adapter(handle)
     context.close()

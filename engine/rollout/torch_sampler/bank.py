@@ -1,0 +1,125 @@
+"""The adapters of all live versions, side by side: what one pass over rows of many versions multiplies with.
+
+A version's matrices as numpy arrays flow in and get a handle; a shelf's matrices by layer flow out. Adapters of like
+rank share a shelf, padded with zeros to its rank, which never depends on what else is there. Knows no rows.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from itertools import count
+
+import torch
+from torch import Tensor
+
+from ...base.tensors import Base
+from ..batching.context import Arrays
+from .tiles import Place
+
+LEAST_RANK = 8
+
+
+@dataclass(frozen=True)
+class Fused:
+    """Linear layers with the same input, computed as one."""
+
+    modules: tuple[str, ...]
+    outputs: tuple[int, ...]
+    """Of each."""
+    inputs: int
+
+
+class Bank:
+    """Adapters by handle; fused layers are known by their number, in the order in which the model applies them."""
+
+    def __init__(self, base: Base) -> None:
+        linears = (linear for layer in base.layers for linear in layer.linears)
+        self._linears = tuple(Fused(each.modules, each.outputs, each.weight.shape[1]) for each in linears)
+        self._shelves: dict[int, Shelf] = {}
+        self._places: dict[int, Place] = {}
+        self._handles = count(1)
+
+    def add(self, adapter: Arrays, alpha: float) -> int:
+        """Take an adapter in and return its handle; it must fit the base."""
+        rank = _shelf_rank(max(len(a) for name, a in adapter.items() if name.endswith(".lora_A")))
+        if rank not in self._shelves:
+            self._shelves[rank] = Shelf(rank, self._linears)
+        place = Place(rank, self._shelves[rank].add(adapter, alpha))
+        handle = next(self._handles)
+        self._places[handle] = place
+        return handle
+
+    def remove(self, handle: int) -> None:
+        """Its slot is free again; a shelf that holds nothing goes."""
+        place = self._places.pop(handle)
+        shelf = self._shelves[place.rank]
+        shelf.remove(place.slot)
+        if shelf.empty:
+            del self._shelves[place.rank]
+
+    def place(self, handle: int) -> Place:
+        """Where an adapter lies."""
+        return self._places[handle]
+
+    def shelf(self, rank: int) -> Shelf:
+        """The shelf for adapters of up to ``rank``."""
+        return self._shelves[rank]
+
+
+class Shelf:
+    """Slots for adapters of up to ``rank``; the lowest free one is taken, so that those in use stay neighbours."""
+
+    def __init__(self, rank: int, linears: tuple[Fused, ...]) -> None:
+        self._rank, self._linears = rank, linears
+        self._free: list[int] = []
+        self._slots = 0
+        self.downs: list[Tensor] = []
+        """Aᵀ of each fused layer, (slots, in, parts · rank): those of its parts side by side."""
+        self.ups: list[Tensor] = []
+        """(alpha / r) Bᵀ, (slots, parts · rank, out): those of its parts on a diagonal."""
+        for linear in linears:
+            ranks = len(linear.modules) * rank
+            self.downs.append(torch.zeros(0, linear.inputs, ranks))
+            self.ups.append(torch.zeros(0, ranks, sum(linear.outputs)))
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody lies here."""
+        return len(self._free) == self._slots
+
+    def add(self, adapter: Arrays, alpha: float) -> int:
+        """Returns the slot."""
+        if not self._free:
+            self._grow()
+        slot = heapq.heappop(self._free)
+        for linear, down, up in zip(self._linears, self.downs, self.ups, strict=True):
+            down[slot].zero_()
+            up[slot].zero_()
+            row = column = 0
+            for module, outputs in zip(linear.modules, linear.outputs, strict=True):
+                if f"{module}.lora_A" in adapter:
+                    a, b = (torch.from_numpy(adapter[f"{module}.lora_{half}"]) for half in "AB")
+                    down[slot, :, column : column + len(a)] = a.T
+                    torch.mul(b.T, alpha / len(a), out=up[slot, column : column + len(a), row : row + outputs])
+                row, column = row + outputs, column + self._rank
+        return slot
+
+    def remove(self, slot: int) -> None:
+        """The slot is free again."""
+        heapq.heappush(self._free, slot)
+
+    def _grow(self) -> None:
+        """Half as many slots again: what is copied now and then stays less than what was loaded."""
+        more = max(2, self._slots // 2)
+        for tensors in (self.downs, self.ups):
+            for number, tensor in enumerate(tensors):
+                tensors[number] = torch.cat([tensor, tensor.new_zeros(more, *tensor.shape[1:])])
+        for slot in range(self._slots, self._slots + more):
+            heapq.heappush(self._free, slot)
+        self._slots += more
+
+
+def _shelf_rank(rank: int) -> int:
+    """The next power of two."""
+    return max(LEAST_RANK, 1 << (rank - 1).bit_length())

@@ -1,0 +1,52 @@
+"""The low-rank terms of one pass, each row under its own adapter: y += (alpha / r) x Aᵀ Bᵀ.
+
+The adapters of a pass's rows flow in once; then each fused layer's inputs and outputs, one layer after the other. The
+products run over tiles (``tiles``) of what lies in the ``bank``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...base.kernels import small_products
+from .bank import Bank
+from .tiles import TILE, tiling
+
+
+class Mix:
+    """The adapters of some rows. Good for as long as all of them stay in the bank and no other is loaded."""
+
+    def __init__(self, bank: Bank, adapters: NDArray[np.int64]) -> None:
+        """``adapters`` (n,) are handles, one for each row."""
+        handles, owner = np.unique(adapters, return_inverse=True)
+        plan = tiling({bank.place(handle): np.flatnonzero(owner == n) for n, handle in enumerate(handles.tolist())})
+        self._segments = [(bank.shelf(each.rank), each.slots, each.tiles) for each in plan.segments]
+        self._plain = plan.plain
+        self._rows, self._places = torch.from_numpy(plan.rows), torch.from_numpy(plan.places)
+
+    def add(self, number: int, x: Tensor, y: Tensor) -> None:
+        """Add to ``y`` (n, out) what the adapters of layer ``number`` make of ``x`` (n, in)."""
+        with small_products():
+            if self._plain:
+                tiles = y.view(-1, TILE, y.shape[1])
+                for inputs, down, up, part in self._products(number, x.view(-1, TILE, x.shape[1])):
+                    tiles[part].baddbmm_(torch.bmm(inputs, down), up)
+                return
+            tiles = y.new_empty(len(self._rows) // TILE, TILE, y.shape[1])
+            for inputs, down, up, part in self._products(
+                number, x.index_select(0, self._rows).view(-1, TILE, x.shape[1])
+            ):
+                torch.bmm(torch.bmm(inputs, down), up, out=tiles[part])
+            y += tiles.view(-1, y.shape[1]).index_select(0, self._places)
+
+    def _products(self, number: int, tiles: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, slice]]:
+        """The inputs, Aᵀ and Bᵀ of each call, (tiles, …) each, and which tiles these are."""
+        for shelf, slots, part in self._segments:
+            count = part.stop - part.start
+            down, up = (each[number][slots].expand(count, -1, -1) for each in (shelf.downs, shelf.ups))
+            yield tiles[part], down, up, part
