@@ -9,7 +9,6 @@ with two output rows (``prefill``), and all other calls hold one token per seque
 from __future__ import annotations
 
 import time
-from collections import deque
 
 import numpy as np
 
@@ -21,9 +20,10 @@ from ..protocol import Finish, SampleRequest, SampleResult, SamplerStats
 from .answers import Answer
 from .burst import burst
 from .context import Context, Logits
+from .order import Order
 from .pace import Pace
 from .prefill import Part, prefill
-from .prompts import Key, Prompt, Prompts
+from .prompts import Prompt, Prompts
 from .slots import Slots
 from .turn import Conversation, Turn, check
 from .versions import Versions
@@ -40,23 +40,20 @@ class Board:
         self._pace = pace
         self._conversations: dict[str, Conversation] = {}
         self._prompts = Prompts()
-        self._returning: deque[Turn] = deque()
-        """Turns of conversations that have their sequence already."""
-        self._waiting: dict[Key, list[Turn]] = {}
-        """First turns, by what they share; keys in order of arrival."""
+        self._order = Order()
         self._running: dict[Turn, None] = {}
-        """Turns being decoded, the next one to be served first."""
+        """Turns being decoded, the one that was served the longest ago first."""
         self._sampled = self._prefilled = 0
         self._seconds = 0.0
 
     @property
     def busy(self) -> bool:
         """Whether ``step`` has anything to do."""
-        return bool(self._running or self._returning or (self._waiting and self._slots.free))
+        return bool(self._running) or self._order.ready(self._slots.free)
 
     def stats(self) -> SamplerStats:
         """Totals so far."""
-        waiting = sum(map(len, self._waiting.values())) + len(self._returning)
+        waiting = sum(1 for _ in self._order)
         return SamplerStats(self._sampled, self._prefilled, self._seconds, len(self._running), waiting)
 
     def submit(self, request: SampleRequest, answer: Answer[SampleResult]) -> None:
@@ -70,13 +67,10 @@ class Board:
             answer.give(SampleResult(*empty, "length", version.name, version.checksum))
             return
         turn = Turn(request, conversation, version, room, answer)
+        self._order.enter(turn, request.weight)
         self._conversations[request.conversation] = conversation
         conversation.turn = turn
         version.users += 1
-        if conversation.slot is None:
-            self._waiting.setdefault(turn.key, []).append(turn)
-        else:
-            self._returning.append(turn)
 
     def release(self, name: str) -> None:
         """Forget a conversation and abort its turn; unknown names are fine."""
@@ -88,18 +82,21 @@ class Board:
         self._forget(conversation)
 
     def step(self) -> None:
-        """Prefill some of what waits, and decode some tokens of the turns that were served the longest ago."""
+        """Prefill some of what waits, and decode some tokens of turns of the account that is behind."""
         begin = time.perf_counter()
         fresh = self._admit()
-        if (
-            self._pace.tokens > 1 and not self._context.mixes
-        ):  # what they hold has just been written, so it is in the cache
-            for version in dict.fromkeys(turn.version.name for turn in fresh):
-                turns = [turn for turn in fresh if turn.version.name == version]
-                self._decode(sorted(turns, key=_seat_of)[: self._pace.rows])
+        if self._pace.tokens > 1 and not self._context.mixes:
+            self._decode_fresh(fresh)
         if self._running:
             self._decode(self._next())
         self._seconds += time.perf_counter() - begin
+
+    def _decode_fresh(self, fresh: list[Turn]) -> None:
+        """What turns hold that have just begun is in the cache; those of accounts that are ahead have to wait."""
+        for version in dict.fromkeys(turn.version.name for turn in fresh):
+            turns = [turn for turn in fresh if turn.version.name == version]
+            if not self._order.ahead(turns[0].account, self._running):
+                self._decode(sorted(turns, key=_seat_of)[: self._pace.rows])
 
     def fail(self, error: Exception) -> None:
         """End every turn with ``error`` and start over with an empty board."""
@@ -107,17 +104,21 @@ class Board:
             self._drop(conversation, error)
 
     def _admit(self) -> list[Turn]:
-        """Compute what waiting turns begin with, until there are enough for a decode call; returns those that run."""
+        """Compute what waiting turns begin with, until there are enough for a decode call; returns those that run.
+
+        An account that is ahead of one that runs gets nothing begun while those that run fill a call by themselves.
+        """
         fresh: list[Turn] = []
         parts: list[Part] = []
-        budget = PREFILL
-        while self._returning and budget > 0 and len(fresh) < self._pace.rows:
-            turns = [self._returning.popleft()]
-            budget -= self._resume(turns[0], parts)
-            fresh += turns
-        while self._waiting and self._slots.free and budget > 0 and len(fresh) < self._pace.rows:
-            turns = self._seat()
-            budget -= self._begin(turns, parts)
+        budget, running = PREFILL, list(self._running)
+        while self._order.ready(self._slots.free) and budget > 0 and len(fresh) < self._pace.rows:
+            account = self._order.next_account(self._slots.free)
+            if len(running) >= self._pace.rows and self._order.ahead(account, running):
+                break
+            turns = self._order.take(account, self._slots.free)
+            cost = self._begin(turns, parts) if turns[0].conversation.slot is None else self._resume(turns[0], parts)
+            self._order.charge(account, prefilled=cost)
+            budget -= cost
             fresh += turns
         for call, outcome in prefill(self._context, parts):
             if isinstance(outcome, CallFailed):
@@ -128,34 +129,25 @@ class Board:
                 self._start(part, logits)
         return [turn for turn in fresh if turn in self._running]
 
-    def _seat(self) -> list[Turn]:
-        """Give sequences to the turns that share the prompt that has waited longest, as far as there are any."""
-        key, waiting = next(iter(self._waiting.items()))
-        slots = self._slots.take(key[0], min(len(waiting), self._slots.free))
-        turns, left = waiting[: len(slots)], waiting[len(slots) :]
-        for turn, slot in zip(turns, slots, strict=True):
-            turn.conversation.slot = slot
-        if left:
-            self._waiting[key] = left
-        else:
-            del self._waiting[key]
-        return turns
-
     def _begin(self, turns: list[Turn], parts: list[Part]) -> int:
-        """Seated turns that share a prompt: compute it with ``parts``, or copy it; returns the tokens to compute."""
+        """First turns that share a prompt get sequences; the prompt is computed with ``parts``, or copied.
+
+        Returns the tokens to compute.
+        """
         first = turns[0]
-        for turn in turns:
+        for turn, slot in zip(turns, self._slots.take(first.version.name, len(turns)), strict=True):
+            turn.conversation.slot = slot
             turn.conversation.version = turn.version.name
             turn.conversation.tokens = turn.prompt
         if len(first.prompt) == 1:  # a call of one row has other last bits; it goes with the next step's rows
             self._running |= dict.fromkeys(turns)
-            return 1
+            return first.begin(1)
         prompt = self._prompts.find(first.key)
         if prompt is not None:
             self._share(prompt, turns)
             return 0
         parts.append(Part(turns, first.prompt))
-        return len(first.prompt)
+        return first.begin(len(first.prompt))
 
     def _resume(self, turn: Turn, parts: list[Part]) -> int:
         """A turn of a seated conversation: compute what was appended with ``parts``; returns the tokens to compute."""
@@ -169,7 +161,7 @@ class Board:
             self._running[turn] = None
         else:
             parts.append(Part([turn], new))
-        return len(new)
+        return turn.begin(len(new))
 
     def _start(self, part: Part, logits: Logits) -> None:
         """A part has been computed: its turns sample their first token."""
@@ -201,15 +193,20 @@ class Board:
         self._accept(turns, tokens[:, None], logprobs[:, None])
 
     def _next(self) -> list[Turn]:
-        """The turn that was served the longest ago, and its neighbours under the same version."""
-        first = next(iter(self._running))
-        turns = [turn for turn in self._running if self._context.mixes or turn.version is first.version]
-        turns.sort(key=_seat_of)
+        """Of the account that is behind, the turn that was served the longest ago; and who can go with it.
+
+        That is everybody where versions mix, in the same order; else its neighbours under the same version.
+        """
+        ordered = self._order.sort(self._running)
+        if self._context.mixes:
+            return sorted(ordered[: self._pace.rows], key=_seat_of)
+        first = ordered[0]
+        turns = sorted((turn for turn in ordered if turn.version is first.version), key=_seat_of)
         start = min(turns.index(first), max(0, len(turns) - self._pace.rows))
         return turns[start : start + self._pace.rows]
 
     def _decode(self, turns: list[Turn]) -> None:
-        """Some tokens for each of ``turns``, which are of one version; then it is the others' turn."""
+        """Some tokens for each of ``turns``, which go into one call; then it is the others' turn."""
         for turn in turns:
             del self._running[turn]
             self._running[turn] = None
@@ -228,6 +225,7 @@ class Board:
         self._sampled += tokens.size
         on = []
         for turn, its_tokens, its_logprobs in zip(turns, tokens, logprobs, strict=True):
+            self._order.charge(turn.account, sampled=len(its_tokens))
             finish = turn.accept(its_tokens, its_logprobs)
             if finish is None:
                 on.append(turn)
@@ -258,13 +256,7 @@ class Board:
         """Take a turn off the board, wherever it stands."""
         turn.conversation.turn = None
         self._running.pop(turn, None)
-        if turn in self._returning:
-            self._returning.remove(turn)
-        waiting = self._waiting.get(turn.key, [])
-        if turn in waiting:
-            waiting.remove(turn)
-            if not waiting:
-                del self._waiting[turn.key]
+        self._order.leave(turn)
         self._versions.leave(turn.version)
 
     def _forget(self, conversation: Conversation) -> None:

@@ -77,6 +77,11 @@ class Turn:
         """The token to decode next: the newest, of which the memory does not know yet."""
         return int(self._tokens[self._count - 1] if self._count else self.prompt[-1])
 
+    def begin(self, tokens: int) -> int:
+        """So many tokens of its context are going to be computed; returns their number."""
+        self.prefilled = tokens
+        return tokens
+
     def noise(self, count: int) -> Floats:
         """For the next ``count`` tokens."""
         return self._noise[self._count : self._count + count]
