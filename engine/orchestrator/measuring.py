@@ -42,7 +42,6 @@ class Measuring:
         self.pending: set[int] = set()
         """Numbers of the versions that are being measured."""
         self._running: set[asyncio.Task[None]] = set()
-        self._scores = self._versions.scores(policy)
 
     @property
     def decisive(self) -> bool:
@@ -52,11 +51,14 @@ class Measuring:
     @property
     def enough(self) -> bool:
         """Whether the scores are a reason to end the task."""
-        return reached(self._scores, self._spec) or stalled(self._scores, self._spec)
+        if not self.decisive:
+            return False
+        scores = self._versions.scores(self._policy)
+        return reached(scores, self._spec) or stalled(scores, self._spec)
 
     def remark(self, early: bool) -> str:
         """What there is to say of the scores when the task has ended, before its last step or after it."""
-        return remark(self._scores, self._spec, early)
+        return remark(self._versions.scores(self._policy), self._spec, early)
 
     async def settled(self) -> None:
         """Wait for the measurements that have begun."""
@@ -98,4 +100,3 @@ class Measuring:
         finally:
             self.pending.discard(version.number)
         self._keeper.label()
-        self._scores = self._versions.scores(self._policy)
