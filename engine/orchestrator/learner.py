@@ -18,7 +18,7 @@ from ..training.advantages import ClosedGroup, close_group
 from ..training.intake import train_group
 from .admission import may_begin, step_groups
 from .background import Background
-from .canary import canary
+from .canary import Canary
 from .endings import Fruitless
 from .environment import TaskEnvironment
 from .evaluation import Evaluator
@@ -53,6 +53,9 @@ class Learner:
         self._evaluator = Evaluator(services, task, spec, self._policy, self._environment)
         self._measuring = Measuring(
             services, spec.eval, self._policy, self._environment, self._shelf, self._evaluator, self._keeper
+        )
+        self._canary = Canary(
+            services.sampler, services.trainer, services.tolerance, key(task), spec.sampling.temperature
         )
         self._serving: asyncio.Task[None] | None = None
         self._rules = closing_rules(spec)
@@ -143,29 +146,27 @@ class Learner:
         self._measuring.first(before, background)
         path = version_path(services, self._task, step + 1)
         await self._served()
+        await self._canary.before(before.name, tally.groups)
         result = await services.trainer.step(key(self._task), str(path))
         metrics = tally.metrics(result, monotonic() - started)
         row = new_version(result)
         version = services.store.versions.commit_step(self._policy, row, tally.numbers, metrics["seconds"], metrics)
         self.step = version.number
-        self._serving = background.start(self._serve(before, version, tally, background))
+        self._serving = background.start(self._serve(version, background))
         await self._watch_signal(tally, metrics["reward"])
         return version
 
-    async def _serve(self, before: Version, version: Version, tally: StepTally, background: Background) -> None:
+    async def _serve(self, version: Version, background: Background) -> None:
         """Publish a committed version and let the canary compare it with the one before."""
-        services = self._services
 
         async def publish() -> None:
             await self._shelf.publish(version)
             self._moved.set()
             self._measuring.beside(version, background)
 
-        with self._shelf.hold(before):
-            policy, temperature = key(self._task), self._spec.sampling.temperature
-            report = await canary(services, policy, version.name, before.name, tally.groups, temperature, publish)
+        report = await self._canary.after(version.name, publish)
         reach(Point.CANARY_DONE)
-        services.store.versions.add_metrics(self._policy, version.number, report.metrics())
+        self._services.store.versions.add_metrics(self._policy, version.number, report.metrics())
 
     async def _served(self) -> None:
         """Wait until the last version is published and checked: the next step would change the weights that are."""

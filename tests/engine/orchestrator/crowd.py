@@ -158,14 +158,14 @@ def check_history(world: World, task: int, spec: TaskSpec, sampled: Sequence[Ent
     steps = world.query(f"SELECT s.number FROM steps s JOIN policies p ON p.id = s.policy WHERE p.task = {task}")
     assert sorted(row["number"] for row in steps) == numbers
     groups = world.query(
-        "SELECT g.id, g.number, g.step, g.version FROM groups g JOIN policies p ON p.id = g.policy"
+        "SELECT g.id, g.number, g.state, g.step, g.version FROM groups g JOIN policies p ON p.id = g.policy"
         f" WHERE p.task = {task} AND g.split = 'train' ORDER BY g.number"
     )
     assert [group["number"] for group in groups] == list(range(spec.steps * train.groups_per_step))
     adapter = UNTRAINED
     for number in numbers:
         batch = groups[(number - 1) * train.groups_per_step : number * train.groups_per_step]
-        assert {group["step"] for group in batch} == {number}
+        assert {(group["state"], group["step"]) for group in batch} == {("consumed", number)}
         rows = [sequences(world, group["id"]) for group in batch]
         for group, trajectories in zip(batch, rows, strict=True):
             spans = [version for row in trajectories for _, _, version in json.loads(row["spans"])]
