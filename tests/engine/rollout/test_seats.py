@@ -1,0 +1,209 @@
+"""Seats: who gets one, who keeps one, and that none is lost whoever is cancelled when."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from marlaas.engine.fairness.line import Line, Payer
+from marlaas.engine.rollout.seats import Seats
+
+ANN, BOB = Payer("ann", 1), Payer("bob", 2)
+
+
+@dataclass(eq=False)
+class Visitor:
+    """An episode that notes when its memory is taken away."""
+
+    payer: Payer
+    stays: bool = False
+    unseated: list[str] = field(default_factory=list)
+
+    def unseat(self) -> None:
+        self.unseated.append("lost")
+
+
+@dataclass
+class Room:
+    """Seats, with the order in which those who waited sat down."""
+
+    count: int
+    patience: float = 0.0
+    weights: dict[str, float] = field(default_factory=dict)
+    order: list[Visitor] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.seats = Seats(self.count, Line(lambda tenant: self.weights.get(tenant, 1.0)), self.patience)
+
+    async def sit(self, visitor: Visitor) -> None:
+        await self.seats.take(visitor)
+        self.order.append(visitor)
+
+    async def queue(self, *visitors: Visitor) -> list[asyncio.Task[None]]:
+        """Let them wait, one after the other."""
+        tasks = []
+        for visitor in visitors:
+            tasks.append(asyncio.ensure_future(self.sit(visitor)))
+            await asyncio.sleep(0)
+        return tasks
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_burst_of_one_tenant_does_not_get_all_seats_that_come_free() -> None:
+    room = Room(4)
+    first = [Visitor(ANN) for _ in range(4)]
+    await room.queue(*first)
+    await room.queue(*(Visitor(ANN) for _ in range(8)), *(Visitor(BOB) for _ in range(4)))
+    for visitor in first:  # all of them in one turn of the loop
+        room.seats.rest(visitor, 10)
+        room.seats.leave(visitor)
+    await settle()
+    assert [visitor.payer.tenant for visitor in room.order[4:]].count("bob") >= 2
+
+
+async def test_shares_of_turns_follow_weights() -> None:
+    room = Room(3, weights={"bob": 3.0})
+    served = {"ann": 0, "bob": 0}
+
+    async def talk(payer: Payer, cost: int) -> None:
+        while sum(served.values()) < 4000:
+            visitor = Visitor(payer)
+            await room.seats.take(visitor)
+            await asyncio.sleep(0)
+            room.seats.rest(visitor, cost)
+            served[payer.tenant] += cost
+            room.seats.leave(visitor)
+
+    await asyncio.gather(*(talk(ANN, 7) for _ in range(30)), *(talk(BOB, 4) for _ in range(10)))
+    assert served["bob"] / sum(served.values()) == pytest.approx(0.75, rel=0.05)
+
+
+async def test_a_guest_keeps_its_seat_while_nobody_needs_it() -> None:
+    room = Room(2)
+    slow, other = Visitor(ANN), Visitor(BOB)
+    await room.sit(slow)
+    room.seats.rest(slow, 1)
+    await room.sit(other)
+    await room.sit(slow)
+    assert slow.unseated == []
+    room.seats.rest(slow, 1)
+    await room.sit(Visitor(BOB))
+    assert slow.unseated == ["lost"]
+
+
+async def test_whoever_has_been_idle_longest_loses_its_seat() -> None:
+    room = Room(2)
+    guests = [Visitor(ANN), Visitor(ANN)]
+    for guest in guests:
+        await room.sit(guest)
+    for guest in reversed(guests):
+        room.seats.rest(guest, 1)
+    await room.sit(Visitor(BOB))
+    assert [guest.unseated for guest in guests] == [[], ["lost"]]
+
+
+async def test_a_guest_that_stays_loses_it_to_nobody() -> None:
+    room = Room(1)
+    guest = Visitor(ANN, stays=True)
+    await room.sit(guest)
+    room.seats.rest(guest, 1)
+    (waiting,) = await room.queue(Visitor(BOB))
+    await settle()
+    assert not waiting.done() and not guest.unseated
+    await room.sit(guest)
+    room.seats.rest(guest, 1)
+    room.seats.leave(guest)
+    await waiting
+
+
+async def test_an_idle_seat_is_kept_for_a_moment() -> None:
+    room = Room(1, patience=1e-3)
+    quick = Visitor(ANN)
+    await room.sit(quick)
+    (waiting,) = await room.queue(Visitor(BOB))
+    room.seats.rest(quick, 1)
+    await room.sit(quick)  # its environment answered at once
+    assert quick.unseated == [] and not waiting.done()
+    room.seats.rest(quick, 1)
+    await waiting
+    assert quick.unseated == ["lost"]
+
+
+async def test_an_episode_that_ends_in_the_middle_of_a_turn_frees_its_seat() -> None:
+    room = Room(1)
+    guest = Visitor(ANN)
+    await room.sit(guest)
+    room.seats.leave(guest)
+    room.seats.rest(guest, None)  # its turn ends later, and is nobody's
+    room.seats.leave(guest)
+    await room.sit(Visitor(BOB))
+    assert (room.seats.active, room.seats.waiting, guest.unseated) == (1, 0, ["lost"])
+
+
+async def test_a_seat_that_came_in_the_moment_of_cancelling_goes_to_the_next() -> None:
+    room = Room(1)
+    guest = Visitor(ANN)
+    await room.sit(guest)
+    gone, waiting = await room.queue(Visitor(BOB), Visitor(ANN))
+    room.seats.leave(guest)  # grants it to the first
+    gone.cancel()
+    await waiting
+    assert gone.cancelled()
+
+
+async def test_a_cancelled_waiter_is_passed_over_before_it_has_been_told() -> None:
+    room = Room(1)
+    guest = Visitor(ANN)
+    await room.sit(guest)
+    gone, waiting = await room.queue(Visitor(BOB), Visitor(ANN))
+    gone.cancel()
+    room.seats.leave(guest)
+    await waiting
+    assert gone.cancelled()
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_no_seat_is_lost_or_given_twice_whoever_is_cancelled_when(seed: int) -> None:
+    chance, room = random.Random(seed), Room(3)
+    seated: set[Visitor] = set()
+
+    async def pause() -> None:
+        for _ in range(chance.randint(0, 3)):
+            await asyncio.sleep(0)
+
+    async def episode(visitor: Visitor) -> None:
+        try:
+            for _ in range(chance.randint(1, 3)):
+                await room.seats.take(visitor)
+                seated.add(visitor)
+                try:
+                    assert len(seated) <= 3
+                    await pause()
+                finally:
+                    seated.discard(visitor)
+                    room.seats.rest(visitor, chance.choice([None, 1, 9]))
+                await pause()
+        finally:
+            room.seats.leave(visitor)
+
+    payers = [Payer(f"tenant {n % 3}", n, n % 2) for n in range(6)]
+    tasks = [
+        asyncio.ensure_future(episode(Visitor(chance.choice(payers), stays=chance.random() < 0.2))) for _ in range(60)
+    ]
+    while not all(task.done() for task in tasks):
+        await asyncio.sleep(0)
+        if chance.random() < 0.5:
+            chance.choice(tasks).cancel()
+    failures = [task.exception() for task in tasks if not task.cancelled()]
+    assert failures == [None] * len(failures)
+    assert (room.seats.active, room.seats.waiting) == (0, 0)
+    for _ in range(3):
+        await asyncio.wait_for(room.sit(Visitor(ANN)), 1)
+    assert room.seats.active == 3
