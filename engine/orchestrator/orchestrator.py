@@ -127,8 +127,8 @@ class Orchestrator:
     async def _go_through_the_queue(self) -> None:
         """Start what may run, stop what may not, and say of all others why they wait."""
         tasks = self._store.tasks.unfinished()
-        now = monotonic()
-        self._blocked = {task: block for task, block in self._blocked.items() if block[1] > now}
+        waiting = {task.id for task in tasks if task.state == "queued"}
+        self._blocked = {task: block for task, block in self._blocked.items() if task in waiting}
         verdicts = decide(tasks, self._situation())
         reasons = {}
         for task in tasks:
@@ -160,6 +160,7 @@ class Orchestrator:
             slots=self._slots,
             running=set(self._runs),
             blocked={task: reason for task, (reason, _) in self._blocked.items()},
+            resting={task for task, (_, until) in self._blocked.items() if monotonic() < until},
             tenant=store.tenants.get,
             used=store.usage.tokens_today(),
         )
@@ -167,12 +168,15 @@ class Orchestrator:
     def _start(self, task: QueuedTask) -> None:
         def started() -> None:
             self._store.tasks.set_state(task.id, "running")
+            self._blocked.pop(task.id, None)
 
         try:
             spec = self._store.tasks.spec(task.id)
         except ConfigError as error:  # it must not stop the others
             self._record(task.id, Ending("failed", f"This marlaas cannot read the task: {error}"))
             return
+        if task.state != "running" and task.id not in self._blocked:
+            self._store.tasks.explain({task.id: "is starting"})
         run = asyncio.ensure_future(run_task(task.id, spec, self._crew, started))
         run.add_done_callback(lambda _: self._wake.set())
         self._runs[task.id] = run

@@ -50,7 +50,9 @@ class Situation:
     running: Set[int]
     """Tasks that hold a slot."""
     blocked: Mapping[int, str]
-    """Why tasks cannot run although it would be their turn: no environment serves them."""
+    """Why tasks could not run when it was their turn: no environment served them."""
+    resting: Set[int]
+    """Those of them that were tried a moment ago; the others may be tried again where a slot is free."""
     tenant: Callable[[str], Tenant]
     used: Mapping[str, int]
     """Tokens that tenants have used in the day of ``now``."""
@@ -88,7 +90,7 @@ def _own_obstacle(task: QueuedTask, situation: Situation) -> Verdict | None:
         return _dependency(task)
     if task.due is not None and task.due > situation.now:
         return Verdict(Act.WAIT, f"tries again within {_coarse(task.due - situation.now)}, {task.cause}")
-    if task.id in situation.blocked:
+    if task.id in situation.resting:
         return Verdict(Act.WAIT, situation.blocked[task.id])
     if situation.spent(task.tenant):
         return Verdict(Act.WAIT, _spent(task.tenant, situation))
@@ -121,6 +123,8 @@ def _share_out(
         if free > 0:
             free, running[name] = free - 1, running[name] + 1
             verdicts[task.id] = Verdict(Act.START)
+        elif task.id in situation.blocked:
+            verdicts[task.id] = Verdict(Act.WAIT, situation.blocked[task.id])
         else:
             verdicts[task.id] = Verdict(Act.WAIT, f"{_busy(situation.slots)}; {_ahead(ahead)}")
             ahead += 1

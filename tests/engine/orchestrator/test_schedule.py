@@ -23,7 +23,7 @@ REMEDY = "`marlaas retry 12 13` runs both."
 def situation(slots: int = 8, running: tuple[int, ...] = (), **more: object) -> Situation:
     tenants = more.pop("tenants", {})
     assert isinstance(tenants, dict)
-    world = Situation(NOW, slots, set(running), {}, lambda name: tenants.get(name, USUAL), {})
+    world = Situation(NOW, slots, set(running), {}, set(), lambda name: tenants.get(name, USUAL), {})
     return replace(world, **more)  # type: ignore[arg-type]
 
 
@@ -65,8 +65,9 @@ def worlds(draw: st.DrawFn) -> tuple[list[QueuedTask], Situation]:
     able = [one.id for one in tasks if one.state == "running" and not one.needs]
     running = set(able[: draw(st.integers(0, slots))])
     blocked = {one.id: "blocked: it is broken" for one in tasks if draw(st.integers(0, 4)) == 0}
+    resting = {number for number in blocked if draw(st.booleans())}
     used = {name: draw(st.sampled_from([0, 50, 100, 10**6])) for name in TENANTS}
-    return tasks, Situation(NOW, slots, running, blocked, lambda name: tenants[name], used)
+    return tasks, Situation(NOW, slots, running, blocked, resting, lambda name: tenants[name], used)
 
 
 @given(worlds())
@@ -82,7 +83,7 @@ def test_no_limit_is_ever_passed_and_no_slot_idles(world: tuple[list[QueuedTask]
         assert not quota or after[name] <= max(quota, running[name])
     for number in started:
         task = by_number[number]
-        assert not task.needs and (task.due is None or task.due <= NOW) and number not in around.blocked
+        assert not task.needs and (task.due is None or task.due <= NOW) and number not in around.resting
         assert not around.spent(task.tenant) and task.state != "paused" and number not in around.running
     idle = len(around.running) + len(started) < around.slots
     assert not (idle and any("busy" in reason for reason in waits(verdicts).values()))
@@ -201,6 +202,11 @@ def test_the_next_try_is_announced(seconds: float, shown: str) -> None:
 
 
 def test_a_blocked_task_takes_no_slot_and_is_not_counted() -> None:
-    verdicts = decide(queue("a", "a", "a"), situation(1, blocked={1: "blocked: it is broken"}))
+    blocked, tasks = {1: "blocked: it is broken"}, queue("a", "a", "a")
+    verdicts = decide(tasks, situation(1, blocked=blocked, resting={1}))
     assert starts(verdicts) == [2]
+    assert waits(verdicts) == {1: "blocked: it is broken", 3: "the only slot is busy; it is next"}
+    assert starts(decide(tasks, situation(1, blocked=blocked))) == [1]
+    running = [replace(tasks[1], state="running"), tasks[0], tasks[2]]
+    verdicts = decide(running, situation(1, (2,), blocked=blocked))
     assert waits(verdicts) == {1: "blocked: it is broken", 3: "the only slot is busy; it is next"}
