@@ -17,6 +17,20 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 
+class _Account:
+    """What one key has had."""
+
+    __slots__ = ("reserved", "spent", "weight")
+
+    def __init__(self) -> None:
+        self.spent = 0.0
+        self.reserved = 0
+        self.weight = 1.0
+
+    def counter(self) -> float:
+        return self.spent + self.reserved / self.weight
+
+
 class FairClock(Generic[K]):
     """A counter for each key; it grows by cost divided by weight and never falls but for what was only reserved.
 
@@ -26,9 +40,7 @@ class FairClock(Generic[K]):
     """
 
     def __init__(self) -> None:
-        self._spent: defaultdict[K, float] = defaultdict(float)
-        self._reserved: defaultdict[K, int] = defaultdict(int)
-        self._weights: dict[K, float] = {}
+        self._accounts: defaultdict[K, _Account] = defaultdict(_Account)
         self._waiting: dict[K, None] = {}
         """In the order in which they began to wait."""
         self._time = 0.0
@@ -38,16 +50,16 @@ class FairClock(Generic[K]):
         """Set a key's weight, 1 where none was set; it counts from the next charge on. Raises ``ValueError``."""
         if not 0 < weight < math.inf:
             raise ValueError(f"A weight is {weight}; it must be a number above 0.")
-        self._weights[key] = weight
+        self._accounts[key].weight = weight
 
     def counter(self, key: K) -> float:
         """What a key has had and has reserved, divided by its weight, from wherever it was lifted to."""
-        return self._spent.get(key, 0.0) + self._reserved.get(key, 0) / self._weights.get(key, 1.0)
+        return self._accounts[key].counter()
 
     def join(self, key: K) -> None:
         """The key begins to wait."""
         if key not in self._waiting:
-            self._lift(key)
+            self._lifted(key)
             self._waiting[key] = None
 
     def leave(self, key: K) -> None:
@@ -67,17 +79,25 @@ class FairClock(Generic[K]):
         A reservation counts like a charge while it lasts, so that one key does not get all that is given out before
         the first cost is known.
         """
-        self._lift(key)
-        self._time = max(self._time, min([self.counter(key), *map(self.counter, self._waiting)]))
-        self._reserved[key] += cost
+        account = self._lifted(key)
+        level = account.counter()
+        for other in self._waiting:
+            level = min(level, self._accounts[other].counter())
+        self._time = max(self._time, level)
+        account.reserved += cost
 
     def give_back(self, key: K, cost: int) -> None:
         """A reservation ends."""
-        self._reserved[key] -= cost
+        self._accounts[key].reserved -= cost
 
     def charge(self, key: K, cost: int) -> None:
         """The key has had something of that cost."""
-        self._spent[key] += cost / self._weights.get(key, 1.0)
+        account = self._accounts[key]
+        account.spent += cost / account.weight
 
-    def _lift(self, key: K) -> None:
-        self._spent[key] += max(0.0, self._time - self.counter(key))
+    def _lifted(self, key: K) -> _Account:
+        account = self._accounts[key]
+        missing = self._time - account.counter()
+        if missing > 0:
+            account.spent += missing
+        return account

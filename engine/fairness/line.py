@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from .clock import FairClock
 from .expected import Expected
@@ -36,8 +36,7 @@ NOBODY = Payer("", 0)
 """Pays where nobody shares."""
 
 
-@dataclass(frozen=True)
-class Serving:
+class Serving(NamedTuple):
     """Something that is being served, with what was reserved for it until its cost is known."""
 
     payer: Payer
@@ -130,20 +129,20 @@ class Line(Generic[T]):
     def end(self, serving: Serving, cost: int | None) -> None:
         """Its cost is known and takes the reservation's place; None where it will never be: what was expected stays."""
         payer = serving.payer
-        self.withdraw(serving)
         if cost is None:
             cost = serving.reserved
         else:
             self._expected.learn((payer.task, serving.kind), cost)
+        self.withdraw(serving)
         self._clock.charge(payer.tenant, cost)
         self._tenant(payer).clock.charge(payer.task, cost)
 
     def withdraw(self, serving: Serving) -> None:
         """It was not served after all: the reservation goes, and nothing is charged."""
-        payer = serving.payer
+        payer, _, reserved = serving
         self._weigh(payer)
-        self._clock.give_back(payer.tenant, serving.reserved)
-        self._tenant(payer).clock.give_back(payer.task, serving.reserved)
+        self._clock.give_back(payer.tenant, reserved)
+        self._tenant(payer).clock.give_back(payer.task, reserved)
 
     def _behind(self) -> _Tenant[T]:
         if not self._length:
