@@ -20,7 +20,7 @@ from marlaas.engine.base.kernels import choose_float32_kernels
 from marlaas.engine.base.model import load_base
 from marlaas.engine.training.bank import PolicyMemory, fresh
 from marlaas.engine.training.decoder.decoder import Decoder
-from marlaas.engine.training.decoder.linear import MergedLinear
+from marlaas.engine.training.decoder.linear import Linear
 from marlaas.engine.training.group_pass import add_gradient
 from marlaas.engine.training.memory import keep_freed_memory
 from marlaas.engine.training.model import Model
@@ -113,7 +113,7 @@ def _compare(case: Case, folder: str, repetitions: int) -> list[Row]:
 
 
 def _pass(model: Model[Any], groups: list[TrainGroup]) -> Callable[[], object]:
-    """What a step runs before its optimizer: merging included, which every step needs once."""
+    """What a step runs before its optimizer: mounting included, which every step needs once."""
     layout = model.layout(CONFIG.rank)
     memory = PolicyMemory.of(CONFIG, layout, fresh(CONFIG, layout))
     default = isinstance(model, PeftModel)
@@ -127,14 +127,14 @@ def _pass(model: Model[Any], groups: list[TrainGroup]) -> Callable[[], object]:
 
 
 def _in_bfloat16(run: Callable[[], object]) -> Callable[[], object]:
-    """The same with the products of linear layers in bfloat16: an upper bound, since the adapter is rounded, too."""
+    """The same with the base's forward products in bfloat16."""
 
-    def forward(self: MergedLinear, x: Tensor) -> tuple[Tensor, Tensor]:
-        both = torch.mm(x.bfloat16(), self.extended[:, : self.inputs].bfloat16().T).float()
-        return both[:, : self.outputs], both[:, self.outputs :]
+    def of_base(self: Linear, x: Tensor) -> Tensor:
+        y = torch.mm(x.bfloat16(), self.weight.bfloat16().T).float()
+        return y if self.bias is None else y.add_(self.bias)
 
     def halved() -> object:
-        with patch.object(MergedLinear, "forward", forward):
+        with patch.object(Linear, "of_base", of_base):
             return run()
 
     return halved
@@ -142,10 +142,10 @@ def _in_bfloat16(run: Callable[[], object]) -> Callable[[], object]:
 
 def _disagreement(model: Decoder, groups: list[TrainGroup]) -> float:
     """Largest difference of a log-probability between float32 and bfloat16."""
-    batches = list(model.batches(groups))
-    exact = [model.logprobs(batch, 1.0, adapted=False) for batch in batches]
+    batches = list(model.batches([groups]))
+    exact = [model.logprobs(batch, (1.0,), adapted=False) for batch in batches]
     rounded: list[Tensor] = []
-    _in_bfloat16(lambda: rounded.extend(model.logprobs(batch, 1.0, adapted=False) for batch in batches))()
+    _in_bfloat16(lambda: rounded.extend(model.logprobs(batch, (1.0,), adapted=False) for batch in batches))()
     return max(float((a - b).abs().max()) for a, b in zip(exact, rounded, strict=True))
 
 

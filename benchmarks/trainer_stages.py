@@ -9,16 +9,14 @@ from time import perf_counter
 from typing import Any
 from unittest.mock import patch
 
-from marlaas.engine.training.decoder import decoder, layer, linear, merged, passes
+from marlaas.engine.training.decoder import decoder, layer, linear, passes
 
 PIECES: tuple[tuple[str, Any, str], ...] = (
     ("packing", decoder, "packed_batches"),
-    ("merging the adapter", merged.MergedWeights, "mount"),
+    ("mounting the adapter", decoder, "adapted"),
     ("indices and masks", passes, "_place"),
-    ("linear layers, forward", linear.MergedLinear, "forward"),
-    ("linear layers, backward, with the adapters' gradients", linear.MergedLinear, "backward"),
-    ("linear layers, forward", linear.SplitLinear, "forward"),
-    ("linear layers, backward, with the adapters' gradients", linear.SplitLinear, "backward"),
+    ("linear layers, forward", linear.Linear, "forward"),
+    ("linear layers, backward, with the adapters' gradients", linear.Linear, "backward"),
     ("attention, forward", layer, "attention"),
     ("attention, backward", layer, "attention_backward"),
     ("norms", layer, "rms_norm"),

@@ -34,10 +34,12 @@ class StateHeader:
     rank: int
     alpha: float
     step: int
-    """Optimizer steps made: the version's number."""
+    """Steps made: the version's number."""
     base: str
     """Fingerprint of the base model that the adapter belongs to."""
     format: int = FORMAT
+    updates: int | None = None
+    """Optimizer updates made, several a step where it has several epochs; None: as many as steps."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,11 @@ def restart_moments(path: Path) -> int:
     Raises ``AdapterError`` where the file or the disk does not do.
     """
     state = read_state(path, moments=False)
+    header = replace(state.header, updates=0)
     zeros = {name: np.zeros_like(array) for name, array in state.adapter.items()}
-    return _replace(path, replace(state, moment1=zeros, moment2=zeros), True, Point.STATE_WRITTEN, Point.STATE_NAMED)
+    return _replace(
+        path, replace(state, header=header, moment1=zeros, moment2=zeros), True, Point.STATE_WRITTEN, Point.STATE_NAMED
+    )
 
 
 def _replace(path: Path, state: PolicyState, sync: bool, written: Point, named: Point) -> int:

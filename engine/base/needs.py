@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from .config import BaseConfig
 from .llama_memory import logits_bytes, whole_blocks, work_bytes
 from .precision import BITS
-from .sizes import FLOAT, MOST_MERGED, PREFILL, adapter_bytes, key_value_bytes, layer_bytes, linear_sizes, pass_bytes
+from .sizes import FLOAT, PREFILL, adapter_bytes, key_value_bytes, layer_bytes, linear_sizes, pass_bytes
 
 MEBIBYTE = 1 << 20
 SAMPLER_FLOOR, TORCH_FLOOR = 60 * MEBIBYTE, 250 * MEBIBYTE
@@ -89,10 +89,8 @@ def _sampler(wanted: Wanted, weights: str, sequences: int, context: int) -> Iter
 
 def _trainer(wanted: Wanted, context: int, room: int) -> Iterator[tuple[str, int]]:
     config = wanted.config
-    layers, adapter = layer_bytes(config), adapter_bytes(config, RANK)
+    adapter = adapter_bytes(config, RANK)
     yield "the trainer's weights", FLOAT * wanted.parameters
-    if layers <= MOST_MERGED:
-        yield "the trainer's layers with an adapter merged in", layers
     prepared = FLOAT * max(out * into for out, into in linear_sizes(config))  # a matrix in the order of the kernels
     # a step uses what a pass has left
     yield "a training pass", max(pass_bytes(config, context, room) + prepared, STEPPING * adapter)

@@ -11,8 +11,6 @@ from .config import BaseConfig
 
 FLOAT = 4
 """Bytes of a float32."""
-MOST_MERGED = 256 << 20
-"""Bytes of layers up to which the trainer keeps a second copy, with the mounted policy merged in."""
 PASS_BYTES = 1 << 30
 """Memory for what a training pass keeps and works with."""
 LEAST_TOKENS, MOST_TOKENS = 512, 4096

@@ -1,4 +1,4 @@
-"""A policy in the trainer's memory: its weights, gradient, moments and counter.
+"""A policy in the trainer's memory: its weights, gradient, moments and counters.
 
 Everything of a policy lies in flat vectors of its own, so that nothing one policy does can reach another. State files
 flow in and out; knows nothing of the model beyond the layout.
@@ -6,7 +6,7 @@ flow in and out; knows nothing of the model beyond the layout.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -17,7 +17,9 @@ from ..adapters.statefile import Array, PolicyState, StateHeader
 from ..errors import AdapterError
 from .adamw import AdamState
 from .layout import Layout
-from .protocol import PolicyConfig
+from .protocol import PolicyConfig, TrainGroup
+
+VECTORS = 4
 
 
 @dataclass
@@ -31,32 +33,58 @@ class PolicyMemory:
     """float32 (P,)"""
     parameters: dict[str, Parameter]
     """By matrix name, in layout order."""
+    version: int = 0
+    """Steps made; each makes as many updates as there are epochs."""
     tokens: int = 0
     """Trained tokens of the groups in the gradient, which is a sum: divided once, at the step (``normaliser``)."""
+    rehearsal: list[TrainGroup] = field(default_factory=list)
+    """Of several epochs: what is in the gradient, with the log-probabilities of the first."""
+    fault: str = ""
+    """Where a loss was not finite, in words: no step is made any more."""
 
     @classmethod
-    def of(cls, config: PolicyConfig, layout: Layout, optimised: AdamState, device: str = "cpu") -> PolicyMemory:
+    def of(
+        cls, config: PolicyConfig, layout: Layout, optimised: AdamState, device: str = "cpu", version: int = 0
+    ) -> PolicyMemory:
         """Bring a policy to the memory of ``device`` with an empty gradient."""
-        optimised = optimised.to(device)
-        gradient = torch.zeros_like(optimised.weights)
+        return cls.holding(config, layout, optimised.to(device), version=version)
+
+    @classmethod
+    def holding(
+        cls,
+        config: PolicyConfig,
+        layout: Layout,
+        optimised: AdamState,
+        gradient: Tensor | None = None,
+        version: int = 0,
+    ) -> PolicyMemory:
+        """A policy over these very vectors; with an empty gradient unless one is given."""
+        gradient = torch.zeros_like(optimised.weights) if gradient is None else gradient
         gradients = layout.views(gradient)
         parameters = {}
         for name, view in layout.views(optimised.weights).items():
             parameters[name] = Parameter(view)
             parameters[name].grad = gradients[name]  # autograd adds to it in place
-        return cls(config, layout, optimised, gradient, parameters)
+        return cls(config, layout, optimised, gradient, parameters, version)
 
     @property
     def scale(self) -> float:
         """Factor on the adapter's output."""
         return self.config.alpha / self.config.rank
 
+    @property
+    def size(self) -> int:
+        """Bytes of its vectors: weights, gradient and both moments."""
+        return VECTORS * self.gradient.nbytes
+
     def adopt(self, stepped: AdamState) -> None:
-        """Take over the state after a step, in place, and clear the gradient."""
+        """Take over the state after a step, in place, and clear what was gathered for it."""
         self.optimised.weights.copy_(stepped.weights)
         self.optimised = AdamState(self.optimised.weights, stepped.moment1, stepped.moment2, stepped.step)
+        self.version += 1
         self.gradient.zero_()
         self.tokens = 0
+        self.rehearsal = []
 
 
 def fresh(config: PolicyConfig, layout: Layout) -> AdamState:
@@ -74,10 +102,10 @@ def fresh(config: PolicyConfig, layout: Layout) -> AdamState:
     return AdamState(weights, torch.zeros(layout.size), torch.zeros(layout.size), 0)
 
 
-def to_state(optimised: AdamState, config: PolicyConfig, layout: Layout, fingerprint: str) -> PolicyState:
+def to_state(optimised: AdamState, version: int, config: PolicyConfig, layout: Layout, fingerprint: str) -> PolicyState:
     """Return the policy at rest; the arrays are views of the vectors."""
     return PolicyState(
-        StateHeader(config.rank, config.alpha, optimised.step, fingerprint),
+        StateHeader(config.rank, config.alpha, version, fingerprint, updates=optimised.step),
         layout.views(optimised.weights.cpu().numpy()),
         layout.views(optimised.moment1.cpu().numpy()),
         layout.views(optimised.moment2.cpu().numpy()),
@@ -103,7 +131,7 @@ def from_state(state: PolicyState, config: PolicyConfig, layout: Layout, fingerp
         _flatten(state.adapter, layout, "adapter"),
         _flatten(state.moment1, layout, "first moments"),
         _flatten(state.moment2, layout, "second moments"),
-        header.step,
+        header.step if header.updates is None else header.updates,
     )
 
 

@@ -1,47 +1,111 @@
 """Forward and backward of some groups, and forward alone: where model and loss meet.
 
-A policy in memory and checked groups flow in; their gradient is added to the policy's, the sums over their tokens flow
-out. Knows nothing of optimizers, files or other policies.
+Policies in memory and checked groups flow in; the groups' gradients are added to their own policy's, the sums over
+their tokens flow out. Knows nothing of optimizers and files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from ..types import Logprobs, Tokens
 from .bank import PolicyMemory
+from .evidence import fault_of
 from .group_check import check_group
 from .model import B, Model
 from .policy_loss import PolicyLoss
 from .protocol import GroupStats, PolicyConfig, TrainGroup, TrainSequence
-from .tokens import count_trained
+from .tokens import Lesson, count_trained
+
+Work = Sequence[tuple[PolicyMemory, Sequence[TrainGroup]]]
+"""Different policies, each with groups of its own."""
 
 
 def add_gradient(model: Model[B], memory: PolicyMemory, groups: Sequence[TrainGroup]) -> GroupStats:
-    """Add the gradient of ``groups`` (checked before) to the policy's and return their statistics."""
+    """``add_gradients`` for one policy."""
+    return add_gradients(model, [(memory, groups)])[0]
+
+
+def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
+    """Add the gradients of groups (checked before) to those of their policies and return the statistics of each.
+
+    Policies share passes where the model ``mixes``. A loss that is not finite becomes the ``fault`` of its policy, and
+    goes no further.
+    """
+    if len(work) > 1 and not model.mixes:
+        return tuple(stats for one in work for stats in add_gradients(model, [one]))
     begun = perf_counter()
-    config, loss = memory.config, PolicyLoss(memory.config)
-    model.mount(memory)
-    for batch in model.batches(group for group in groups if has_signal(group, config)):
-        base = model.logprobs(batch, config.temperature, adapted=False) if config.kl > 0.0 else None
-        model.differentiate(batch, config.temperature, partial(loss.gradient, batch.trained, base))
-    tokens = sum(count_trained(group) for group in groups)
-    memory.tokens += tokens
-    return GroupStats(
-        tokens=tokens,
-        loss=loss.loss,
-        entropy=loss.entropy,
-        clipped=loss.clipped,
-        gap_sum=loss.gap_sum,
-        gap_max=loss.gap_max,
-        kl=loss.kl,
-        seconds=perf_counter() - begun,
-        measured=loss.measured,
+    policies = [memory for memory, _ in work]
+    losses = [PolicyLoss(memory.config) for memory in policies]
+    temperatures = tuple(memory.config.temperature for memory in policies)
+    model.mount(policies)
+    for batch in model.batches([[g for g in groups if has_signal(g, m.config)] for m, groups in work]):
+        pulled = any(policies[lesson.policy].config.kl > 0.0 for lesson in batch.lessons)
+        base = model.logprobs(batch, temperatures, adapted=False) if pulled else None
+        model.differentiate(batch, temperatures, partial(_gradient, policies, losses, batch.lessons, base))
+    tokens = [sum(count_trained(group) for group in groups) for _, groups in work]
+    for memory, count in zip(policies, tokens, strict=True):
+        memory.tokens += count
+    seconds = perf_counter() - begun
+    return tuple(
+        GroupStats(
+            tokens=count,
+            loss=loss.loss,
+            entropy=loss.entropy,
+            clipped=loss.clipped,
+            gap_sum=loss.gap_sum,
+            gap_max=loss.gap_max,
+            kl=loss.kl,
+            seconds=seconds * (count / sum(tokens) if sum(tokens) else 1 / len(work)),
+            measured=loss.measured,
+        )
+        for loss, count in zip(losses, tokens, strict=True)
     )
+
+
+def _gradient(
+    policies: Sequence[PolicyMemory],
+    losses: Sequence[PolicyLoss],
+    lessons: Sequence[Lesson],
+    base: Tensor | None,
+    logp: Tensor,
+    entropy: Tensor,
+) -> Tensor:
+    """What each policy's loss asks of its own tokens, (N,); ``base``, ``logp`` and ``entropy`` are (N,)."""
+    result = torch.zeros_like(logp)
+    for lesson in lessons:
+        memory, own = policies[lesson.policy], lesson.tokens
+        by_base = base[own] if base is not None and memory.config.kl > 0.0 else None
+        before = lesson.trained.proximal
+        proximal = None if before is None else torch.from_numpy(before).to(logp.device)
+        values = logp[own].detach()
+        gradient = losses[lesson.policy].gradient(lesson.trained, by_base, values, entropy[own], proximal)
+        fault = fault_of(lesson, values.detach(), gradient)
+        if fault:
+            memory.fault = memory.fault or fault
+            continue
+        result[own] = gradient
+        if memory.config.epochs > 1 and before is None:
+            memory.rehearsal += _noted(lesson, values.detach())
+    return result
+
+
+def _noted(lesson: Lesson, logp: Tensor) -> list[TrainGroup]:
+    """The lesson's groups again, with the log-probabilities of this pass as what later epochs start from."""
+    parts = np.split(logp.cpu().numpy(), np.flatnonzero(np.diff(lesson.trained.sequence)) + 1)
+    noted: dict[int, list[TrainSequence]] = {}
+    for number, sequence, part in zip(lesson.groups, lesson.sequences, parts, strict=True):
+        proximal = np.zeros(len(sequence.tokens), dtype=np.float32)
+        proximal[sequence.mask != 0] = part
+        noted.setdefault(number, []).append(replace(sequence, proximal=proximal))
+    return [TrainGroup(number, tuple(sequences)) for number, sequences in noted.items()]
 
 
 def has_signal(group: TrainGroup, config: PolicyConfig) -> bool:
@@ -61,6 +125,6 @@ def sequence_logprobs(
     mask[start:] = 1
     group = TrainGroup(0, (TrainSequence(tokens, mask, np.zeros(len(tokens), dtype=np.float32), 0.0),))
     check_group(group, model.vocabulary)
-    model.mount(memory)
-    scored = [model.logprobs(batch, temperature).cpu().numpy() for batch in model.batches([group])]
+    model.mount([memory])
+    scored = [model.logprobs(batch, (temperature,)).cpu().numpy() for batch in model.batches([[group]])]
     return np.concatenate(scored) if scored else np.zeros(0, dtype=np.float32)

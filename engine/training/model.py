@@ -6,7 +6,7 @@ transformers and PEFT. Knows nothing of losses, optimizers or files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from torch import Tensor
@@ -14,44 +14,56 @@ from torch import Tensor
 from .bank import PolicyMemory
 from .layout import Layout
 from .protocol import TrainGroup
-from .tokens import TrainedTokens
+from .tokens import Lesson
 
 
 class Batch(Protocol):
     """Part of some groups that is computed in one go; what else it holds is the model's own affair."""
 
     @property
-    def trained(self) -> TrainedTokens:
-        """The tokens to train on, of whole sequences."""
+    def lessons(self) -> tuple[Lesson, ...]:
+        """What each policy that has tokens in it is to learn from them: whole sequences, in order of policies."""
 
 
 B = TypeVar("B", bound=Batch)
 
+Groups = Iterable[TrainGroup]
+"""Of one policy."""
 Criterion = Callable[[Tensor, Tensor], Tensor]
 """Log-probabilities and entropies (N,) of a batch's trained tokens → gradient of the loss by the former, (N,)."""
 
 
 class Model(Protocol[B]):
-    """A frozen base and room for one policy's adapter at a time."""
+    """A frozen base and room for the adapters of one policy at a time, or of several where it ``mixes``."""
 
     @property
     def vocabulary(self) -> int:
         """Number of token ids, V."""
 
+    @property
+    def mixes(self) -> bool:
+        """Whether several policies may be mounted at a time."""
+
     def layout(self, rank: int) -> Layout:
         """Where an adapter of this rank keeps its matrices."""
 
-    def mount(self, memory: PolicyMemory) -> None:
-        """Make the next calls use this policy's weights; needed again after they have changed."""
+    def mount(self, policies: Sequence[PolicyMemory]) -> None:
+        """Make the next calls use these policies' weights; needed again after they have changed."""
 
     def unmount(self) -> None:
-        """Forget which policy is mounted."""
+        """Forget which policies are mounted."""
 
-    def batches(self, groups: Iterable[TrainGroup]) -> Iterator[B]:
-        """Everything that has trained tokens, in order and within the memory that a pass may take."""
+    def batches(self, jobs: Sequence[Groups]) -> Iterator[B]:
+        """Everything that has trained tokens, in order and within the memory that a pass may take.
 
-    def logprobs(self, batch: B, temperature: float, adapted: bool = True) -> Tensor:
-        """Of the trained tokens, (N,), without a gradient; of the base alone unless ``adapted``."""
+        ``jobs`` are the groups of each mounted policy.
+        """
 
-    def differentiate(self, batch: B, temperature: float, criterion: Criterion) -> None:
-        """Run forward, ask ``criterion``, run backward: adds to the mounted policy's gradient."""
+    def logprobs(self, batch: B, temperatures: tuple[float, ...], adapted: bool = True) -> Tensor:
+        """Of the trained tokens, (N,), without a gradient; of the base alone unless ``adapted``.
+
+        ``temperatures`` are those of the mounted policies, in order.
+        """
+
+    def differentiate(self, batch: B, temperatures: tuple[float, ...], criterion: Criterion) -> None:
+        """Run forward, ask ``criterion``, run backward: adds to the mounted policies' gradients."""

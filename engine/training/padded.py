@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .protocol import TrainGroup, TrainSequence
-from .tokens import Ints, TrainedTokens, trained_tokens_of
+from .tokens import Ints, Lesson, TrainedTokens, lesson_of
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,17 @@ class PaddedBatch:
     """(B, S)"""
     columns: Ints
     """(N,)"""
-    trained: TrainedTokens
+    lesson: Lesson
+
+    @property
+    def lessons(self) -> tuple[Lesson, ...]:
+        """The only one's."""
+        return (self.lesson,)
+
+    @property
+    def trained(self) -> TrainedTokens:
+        """N tokens."""
+        return self.lesson.trained
 
 
 def padded_batches(groups: Iterable[TrainGroup], max_tokens: int) -> Iterator[PaddedBatch]:
@@ -47,12 +57,12 @@ def _cut(group: TrainGroup, max_tokens: int) -> Iterator[PaddedBatch]:
             continue
         length = max(longest, _input_length(sequence))
         if pending and length * (len(pending) + 1) > max_tokens:
-            yield _pad(pending)
+            yield _pad(group.number, pending)
             pending, length = [], _input_length(sequence)
         pending.append(sequence)
         longest = length
     if pending:
-        yield _pad(pending)
+        yield _pad(group.number, pending)
 
 
 def _input_length(sequence: TrainSequence) -> int:
@@ -60,10 +70,10 @@ def _input_length(sequence: TrainSequence) -> int:
     return int(np.flatnonzero(sequence.mask)[-1])
 
 
-def _pad(sequences: Sequence[TrainSequence]) -> PaddedBatch:
+def _pad(group: int, sequences: Sequence[TrainSequence]) -> PaddedBatch:
     lengths = [_input_length(sequence) for sequence in sequences]
     inputs = np.zeros((len(sequences), max(lengths)), dtype=np.int64)
     for row, (sequence, length) in enumerate(zip(sequences, lengths, strict=True)):
         inputs[row, :length] = sequence.tokens[:length]
     columns = np.concatenate([np.flatnonzero(sequence.mask) for sequence in sequences]) - 1
-    return PaddedBatch(inputs, columns, trained_tokens_of(sequences))
+    return PaddedBatch(inputs, columns, lesson_of(0, 0, [group] * len(sequences), sequences))

@@ -7,7 +7,7 @@ what it is compared with. The only place that imports transformers and peft; kno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -26,9 +26,8 @@ from ..errors import BaseModelError
 from .bank import PolicyMemory
 from .layout import Layout
 from .losses.logprobs import token_logprobs
-from .model import Criterion
+from .model import Criterion, Groups
 from .padded import PaddedBatch, padded_batches
-from .protocol import TrainGroup
 
 MAX_LOGITS = 1 << 23
 """Logits of a chunk, 32 MiB: at a vocabulary of 152,000 that is 55 trained tokens."""
@@ -66,12 +65,18 @@ class PeftModel:
         """Number of token ids, V."""
         return int(self._model.get_input_embeddings().weight.shape[0])
 
+    @property
+    def mixes(self) -> bool:
+        """One policy at a time."""
+        return False
+
     def layout(self, rank: int) -> Layout:
         """Where an adapter of this rank keeps its matrices."""
         return Layout.of(self._modules, rank)
 
-    def mount(self, memory: PolicyMemory) -> None:
-        """Make the next calls use this policy's weights; the same policy again costs nothing."""
+    def mount(self, policies: Sequence[PolicyMemory]) -> None:
+        """Make the next calls use this one policy's weights; the same policy again costs nothing."""
+        (memory,) = policies
         if memory is self._mounted:
             return
         slot = self._slot(memory.config.rank)
@@ -89,21 +94,21 @@ class PeftModel:
         """Forget which policy is mounted."""
         self._mounted = None
 
-    def batches(self, groups: Iterable[TrainGroup]) -> Iterator[PaddedBatch]:
+    def batches(self, jobs: Sequence[Groups]) -> Iterator[PaddedBatch]:
         """Everything that has trained tokens, in order and within the memory that a pass may take."""
-        groups = tuple(groups)
+        (groups,) = map(tuple, jobs)
         longest = max((len(sequence.tokens) for group in groups for sequence in group.sequences), default=0)
         return padded_batches(groups, most_tokens(self._config, longest, self._room))
 
-    def logprobs(self, batch: PaddedBatch, temperature: float, adapted: bool = True) -> Tensor:
+    def logprobs(self, batch: PaddedBatch, temperatures: tuple[float, ...], adapted: bool = True) -> Tensor:
         """Of the trained tokens, (N,), without a gradient; of the base alone unless ``adapted``."""
         with torch.no_grad(), nullcontext() if adapted else self._base_only():
-            return self._scores(batch, temperature)[0]
+            return self._scores(batch, *temperatures)[0]
 
-    def differentiate(self, batch: PaddedBatch, temperature: float, criterion: Criterion) -> None:
+    def differentiate(self, batch: PaddedBatch, temperatures: tuple[float, ...], criterion: Criterion) -> None:
         """Run forward, ask ``criterion``, run backward: adds to the mounted policy's gradient."""
         self._again = PassSize(self._config, batch.inputs.size, batch.inputs.shape[1]).all > self._room
-        logp, entropy = self._scores(batch, temperature)
+        logp, entropy = self._scores(batch, *temperatures)
         logp.backward(criterion(logp.detach(), entropy))  # type: ignore[no-untyped-call]
 
     def _layer(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -67,6 +67,8 @@ class TrainSequence:
     advantage: float
     episode_tokens: int = 0
     """Trained tokens of all trajectories that the agent has in this episode; 0: this is the only one."""
+    proximal: Logprobs | None = None
+    """float32 (T,): by the policy before the step's first update; the trainer's own note for further epochs."""
 
 
 @dataclass(frozen=True)

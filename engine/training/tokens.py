@@ -28,6 +28,29 @@ class TrainedTokens:
     """(N,): which sequence each belongs to, ascending from 0."""
     share: Floats
     """(N,): 1 / (trained tokens of the episode that it belongs to), its weight in a mean over the episode."""
+    proximal: Floats | None = None
+    """(N,): their log-probabilities before the step's first update; None in the first epoch."""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What one policy has in a batch."""
+
+    policy: int
+    """Which of the mounted ones it is."""
+    tokens: slice
+    """Its own among all trained tokens of the batch."""
+    groups: tuple[int, ...]
+    """The number of each sequence's group."""
+    sequences: tuple[TrainSequence, ...]
+    trained: TrainedTokens
+    """The sequences' tokens."""
+
+
+def lesson_of(policy: int, first: int, groups: Sequence[int], sequences: Sequence[TrainSequence]) -> Lesson:
+    """The lesson whose trained tokens begin at ``first`` of the batch."""
+    trained = trained_tokens_of(sequences)
+    return Lesson(policy, slice(first, first + len(trained.targets)), tuple(groups), tuple(sequences), trained)
 
 
 def trained_tokens_of(sequences: Sequence[TrainSequence]) -> TrainedTokens:
@@ -36,12 +59,14 @@ def trained_tokens_of(sequences: Sequence[TrainSequence]) -> TrainedTokens:
     counts = [len(own) for own in places]
     pairs = list(zip(sequences, places, strict=True))
     whole = [sequence.episode_tokens or count for sequence, count in zip(sequences, counts, strict=True)]
+    proximal = [s.proximal[own] for s, own in pairs if s.proximal is not None]
     return TrainedTokens(
         targets=np.concatenate([s.tokens[own] for s, own in pairs]).astype(np.int64),
         behaviour=np.concatenate([s.logprobs[own] for s, own in pairs]).astype(np.float32),
         advantage=np.repeat(np.array([s.advantage for s in sequences], dtype=np.float32), counts),
         sequence=np.repeat(np.arange(len(sequences)), counts),
         share=np.repeat((1.0 / np.array(whole)).astype(np.float32), counts),
+        proximal=np.concatenate(proximal).astype(np.float32) if proximal else None,
     )
 
 

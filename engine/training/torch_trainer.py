@@ -1,41 +1,70 @@
 """The trainer on torch: one base in memory, one LoRA adapter with its own AdamW per policy.
 
-Groups flow in, gradients accumulate, state files flow out (see ``protocol``). All work runs in one thread of its own,
-in call order, so that the process can answer others meanwhile.
+Groups flow in, gradients accumulate, state files flow out (see ``protocol``). Whatever computes runs in one thread, in
+call order, so that the process can answer others meanwhile; state files are written in another, beside the passes of
+other policies.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+import itertools
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, ParamSpec, TypeVar
 
-import numpy as np
 import torch
 
-from ..adapters.statefile import checksum, read_state, write_state
+from ..adapters.statefile import PolicyState, checksum, read_state, write_state
 from ..base.sizes import PASS_BYTES
 from ..errors import AdapterError
 from ..faults import Point, reach
 from ..types import Logprobs, Tokens
-from .adamw import AdamState, adamw, clip
 from .bank import PolicyMemory, fresh, from_state, to_state
 from .config_check import check_config
 from .group_check import check_group
-from .group_pass import add_gradient, sequence_logprobs
+from .group_pass import add_gradients, sequence_logprobs
 from .load import load_model
 from .memory import keep_freed_memory
 from .model import Model
-from .normaliser import divisor
-from .protocol import GroupStats, PolicyConfig, StepResult, TrainGroup
-from .schedule import learning_rate
+from .pages import Pages
+from .protocol import GroupStats, Job, PolicyConfig, Refused, StepResult, TrainGroup
+from .slots import AdapterBank
+from .step import Step, make_step
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+HOST_BYTES = 1 << 30
+"""Of host memory, for policies paged out of a device that has memory of its own."""
+
+
+async def _in(thread: Executor, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    return await asyncio.get_running_loop().run_in_executor(thread, partial(work, *args, **kwargs))
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A state file on disk."""
+
+    checksum: str
+    size: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A step that is not on the disk yet."""
+
+    opening: int
+    step: Step
+    state: PolicyState
+    seconds: float
 
 
 class TorchTrainer:
@@ -43,8 +72,9 @@ class TorchTrainer:
 
     ``base`` is a Hugging Face folder in any precision, ``fingerprint`` the name of its contents that state files carry,
     ``threads`` how many cores torch may use, ``sync`` whether state files are flushed to the disk, ``device`` where
-    torch computes, ``room`` how many bytes a pass may take. Raises ``BaseModelError`` if the folder cannot be loaded.
-    Call ``shutdown`` to end its thread.
+    torch computes, ``room`` how many bytes a pass may take. At most ``slots`` policies are held, in ``held`` bytes (0
+    is no limit); others are paged out to a folder below ``scratch``. Ranks above ``largest_rank`` are refused. Raises
+    ``BaseModelError`` if the folder cannot be loaded. Call ``shutdown`` to end its threads.
     """
 
     def __init__(
@@ -55,16 +85,26 @@ class TorchTrainer:
         sync: bool = True,
         device: str = "cpu",
         room: int = PASS_BYTES,
+        slots: int = 0,
+        held: int = 0,
+        largest_rank: int = 512,
+        scratch: str = "",
     ) -> None:
         keep_freed_memory()
         self._fingerprint = fingerprint
         self._sync = sync
         self._device = device
-        # OpenMP counts threads per calling thread, hence the initializer; a second thread that computes in parallel would
-        # make it see more threads than cores and put them to sleep at every barrier, hence the loading in there, too
+        self._largest_rank = largest_rank
+        # OpenMP counts threads per calling thread, hence the initializer. A second thread that computes in parallel
+        # would make it see more threads than cores and let them sleep at every barrier: so the base is loaded in there.
         self._thread = ThreadPoolExecutor(1, "trainer", initializer=torch.set_num_threads, initargs=(threads,))
+        self._disk = ThreadPoolExecutor(1, "state files")
         self._model: Model[Any] = self._thread.submit(load_model, base, device, room).result()
-        self._policies: dict[str, PolicyMemory] = {}
+        self._pages = Pages(Path(scratch or tempfile.gettempdir()), 0 if device == "cpu" else HOST_BYTES)
+        self._bank = AdapterBank(self._pages, slots, held, device)
+        self._openings = itertools.count()
+        self._opened: dict[str, int] = {}
+        """Which opening each open policy is: what began before must not reach what was opened since."""
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
         """Bring a policy into memory, from its state file or fresh; raises ``AdapterError`` or ``ValueError``.
@@ -80,14 +120,33 @@ class TorchTrainer:
         """
         return await self._run(self._accumulate, policy, groups)
 
+    async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
+        """``accumulate`` for several policies in shared passes, as many as fit; one result per job.
+
+        Raises whatever ends a pass halfway; the policies of all jobs are then closed.
+        """
+        return await self._run(self._accumulate_together, jobs)
+
     async def step(self, policy: str, path: str) -> StepResult:
-        """Make one optimizer step and write its state file.
+        """Make the step's updates and write its state file.
 
         With nothing but skipped groups the gradient is zero: the step counts, and moves by momentum alone. Raises
-        ``AdapterError`` where the gradient is not finite or the disk refuses; the step has then not happened, and the
-        call may be made again.
+        ``AdapterError`` where a loss or gradient is not finite or the disk refuses; the step has then not happened, and
+        the call may be made again.
         """
-        return await self._run(self._step, policy, Path(path))
+        made = await self._run(self._make, policy)
+        written = await _in(self._disk, self._write, Path(path), made.state)
+        version, seconds = await self._run(self._adopt, policy, made)
+        return StepResult(
+            step=version,
+            path=path,
+            checksum=written.checksum,
+            size=written.size,
+            grad_norm=made.step.grad_norm,
+            seconds=made.seconds + written.seconds + seconds,
+            divisor=made.step.divisor,
+            learning_rate=made.step.learning_rate,
+        )
 
     async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         """Log-probabilities, float32 (T-start,), of ``tokens[start:]``; raises ``ValueError`` on bad input."""
@@ -98,76 +157,115 @@ class TorchTrainer:
         await self._run(self._close, policy)
 
     def shutdown(self) -> None:
-        """Wait for calls under way and end the thread."""
+        """Wait for calls under way, end the threads and remove what was paged out."""
         self._thread.shutdown()
+        self._disk.shutdown()
+        self._pages.close()
 
     async def _run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(*args, **kwargs))
+        return await _in(self._thread, work, *args, **kwargs)
 
     def _open(self, policy: str, config: PolicyConfig, path: Path, resume: bool) -> StepResult:
         begun = perf_counter()
         self._close(policy)
         check_config(config)
+        if config.rank > self._largest_rank:
+            raise ValueError(
+                f"rank is {config.rank}, but a slot takes {self._largest_rank} at most: lower `rank` in the task file, "
+                "or raise `largest_rank` under [training] in marlaas.toml and start the engine again."
+            )
         layout = self._model.layout(config.rank)
         if resume:
-            optimised = from_state(read_state(path), config, layout, self._fingerprint)
-            size = path.stat().st_size
+            state = read_state(path)
+            optimised, version = from_state(state, config, layout, self._fingerprint), state.header.step
+            written = _Written(checksum(state.adapter), path.stat().st_size, 0.0)
         else:
-            optimised = fresh(config, layout)
-            size = write_state(path, to_state(optimised, config, layout, self._fingerprint), self._sync)
-        memory = PolicyMemory.of(config, layout, optimised, self._device)
-        self._policies[policy] = memory
-        return self._result(memory, optimised, path, size, 0.0, begun)
+            optimised, version = fresh(config, layout), 0
+            written = self._write(path, to_state(optimised, version, config, layout, self._fingerprint))
+        self._bank.add(policy, PolicyMemory.of(config, layout, optimised, self._device, version))
+        self._opened[policy] = next(self._openings)
+        return StepResult(version, str(path), written.checksum, written.size, 0.0, perf_counter() - begun)
 
     def _accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
-        memory = self._find(policy)
-        for group in groups:
-            check_group(group, self._model.vocabulary)
+        (result,) = self._accumulate_together((Job(policy, groups),))
+        if isinstance(result, Refused):
+            raise result.error()
+        return result
+
+    def _accumulate_together(self, jobs: Sequence[Job]) -> tuple[GroupStats | Refused, ...]:
+        if len({job.policy for job in jobs}) < len(jobs):
+            raise ValueError("A policy has two jobs in one call.")
+        results: dict[str, GroupStats | Refused] = {}
+        run: list[Job] = []
+        begun = perf_counter()
+        for job in jobs:
+            if not self._bank.fit([other.policy for other in (*run, job)]):
+                results |= self._add(run, begun)
+                run, begun = [], perf_counter()
+            refusal = self._refusal(job, run)
+            if refusal is None:
+                run.append(job)
+            else:
+                results[job.policy] = refusal
+        results |= self._add(run, begun)
+        return tuple(results[job.policy] for job in jobs)
+
+    def _refusal(self, job: Job, beside: Sequence[Job]) -> Refused | None:
+        """What is wrong with a job; if nothing is, its policy is in memory afterwards, beside those of the others."""
+        try:
+            self._bank.use(*(other.policy for other in beside), job.policy)
+        except AdapterError as error:
+            return Refused(error.message, error.hint)
+        try:
+            for group in job.groups:
+                check_group(group, self._model.vocabulary)
+        except ValueError as error:
+            return Refused(str(error), bad_input=True)
+        return None
+
+    def _add(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
+        """Run jobs in shared passes; what it took to bring their policies into memory is part of their time."""
+        if not jobs:
+            return {}
         try:
             reach(Point.ACCUMULATE_BEGUN)
-            stats = add_gradient(self._model, memory, groups)
+            memories = self._bank.use(*(job.policy for job in jobs))
+            stats = add_gradients(self._model, [(m, job.groups) for m, job in zip(memories, jobs, strict=True)])
             reach(Point.ACCUMULATE_DONE)
-            return stats
         except BaseException:
-            self._close(policy)  # its gradient is in doubt: half of the groups may be in it
+            for job in jobs:
+                self._close(job.policy)  # its gradient is in doubt: half of the groups may be in it
             raise
+        paging = (perf_counter() - begun - sum(one.seconds for one in stats)) / len(jobs)
+        return {job.policy: replace(one, seconds=one.seconds + paging) for job, one in zip(jobs, stats, strict=True)}
 
-    def _step(self, policy: str, path: Path) -> StepResult:
+    def _make(self, policy: str) -> _Made:
         begun = perf_counter()
-        memory = self._find(policy)
+        (memory,) = self._bank.use(policy)
         reach(Point.STEP_READY)
-        config = memory.config
-        shared = divisor(config, memory.tokens)
-        gradient, norm = clip(memory.gradient / shared, config.clip_norm)
-        if not np.isfinite(norm):
-            raise AdapterError(
-                f"The gradient of policy {policy} is not finite, so step {memory.optimised.step + 1} was not made.",
-                "A smaller learning rate usually helps; resume from the last committed step.",
-            )
-        rate = learning_rate(config, memory.optimised.step)
-        stepped = adamw(memory.optimised, gradient, rate, config.betas, config.weight_decay)
-        size = write_state(path, to_state(stepped, config, memory.layout, self._fingerprint), self._sync)
-        memory.adopt(stepped)
+        step = make_step(self._model, memory)
+        state = to_state(step.optimised, memory.version + 1, memory.config, memory.layout, self._fingerprint)
+        return _Made(self._opened[policy], step, state, perf_counter() - begun)
+
+    def _write(self, path: Path, state: PolicyState) -> _Written:
+        begun = perf_counter()
+        size = write_state(path, state, self._sync)
+        return _Written(checksum(state.adapter), size, perf_counter() - begun)
+
+    def _adopt(self, policy: str, made: _Made) -> tuple[int, float]:
+        begun = perf_counter()
+        if self._opened.get(policy) != made.opening:
+            raise AdapterError(f"Policy {policy} was closed while a step of it was being written.")
+        (memory,) = self._bank.use(policy)
+        memory.adopt(made.step.optimised)
         reach(Point.STEP_MADE)
-        result = self._result(memory, stepped, path, size, norm, begun)
-        return replace(result, divisor=shared, learning_rate=rate)
+        return memory.version, perf_counter() - begun
 
     def _score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        return sequence_logprobs(self._model, self._find(policy), tokens, start, temperature)
+        (memory,) = self._bank.use(policy)
+        return sequence_logprobs(self._model, memory, tokens, start, temperature)
 
     def _close(self, policy: str) -> None:
-        if self._policies.pop(policy, None) is not None:
+        self._bank.drop(policy)
+        if self._opened.pop(policy, None) is not None:
             self._model.unmount()
-
-    def _find(self, policy: str) -> PolicyMemory:
-        try:
-            return self._policies[policy]
-        except KeyError:
-            raise AdapterError(f"Policy {policy} is not open in this trainer.") from None
-
-    @staticmethod
-    def _result(
-        memory: PolicyMemory, optimised: AdamState, path: Path, size: int, norm: float, begun: float
-    ) -> StepResult:
-        digest = checksum(memory.layout.views(optimised.weights.cpu().numpy()))
-        return StepResult(optimised.step, str(path), digest, size, norm, perf_counter() - begun)

@@ -38,15 +38,15 @@ def token_scores(
     head: Tensor,
     source: Tensor,
     targets: Tensor,
-    temperature: float,
+    temperature: float | Tensor,
     tile: tuple[int, int] = (ROWS, COLUMNS),
 ) -> tuple[Tensor, Tensor, HeadTape]:
     """Log-probabilities of ``targets`` and entropies (nats) of where they came from, both (N,), and the tape.
 
     Both are of softmax(hidden · headᵀ / temperature): the sampler draws from the same quotient. ``hidden`` is (M, H),
-    ``head`` (V, H).
+    ``head`` (V, H); ``temperature`` is one for all or each place's own, (M, 1).
     """
-    cooled = hidden / temperature if temperature != 1.0 else hidden
+    cooled = _cooled(hidden, temperature)
     mean = torch.zeros_like(hidden)
     total = _normalisers(cooled, head, tile, mean)
     entropy = (total - _dot(cooled, mean)).clamp_(min=0.0)
@@ -58,21 +58,25 @@ def token_logprobs(
     head: Tensor,
     source: Tensor,
     targets: Tensor,
-    temperature: float,
+    temperature: float | Tensor,
     tile: tuple[int, int] = (ROWS, COLUMNS),
 ) -> Tensor:
     """The log-probabilities of ``token_scores`` alone, for half the work."""
-    cooled = hidden / temperature if temperature != 1.0 else hidden
+    cooled = _cooled(hidden, temperature)
     return _of_targets(cooled, head, source, targets, _normalisers(cooled, head, tile, None))
 
 
-def token_scores_backward(grad: Tensor, tape: HeadTape, head: Tensor, temperature: float) -> Tensor:
+def token_scores_backward(grad: Tensor, tape: HeadTape, head: Tensor, temperature: float | Tensor) -> Tensor:
     """Gradient by the hidden states, (M, H), from that by the log-probabilities, (N,)."""
-    share = grad / temperature
+    share = grad / (temperature if isinstance(temperature, float) else temperature[tape.source, 0])
     total = share.new_zeros(len(tape.mean)).index_put_((tape.source,), share, accumulate=True)
     result = tape.mean * total.neg_()[:, None]
     chosen = head[tape.targets].mul_(share[:, None])
     return result.index_put_((tape.source,), chosen, accumulate=True)  # same bits on a GPU, too, unlike index_add
+
+
+def _cooled(hidden: Tensor, temperature: float | Tensor) -> Tensor:
+    return hidden if isinstance(temperature, float) and temperature == 1.0 else hidden / temperature
 
 
 def _normalisers(hidden: Tensor, head: Tensor, tile: tuple[int, int], mean: Tensor | None) -> Tensor:

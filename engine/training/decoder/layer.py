@@ -14,7 +14,7 @@ from ...base.arithmetic import rms_norm, rms_norm_backward, rotate, swiglu, swig
 from ...base.kernels import small_products
 from ...base.tensors import Layer
 from .attention import AttentionPlan, AttentionTape, attention, attention_backward
-from .linear import Linear
+from .linear import Downs, Linear, Spans
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,10 @@ class Place:
     """(M,): places whose outputs are needed."""
     eps: float
     """Of the norms."""
+    spans: Spans
+    """Of the policies, among the T places."""
+    needed_spans: Spans
+    """Among the M needed ones."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +46,10 @@ class Normed:
 
 @dataclass(frozen=True)
 class Applied:
-    """What a linear layer's backward needs: its input, and that times Aᵀ."""
+    """What a linear layer's backward needs: its input, and that times each policy's Aᵀ."""
 
     x: Tensor
-    down: Tensor
+    downs: Downs
 
 
 @dataclass(frozen=True)
@@ -70,22 +74,23 @@ def forward(layer: Layer[Linear], x: Tensor, place: Place, last: bool) -> tuple[
     """(T, H) → (T, H); the ``last`` block gives only the needed places, (M, H)."""
     heads = place.plan.heads
     normed, *attention_norm = rms_norm(x, layer.attention_norm, place.eps)
-    qkv, qkv_down = layer.qkv.forward(normed)
+    qkv, qkv_down = layer.qkv.forward(normed, place.spans)
     turned, head_norm = torch.unflatten(qkv[:, : heads.turned * heads.size], 1, (heads.turned, heads.size)), None
     if layer.head_norm is not None:
         turned, *head_norm = rms_norm(turned, layer.head_norm, place.eps)
     turned = rotate(turned, place.cosine, place.sine)  # (T, q and k heads, D)
     with small_products():
         attended, attention_tape = attention(turned, qkv[:, heads.turned * heads.size :].contiguous(), place.plan)
+    spans = place.needed_spans if last else place.spans
     if last:
         attended, x = attended[place.needed], x[place.needed]
-    o, o_down = layer.o.forward(attended)
+    o, o_down = layer.o.forward(attended, spans)
     x = x + o
 
     mlp_input, *mlp_norm = rms_norm(x, layer.mlp_norm, place.eps)
-    gates, gates_down = layer.gate_up.forward(mlp_input)
+    gates, gates_down = layer.gate_up.forward(mlp_input, spans)
     product, opened = swiglu(gates)
-    down, down_down = layer.down.forward(product)
+    down, down_down = layer.down.forward(product, spans)
     return x + down, LayerTape(
         attention_norm=Normed(*attention_norm),
         qkv=Applied(normed, qkv_down),
@@ -102,11 +107,12 @@ def forward(layer: Layer[Linear], x: Tensor, place: Place, last: bool) -> tuple[
 
 def backward(layer: Layer[Linear], grad: Tensor, tape: LayerTape, place: Place, last: bool) -> Tensor:
     """Add the gradients of the block's adapters; return that of its input, (T, H)."""
-    gates = swiglu_backward(layer.down.backward(grad, tape.down.x, tape.down.down), tape.gates, tape.opened)
-    mlp_input = layer.gate_up.backward(gates, tape.gate_up.x, tape.gate_up.down)
+    spans = place.needed_spans if last else place.spans
+    gates = swiglu_backward(layer.down.backward(grad, tape.down.x, tape.down.downs, spans), tape.gates, tape.opened)
+    mlp_input = layer.gate_up.backward(gates, tape.gate_up.x, tape.gate_up.downs, spans)
     grad = grad + rms_norm_backward(mlp_input, tape.mlp_norm.unit, tape.mlp_norm.inverse, layer.mlp_norm)
 
-    attended = layer.o.backward(grad, tape.o.x, tape.o.down)
+    attended = layer.o.backward(grad, tape.o.x, tape.o.downs, spans)
     if last:
         attended, grad = (_spread(part, place) for part in (attended, grad))
     with small_products():
@@ -115,7 +121,7 @@ def backward(layer: Layer[Linear], grad: Tensor, tape: LayerTape, place: Place, 
     if tape.head_norm is not None and layer.head_norm is not None:
         turned = rms_norm_backward(turned, tape.head_norm.unit, tape.head_norm.inverse, layer.head_norm)
     qkv = torch.cat([turned.flatten(1), v], 1)
-    normed = layer.qkv.backward(qkv, tape.qkv.x, tape.qkv.down)
+    normed = layer.qkv.backward(qkv, tape.qkv.x, tape.qkv.downs, place.spans)
     return grad + rms_norm_backward(normed, tape.attention_norm.unit, tape.attention_norm.inverse, layer.attention_norm)
 
 

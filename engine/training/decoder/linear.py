@@ -1,112 +1,130 @@
 """Linear layers under LoRA adapters (Hu et al., arXiv 2106.09685): y = x (W + s B A)ᵀ + b; the gradients of A and B.
 
-Two forms of the same arithmetic. Merged, the sum in brackets is computed once per step (``merged``), so the adapters
-cost next to nothing: one product gives the output and x Aᵀ, another the gradient by the input and that by x Aᵀ, and
-only the gradients of A and B come on top. Split, the base's own weights are multiplied with and thin products are added
-(``split``): some 5 % slower at rank 16 and 900 inputs, and no second copy of the layers.
-Layers that read the same input (q, k, v; gate, up) are one.
+The rows of a pass may belong to several policies, each a contiguous span of them: the base's weights are multiplied
+with all rows in one product, each policy's thin matrices with its own span (mLoRA, arXiv 2312.02515). So a policy alone
+and one among others are the same code, a switch between policies copies nothing but the matrices A, and what one
+policy's rows hold, infinities included, never reaches another's. Layers that read the same input (q, k, v; gate, up)
+are one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from ...base.kernels import small_products
+from ...base.tensors import Base, Layer, Stacked
+from ..bank import PolicyMemory
+
+Spans = tuple[slice, ...]
+"""The rows of each mounted policy, in their order; empty where it has none."""
+Downs = tuple[Tensor, ...]
+"""x Aᵀ of each span, (rows, ranks)."""
+
 
 @dataclass(frozen=True)
 class Part:
-    """One adapted layer: some rows of a fused one, and some columns of what its adapters see."""
+    """One adapted layer: some outputs of a fused one, and some columns of what its adapters see."""
 
-    rows: slice
+    outputs: slice
     columns: slice
+    b: Tensor
+    """(outputs, r)"""
     grad_a: Tensor
     """(r, in): added to by every backward pass."""
     grad_b: Tensor
-    """(rows, r), likewise."""
-
-
-class Linear(Protocol):
-    """One or more layers with the same input, with the adapters of one policy or none."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(T, in) → (T, out), and x Aᵀ (T, ranks) for ``backward``."""
-
-    def backward(self, grad: Tensor, x: Tensor, down: Tensor) -> Tensor:
-        """Add the gradients of A and B; return that by the input, (T, in), from that by the output, (T, out).
-
-        dx = grad (W + s B A), dB = s · gradᵀ (x Aᵀ) and dA = s · (grad B)ᵀ x.
-        """
+    """(outputs, r), likewise."""
 
 
 @dataclass(frozen=True)
-class MergedLinear:
-    """``Linear`` with the adapters merged in."""
+class Adapter:
+    """One policy's matrices on layers with the same input."""
 
-    extended: Tensor
-    """(out + ranks, in + ranks): above W + s B A and the parts' B side by side on a diagonal, below their A."""
-    outputs: int
-    inputs: int
-    bias: Tensor | None
-    """(out,)"""
     scale: float
+    a: Tensor
+    """(ranks, in): the parts' A, one above the other."""
     parts: tuple[Part, ...]
-    """None for the base alone, whose ``ranks`` are 0."""
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """See the protocol; both results are views of one tensor."""
-        both = torch.mm(x, self.extended[:, : self.inputs].T)
-        y = both[:, : self.outputs]
-        if self.bias is not None:
-            y.add_(self.bias)
-        return y, both[:, self.outputs :]
-
-    def backward(self, grad: Tensor, x: Tensor, down: Tensor) -> Tensor:
-        """See the protocol."""
-        both = torch.mm(grad, self.extended[: self.outputs])  # (T, in + ranks)
-        _add_gradients(self.parts, self.scale, grad, x, down, both[:, self.inputs :])
-        return both[:, : self.inputs]
 
 
 @dataclass(frozen=True)
-class SplitLinear:
-    """``Linear`` with the adapters beside the base's weights."""
+class Linear:
+    """One or more layers with the same input, and the adapters of the mounted policies; none for the base alone."""
 
     weight: Tensor
     """(out, in)"""
     bias: Tensor | None
     """(out,)"""
-    scale: float
-    parts: tuple[Part, ...]
-    a: Tensor
-    """(ranks, in): the parts' A, one above the other."""
-    b: tuple[Tensor, ...]
-    """(rows, r) of each part."""
+    adapters: tuple[Adapter, ...] = ()
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """See the protocol."""
-        y, down = torch.mm(x, self.weight.T), torch.mm(x, self.a.T)
-        if self.bias is not None:
-            y.add_(self.bias)
-        for part, b in zip(self.parts, self.b, strict=True):
-            y[:, part.rows].addmm_(down[:, part.columns], b.T, alpha=self.scale)
-        return y, down
+    def forward(self, x: Tensor, spans: Spans) -> tuple[Tensor, Downs]:
+        """(T, in) → (T, out), and what ``backward`` needs besides x."""
+        y, downs = self.of_base(x), []
+        with small_products():
+            for adapter, span in zip(self.adapters, spans, strict=False):
+                down = torch.mm(x[span], adapter.a.T)
+                for part in adapter.parts:
+                    y[span, part.outputs].addmm_(down[:, part.columns], part.b.T, alpha=adapter.scale)
+                downs.append(down)
+        return y, tuple(downs)
 
-    def backward(self, grad: Tensor, x: Tensor, down: Tensor) -> Tensor:
-        """See the protocol."""
-        by_down = torch.empty_like(down)
-        for part, b in zip(self.parts, self.b, strict=True):
-            torch.mm(grad[:, part.rows], b, out=by_down[:, part.columns])
-        _add_gradients(self.parts, self.scale, grad, x, down, by_down)
-        return torch.mm(grad, self.weight).addmm_(by_down, self.a, alpha=self.scale)
+    def of_base(self, x: Tensor) -> Tensor:
+        """(T, in) → (T, out) without adapters."""
+        y = torch.mm(x, self.weight.T)
+        return y if self.bias is None else y.add_(self.bias)
+
+    def backward(self, grad: Tensor, x: Tensor, downs: Downs, spans: Spans) -> Tensor:
+        """Add the gradients of A and B; return that by the input, (T, in), from that by the output, (T, out).
+
+        dx = grad (W + s B A), dB = s · gradᵀ (x Aᵀ) and dA = s · (grad B)ᵀ x.
+        """
+        by_x = torch.mm(grad, self.weight)
+        with small_products():
+            for adapter, span, down in zip(self.adapters, spans, downs, strict=False):
+                if span.start < span.stop:
+                    _backward(adapter, grad[span], x[span], down, by_x[span])
+        return by_x
 
 
-def _add_gradients(parts: Iterable[Part], scale: float, grad: Tensor, x: Tensor, down: Tensor, by_down: Tensor) -> None:
-    """``by_down`` is grad B, (T, ranks)."""
+def _backward(adapter: Adapter, grad: Tensor, x: Tensor, down: Tensor, by_x: Tensor) -> None:
+    by_down = torch.empty_like(down)  # grad B
+    for part in adapter.parts:
+        torch.mm(grad[:, part.outputs], part.b, out=by_down[:, part.columns])
+        part.grad_b.addmm_(grad[:, part.outputs].T, down[:, part.columns], alpha=adapter.scale)
     by_a = torch.mm(by_down.T, x)  # (ranks, in)
-    for part in parts:
-        part.grad_a.add_(by_a[part.columns], alpha=scale)
-        part.grad_b.addmm_(grad[:, part.rows].T, down[:, part.columns], alpha=scale)
+    for part in adapter.parts:
+        part.grad_a.add_(by_a[part.columns], alpha=adapter.scale)
+    by_x.addmm_(by_down, adapter.a, alpha=adapter.scale)
+
+
+def adapted(base: Base, policies: Sequence[PolicyMemory] = ()) -> tuple[Layer[Linear], ...]:
+    """The base's layers with these policies' adapters; to be made again when their weights have changed.
+
+    Backward passes add to the policies' gradients.
+    """
+    views = [
+        (policy.scale, policy.layout.views(policy.optimised.weights), policy.layout.views(policy.gradient))
+        for policy in policies
+    ]
+
+    def over(stacked: Stacked) -> Linear:
+        adapters = tuple(_adapter(stacked, *view) for view in views)
+        return Linear(stacked.weight, stacked.bias, adapters)
+
+    return tuple(layer.map(over) for layer in base.layers)
+
+
+def _adapter(stacked: Stacked, scale: float, weights: dict[str, Tensor], gradients: dict[str, Tensor]) -> Adapter:
+    a = torch.cat([weights[f"{module}.lora_A"] for module in stacked.modules])
+    return Adapter(scale, a, tuple(_parts(stacked, weights, gradients)))
+
+
+def _parts(stacked: Stacked, weights: dict[str, Tensor], gradients: dict[str, Tensor]) -> Iterator[Part]:
+    output = column = 0
+    for module, count in zip(stacked.modules, stacked.outputs, strict=True):
+        b, grad_a, grad_b = weights[f"{module}.lora_B"], gradients[f"{module}.lora_A"], gradients[f"{module}.lora_B"]
+        rank = b.shape[1]
+        yield Part(slice(output, output + count), slice(column, column + rank), b, grad_a, grad_b)
+        output, column = output + count, column + rank

@@ -8,6 +8,7 @@ same, so the gradient does (``tests/engine/training/decoder``).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..protocol import TrainGroup, TrainSequence
-from ..tokens import Ints, TrainedTokens, trained_tokens_of
+from ..tokens import Ints, Lesson, lesson_of
 
 ROUND_TOKENS, ROUND_SLOTS = 32, 8
 """Lengths are rounded up to these, so that few shapes occur: a new one costs a fraction of a millisecond to prepare."""
@@ -23,7 +24,7 @@ ROUND_TOKENS, ROUND_SLOTS = 32, 8
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """T places: prompts, then answers, then unused ones. F families of at most G rows; slots index places.
+    """T places: of each policy prompts, then answers; then unused ones. F families of at most G rows; slots index them.
 
     The last place is always unused: padding in slots points to it.
     """
@@ -42,8 +43,17 @@ class PackedBatch:
     """(M,): places whose logits are needed, ascending, then padding."""
     source: Ints
     """(N,): which of the needed places predicts each trained token."""
-    trained: TrainedTokens
-    """N tokens."""
+    lessons: tuple[Lesson, ...]
+    """N tokens together."""
+    spans: tuple[slice, ...]
+    """Of each mounted policy, those without a lesson included: its places."""
+    needed_spans: tuple[slice, ...]
+    """And its needed ones."""
+
+    @property
+    def targets(self) -> Ints:
+        """(N,): the trained tokens."""
+        return np.concatenate([lesson.trained.targets for lesson in self.lessons])
 
     @property
     def padding(self) -> int:
@@ -53,8 +63,9 @@ class PackedBatch:
 
 @dataclass(frozen=True)
 class Family:
-    """Sequences with one prompt. Each answer's row is one of ``rows``, which none of the others begins with."""
+    """Sequences of a group with one prompt. Each answer's row is one of ``rows``; none begins with another."""
 
+    group: int
     prompt: Ints
     rows: tuple[Ints, ...]
     members: tuple[tuple[TrainSequence, int], ...]
@@ -66,19 +77,20 @@ class Family:
         return len(self.prompt) + sum(len(row) for row in self.rows)
 
 
-def packed_batches(groups: Iterable[TrainGroup], max_tokens: int) -> Iterator[PackedBatch]:
-    """Yield the groups' trained tokens in batches of at most ``max_tokens`` places, in order.
+def packed_batches(jobs: Sequence[Iterable[TrainGroup]], max_tokens: int) -> Iterator[PackedBatch]:
+    """Yield the trained tokens of each policy's groups in batches of at most ``max_tokens`` places, in order.
 
     A family too large is divided by members; a single sequence that is too large gets a batch of its own.
     """
-    pending: list[Family] = []
-    for family in (piece for group in groups for whole in families(group) for piece in divide(whole, max_tokens)):
-        if pending and sum(f.size for f in pending) + family.size > max_tokens:
-            yield pack(pending)
-            pending = []
-        pending.append(family)
+    pending: list[tuple[int, Family]] = []
+    for policy, groups in enumerate(jobs):
+        for family in (piece for group in groups for whole in families(group) for piece in divide(whole, max_tokens)):
+            if pending and sum(other.size for _, other in pending) + family.size > max_tokens:
+                yield pack(pending, len(jobs))
+                pending = []
+            pending.append((policy, family))
     if pending:
-        yield pack(pending)
+        yield pack(pending, len(jobs))
 
 
 def families(group: TrainGroup) -> list[Family]:
@@ -87,10 +99,10 @@ def families(group: TrainGroup) -> list[Family]:
     for sequence in group.sequences:
         if sequence.mask.any():
             found.setdefault(sequence.tokens[: int(sequence.mask.argmax())].tobytes(), []).append(sequence)
-    return [family(sequences) for sequences in found.values()]
+    return [family(group.number, sequences) for sequences in found.values()]
 
 
-def family(sequences: Sequence[TrainSequence]) -> Family:
+def family(group: int, sequences: Sequence[TrainSequence]) -> Family:
     """Sequences that share what comes before their first trained token."""
     start = int(sequences[0].mask.argmax())
     answers = [tuple(s.tokens[start : int(np.flatnonzero(s.mask)[-1])].tolist()) for s in sequences]
@@ -101,6 +113,7 @@ def family(sequences: Sequence[TrainSequence]) -> Family:
             rows.append(answer)
         home[answer] = len(rows) - 1
     return Family(
+        group,
         sequences[0].tokens[:start].astype(np.int64),
         tuple(np.array(row, dtype=np.int64) for row in rows),
         tuple((sequence, home[answer]) for sequence, answer in zip(sequences, answers, strict=True)),
@@ -114,11 +127,12 @@ def divide(whole: Family, max_tokens: int) -> Iterator[Family]:
         return
     half = len(whole.members) // 2
     for members in (whole.members[:half], whole.members[half:]):
-        yield from divide(family([sequence for sequence, _ in members]), max_tokens)
+        yield from divide(family(whole.group, [sequence for sequence, _ in members]), max_tokens)
 
 
-def pack(pieces: Sequence[Family]) -> PackedBatch:
-    """Lay the families down: all prompts, then all rows."""
+def pack(owned: Sequence[tuple[int, Family]], policies: int = 1) -> PackedBatch:
+    """Lay the families down, each given with the policy that it belongs to, in order of policies."""
+    pieces = [piece for _, piece in owned]
     total = _round(sum(piece.size for piece in pieces) + 1, ROUND_TOKENS)
     tokens, positions = np.zeros(total, dtype=np.int64), np.zeros(total, dtype=np.int64)
     lengths = np.array([len(piece.prompt) for piece in pieces], dtype=np.int64)
@@ -126,13 +140,15 @@ def pack(pieces: Sequence[Family]) -> PackedBatch:
     widest = max(len(piece.rows) for piece in pieces)
     prefixes = np.full((len(pieces), _round(int(lengths.max()), ROUND_SLOTS)), total - 1)
     rows = np.full((len(pieces), widest, _round(longest, ROUND_SLOTS)), total - 1)
-    place = 0
-    for number, piece in enumerate(pieces):
-        place = _lay(piece.prompt, 0, place, tokens, positions, prefixes[number])
-    for number, piece in enumerate(pieces):
-        for index, row in enumerate(piece.rows):
-            place = _lay(row, len(piece.prompt), place, tokens, positions, rows[number, index])
-    sequences = [sequence for piece in pieces for sequence, _ in piece.members]
+    place, borders = 0, [0]
+    for policy in range(policies):
+        own = [(number, piece) for number, (owner, piece) in enumerate(owned) if owner == policy]
+        for number, piece in own:
+            place = _lay(piece.prompt, 0, place, tokens, positions, prefixes[number])
+        for number, piece in own:
+            for index, row in enumerate(piece.rows):
+                place = _lay(row, len(piece.prompt), place, tokens, positions, rows[number, index])
+        borders.append(place)
     predicting = np.concatenate(
         [
             _predicting(sequence, prefixes[number], int(lengths[number]), rows[number, row])
@@ -142,6 +158,9 @@ def pack(pieces: Sequence[Family]) -> PackedBatch:
     )
     needed, source = np.unique(predicting, return_inverse=True)
     spare = _round(len(needed), ROUND_TOKENS) - len(needed)
+    needed_borders = np.searchsorted(needed, borders).tolist()
+    if policies == 1:  # which may have the unused places, too: then few shapes occur in its products
+        borders[1], needed_borders[1] = total, len(needed) + spare
     return PackedBatch(
         tokens,
         positions,
@@ -150,8 +169,24 @@ def pack(pieces: Sequence[Family]) -> PackedBatch:
         rows,
         np.append(needed, np.full(spare, total - 1)),
         source.reshape(-1),
-        trained_tokens_of(sequences),
+        tuple(_lessons(owned)),
+        _spans(borders),
+        _spans(needed_borders),
     )
+
+
+def _lessons(owned: Sequence[tuple[int, Family]]) -> Iterator[Lesson]:
+    first = 0
+    for policy in sorted({policy for policy, _ in owned}):
+        own = [piece for owner, piece in owned if owner == policy]
+        groups = [piece.group for piece in own for _ in piece.members]
+        lesson = lesson_of(policy, first, groups, [sequence for piece in own for sequence, _ in piece.members])
+        yield lesson
+        first = lesson.tokens.stop
+
+
+def _spans(borders: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(slice(start, stop) for start, stop in itertools.pairwise(borders))
 
 
 def _lay(piece: Ints, position: int, place: int, tokens: Ints, positions: Ints, slots: Ints) -> int:

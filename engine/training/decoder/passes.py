@@ -19,6 +19,9 @@ from .layer import LayerTape, Normed, Place, backward, forward
 from .linear import Linear
 from .packing import PackedBatch
 
+Temperatures = tuple[float, ...]
+"""Of each policy that has a span in the batch."""
+
 
 class Keep(Enum):
     """What a forward pass leaves for its way back."""
@@ -39,26 +42,28 @@ class Tape:
     """Of each layer its tape, or its input (T, H)."""
     norm: Normed
     head: HeadTape
+    temperature: float | Tensor
 
 
-def logprobs(base: Base, layers: tuple[Layer[Linear], ...], batch: PackedBatch, temperature: float) -> Tensor:
+def logprobs(base: Base, layers: tuple[Layer[Linear], ...], batch: PackedBatch, temperatures: Temperatures) -> Tensor:
     """Log-probabilities (N,) of the trained tokens."""
     hidden, _, _, _ = _hidden_states(base, layers, batch, Keep.NOTHING)
-    return token_logprobs(hidden, base.head, *_tokens(base, batch), temperature)
+    return token_logprobs(hidden, base.head, *_tokens(base, batch), _temperature(batch, temperatures, hidden))
 
 
 def run(
-    base: Base, layers: tuple[Layer[Linear], ...], batch: PackedBatch, temperature: float, keep: Keep
+    base: Base, layers: tuple[Layer[Linear], ...], batch: PackedBatch, temperatures: Temperatures, keep: Keep
 ) -> tuple[Tensor, Tensor, Tape]:
     """Log-probabilities and entropies, (N,) each, of the trained tokens; and the tape, as far as it is kept."""
     hidden, place, kept, norm = _hidden_states(base, layers, batch, keep)
+    temperature = _temperature(batch, temperatures, hidden)
     logp, entropy, head = token_scores(hidden, base.head, *_tokens(base, batch), temperature)
-    return logp, entropy, Tape(place, kept, norm, head)
+    return logp, entropy, Tape(place, kept, norm, head, temperature)
 
 
-def run_backward(base: Base, layers: tuple[Layer[Linear], ...], tape: Tape, grad: Tensor, temperature: float) -> None:
+def run_backward(base: Base, layers: tuple[Layer[Linear], ...], tape: Tape, grad: Tensor) -> None:
     """Add the adapters' gradients for ``grad`` (N,), the loss by the log-probabilities."""
-    by_hidden = token_scores_backward(grad, tape.head, base.head, temperature)
+    by_hidden = token_scores_backward(grad, tape.head, base.head, tape.temperature)
     by_x = rms_norm_backward(by_hidden, tape.norm.unit, tape.norm.inverse, base.norm)
     for number in reversed(range(len(layers))):
         kept, last = tape.layers[number], number == len(layers) - 1
@@ -86,8 +91,18 @@ def _hidden_states(
 
 def _tokens(base: Base, batch: PackedBatch) -> tuple[Tensor, Tensor]:
     """Of the trained ones, which needed place predicts each, and which they are; (N,) each."""
-    source, targets = (torch.from_numpy(indices) for indices in (batch.source, batch.trained.targets))
+    source, targets = (torch.from_numpy(indices) for indices in (batch.source, batch.targets))
     return source.to(base.embedding.device), targets.to(base.embedding.device)
+
+
+def _temperature(batch: PackedBatch, temperatures: Temperatures, hidden: Tensor) -> float | Tensor:
+    """The one that all have, or that of each needed place, (M, 1)."""
+    if len(set(temperatures)) == 1:
+        return temperatures[0]
+    result = hidden.new_ones(len(hidden), 1)
+    for span, temperature in zip(batch.needed_spans, temperatures, strict=True):
+        result[span] = temperature
+    return result
 
 
 def _place(base: Base, batch: PackedBatch) -> Place:
@@ -99,4 +114,6 @@ def _place(base: Base, batch: PackedBatch) -> Place:
         angles.sin().float()[:, None],
         torch.from_numpy(batch.needed).to(device),
         base.eps,
+        batch.spans,
+        batch.needed_spans,
     )

@@ -18,16 +18,21 @@ LAYOUT = Layout.of({"q": (3, 5), "v": (4, 1)}, rank=2)
 def state() -> PolicyState:
     torch.manual_seed(0)
     moments = torch.rand(LAYOUT.size), torch.rand(LAYOUT.size)
-    return to_state(AdamState(fresh(CONFIG, LAYOUT).weights, *moments, 7), CONFIG, LAYOUT, "base")
+    return to_state(AdamState(fresh(CONFIG, LAYOUT).weights, *moments, 7), 5, CONFIG, LAYOUT, "base")
 
 
 def test_a_policy_survives_rest_to_the_last_bit() -> None:
     at_rest = state()
-    again = to_state(from_state(at_rest, CONFIG, LAYOUT, "base"), CONFIG, LAYOUT, "base")
-    assert again.header == at_rest.header == StateHeader(2, 4.0, 7, "base")
+    again = to_state(from_state(at_rest, CONFIG, LAYOUT, "base"), 5, CONFIG, LAYOUT, "base")
+    assert again.header == at_rest.header == StateHeader(2, 4.0, 5, "base", updates=7)
     for part in ("adapter", "moment1", "moment2"):
         before, after = getattr(at_rest, part), getattr(again, part)
         assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_a_file_that_counts_no_updates_made_one_in_each_step() -> None:
+    older = replace(state(), header=StateHeader(2, 4.0, 5, "base"))
+    assert from_state(older, CONFIG, LAYOUT, "base").step == 5
 
 
 def test_waking_a_policy_leaves_the_arrays_it_came_from() -> None:
@@ -61,6 +66,6 @@ def test_gradients_collect_in_one_vector_and_a_step_clears_them() -> None:
     assert memory.gradient.sum().item() == 6.0 * sum(p.numel() for p in memory.parameters.values())
     stepped = adamw(memory.optimised, memory.gradient, 0.1, (0.9, 0.95), 0.0)
     memory.adopt(stepped)
-    assert memory.optimised.step == 1
+    assert (memory.optimised.step, memory.version) == (1, 1)
     assert not memory.gradient.any()
     assert torch.equal(memory.parameters["q.lora_B"], torch.full((5, 2), -0.1))  # the parameters see the step

@@ -12,12 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.base.sizes import MOST_MERGED
 from marlaas.engine.base.tensors import unsupported
 from marlaas.engine.training.bank import PolicyMemory, fresh
 from marlaas.engine.training.decoder import decoder as decoder_module
 from marlaas.engine.training.decoder.decoder import Decoder
-from marlaas.engine.training.decoder.merged import MergedWeights
 from marlaas.engine.training.group_pass import add_gradient, sequence_logprobs
 from marlaas.engine.training.model import Model
 from marlaas.engine.training.peft_model import PeftModel
@@ -55,7 +53,6 @@ def outcome(model: Model[Any], config: PolicyConfig, groups: list[TrainGroup]) -
     st.sampled_from([1.0, 0.6]),
     st.sampled_from([20, 1_000]),
     st.booleans(),
-    st.booleans(),
 )
 def test_gradients_and_statistics_are_those_of_peft(
     shape: dict[str, Any],
@@ -68,7 +65,6 @@ def test_gradients_and_statistics_are_those_of_peft(
     temperature: float,
     max_tokens: int,
     short_of_memory: bool,
-    merged: bool,
 ) -> None:
     config = PolicyConfig(
         rank=rank, alpha=2.0 * rank, kl=kl, temperature=temperature, seed=seed, denominator=float(groups * members)
@@ -76,9 +72,7 @@ def test_gradients_and_statistics_are_those_of_peft(
     some = random_groups(seed, groups, members, longest)
     with tempfile.TemporaryDirectory() as folder:
         base = save_model(Path(folder), shape, seed)
-        with patch.object(decoder_module, "MOST_MERGED", MOST_MERGED if merged else 0):
-            decoder, peft = Decoder(load_base(base)), PeftModel(base)
-    assert isinstance(decoder._weights, MergedWeights) == merged
+        decoder, peft = Decoder(load_base(base)), PeftModel(base)
     if short_of_memory:
         decoder._room = 0
     assert decoder.layout(rank) == peft.layout(rank)

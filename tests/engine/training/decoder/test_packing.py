@@ -27,12 +27,12 @@ def test_a_prompt_is_laid_down_once_and_equal_answers_share_a_row() -> None:
     )
     (family,) = families(some)
     assert [row.tolist() for row in family.rows] == [[7, 8], [3]]
-    (batch,) = packed_batches([some], 1000)
+    (batch,) = packed_batches([[some]], 1000)
     used = 2 + 2 + 1
     assert sorted(batch.tokens[:used].tolist()) == [3, 5, 6, 7, 8]
     assert batch.positions[:used].tolist() == [0, 1, 2, 3, 2]
     assert len(set(batch.needed) - {batch.padding}) == 4  # the prompt's end, after 7, after 7 8, after 3
-    assert batch.trained.targets.tolist() == [7, 8, 9, 7, 8, 1, 7, 2, 3, 2]
+    assert batch.targets.tolist() == [7, 8, 9, 7, 8, 1, 7, 2, 3, 2]
 
 
 def test_other_prompts_make_families_of_their_own() -> None:
@@ -41,16 +41,23 @@ def test_other_prompts_make_families_of_their_own() -> None:
 
 
 def test_nothing_to_train_makes_no_batch() -> None:
-    assert list(packed_batches([TrainGroup(0, ())], 100)) == []
-    assert list(packed_batches([TrainGroup(0, (sequence([1, 2], 2, 0.5),))], 100)) == []
+    assert list(packed_batches([[TrainGroup(0, ())]], 100)) == []
+    assert list(packed_batches([[TrainGroup(0, (sequence([1, 2], 2, 0.5),))]], 100)) == []
 
 
-@given(st.integers(0, 10_000), st.integers(1, 5), st.integers(1, 6), st.integers(1, 12), st.integers(1, 200))
+@given(
+    st.integers(0, 10_000),
+    st.integers(1, 5),
+    st.integers(1, 6),
+    st.integers(1, 12),
+    st.integers(1, 200),
+    st.integers(1, 3),
+)
 def test_every_trained_token_is_predicted_from_what_came_before_it(
-    seed: int, groups: int, members: int, longest: int, max_tokens: int
+    seed: int, groups: int, members: int, longest: int, max_tokens: int, policies: int
 ) -> None:
     some = random_groups(seed, groups, members, longest)
-    batches = list(packed_batches(some, max_tokens))
+    batches = list(packed_batches([some[policy::policies] for policy in range(policies)], max_tokens))
     seen: list[tuple[tuple[int, ...], int, float]] = []
     for batch in batches:
         before = {  # place → the tokens up to and including it
@@ -60,7 +67,8 @@ def test_every_trained_token_is_predicted_from_what_came_before_it(
             for place in (*batch.prefixes[number], *batch.rows[number, row])
             if place != batch.padding
         }
-        for source, target, behaviour in zip(batch.source, batch.trained.targets, batch.trained.behaviour, strict=True):
+        behaviours = np.concatenate([lesson.trained.behaviour for lesson in batch.lessons])
+        for source, target, behaviour in zip(batch.source, batch.targets, behaviours, strict=True):
             seen.append((before[int(batch.needed[source])], int(target), float(behaviour)))
         assert batch.padding not in batch.needed[batch.source]
     expected = [
@@ -76,5 +84,24 @@ def test_every_trained_token_is_predicted_from_what_came_before_it(
 def test_a_batch_keeps_its_limit_unless_one_sequence_is_beyond_it(
     seed: int, groups: int, members: int, max_tokens: int
 ) -> None:
-    for batch in packed_batches(random_groups(seed, groups, members, 12), max_tokens):
+    for batch in packed_batches([random_groups(seed, groups, members, 12)], max_tokens):
         assert (batch.tokens.size - 32 < max_tokens) or batch.rows.shape[:2] == (1, 1)
+
+
+@given(st.integers(0, 10_000), st.integers(2, 4), st.integers(1, 3), st.integers(20, 200))
+def test_each_policy_has_a_span_of_its_own_and_the_padding_is_nobodys(
+    seed: int, policies: int, groups: int, max_tokens: int
+) -> None:
+    jobs = [random_groups(seed + policy, groups if policy != 1 else 0, 3, 12) for policy in range(policies)]
+    for batch in packed_batches(jobs, max_tokens):
+        owner = np.full(len(batch.tokens), -1)
+        for policy, span in enumerate(batch.spans):
+            assert (owner[span] == -1).all()
+            owner[span] = policy
+        assert owner[batch.padding] == -1
+        needed = [owner[batch.needed[span]] for span in batch.needed_spans]
+        assert all((own == policy).all() for policy, own in enumerate(needed))
+        for lesson in batch.lessons:
+            assert set(owner[batch.needed[batch.source[lesson.tokens]]]) == {lesson.policy}
+            numbers = {group.number for group in jobs[lesson.policy]}
+            assert set(lesson.groups) <= numbers and len(lesson.groups) == len(lesson.sequences)

@@ -1,0 +1,174 @@
+"""Policies that wait for a slot: in host memory as far as that is theirs to fill, else in files of a private folder.
+
+A policy at rest goes in under its name and comes back bit for bit, its unfinished gradient included. Files outlive
+neither the process nor, after a crash, the start of the next one. Knows no devices and no order of use.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import itertools
+import os
+import pickle
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..errors import AdapterError
+from .adamw import AdamState
+from .bank import PolicyMemory
+from .layout import Layout
+from .protocol import PolicyConfig, TrainGroup
+
+PREFIX, LOCK = "pages-", "in-use"
+HINT = "Resume the task: it goes on from its last committed step."
+
+
+@dataclass(frozen=True)
+class RestingPolicy:
+    """All of a ``PolicyMemory``, off the device."""
+
+    config: PolicyConfig
+    layout: Layout
+    vectors: tuple[bytes, ...]
+    """Weights, both moments and gradient, float32 (P,) each."""
+    updates: int
+    version: int
+    tokens: int
+    rehearsal: tuple[TrainGroup, ...]
+    fault: str
+
+    @classmethod
+    def of(cls, memory: PolicyMemory) -> RestingPolicy:
+        """Copy a policy to the host."""
+        state = memory.optimised
+        vectors = (state.weights, state.moment1, state.moment2, memory.gradient)
+        return cls(
+            memory.config,
+            memory.layout,
+            tuple(vector.cpu().numpy().tobytes() for vector in vectors),
+            state.step,
+            memory.version,
+            memory.tokens,
+            tuple(memory.rehearsal),
+            memory.fault,
+        )
+
+    def wake(self, device: str) -> PolicyMemory:
+        """Bring it to the memory of a device."""
+        weights, moment1, moment2, gradient = (_vector(part, device) for part in self.vectors)
+        state = AdamState(weights, moment1, moment2, self.updates)
+        memory = PolicyMemory.holding(self.config, self.layout, state, gradient, self.version)
+        memory.tokens, memory.rehearsal, memory.fault = self.tokens, list(self.rehearsal), self.fault
+        return memory
+
+    @property
+    def size(self) -> int:
+        """Bytes of its vectors."""
+        return sum(map(len, self.vectors))
+
+
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    digest: bytes
+
+
+class Pages:
+    """Room for policies at rest: ``host`` bytes of memory, then files in a folder of their own below ``scratch``."""
+
+    def __init__(self, scratch: Path, host: int = 0) -> None:
+        self._scratch, self._host = scratch, host
+        self._pages: dict[str, RestingPolicy | _File] = {}
+        self._numbers = itertools.count()
+        self._folder: Path | None = None
+        self._lock = -1
+        _remove_orphans(scratch)
+
+    def __contains__(self, policy: str) -> bool:
+        return policy in self._pages
+
+    def put(self, policy: str, rest: RestingPolicy) -> None:
+        """Keep a policy. Raises ``OSError`` where neither memory nor disk takes it; nothing is kept then."""
+        held = sum(page.size for page in self._pages.values() if isinstance(page, RestingPolicy))
+        if held + rest.size <= self._host:
+            self._pages[policy] = rest
+            return
+        payload = pickle.dumps(rest, protocol=pickle.HIGHEST_PROTOCOL)
+        path = self._own_folder() / str(next(self._numbers))
+        try:
+            path.write_bytes(payload)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        self._pages[policy] = _File(path, _digest(payload))
+
+    def take(self, policy: str) -> RestingPolicy:
+        """Give a policy back and forget it. Raises ``AdapterError`` where its file is gone or damaged."""
+        page = self._pages.pop(policy)
+        if isinstance(page, RestingPolicy):
+            return page
+        try:
+            payload = page.path.read_bytes()
+        except OSError as error:
+            raise AdapterError(
+                f"Policy {policy} was paged out to {page.path}, which cannot be read: {error.strerror}.", HINT
+            ) from error
+        page.path.unlink(missing_ok=True)
+        if _digest(payload) != page.digest:
+            raise AdapterError(f"Policy {policy} was paged out to {page.path}, which has been damaged since.", HINT)
+        rest: RestingPolicy = pickle.loads(payload)  # our own bytes, by the digest
+        return rest
+
+    def drop(self, policy: str) -> None:
+        """Forget a policy; unknown names are fine."""
+        page = self._pages.pop(policy, None)
+        if isinstance(page, _File):
+            page.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Remove all files."""
+        self._pages.clear()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            os.close(self._lock)
+            self._folder = None
+
+    def _own_folder(self) -> Path:
+        """Made when first needed, for this account alone; its lock says that a process uses it."""
+        if self._folder is None:
+            self._scratch.mkdir(parents=True, exist_ok=True)
+            folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=self._scratch))  # of mode 0700
+            self._lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._folder = folder
+        return self._folder
+
+
+def _remove_orphans(scratch: Path) -> None:
+    """Remove the folders of processes that are gone."""
+    for folder in scratch.glob(f"{PREFIX}*"):
+        try:
+            lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue  # being made, or not ours
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            pass  # in use
+        finally:
+            os.close(lock)
+
+
+def _digest(payload: bytes) -> bytes:
+    return hashlib.blake2b(payload, digest_size=16).digest()
+
+
+def _vector(part: bytes, device: str) -> Tensor:
+    return torch.frombuffer(bytearray(part), dtype=torch.float32).to(device)

@@ -1,0 +1,81 @@
+"""The adapter bank: which policies are in the device's memory, and which wait outside it.
+
+Open policies flow in; whoever is about to work on some of them asks for these and gets them, paged in where need be.
+The least recently used make room. Knows nothing of models, groups or files.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from ..errors import AdapterError
+from .bank import PolicyMemory
+from .pages import Pages, RestingPolicy
+
+log = logging.getLogger(__name__)
+
+
+class AdapterBank:
+    """Slots for policies: at most ``slots`` of them in at most ``room`` bytes of ``device``, where 0 is no limit.
+
+    Policies that are asked for together are held together whatever the limits, so ask for no more than ``fit``.
+    """
+
+    def __init__(self, pages: Pages, slots: int = 0, room: int = 0, device: str = "cpu") -> None:
+        self._pages, self._slots, self._room, self._device = pages, slots, room, device
+        self._held: dict[str, PolicyMemory] = {}
+        """The least recently used first."""
+        self._sizes: dict[str, int] = {}
+        """Of all open policies, in bytes."""
+
+    def add(self, policy: str, memory: PolicyMemory) -> None:
+        """Take in a policy in place of what had its name."""
+        self.drop(policy)
+        self._held[policy], self._sizes[policy] = memory, memory.size
+        self._make_room((policy,))
+
+    def use(self, *policies: str) -> tuple[PolicyMemory, ...]:
+        """These policies, in memory until others are asked for.
+
+        Raises ``AdapterError`` where one is not open, or where what was paged out cannot be read: it is then closed.
+        """
+        for policy in policies:
+            self._held[policy] = self._held.pop(policy) if policy in self._held else self._wake(policy)
+        self._make_room(policies)
+        return tuple(self._held[policy] for policy in policies)
+
+    def fit(self, policies: Collection[str]) -> bool:
+        """Whether they may all be in memory at a time; one alone always may."""
+        size = sum(self._sizes.get(policy, 0) for policy in policies)
+        within = (not self._slots or len(policies) <= self._slots) and (not self._room or size <= self._room)
+        return within or len(policies) <= 1
+
+    def drop(self, policy: str) -> None:
+        """Forget a policy; unknown names are fine."""
+        self._held.pop(policy, None)
+        self._sizes.pop(policy, None)
+        self._pages.drop(policy)
+
+    def _wake(self, policy: str) -> PolicyMemory:
+        if policy not in self._pages:
+            raise AdapterError(f"Policy {policy} is not open in this trainer.")
+        try:
+            return self._pages.take(policy).wake(self._device)
+        except AdapterError:
+            self.drop(policy)
+            raise
+
+    def _make_room(self, needed: Collection[str]) -> None:
+        """Page out the least recently used; where the disk takes none, all stay: nothing is lost for want of a page."""
+        for policy in tuple(self._held):
+            if self.fit(self._held):
+                return
+            if policy in needed:
+                continue
+            try:
+                self._pages.put(policy, RestingPolicy.of(self._held[policy]))
+            except OSError as error:
+                log.warning("Policy %s cannot be paged out and stays in memory: %s.", policy, error.strerror)
+                return
+            del self._held[policy]
