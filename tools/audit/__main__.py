@@ -22,9 +22,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("home", type=Path, help="the home's folder, with marlaas.db in it")
     parser.add_argument("--base", default="", help="folder or cached name of its base (default: as its engine had it)")
     parser.add_argument("--fast", action="store_true", help="leave out making every step again, which takes a model")
+    parser.add_argument("--threads", type=int, default=1, help="cores that making steps again may use (default: 1)")
     options = parser.parse_args(words)
     try:
-        report = audit(options.home, options.base, not options.fast)
+        report = audit(options.home, options.base, not options.fast, options.threads)
     except (sqlite3.Error, OSError) as error:
         print(f"audit: {options.home} cannot be checked: {error}.", file=sys.stderr)
         return 2

@@ -16,7 +16,7 @@ TINY = Path(__file__).resolve().parents[2] / "engine" / "base" / "tiny"
 """The base that ships with marlaas."""
 
 
-def audit(home: Path, base: str = "", updates: bool = True) -> Report:
+def audit(home: Path, base: str = "", updates: bool = True, threads: int = 1) -> Report:
     """Check a home; ``updates`` are made again on ``base``, by default the one that the home's newest engine served.
 
     Raises ``sqlite3.Error`` for what is no database, ``OSError`` for a base that cannot be read.
@@ -24,7 +24,7 @@ def audit(home: Path, base: str = "", updates: bool = True) -> Report:
     report = Report()
     with opened(home / "marlaas.db") as record:
         served = base or record.base()
-        oracle = Oracle(str(TINY) if served == "tiny" else served) if updates else None
+        oracle = Oracle(str(TINY) if served == "tiny" else served, threads) if updates else None
         check_home(record, report)
         for policy in record.policies():
             check_steps(policy, report)

@@ -54,7 +54,8 @@ class Moments:
 class Oracle:
     """One base, and an adapter on it that takes any version's weights."""
 
-    def __init__(self, base: str) -> None:
+    def __init__(self, base: str, threads: int = 1) -> None:
+        torch.set_num_threads(threads)  # more of them spin beside a busy engine, and cost more than they give
         logging.set_verbosity_error()  # type: ignore[no-untyped-call]
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         self._base = base

@@ -52,7 +52,8 @@ class Points:
 def kill_many(lab: Lab, kills: int, points: Points, rng: random.Random, say: Callable[[str], None]) -> list[Kill]:
     """Kill until ``kills`` have died. Raises ``RuntimeError`` for a task that fails or pauses on the way."""
     found: list[Kill] = []
-    waves = 0
+    waves = 1
+    lab.submit(wave(waves))
     while len(found) < kills:
         rows = lab.look()
         for row in rows:
@@ -89,6 +90,7 @@ def _at_a_point(lab: Lab, points: Points, rng: random.Random) -> list[Kill]:
     if disarm(lab.folder, point):
         points.missed(point)
     else:
+        time.sleep(POLL)  # who removes the file dies a moment later
         points.hit(point)
         found.append(Kill("", point))
     return found
