@@ -1,4 +1,4 @@
-"""Once a second: the engine says that it lives, what tasks used is written, and commits are brought to the disk."""
+"""Once a second: the engine says that it lives, what stages did and tasks used is written, commits reach the disk."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from ..fairness.ledger import Ledger
 from ..orchestrator.crew import Crew
 from ..store.rows import WorkerRow
 from ..store.store import Store
+from .stage_meter import StageMeter
 
 INTERVAL = 1.0
+THIN = 600.0
+"""Seconds between two times that old samples are put together."""
 
 
 class Heartbeat:
@@ -25,8 +28,9 @@ class Heartbeat:
         self._store = store
         self._ledger = ledger
         self._account = account
-        self._busy: dict[str, float] = {}
-        """Busy seconds of the stages at the last beat."""
+        self._meter = StageMeter(ledger)
+        self._thin = 0.0
+        """When old samples are put together next."""
         self._last = time.monotonic()
         self._sampled = 0.0
 
@@ -44,10 +48,20 @@ class Heartbeat:
         self._store.telemetry.heartbeat(self._store.incarnation, "running")
         self._account()
         self._write()
-        before, self._busy = self._busy, dict(self._ledger.busy)
-        busy = {stage: seconds - before.get(stage, 0.0) for stage, seconds in self._busy.items()}
-        self._store.telemetry.workers(measure(crew.processes(), busy, elapsed))
+        self._measure(crew, elapsed)
         await asyncio.to_thread(self._store.barrier)
+
+    def _measure(self, crew: Crew, elapsed: float) -> None:
+        """What processes and stages did in the last ``elapsed`` seconds."""
+        processes, now = crew.processes(), time.time()
+        spent = self._meter.processor_seconds(processes)
+        samples = self._meter.samples(spent, crew.queues(), crew.devices, now - elapsed, elapsed)
+        busy = spent | {sample.stage: sample.busy for sample in samples}
+        self._store.telemetry.workers(measure(processes, busy, elapsed))
+        self._store.stages.add(self._store.incarnation, samples)
+        if now >= self._thin:
+            self._thin = now + THIN
+            self._store.stages.thin(now)
 
     async def stop(self, crew: Crew) -> None:
         """Write what has been used since the last beat, while the workers still live."""

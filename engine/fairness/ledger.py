@@ -37,11 +37,14 @@ class Ledger:
         self._unshared = 0.0
         self.busy: defaultdict[str, float] = defaultdict(float)
         """Seconds by stage, growing for ever."""
+        self.ended: defaultdict[str, int] = defaultdict(int)
+        """Turns, episodes and calls by stage, likewise."""
 
     def rollout(self, task: int, prefilled: int, sampled: int) -> None:
         """A turn has been sampled."""
         self._tokens[task, ROLLOUT] += prefilled + sampled
         self._costs[task] += rollout_cost(prefilled, sampled)
+        self.ended[ROLLOUT] += 1
 
     def rollout_seconds(self, seconds: float) -> None:
         """The rollout worker was busy: share that out over the turns that have ended since the last time.
@@ -82,5 +85,6 @@ class Ledger:
 
     def _add(self, task: int, stage: str, tokens: int, seconds: float) -> None:
         self.busy[stage] += seconds
+        self.ended[stage] += 1
         self._tokens[task, stage] += tokens
         self._seconds[task, stage] += seconds

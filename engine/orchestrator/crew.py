@@ -28,7 +28,7 @@ from ..store.store import Store
 from ..training.protocol import Trainer
 from ..workers.handle import WorkerHandle
 from .agreement import compare
-from .services import Services
+from .services import Queue, Services
 from .shared_trainer import SharedTrainer
 from .task_trainer import TaskTrainer
 from .tolerance import tolerance_of
@@ -70,6 +70,8 @@ class Crew:
         self._services: Services | None = None
         self._ready = asyncio.Event()
         self.handles: dict[str, WorkerHandle] = {}
+        self.devices: dict[str, str] = {}
+        """What each worker computes on, in words."""
         self.lost = asyncio.Event()
         """Set when a worker of the current incarnation has died; replaced together with the workers."""
 
@@ -127,6 +129,10 @@ class Crew:
         environments = [(f"env {name}", pid) for name, pid in self._environments.processes()]
         return [("engine", os.getpid()), *workers, *environments]
 
+    def queues(self) -> dict[str, Queue]:
+        """What waits at the workers, and what they are at; nothing while there are none."""
+        return self._services.queues() if self._services else {}
+
     async def services(self) -> Services:
         """The stages with live workers, waiting for them if need be."""
         while True:
@@ -164,6 +170,7 @@ class Crew:
         return self._store.tenants.get(tenant).weight
 
     async def _spawn(self, spec: WorkerSpec) -> None:
+        self.devices[spec.name] = spec.device
         self.handles[spec.name] = await spec.spawn(self._home.logs)
 
     async def _compare(self, sampler: Sampler, trainer: Trainer, context: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..environments.service import EnvironmentService
+from ..fairness.ledger import ROLLOUT, TRAINING
 from ..fairness.line import Payer
 from ..paths import Home
 from ..rollout.episodes import Rollout
@@ -14,6 +15,14 @@ from ..training.protocol import PolicyTrainer
 from .shared_trainer import SharedTrainer
 from .task_trainer import TaskTrainer
 from .tolerance import Tolerance
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Requests of one stage: of the moment, or on average."""
+
+    waiting: float = 0.0
+    active: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,11 @@ class Services:
     """Steps of a policy whose trajectories keep their tokens; 0: all."""
     repeatable: bool = True
     """Whether the sampler says the same to the last bit whatever else it is asked."""
+
+    def queues(self) -> dict[str, Queue]:
+        """What waits at the stages that are shared, and what they are at."""
+        seats, shared = self.rollout.seats, self.shared
+        return {ROLLOUT: Queue(seats.waiting, seats.active), TRAINING: Queue(shared.waiting, shared.active)}
 
     def of(self, payer: Payer, deterministic: bool) -> Services:
         """The same as one task is to use them: in its turn, and on its account."""

@@ -34,6 +34,14 @@ class WorkerSpec:
     kwargs: dict[str, Any]
     cores: tuple[int, ...]
 
+    @property
+    def device(self) -> str:
+        """What it computes on, in words."""
+        if not self.cores:
+            return "cpu"
+        first, last = self.cores[0], self.cores[-1]
+        return f"core {first}" if first == last else f"cores {first}-{last}"
+
     async def spawn(self, logs: Path) -> WorkerHandle:
         """Start it, its words in a file of the folder ``logs``. Raises as ``WorkerHandle.spawn`` does."""
         log = logs / f"{self.name}.log"

@@ -281,15 +281,17 @@ def m006_shares(db: Database) -> None:
             "id": int,
             "incarnation": int,
             "stage": str,  # rollout, environment, training, engine
+            "device": str,  # the cores, or the GPU
             "begun": float,
             "wall": float,  # seconds that the row covers
             "busy": float,  # of them with useful work
-            "waiting": int,  # requests that waited at the end
-            "active": int,
+            "waiting": float,  # requests that waited, on average
+            "active": float,
+            "ended": int,  # turns, episodes or calls that ended meanwhile
         },
         pk="id",
         not_null={"incarnation", "stage", "begun", "wall", "busy"},
-        defaults={"waiting": 0, "active": 0},
+        defaults={"device": "", "waiting": 0.0, "active": 0.0, "ended": 0},
     )
     db.table("stages").create_index(["stage", "begun"])
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from ..faults import Point, reach
 from .database import barrier, open_database
 from .experience import ExperienceTable
+from .stages import StageTable
 from .tasks import TaskTable
 from .telemetry import TelemetryTable
 from .tenants import TenantTable
@@ -30,6 +31,7 @@ class Store:
         self.tasks = TaskTable(self._database)
         self.tenants = TenantTable(self._database)
         self.usage = UsageTable(self._database)
+        self.stages = StageTable(self._database)
         self.experience = ExperienceTable(self._database)
         self.incarnation = self.telemetry.begin_incarnation(base, fingerprint)
         self.versions = VersionTable(self._database, self.incarnation, self.barrier)

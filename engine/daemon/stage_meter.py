@@ -1,0 +1,71 @@
+"""What each stage did between two beats: its busy time, its queues, what it finished.
+
+The ledger's sums, the workers' queues and the processor time of processes flow in, one sample a stage flows out. Knows
+nothing of tasks or of the store's rows. A worker's busy time is what it says of itself; environments and the engine say
+nothing, so theirs is the processor time of their processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+
+import psutil
+
+from ..fairness.ledger import ENVIRONMENT, Ledger
+from ..orchestrator.services import Queue
+from ..store.stages import StageSample
+
+ENGINE = "engine"
+
+
+class StageMeter:
+    """Differences between the totals of one beat and of the one before."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._busy: dict[str, float] = {}
+        self._ended: dict[str, int] = {}
+        self._processor: dict[int, float] = {}
+
+    def processor_seconds(self, processes: Iterable[tuple[str, int]]) -> dict[str, float]:
+        """Processor time of each process (name and id) since it was last asked about; of several of a name, the sum."""
+        before, self._processor, spent = self._processor, {}, dict[str, float]()
+        for name, pid in processes:
+            with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+                times = psutil.Process(pid).cpu_times()
+                self._processor[pid] = times.user + times.system
+                spent[name] = spent.get(name, 0.0) + max(0.0, self._processor[pid] - before.get(pid, 0.0))
+        return spent
+
+    def samples(
+        self,
+        processor: Mapping[str, float],
+        queues: Mapping[str, Queue],
+        devices: Mapping[str, str],
+        begun: float,
+        wall: float,
+    ) -> list[StageSample]:
+        """One for each stage and one for the engine itself, over ``wall`` seconds (above 0) from ``begun`` on.
+
+        ``processor`` is what ``processor_seconds`` said; environments' names there begin with "env ".
+        """
+        before, self._busy = self._busy, dict(self._ledger.busy)
+        busy = {stage: seconds - before.get(stage, 0.0) for stage, seconds in self._busy.items()}
+        ended, self._ended = self._ended, dict(self._ledger.ended)
+        played = Queue(active=busy.get(ENVIRONMENT, 0.0) / wall)  # Little's law: seconds of episodes each second
+        busy[ENVIRONMENT] = sum(seconds for name, seconds in processor.items() if name.startswith("env "))
+        busy[ENGINE] = processor.get(ENGINE, 0.0)
+        return [
+            StageSample(
+                stage,
+                devices.get(stage, "cpu"),
+                begun,
+                wall,
+                busy.get(stage, 0.0),
+                queue.waiting,
+                queue.active,
+                self._ended.get(stage, 0) - ended.get(stage, 0),
+            )
+            for stage, queue in {**queues, ENVIRONMENT: played, ENGINE: Queue()}.items()
+        ]

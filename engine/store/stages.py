@@ -1,0 +1,76 @@
+"""How busy each stage was, second by second; older seconds are put together. Engine side.
+
+One sample a stage flows in with every beat of the engine. After an hour they become one row a minute, after a day one
+an hour, and after a month they go: about 25,000 rows stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from sqlite_utils import Database
+
+from .database import insert_all, transaction
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+THINNED = ((HOUR, MINUTE), (DAY, HOUR))
+"""From which age on, in seconds, one row stands for how many of them."""
+KEPT = 31 * DAY
+
+
+@dataclass(frozen=True)
+class StageSample:
+    """What a stage did in some seconds."""
+
+    stage: str
+    """rollout, environment, training or engine"""
+    device: str
+    """What it computes on, in words."""
+    begun: float
+    wall: float
+    """Seconds that the sample covers."""
+    busy: float
+    """Of them, those with useful work; of several processes, the sum of their processor time."""
+    waiting: float
+    """Requests that waited."""
+    active: float
+    """Requests under way."""
+    ended: int
+    """Turns, episodes or calls that ended."""
+
+
+class StageTable:
+    """Adds samples and keeps their number small."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def add(self, incarnation: int, samples: Iterable[StageSample]) -> None:
+        """Store the samples of one beat."""
+        with transaction(self._db):
+            insert_all(self._db, "stages", ({"incarnation": incarnation, **asdict(sample)} for sample in samples))
+
+    def thin(self, now: float) -> None:
+        """Put together what is old, weighted by the seconds that it covers, and forget what is very old."""
+        with transaction(self._db):
+            self._db.execute("DELETE FROM stages WHERE begun < ?", [now - KEPT])
+            for age, span in THINNED:
+                self._together((now - age) // span * span, span)
+
+    def _together(self, before: float, span: int) -> None:
+        columns = "incarnation, stage, device, begun, wall, busy, waiting, active, ended"
+        mean = "total({0} * wall) / max(total(wall), 1e-9)"
+        rows = self._db.conn.execute(
+            f"SELECT max(id), incarnation, stage, device, min(begun), total(wall), total(busy),"
+            f" {mean.format('waiting')}, {mean.format('active')}, sum(ended), CAST(begun / ? AS INT) AS bucket"
+            " FROM stages WHERE begun < ? GROUP BY incarnation, stage, device, bucket HAVING count(*) > 1",
+            [span, before],
+        ).fetchall()
+        self._db.conn.executemany(
+            "DELETE FROM stages WHERE incarnation = ? AND stage = ? AND device = ? AND begun >= ? AND begun < ?",
+            [(row[1], row[2], row[3], row[10] * span, (row[10] + 1) * span) for row in rows],
+        )
+        self._db.conn.executemany(
+            f"INSERT INTO stages (id, {columns}) VALUES ({', '.join('?' * 10)})", [tuple(row[:10]) for row in rows]
+        )
