@@ -13,7 +13,8 @@ from marlaas.engine.training.protocol import PolicyConfig, StepResult, Trainer, 
 from .oracle import Oracle
 from .samples import group, sequence
 
-NewTrainer = Callable[[], Trainer]
+NewTrainer = Callable[..., Trainer]
+"""Given how many policies it holds at a time, ``slots``; all of them unless it is said."""
 CONFIG = PolicyConfig(rank=4, alpha=8.0, learning_rate=1e-2, denominator=40.0)
 TIGHT = 2e-5
 

@@ -13,17 +13,19 @@ from marlaas.engine.training.torch_trainer import TorchTrainer
 
 from .contract import CONFIG, NewTrainer, TrainerContract, train
 from .contract_refusals import RefusalContract
+from .contract_sharing import SharingContract
 from .samples import group
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
 
 @pytest.fixture(params=DEVICES)
-def new_torch_trainer(base: str, request: pytest.FixtureRequest) -> Iterator[NewTrainer]:
+def new_torch_trainer(base: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NewTrainer]:
     made: list[TorchTrainer] = []
 
-    def new() -> TorchTrainer:
-        made.append(TorchTrainer(base, "tiny", threads=1, sync=False, device=request.param))
+    def new(slots: int = 0) -> TorchTrainer:
+        scratch = str(tmp_path / "scratch")
+        made.append(TorchTrainer(base, "tiny", sync=False, device=request.param, slots=slots, scratch=scratch))
         return made[-1]
 
     yield new
@@ -38,6 +40,12 @@ class TestContract(TrainerContract):
 
 
 class TestRefusals(RefusalContract):
+    @pytest.fixture
+    def new_trainer(self, new_torch_trainer: NewTrainer) -> NewTrainer:
+        return new_torch_trainer
+
+
+class TestSharing(SharingContract):
     @pytest.fixture
     def new_trainer(self, new_torch_trainer: NewTrainer) -> NewTrainer:
         return new_torch_trainer
