@@ -19,6 +19,7 @@ from ..base.fit import MemoryPlan
 from ..base.model import BaseModel, load_base
 from ..base.soundness import check_base
 from ..config import Settings, load_settings
+from ..disk import DiskGuard
 from ..environments.protocol import EnvironmentEvent
 from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, StoreError
@@ -91,7 +92,8 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, memory: Memory
     environments = EnvironmentService([BUNDLED_PLUGINS, home.plugins], home.scratch, on_environment)
     ledger = Ledger()
     heartbeat = Heartbeat(store, ledger, lambda: orchestrator.account())
-    crew = Crew(home, settings, base, memory, store, environments, ledger, log)
+    disk = DiskGuard(home, settings.disk, log)
+    crew = Crew(home, settings, base, memory, store, environments, ledger, disk.shortage, log)
     orchestrator = Orchestrator(store, crew, settings.engine.tasks)
     _stop_on_signals(orchestrator)
     try:
@@ -103,7 +105,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, memory: Memory
         log("base", in_words(memory), "info")
         if crew.warning:
             log("base", crew.warning, "warning")
-        await _until_first(orchestrator.run(), crew.run(), heartbeat.run(crew))
+        await _until_first(disk.run(), orchestrator.run(), crew.run(), heartbeat.run(crew))
     finally:
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopping")

@@ -53,6 +53,7 @@ class Crew:
         store: Store,
         environments: EnvironmentService,
         ledger: Ledger,
+        shortage: Callable[[], str],
         log: Callable[[str, str, str], None],
     ) -> None:
         self._home = home
@@ -62,6 +63,7 @@ class Crew:
         self._store = store
         self._environments = environments
         self._ledger = ledger
+        self._shortage = shortage
         self._log = log
         stored = stored_as(base, settings, memory)
         self._tolerance = tolerance_of(settings.rollout, stored)
@@ -90,7 +92,7 @@ class Crew:
     async def _start(self) -> None:
         specs = (
             sampler_spec(self._base, self._home, self._settings, self._memory),
-            trainer_spec(self._base, self._settings, self._memory),
+            trainer_spec(self._base, self._home, self._settings, self._memory),
         )
         started = await asyncio.gather(*(self._spawn(spec) for spec in specs), return_exceptions=True)
         for result in started:
@@ -117,6 +119,7 @@ class Crew:
             shared=shared,
             trainer=TaskTrainer(shared, NOBODY, alone=True),
             tolerance=self._tolerance,
+            shortage=self._shortage,
             token_steps=self._settings.disk.token_steps,
             repeatable=self._repeatable,
         )

@@ -19,7 +19,7 @@ from ..training.intake import train_group
 from .admission import may_begin, step_groups
 from .background import Background
 from .canary import Canary
-from .endings import Fruitless
+from .endings import Blocked, Fruitless
 from .environment import TaskEnvironment
 from .evaluation import Evaluator
 from .keeper import Keeper
@@ -67,6 +67,7 @@ class Learner:
 
     async def run(self) -> None:
         """Train to the last step. Raises ``Blocked``, ``Paused``, ``ConfigError``, ``WorkerDied`` or ``StoreError``."""
+        self._check_room()
         self._environment.check()
         check_servable(self._spec, self._services)
         version = await open_policy(self._services, self._task, self._policy, self._spec)
@@ -81,6 +82,7 @@ class Learner:
             async with Background() as background:
                 background.produce(self._admit(producer, version.number, background))
                 for step in range(version.number, self._spec.steps):
+                    self._check_room()
                     await self._judged()
                     if self._measuring.enough or self.remark:
                         break
@@ -97,6 +99,11 @@ class Learner:
             await self._keeper.retain(set())
         finally:
             await asyncio.shield(self._leave())
+
+    def _check_room(self) -> None:
+        """Raise ``Blocked`` before the disk is full: the task goes on by itself once there is room."""
+        if shortage := self._services.shortage():
+            raise Blocked(shortage)
 
     async def _admit(self, producer: Producer, version: int, background: Background) -> None:
         """Begin every group as soon as the staleness bound allows it; stored groups need no second run."""

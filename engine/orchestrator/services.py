@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..environments.service import EnvironmentService
@@ -39,6 +40,8 @@ class Services:
     trainer: PolicyTrainer
     tolerance: Tolerance
     """The gap between sampler and trainer that a canary accepts."""
+    shortage: Callable[[], str] = str
+    """Why no task may go on for want of room on the disk, in one sentence; empty while there is room."""
     token_steps: int = 0
     """Steps of a policy whose trajectories keep their tokens; 0: all."""
     repeatable: bool = True

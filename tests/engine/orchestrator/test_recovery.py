@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.engine.orchestrator.services import Services
 from marlaas.engine.orchestrator.task_run import Ending
 from marlaas.engine.spec import EvalSpec
 
@@ -67,5 +68,25 @@ async def test_steps_above_an_old_survivor_are_void(world: World) -> None:
     assert "-v2-" in best.name
     for path in newest:
         path.unlink()
+    assert await ends(world) == Ending("done")
+    check_history(world)
+
+
+async def test_a_task_that_runs_short_of_room_waits_before_it_writes_and_then_goes_on(world: World) -> None:
+    shortage = ""
+
+    async def services() -> Services:
+        return replace(await World.services(world), shortage=lambda: shortage)
+
+    world.services = services  # type: ignore[method-assign]
+    running = asyncio.ensure_future(world.go())
+    while not world.query("SELECT 1 FROM steps WHERE number = 2"):
+        await asyncio.sleep(0)
+    shortage = "waiting for room on the disk: too little is free"
+    assert await running == Ending("queued", shortage)
+    before = len(world.query("SELECT 1 FROM steps"))
+    assert before < SPEC.steps and await ends(world) == Ending("queued", shortage)
+    assert len(world.query("SELECT 1 FROM steps")) == before
+    shortage = ""
     assert await ends(world) == Ending("done")
     check_history(world)
