@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..errors import BaseModelError
-from .needs import Wanted, needs
+from .needs import Wanted, needs, slot_bytes
 from .precision import PRECISIONS
 from .sizes import FLOAT, PASS_BYTES
 
@@ -28,6 +28,11 @@ ENOUGH = 32
 """Conversations that a context above the least must leave room for."""
 SHARE = 0.7
 """Of the free memory that may be filled for the sake of longer contexts."""
+FEW_SLOTS = 4
+"""Policies that the trainer has room for in any case, unless the settings say otherwise: the base's weights take as
+much as dozens of them."""
+SHARE_HELD = 0.5
+"""Of what a plan leaves free, that policies of larger ranks may take before they are paged out."""
 ROOMS = (PASS_BYTES, PASS_BYTES // 4)
 """Bytes for a training pass: the second trains in smaller batches."""
 
@@ -44,6 +49,10 @@ class MemoryPlan:
     """How llama.cpp keeps the base, one of ``precision.PRECISIONS``."""
     room: int
     """Bytes that a training pass may take, if one sequence alone needs no more."""
+    slots: int
+    """Policies of the usual rank that the trainer has room for; others are paged out."""
+    held: int
+    """Bytes for them before they are; more than planned where memory stays free, for larger ranks; 0: no limit."""
     parts: tuple[tuple[str, int], ...]
     """What takes how many bytes, in words."""
 
@@ -61,12 +70,14 @@ def plan_memory(wanted: Wanted, free: int) -> MemoryPlan:
     """The best plan that takes at most ``free`` bytes. Raises ``BaseModelError`` where not even the least one fits.
 
     That is the longest context that leaves room for ``ENOUGH`` conversations, with as many as there is room for. Where
-    there is less, passes and weights become smaller before conversations become fewer. What the settings say stays.
+    there is less, policies are paged out, and passes and weights become smaller, before conversations become fewer.
+    What the settings say stays.
     """
     plan = _best(wanted, free)
     if plan is None:
         raise _refusal(wanted, free)
-    return plan
+    spare = int(SHARE_HELD * (free - plan.total))
+    return plan if wanted.slots else replace(plan, held=plan.held + spare)
 
 
 def least_plan(wanted: Wanted) -> MemoryPlan:
@@ -86,16 +97,26 @@ def _plans(wanted: Wanted) -> Iterator[MemoryPlan]:
     for context in contexts:
         for count in sequences:
             if count >= ENOUGH:
-                yield _plan(wanted, precisions[0], count, context, ROOMS[0])
+                for slots in _slots(wanted):
+                    yield _plan(wanted, precisions[0], count, context, ROOMS[0], slots)
     for count in sequences:
         if count <= ENOUGH or wanted.sequences:
             for room in ROOMS:
                 for weights in precisions:
-                    yield _plan(wanted, weights, count, contexts[-1], room)
+                    for slots in _slots(wanted):
+                        yield _plan(wanted, weights, count, contexts[-1], room, slots)
 
 
-def _plan(wanted: Wanted, weights: str, sequences: int, context: int, room: int) -> MemoryPlan:
-    return MemoryPlan(sequences, context, weights, room, needs(wanted, weights, sequences, context, room))
+def _plan(wanted: Wanted, weights: str, sequences: int, context: int, room: int, slots: int) -> MemoryPlan:
+    held = 0 if wanted.slots else slots * slot_bytes(wanted.config, context)
+    parts = needs(wanted, weights, sequences, context, room, slots)
+    return MemoryPlan(sequences, context, weights, room, slots, held, parts)
+
+
+def _slots(wanted: Wanted) -> tuple[int, ...]:
+    if wanted.slots:
+        return (min(wanted.slots, wanted.tasks),)
+    return tuple(sorted({max(min(wanted.tasks, FEW_SLOTS), wanted.tasks >> half) for half in range(10)}, reverse=True))
 
 
 def _precisions(wanted: Wanted) -> tuple[str, ...]:
@@ -158,6 +179,8 @@ def _alternatives(wanted: Wanted) -> Iterator[tuple[str, Wanted]]:
         yield '`weights = "{plan.weights}"`', replace(wanted, weights="auto")
     if wanted.tasks > 1:
         yield "`tasks = 1` under [engine]", replace(wanted, tasks=1)
+    if wanted.slots:
+        yield "`slots = 0` under [training]", replace(wanted, slots=0)
     words = "`sequences = {plan.sequences}` with `context = {plan.context}`"
     if wanted.sequences and wanted.context:
         yield words, free_choice

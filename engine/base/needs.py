@@ -25,6 +25,8 @@ VERSIONS = 2
 """Of a policy that the sampler holds at a time: the one in use, and the one that follows it."""
 COPIES, STEPPING = 4, 10
 """Of an adapter: what the trainer holds of each policy, and what it takes besides while one of them steps."""
+EPISODES, NOTED = 64, 13
+"""Of a step with several epochs: what a policy remembers, and the bytes of each of their tokens."""
 GAPS = 256 * MEBIBYTE
 """Between blocks of the memory that the trainer keeps from one pass to the next: passes of other shapes leave them."""
 WHOLE_BLOCK = 256
@@ -48,8 +50,10 @@ class Wanted:
     sequences: int = 0
     context: int = 0
     exact: bool = True
-    tasks: int = 8
+    tasks: int = 32
     """That train at a time."""
+    slots: int = 0
+    """Policies that the trainer holds at a time; others are paged out."""
 
 
 def weight_bytes(config: BaseConfig, parameters: int, weights: str) -> int:
@@ -61,9 +65,16 @@ def weight_bytes(config: BaseConfig, parameters: int, weights: str) -> int:
     return int((embedding * finest + (parameters - embedding) * bits) / 8)
 
 
-def needs(wanted: Wanted, weights: str, sequences: int, context: int, room: int) -> tuple[tuple[str, int], ...]:
+def needs(
+    wanted: Wanted, weights: str, sequences: int, context: int, room: int, slots: int
+) -> tuple[tuple[str, int], ...]:
     """(what, in words; bytes) of every part, if these are chosen; ``room`` is what a training pass may take."""
-    return (*_sampler(wanted, weights, sequences, context), *_trainer(wanted, context, room))
+    return (*_sampler(wanted, weights, sequences, context), *_trainer(wanted, context, room, slots))
+
+
+def slot_bytes(config: BaseConfig, context: int) -> int:
+    """What a policy takes of the trainer's memory: its vectors, and what several epochs remember of a step."""
+    return COPIES * adapter_bytes(config, RANK) + EPISODES * NOTED * context
 
 
 def torch_work_bytes(config: BaseConfig, length: int) -> int:
@@ -87,7 +98,7 @@ def _sampler(wanted: Wanted, weights: str, sequences: int, context: int) -> Iter
     yield "the sampler's program", TORCH_FLOOR if torch else SAMPLER_FLOOR
 
 
-def _trainer(wanted: Wanted, context: int, room: int) -> Iterator[tuple[str, int]]:
+def _trainer(wanted: Wanted, context: int, room: int, slots: int) -> Iterator[tuple[str, int]]:
     config = wanted.config
     adapter = adapter_bytes(config, RANK)
     yield "the trainer's weights", FLOAT * wanted.parameters
@@ -95,5 +106,5 @@ def _trainer(wanted: Wanted, context: int, room: int) -> Iterator[tuple[str, int
     # a step uses what a pass has left
     yield "a training pass", max(pass_bytes(config, context, room) + prepared, STEPPING * adapter)
     yield "gaps in the trainer's memory", GAPS
-    yield "adapters and their moments in the trainer", COPIES * wanted.tasks * adapter
+    yield "adapters and their moments in the trainer", slots * slot_bytes(config, context)
     yield "the trainer's program", TORCH_FLOOR

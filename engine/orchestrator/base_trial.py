@@ -62,7 +62,7 @@ async def try_base(
     Raises ``BaseModelError`` where a sampler holds other weights than the trainer, and what the workers raise.
     """
     trainer_memory = next(iter(plans.values()))
-    trainer = await _start(trainer_spec(base, settings, trainer_memory), home)
+    trainer = await _start(trainer_spec(base, home, settings, trainer_memory), home)
     try:
         for weights, memory in plans.items():
             chosen = with_weights(settings, weights)

@@ -64,6 +64,7 @@ def plan_of(base: BaseModel, settings: Settings, free: int) -> MemoryPlan:
         context=rollout.context,
         exact=rollout.exact,
         tasks=settings.engine.tasks,
+        slots=settings.training.slots,
     )
     return plan_memory(wanted, free)
 
@@ -100,7 +101,7 @@ def sampler_spec(base: BaseModel, home: Home, settings: Settings, memory: Memory
     return WorkerSpec("rollout", LLAMA, kwargs, cores)
 
 
-def trainer_spec(base: BaseModel, settings: Settings, memory: MemoryPlan) -> WorkerSpec:
+def trainer_spec(base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan) -> WorkerSpec:
     """The training worker, on the other half."""
     cores = _halves()[1]
     kwargs: dict[str, Any] = {
@@ -109,6 +110,10 @@ def trainer_spec(base: BaseModel, settings: Settings, memory: MemoryPlan) -> Wor
         "threads": max(1, len(cores)),
         "sync": settings.training.sync,
         "room": memory.room,
+        "slots": settings.training.slots,
+        "held": memory.held,
+        "largest_rank": settings.training.largest_rank,
+        "scratch": str(home.scratch),
     }
     return WorkerSpec("training", TRAINER, kwargs, cores)
 

@@ -10,7 +10,7 @@ from marlaas.engine.base.config import BaseConfig
 from marlaas.engine.base.fit import LONG, MemoryPlan, least_plan, plan_memory
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.modules import linear_shapes
-from marlaas.engine.base.needs import Wanted
+from marlaas.engine.base.needs import Wanted, slot_bytes
 from marlaas.engine.base.precision import PRECISIONS
 from marlaas.engine.base.sizes import PASS_BYTES, PassSize, adapter_bytes, layer_bytes, most_tokens, pass_bytes
 from marlaas.engine.base.soundness import parameters as parameters_of
@@ -49,7 +49,8 @@ wishes = st.builds(
     sequences=st.sampled_from([0, 0, 1, 7, 64, 200]),
     context=st.sampled_from([0, 0, 100, 700, 4096]),
     exact=st.booleans(),
-    tasks=st.integers(1, 16),
+    tasks=st.integers(1, 64),
+    slots=st.sampled_from([0, 0, 1, 5, 100]),
 )
 memory = st.integers(0, 200 * GIGABYTE)
 
@@ -70,6 +71,8 @@ def test_a_plan_stays_within_the_memory_and_keeps_to_the_settings(wanted: Wanted
     assert plan.total <= free
     assert plan.sequences == wanted.sequences or (not wanted.sequences and 8 <= plan.sequences <= 128)
     assert plan.context == min(wanted.context, own) if wanted.context else min(512, own) <= plan.context <= 2048
+    assert plan.slots == min(wanted.slots or plan.slots, wanted.tasks) >= 1
+    assert (plan.held == 0) == bool(wanted.slots)
     assert plan.weights == wanted.weights or wanted.weights == "auto" or wanted.sampler == "torch" or wanted.gguf_bytes
 
 
@@ -94,7 +97,7 @@ def test_the_lines_add_up_and_every_part_counts(wanted: Wanted, free: int) -> No
     *parts, (last, total) = plan.lines()
     assert last == "together" and total == plan.total == sum(size for _, size in parts)
     assert len({name for name, _ in parts}) == len(parts) and all(size > 0 for _, size in parts)
-    fewer = replace(wanted, tasks=1, exact=False)
+    fewer = replace(wanted, tasks=1, slots=0, exact=False)
     assert least_plan(fewer).total <= least_plan(wanted).total
 
 
@@ -116,6 +119,13 @@ def test_a_base_for_long_contexts_gets_longer_ones_where_there_is_room() -> None
     assert [plan.context for plan in plans] == [512, 1024, 2048]
     assert [plan.weights for plan in plans] == ["q8_0"] * 3
     assert plans[-1].sequences == 128
+
+
+def test_policies_are_paged_out_before_conversations_become_fewer() -> None:
+    wanted = Wanted(HALF, parameters(HALF), tasks=32)
+    plans = [plan_memory(wanted, free * GIGABYTE) for free in (10, 64)]
+    assert [(plan.slots, plan.sequences >= 32) for plan in plans] == [(8, True), (32, True)]
+    assert plans[1].held > 32 * slot_bytes(HALF, plans[1].context)
 
 
 def test_a_refusal_names_sum_parts_and_ways_out() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.soundness import parameters
-from marlaas.engine.config import RolloutSettings, Settings
+from marlaas.engine.config import RolloutSettings, Settings, TrainingSettings
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.orchestrator.worker_plan import plan_of, sampler_spec, stored_as, trainer_spec
 from marlaas.engine.paths import Home
@@ -33,9 +33,18 @@ def test_both_workers_get_what_was_planned(tmp_path: Path) -> None:
     sampler = sampler_spec(BASE, Home(tmp_path), settings, memory)
     assert (sampler.kwargs["sequences"], sampler.kwargs["context"]) == (16, 256)
     assert (sampler.kwargs["weights"], sampler.kwargs["gguf"]) == ("q8_0", "")
-    trainer = trainer_spec(BASE, settings, memory)
+    trainer = trainer_spec(BASE, Home(tmp_path), settings, memory)
     assert trainer.kwargs["room"] == memory.room and trainer.kwargs["fingerprint"] == BASE.fingerprint
+    assert (trainer.kwargs["slots"], trainer.kwargs["largest_rank"]) == (0, 256)
+    assert trainer.kwargs["held"] == memory.held and trainer.kwargs["scratch"] == str(tmp_path / "scratch")
     assert not set(sampler.cores) & set(trainer.cores), "each has cores of its own"
+
+
+def test_the_settings_say_how_many_policies_are_held(tmp_path: Path) -> None:
+    settings = Settings(training=TrainingSettings(slots=3, largest_rank=8))
+    memory = plan_of(BASE, settings, ENOUGH)
+    kwargs = trainer_spec(BASE, Home(tmp_path), settings, memory).kwargs
+    assert (memory.slots, kwargs["slots"], kwargs["held"], kwargs["largest_rank"]) == (3, 3, 0, 8)
 
 
 def test_torch_samples_without_a_file(tmp_path: Path) -> None:
