@@ -57,6 +57,11 @@ def clip(text: str, width: int) -> str:
     return "".join(kept) + "…" if width > 0 else ""
 
 
+def clip_start(text: str, width: int) -> str:
+    """Cut to ``width`` terminal cells and keep the end, the first cell an ellipsis where something was cut."""
+    return clip(text[::-1], width)[::-1]
+
+
 def pad(text: str, width: int, right: bool = False) -> str:
     """Fill with spaces to ``width`` terminal cells; ``right`` aligns to the right."""
     spaces = " " * max(0, width - cells(text))

@@ -14,7 +14,7 @@ from typing import Any
 
 from marlaas.engine.store.rows import EngineRow, EvalRow, StepRow, TaskRow
 
-from .format import ago, line, score
+from .format import ago, clip_start, line, score
 
 GLYPHS = {
     "submitted": "·",
@@ -93,6 +93,11 @@ def newest_series(evals: Sequence[EvalRow]) -> list[EvalRow]:
 def largest_gap(steps: Sequence[StepRow]) -> float | None:
     """The largest log-probability gap between sampler and trainer in any step."""
     return max((step.metrics["gap_max"] for step in steps if "gap_max" in step.metrics), default=None)
+
+
+def short_name(task: TaskRow, width: int) -> str:
+    """A task's name in ``width`` cells; of a sweep's member the end, which tells it from the others."""
+    return clip_start(line(task.name), width) if task.family else line(task.name, width)
 
 
 def family_summaries(tasks: Sequence[TaskRow]) -> list[str]:

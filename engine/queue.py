@@ -15,7 +15,7 @@ from .validation import nearest
 TRANSITIONS: dict[str, dict[str, str]] = {
     "pause": {"submitted": "paused", "queued": "paused", "running": "paused"},
     "resume": {"paused": "queued"},
-    "retry": {"failed": "queued", "cancelled": "queued"},
+    "retry": {"failed": "queued", "cancelled": "queued", "queued": "queued"},  # the last: at once, not when it is due
     "cancel": {"submitted": "cancelled", "queued": "cancelled", "running": "cancelled", "paused": "cancelled"},
 }
 _KINDS = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
@@ -27,7 +27,8 @@ def next_state(command: str, state: str) -> str:
         raise ConfigError(f"This engine knows no command {command!r}.", "Restart it if marlaas was updated meanwhile.")
     allowed = TRANSITIONS[command]
     if state not in allowed:
-        raise ConfigError(f"A task that is {state} cannot be {_PAST[command]}.", f"Only {', '.join(allowed)} ones can.")
+        hint = "`marlaas resume` goes on with it." if state == "paused" else f"Only {', '.join(allowed)} ones can."
+        raise ConfigError(f"A task that is {state} cannot be {_PAST[command]}.", hint)
     return allowed[state]
 
 

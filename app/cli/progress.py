@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from marlaas.engine.errors import EngineUnreachable
 from marlaas.engine.store.rows import TaskRow
 
-from ..format import line, pad, score
+from ..format import clip, clip_start, line, pad, score
 from ..views import state_word
 
 GRACE_SECONDS = 20.0
@@ -22,13 +22,18 @@ GRACE_SECONDS = 20.0
 def progress_line(task: TaskRow) -> str:
     """A task in one line."""
     parts = [
-        pad(line(f"{task.tenant}/{task.name}", 36), 36),
+        pad(_who(task, 36), 36),
         f"{state_word(task.state):<10}",
         f"step {task.step:>3}/{task.steps}",
         f"reward {score(task.reward)}",
         f"held-out {score(task.score)}",
     ]
     return "  ".join([*parts, line(task.reason)] if task.reason else parts)
+
+
+def _who(task: TaskRow, width: int) -> str:
+    text = line(f"{task.tenant}/{task.name}")
+    return clip_start(text, width) if task.family else clip(text, width)
 
 
 @dataclass

@@ -69,7 +69,11 @@ def _able(reader: Reader, kind: str, numbers: Sequence[int], named: Sequence[int
     from marlaas.engine.queue import TRANSITIONS
 
     states = {task.id: task.state for task in reader.tasks()}
-    able = [number for number in numbers if number in named or states[number] in TRANSITIONS[kind]]
+    able = [
+        number
+        for number in numbers
+        if number in named or TRANSITIONS[kind].get(states[number], states[number]) != states[number]
+    ]
     if not able:
         found = ", ".join(sorted({states[number] for number in numbers}))
         raise ConfigError(f"None of these tasks can be {PAST[kind]}: they are {found}.")

@@ -32,7 +32,7 @@ def list_tasks(args: argparse.Namespace) -> int:
     """Print the queue."""
     from marlaas.engine.daemon import control
 
-    from ..views import family_summaries, queue_order, state_word, task_json
+    from ..views import family_summaries, queue_order, short_name, state_word, task_json
     from .reading import reading
 
     home = home_of(args)
@@ -56,7 +56,7 @@ def list_tasks(args: argparse.Namespace) -> int:
             (
                 str(task.id),
                 line(task.tenant, 24),
-                line(task.name, 32),
+                short_name(task, 32),
                 line(task.environment, 24),
                 state_word(task.state),
                 f"{task.step}/{task.steps}",

@@ -14,7 +14,7 @@ from textual.widgets import DataTable
 from marlaas.engine.store.rows import TaskRow
 
 from ..format import bar, line, pad, score, sparkline
-from ..views import queue_order, state_word
+from ..views import queue_order, short_name, state_word
 
 _COLOURS = {
     "running": "bold green",
@@ -187,6 +187,6 @@ def cell_text(task: TaskRow, rewards: Sequence[float], column: Column) -> str:
         case "held-out":
             return score(task.score)
         case "task":
-            return line(task.name, column.width)
+            return short_name(task, column.width)
         case name:
             return line(str(getattr(task, name)), column.width)

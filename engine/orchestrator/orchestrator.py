@@ -12,7 +12,6 @@ from collections.abc import Callable
 from time import monotonic
 
 from ..errors import ConfigError, StoreError
-from ..store.rows import FINISHED
 from ..store.store import Store
 from ..store.tasks import QueuedTask
 from .commands import Commands
@@ -101,7 +100,7 @@ class Orchestrator:
         for task, run in list(self._runs.items()):
             if run.done():
                 del self._runs[task]
-                self._unwritten[task] = Ending("queued") if run.cancelled() else run.result()
+                self._unwritten[task] = Ending("queued", "was interrupted") if run.cancelled() else run.result()
                 self._seen = -1
         for task, ending in list(self._unwritten.items()):
             self._record(task, ending)
@@ -149,7 +148,7 @@ class Orchestrator:
     async def _hold(self, task: int, reason: str) -> None:
         """Stop a run at its last commit, to go on by itself later."""
         await self._end_run(task)
-        if self._store.tasks.state(task) not in FINISHED:
+        if self._store.tasks.state(task) == "running":
             self._store.tasks.explain({task: reason})
             self._store.telemetry.event("task", f"The task waits: {reason}.", task)
 

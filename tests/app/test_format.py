@@ -91,3 +91,8 @@ def test_excerpts_say_what_they_leave_out() -> None:
     assert f.excerpt("a\nb\nc\nd", 100, 2) == "a\nb\n… 4 more characters"
     assert f.excerpt("a\nb", 100, 2) == "a\nb"
     assert f.excerpt("", 100, 2) == ""
+
+
+def test_the_end_is_kept_where_it_tells_texts_apart() -> None:
+    assert f.clip_start("sums [learning_rate=1e-4]", 12) == "…_rate=1e-4]"
+    assert f.clip_start("sums", 4) == "sums" and f.clip_start("名前が広い", 5) == "…広い"

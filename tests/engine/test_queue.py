@@ -65,6 +65,12 @@ def test_a_broken_environment_is_no_reason_to_refuse() -> None:
     check_environment(submission(task("add", anything=1)), [served("a/add", version="")])
 
 
+def test_a_try_that_is_due_later_may_be_made_at_once() -> None:
+    assert next_state("retry", "queued") == "queued"
+    with pytest.raises(ConfigError, match="marlaas resume"):
+        next_state("retry", "paused")
+
+
 def test_a_command_of_a_newer_program_is_refused_in_words() -> None:
     with pytest.raises(ConfigError, match="knows no command 'hurry'"):
         next_state("hurry", "failed")

@@ -210,3 +210,17 @@ def test_a_blocked_task_takes_no_slot_and_is_not_counted() -> None:
     running = [replace(tasks[1], state="running"), tasks[0], tasks[2]]
     verdicts = decide(running, situation(1, (2,), blocked=blocked))
     assert waits(verdicts) == {1: "blocked: it is broken", 3: "the only slot is busy; it is next"}
+
+
+@pytest.mark.parametrize("count", [100, 1000])
+def test_the_work_grows_with_the_queue_and_not_with_its_square(count: int) -> None:
+    asked = 0
+
+    def tenant(name: str) -> Tenant:
+        nonlocal asked
+        asked += 1
+        return USUAL
+
+    tasks = [QueuedTask(number, f"tenant {number % 50}", "queued") for number in range(count)]
+    assert len(decide(tasks, situation(8, tenant=tenant))) == count
+    assert asked <= 6 * count
