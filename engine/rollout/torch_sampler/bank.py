@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import count
 
 import torch
-from torch import Tensor
 
 from ...base.tensors import Base
 from ..batching.context import Arrays
@@ -71,17 +70,15 @@ class Shelf:
     """Slots for adapters of up to ``rank``; the lowest free one is taken, so that those in use stay neighbours."""
 
     def __init__(self, rank: int, linears: tuple[Fused, ...]) -> None:
-        self._rank, self._linears = rank, linears
+        self._rank = rank
+        self._linears = linears
         self._free: list[int] = []
         self._slots = 0
-        self.downs: list[Tensor] = []
-        """Aᵀ of each fused layer, (slots, in, parts · rank): those of its parts side by side."""
-        self.ups: list[Tensor] = []
-        """(alpha / r) Bᵀ, (slots, parts · rank, out): those of its parts on a diagonal."""
-        for linear in linears:
-            ranks = len(linear.modules) * rank
-            self.downs.append(torch.zeros(0, linear.inputs, ranks))
-            self.ups.append(torch.zeros(0, ranks, sum(linear.outputs)))
+        self.downs = [torch.zeros(0, each.inputs, len(each.modules) * rank) for each in linears]
+        """Aᵀ of each fused layer, (slots, in, modules · rank): its modules side by side."""
+        self.ups = [torch.zeros(0, len(each.modules) * rank, sum(each.outputs)) for each in linears]
+        """(alpha / r) Bᵀ of each fused layer, (slots, modules · rank, out): its modules on a diagonal, zeros elsewhere,
+        for one product is faster than several smaller ones."""
 
     @property
     def empty(self) -> bool:
@@ -100,9 +97,10 @@ class Shelf:
             for module, outputs in zip(linear.modules, linear.outputs, strict=True):
                 if f"{module}.lora_A" in adapter:
                     a, b = (torch.from_numpy(adapter[f"{module}.lora_{half}"]) for half in "AB")
-                    down[slot, :, column : column + len(a)] = a.T
-                    torch.mul(b.T, alpha / len(a), out=up[slot, column : column + len(a), row : row + outputs])
-                row, column = row + outputs, column + self._rank
+                    ranks = slice(row, row + len(a))
+                    down[slot, :, ranks] = a.T
+                    torch.mul(b.T, alpha / len(a), out=up[slot, ranks, column : column + outputs])
+                row, column = row + self._rank, column + outputs
         return slot
 
     def remove(self, slot: int) -> None:

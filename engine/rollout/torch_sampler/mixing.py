@@ -6,8 +6,6 @@ products run over tiles (``tiles``) of what lies in the ``bank``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -30,23 +28,17 @@ class Mix:
         self._rows, self._places = torch.from_numpy(plan.rows), torch.from_numpy(plan.places)
 
     def add(self, number: int, x: Tensor, y: Tensor) -> None:
-        """Add to ``y`` (n, out) what the adapters of layer ``number`` make of ``x`` (n, in)."""
+        """Add to ``y`` (n, out) what the adapters of fused layer ``number`` make of ``x`` (n, in)."""
         with small_products():
-            if self._plain:
-                tiles = y.view(-1, TILE, y.shape[1])
-                for inputs, down, up, part in self._products(number, x.view(-1, TILE, x.shape[1])):
-                    tiles[part].baddbmm_(torch.bmm(inputs, down), up)
-                return
-            tiles = y.new_empty(len(self._rows) // TILE, TILE, y.shape[1])
-            for inputs, down, up, part in self._products(
-                number, x.index_select(0, self._rows).view(-1, TILE, x.shape[1])
-            ):
-                torch.bmm(torch.bmm(inputs, down), up, out=tiles[part])
-            y += tiles.view(-1, y.shape[1]).index_select(0, self._places)
+            tiles = (x if self._plain else x.index_select(0, self._rows)).view(-1, TILE, x.shape[1])
+            moved = y.new_empty(len(tiles), TILE, y.shape[1])
+            for shelf, slots, part in self._segments:
+                down, up = (_spread(each[number][slots], part) for each in (shelf.downs, shelf.ups))
+                torch.bmm(torch.bmm(tiles[part], down), up, out=moved[part])
+            rows = moved.view(-1, y.shape[1])
+            y += rows if self._plain else rows.index_select(0, self._places)
 
-    def _products(self, number: int, tiles: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, slice]]:
-        """The inputs, Aᵀ and Bᵀ of each call, (tiles, …) each, and which tiles these are."""
-        for shelf, slots, part in self._segments:
-            count = part.stop - part.start
-            down, up = (each[number][slots].expand(count, -1, -1) for each in (shelf.downs, shelf.ups))
-            yield tiles[part], down, up, part
+
+def _spread(matrices: Tensor, tiles: slice) -> Tensor:
+    """One matrix for each tile: they have one each, or share one."""
+    return matrices.expand(tiles.stop - tiles.start, -1, -1)
