@@ -36,7 +36,7 @@ class Column:
 
 
 NARROW = (
-    Column("id", 3, right=True),
+    Column("id", 4, right=True),
     Column("tenant", 11),
     Column("task", 14),
     Column("state", 11),
@@ -46,7 +46,7 @@ NARROW = (
     Column("held-out", 8, right=True),
 )
 NORMAL = (
-    Column("id", 3, right=True),
+    Column("id", 4, right=True),
     Column("tenant", 14),
     Column("task", 20),
     Column("environment", 12),

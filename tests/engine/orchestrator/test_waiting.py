@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -210,3 +211,29 @@ async def test_a_blocked_task_says_so_until_its_environment_is_there(tmp_path: P
         await until(world, reached("done"))
     with pytest.raises(EnvironmentMissing):
         there("broken", {})
+
+
+async def test_engines_may_come_and_go_in_the_middle_of_all_of_it(tmp_path: Path) -> None:
+    """A chain, a sweep behind it, tries, a quota, one slot after another: every engine lives for some turns only."""
+    world, clock, chance = World(tmp_path, retrying(50)), Time(), random.Random(3)
+    first = submission(retrying(50))
+    submit(world.home.database, [replace(first, needs=(1,)), *[replace(first, family="sums", after=(0,))] * 3])
+    command(world.home.database, "tenant", None, name=SPEC.tenant, tasks=2)
+    world.environments.failing = lambda spec: spec.split == "train" and chance.random() < 0.5
+    engines = 0
+    async with asyncio.timeout(60):
+        while set(states := [row["state"] for row in world.query("SELECT state FROM tasks")]) != {"done"}:
+            assert not {"failed", "paused", "cancelled"} & set(states)
+            async with serving(world, clock, slots=3):
+                for _ in range(chance.randint(20, 400)):
+                    await asyncio.sleep(0)
+            engines += 1
+            clock.now += PAUSES[-1]
+            world.restart()
+    assert engines > 3
+    for policy in world.query("SELECT id FROM policies"):
+        steps = world.query(f"SELECT number FROM steps WHERE policy = {policy['id']} ORDER BY id")
+        assert [step["number"] for step in steps] == list(range(1, SPEC.steps + 1))
+    ended = {row["id"]: row["finished"] for row in world.query("SELECT id, finished FROM tasks")}
+    began = {row["id"]: row["started"] for row in world.query("SELECT id, started FROM tasks")}
+    assert ended[1] < began[2] and all(ended[2] < began[member] for member in (3, 4, 5))
