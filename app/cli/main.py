@@ -14,10 +14,25 @@ from pathlib import Path
 from marlaas.engine.errors import MarlaasError
 
 from .. import output
-from . import adapters, base, demo, doctor, engine, environments, logs, steer, submit, tasks, tenants, terminal, wait
+from . import (
+    adapters,
+    base,
+    demo,
+    doctor,
+    engine,
+    environments,
+    logs,
+    stats,
+    steer,
+    submit,
+    tasks,
+    tenants,
+    terminal,
+    wait,
+)
 from .verbs import add_home, home_of
 
-_FAMILIES = (demo, submit, tasks, wait, steer, tenants, logs, environments, base, adapters, engine, doctor)
+_FAMILIES = (demo, submit, tasks, wait, steer, tenants, stats, logs, environments, base, adapters, engine, doctor)
 
 
 def build_parser() -> argparse.ArgumentParser:
