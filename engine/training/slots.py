@@ -10,6 +10,7 @@ import logging
 from collections.abc import Collection
 
 from ..errors import AdapterError
+from ..faults import Point, reach
 from .bank import PolicyMemory
 from .pages import Pages, RestingPolicy
 
@@ -61,7 +62,9 @@ class AdapterBank:
         if policy not in self._pages:
             raise AdapterError(f"Policy {policy} is not open in this trainer.")
         try:
-            return self._pages.take(policy).wake(self._device)
+            memory = self._pages.take(policy).wake(self._device)
+            reach(Point.PAGE_IN)
+            return memory
         except AdapterError:
             self.drop(policy)
             raise
@@ -79,3 +82,4 @@ class AdapterBank:
                 log.warning("Policy %s cannot be paged out and stays in memory: %s.", policy, error.strerror)
                 return
             del self._held[policy]
+            reach(Point.PAGE_OUT)

@@ -20,10 +20,15 @@ from typing import Any, TypeVar, cast
 from ..errors import WorkerDied
 from .ending import last_line, sentence
 from .failures import rebuild
-from .wire import Answer, Call, Failed, Message, Outbox, Ready, Start, pack, read
+from .wire import PING, Answer, Call, Failed, Message, Outbox, Ready, Start, pack, read
 
 T = TypeVar("T")
 
+BEAT = 5.0
+"""Seconds between two looks at whether the worker's event loop has answered."""
+MISSED = 6
+"""Looks in a row without an answer after which a worker counts as hung. Its event loop answers while its threads
+compute, however long; looks are counted, not seconds, so that an engine that was itself held up blames nobody."""
 GRACE = 5.0
 """Seconds that a stopped worker has to end before it is killed."""
 
@@ -45,6 +50,8 @@ class WorkerHandle:
         self._outbox = Outbox(self._write, self._refuse)
         self._listener: asyncio.Task[None] | None = None
         self._stopping = False
+        self._hung = False
+        self._watch: asyncio.Task[None] | None = None
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)  # 0 is the start-up
         self._log_start = log_path.stat().st_size if log_path.exists() else 0
@@ -127,6 +134,8 @@ class WorkerHandle:
     async def stop(self, grace: float = GRACE) -> None:
         """Close the connection, which ends the child; kill it if it takes longer than ``grace`` seconds."""
         self._stopping = True
+        if self._watch is not None:
+            self._watch.cancel()
         if self._writer is not None:
             self._writer.close()
         else:
@@ -150,6 +159,7 @@ class WorkerHandle:
             await self._process.wait()
             raise self._death(starting=True)
         self._listener = asyncio.create_task(self._listen(reader), name=f"worker {self.name}")
+        self._watch = asyncio.create_task(self._look_after(), name=f"watch over {self.name}")
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         while messages := await read(reader):
@@ -162,11 +172,32 @@ class WorkerHandle:
             self._kill()  # it cannot answer any more, even if it still computes
         await self._process.wait()
         self.died.set()
+        if self._watch is not None:
+            self._watch.cancel()
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(self._death())
         if self._writer is not None:
             self._writer.close()
+
+    async def _look_after(self) -> None:
+        """Kill a worker whose event loop answers nothing any more: whoever waits for it then learns that it died."""
+        asked, missed = asyncio.ensure_future(self._ask()), 0
+        try:
+            while missed < MISSED:
+                await asyncio.sleep(BEAT)
+                if asked.done():
+                    asked, missed = asyncio.ensure_future(self._ask()), 0
+                else:
+                    missed += 1
+        finally:
+            asked.cancel()
+        self._hung = True
+        self._kill()
+
+    async def _ask(self) -> None:
+        with contextlib.suppress(WorkerDied):
+            await self.call(PING)
 
     def _receive(self, message: Answer | Failed) -> None:
         answer = self._waiting.get(message.id)
@@ -196,6 +227,11 @@ class WorkerHandle:
                 os.kill(self._process.pid, signal.SIGKILL)
 
     def _death(self, starting: bool = False) -> WorkerDied:
+        if self._hung:
+            return WorkerDied(
+                f"Worker {self.name} answered nothing for {BEAT * MISSED:.0f} s and was ended.",
+                "The machine may be short of memory, or something stopped the process.",
+            )
         text = sentence(self.name, self._process.returncode, starting, last_line(self.log_path, self._log_start))
         return WorkerDied(*text)
 

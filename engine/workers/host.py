@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from ..faults import switch_on
 from .failures import describe
-from .wire import Answer, Call, Failed, Message, Outbox, Ready, Start, pack, read
+from .wire import PING, Answer, Call, Failed, Message, Outbox, Ready, Start, pack, read
 
 PR_SET_PDEATHSIG = 1
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -99,7 +99,7 @@ def build(start: Start) -> Any:
 async def _answer(target: Any, call: Call, send: Callable[[Message], None]) -> None:
     message: Answer | Failed
     try:
-        value = await getattr(target, call.method)(*call.args)
+        value = None if call.method == PING else await getattr(target, call.method)(*call.args)
         if call.id is None:
             return
         message = Answer(call.id, value)

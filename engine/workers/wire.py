@@ -68,6 +68,10 @@ class Failed:
     traceback: str
 
 
+PING = "?"
+"""The method of a call that the host answers itself: whether its event loop still turns. No method of a worker can be
+called so."""
+
 Message = Start | Ready | Call | Answer | Failed
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from marlaas.engine import faults
 from marlaas.engine.faults import Point, arm, disarm, reach, recorded
 
+ENGINE = Path(faults.__file__).parent
 CODE = """
 import sys
 from marlaas.engine.faults import Point, reach, switch_on
@@ -44,3 +46,13 @@ def test_nothing_is_reached_unless_it_is_switched_on(tmp_path: Path) -> None:
     reach(Point.COMMIT_READY)
     assert recorded(tmp_path) == []
     assert disarm(tmp_path, Point.COMMIT_READY) and not disarm(tmp_path, Point.COMMIT_READY)
+
+
+def test_every_point_stands_somewhere_in_the_engine() -> None:
+    used = {
+        name
+        for path in ENGINE.rglob("*.py")
+        if path.name != "faults.py"
+        for name in re.findall(r"Point\.([A-Z_]+)", path.read_text(encoding="utf-8"))
+    }
+    assert {point.name for point in Point} == used

@@ -64,3 +64,14 @@ class DummyWorker:
 
     async def where(self) -> tuple[set[int], str, str]:
         return os.sched_getaffinity(0), os.environ.get("OMP_NUM_THREADS", ""), os.environ.get("PYTHONSAFEPATH", "")
+
+    async def compute_until(self, name: str) -> int:
+        """Keep a thread, and with it Python's lock, as busy as can be."""
+
+        def compute() -> int:
+            turns = 0
+            while not self._event(name).is_set():
+                turns += 1
+            return turns
+
+        return await asyncio.to_thread(compute)

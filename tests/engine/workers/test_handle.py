@@ -177,3 +177,30 @@ async def test_workers_do_not_outlive_a_killed_engine(tmp_path: Path) -> None:
     engine.kill()
     await engine.wait()
     await asyncio.to_thread(worker.wait, 10)
+
+
+async def test_a_worker_that_answers_nothing_is_ended_and_said_to_have_hung(
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("marlaas.engine.workers.handle.BEAT", 0.02)
+    handle = await spawn()
+    wait = asyncio.create_task(handle.call("wait_for", "never"))
+    assert await handle.call("echo", 1) == 1
+    os.kill(handle.pid, signal.SIGSTOP)
+    with pytest.raises(WorkerDied, match="answered nothing for 0 s and was ended"):
+        await wait
+    assert handle.died.is_set()
+
+
+async def test_a_worker_whose_threads_compute_answers_all_the_while(
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("marlaas.engine.workers.handle.BEAT", 0.02)
+    monkeypatch.setattr("marlaas.engine.workers.handle.MISSED", 500)
+    handle = await spawn()
+    computing = asyncio.create_task(handle.call("compute_until", "enough"))
+    for number in range(50):
+        assert await handle.call("echo", number) == number
+    assert not computing.done()
+    await handle.call("let_go", "enough")
+    assert await computing > 0 and handle.alive
