@@ -12,6 +12,7 @@ from marlaas.engine.training.losses.terms import TokenLoss
 from marlaas.engine.training.torch_trainer import TorchTrainer
 
 from .contract import CONFIG, NewTrainer, TrainerContract, train
+from .contract_losses import LossContract
 from .contract_refusals import RefusalContract
 from .contract_sharing import SharingContract
 from .samples import group
@@ -34,6 +35,12 @@ def new_torch_trainer(base: str, request: pytest.FixtureRequest, tmp_path: Path)
 
 
 class TestContract(TrainerContract):
+    @pytest.fixture
+    def new_trainer(self, new_torch_trainer: NewTrainer) -> NewTrainer:
+        return new_torch_trainer
+
+
+class TestLosses(LossContract):
     @pytest.fixture
     def new_trainer(self, new_torch_trainer: NewTrainer) -> NewTrainer:
         return new_torch_trainer
