@@ -102,18 +102,19 @@ def short_name(task: TaskRow, width: int) -> str:
 
 def family_summaries(tasks: Sequence[TaskRow]) -> list[str]:
     """A line for each sweep among the tasks: how its members stand, and which is the best so far."""
-    families: dict[tuple[str, str], list[TaskRow]] = {}
+    families: dict[tuple[str, str, float], list[TaskRow]] = {}
     for task in tasks:
-        if task.family:
-            families.setdefault((task.tenant, task.family), []).append(task)
-    return [_family_summary(*key, members) for key, members in families.items()]
+        if task.family:  # a sweep's tasks enter the queue at the same moment
+            families.setdefault((task.tenant, task.family, task.created), []).append(task)
+    return [_family_summary(members) for members in families.values()]
 
 
-def _family_summary(tenant: str, family: str, members: Sequence[TaskRow]) -> str:
+def _family_summary(members: Sequence[TaskRow]) -> str:
+    first = members[0]
     states = Counter(task.state for task in members)
     standing = ", ".join(f"{states[state]} {state}" for state in GLYPHS if states[state])
     scored = [task for task in members if task.best is not None]
-    text = f"sweep {line(tenant)}/{line(family)}, {len(members)} tasks: {standing}"
+    text = f"sweep {line(first.tenant)}/{line(first.family)}, {len(members)} tasks: {standing}"
     if not scored:
         return text
     best = max(scored, key=lambda task: task.best or 0.0)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from marlaas.engine.store.reader import Reader
 
 ANSWER_SECONDS = 30.0
+NAMED = 20
+"""Tasks that are named one by one; of more the number is said."""
 _SUMMARIES = {
     "pause": "pause tasks; nothing is lost",
     "resume": "go on with paused tasks",
@@ -58,7 +60,11 @@ def run(args: argparse.Namespace) -> int:
             )
         if outcomes[identifier]:
             output.complain(f"Task {number}: {outcomes[identifier]}")
-        else:
+    done = [number for identifier, number in sent.items() if not outcomes[identifier]]
+    if len(done) > NAMED:
+        output.talk(f"{len(done):,} tasks {PAST[args.kind]}.")
+    else:
+        for number in done:
             output.talk(f"Task {number} {PAST[args.kind]}.")
     return output.USAGE if any(outcomes.values()) else output.OK
 

@@ -164,3 +164,11 @@ def test_a_sweep_must_be_one(filling: Filling, marlaas: Commander, engine: FakeE
         in marlaas("wait", "--family", "sum").err
     )
     assert "No task is given." in marlaas("cancel").err
+
+
+def test_of_many_tasks_the_number_is_said(
+    filling: Filling, marlaas: Commander, engine: FakeEngine, answering: Callable[[str], None]
+) -> None:
+    family(filling, *["queued"] * (steer.NAMED + 1))
+    answering("")
+    assert marlaas("cancel", "--family", "sums").err == "21 tasks cancelled.\n"
