@@ -1,14 +1,16 @@
 """Who may be sampled: the sampler's sequences, handed out turn by turn in fair order.
 
 Episodes ask for a seat before each turn and say when it has ended. Between turns an episode keeps its seat, and with it
-the memory of what was said, as long as nobody needs it; then the one that has been idle longest loses it, and reads
-its tokens anew with its next turn. So a slow environment holds nobody up. Knows nothing of tokens or texts.
+the memory of what was said. It loses it where others wait and the sampler has little else to do: the one that has been
+idle longest goes, and reads its tokens anew with its next turn. So a slow environment holds nobody up, and a sampler
+that is busy anyway reads nothing twice. Knows nothing of tokens or texts.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
@@ -17,6 +19,8 @@ from ..fairness.line import Line, Payer, Serving
 PATIENCE = 0.02
 """Seconds for which an idle seat is kept in spite of others' need: an environment that answers at once would lose its
 memory with every turn."""
+ENOUGH = 4
+"""A sampler with turns under way on one in so many of its seats gains nothing by further ones: none is taken away."""
 
 
 class Guest(Protocol):
@@ -30,11 +34,20 @@ class Guest(Protocol):
         """Have the sampler forget the memory, before anything that is asked of it later."""
 
 
+@dataclass(eq=False)
+class Waiter:
+    """A guest without a seat, and how it is told that it has one."""
+
+    guest: Guest
+    seated: asyncio.Future[None]
+
+
 class Seats:
     """``count`` seats of one sampler. Turns that wait stand in ``line``, which is told what each turn has cost."""
 
-    def __init__(self, count: int, line: Line[asyncio.Future[Serving]], patience: float = PATIENCE) -> None:
+    def __init__(self, count: int, line: Line[Waiter], patience: float = PATIENCE) -> None:
         self._free = count
+        self._enough = -(-count // ENOUGH)
         self._line = line
         self._patience = patience
         self._busy: dict[Guest, Serving] = {}
@@ -68,8 +81,7 @@ class Seats:
         elif self._free:
             self._free -= 1
         else:
-            self._busy[guest] = await self._wait(guest.payer)
-            return
+            return await self._wait(guest)
         self._busy[guest] = self._line.begin(guest.payer)
 
     def rest(self, guest: Guest, cost: int | None) -> None:
@@ -97,17 +109,16 @@ class Seats:
         guest.unseat()
         self._give_back()
 
-    async def _wait(self, payer: Payer) -> Serving:
-        granted: asyncio.Future[Serving] = asyncio.get_running_loop().create_future()
-        self._line.add(payer, granted)
+    async def _wait(self, guest: Guest) -> None:
+        waiter = Waiter(guest, asyncio.get_running_loop().create_future())
+        self._line.add(guest.payer, waiter)
         self._hand_out()
         try:
-            return await granted
+            await waiter.seated
         except asyncio.CancelledError:
-            if granted.cancelled():
-                self._line.discard(payer, granted)
-            else:  # the seat came in the same moment
-                self._line.withdraw(granted.result())
+            self._line.discard(guest.payer, waiter)
+            if guest in self._busy:  # the seat came in the same moment
+                self._line.withdraw(self._busy.pop(guest))
                 self._give_back()
             raise
 
@@ -118,18 +129,19 @@ class Seats:
     def _hand_out(self) -> None:
         """Give seats that are free, or idle for long enough, to those who are next."""
         while self._line and self._obtain():
-            payer, granted = self._line.take()
-            if granted.cancelled():  # its waiter has not been told yet
+            payer, waiter = self._line.take()
+            if waiter.seated.cancelled():  # it has not been told yet
                 self._free += 1
             else:
-                granted.set_result(self._line.begin(payer))
+                self._busy[waiter.guest] = self._line.begin(payer)
+                waiter.seated.set_result(None)
 
     def _obtain(self) -> bool:
-        """Get hold of a seat; else see to it that the one that has been idle longest is looked at in time."""
+        """Get hold of a seat, taken from somebody idle only where the sampler needs the work; look again in time."""
         if self._free:
             self._free -= 1
             return True
-        if not self._idle:
+        if not self._idle or len(self._busy) >= self._enough:
             return False
         guest, since = next(iter(self._idle.items()))
         left = since + self._patience - monotonic()

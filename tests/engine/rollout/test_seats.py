@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from marlaas.engine.fairness.line import Line, Payer
-from marlaas.engine.rollout.seats import Seats
+from marlaas.engine.rollout.seats import ENOUGH, Seats
 
 ANN, BOB = Payer("ann", 1), Payer("bob", 2)
 
@@ -94,8 +94,25 @@ async def test_a_guest_keeps_its_seat_while_nobody_needs_it() -> None:
     await room.sit(slow)
     assert slow.unseated == []
     room.seats.rest(slow, 1)
+    room.seats.rest(other, 1)
     await room.sit(Visitor(BOB))
     assert slow.unseated == ["lost"]
+
+
+async def test_no_idle_seat_is_taken_while_the_sampler_has_enough_to_do() -> None:
+    room = Room(2 * ENOUGH)
+    guests = [Visitor(ANN) for _ in range(2 * ENOUGH)]
+    for guest in guests:
+        await room.sit(guest)
+    waiting = await room.queue(Visitor(BOB), Visitor(BOB))
+    for guest in guests[2:]:
+        room.seats.rest(guest, 1)
+    await settle()
+    assert room.seats.active == 2 and not any(task.done() for task in waiting)
+    room.seats.rest(guests[0], 1)
+    await settle()
+    assert [task.done() for task in waiting] == [True, False]
+    assert [bool(guest.unseated) for guest in guests].count(True) == 1
 
 
 async def test_whoever_has_been_idle_longest_loses_its_seat() -> None:
