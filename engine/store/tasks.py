@@ -75,7 +75,10 @@ class TaskTable:
             "SELECT id, tenant, state, reason, priority, due, cause FROM tasks"
             " WHERE state IN ('submitted', 'queued', 'running', 'paused') ORDER BY priority DESC, id"
         )
-        return [QueuedTask(*row, needs=tuple(needs.get(row[0], ()))) for row in rows]
+        return [
+            QueuedTask(number, tenant, state, reason, priority, due, cause, tuple(needs.get(number, ())))
+            for number, tenant, state, reason, priority, due, cause in rows
+        ]
 
     def _needs(self) -> Mapping[int, list[Needed]]:
         """What waiting tasks still need, by task."""
