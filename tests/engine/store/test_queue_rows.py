@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlite_utils import Database
 
 from marlaas.engine.errors import StoreError, UnknownTask
 from marlaas.engine.spec import QueueSpec, TaskSpec
 from marlaas.engine.store.database import open_database
+from marlaas.engine.store.migrations import migrations
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import command, submit
+from marlaas.engine.store.tasks import Needed, Tries
 from marlaas.engine.taskfile import submission
 
 
@@ -98,3 +102,41 @@ def test_a_full_disk_is_named(store: Store) -> None:
     with pytest.raises(StoreError, match="Free some space"):
         for _ in range(100):
             store.telemetry.event("filler", "x" * 4000)
+
+
+def test_what_a_task_needs_is_read_until_it_is_done(store: Store, database: Path) -> None:
+    second = replace(submission(TaskSpec("lab", "next", "guess")), needs=(1,))
+    assert submit(database, [second, replace(second, name="last", after=(0,))]) == [2, 3]
+    tasks = {task.id: task for task in store.tasks.unfinished()}
+    assert tasks[2].needs == (Needed(1, "sums", "submitted", 0, 60),)
+    assert [needed.id for needed in tasks[3].needs] == [1, 2]
+    store.tasks.set_state(1, "done")
+    tasks = {task.id: task for task in store.tasks.unfinished()}
+    assert tasks[2].needs == () and [needed.id for needed in tasks[3].needs] == [2]
+
+
+def test_tries_are_counted_until_a_person_begins_anew(store: Store, database: Path) -> None:
+    submit(database, [submission(TaskSpec("lab", "stubborn", "guess", queue=QueueSpec(retries=3)))])
+    assert store.tasks.tries(2) == Tries(0, 3)
+    store.tasks.try_again(2, 99.5, "1st of 3 tries: it broke")
+    task = store.tasks.unfinished()[1]
+    assert (task.state, task.due, task.cause) == ("queued", 99.5, "1st of 3 tries: it broke")
+    store.tasks.set_state(2, "running")
+    assert store.tasks.tries(2) == Tries(1, 3) and store.tasks.unfinished()[1].due is None
+    store.tasks.set_state(2, "queued", fresh=True)
+    assert store.tasks.tries(2) == Tries(0, 3)
+
+
+def test_dependencies_of_an_older_database_are_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    old = Database(path)
+    migrations.apply(old, stop_before="m006_shares")
+    old.execute(
+        "INSERT INTO tasks (id, tenant, name, environment, config, created, steps)"
+        " VALUES (7, 'a', 'b', 'c', '{\"queue\": {\"depends_on\": [3, 5]}}', 1, 1)"
+    )
+    old.conn.commit()
+    old.close()
+    opened = open_database(path)
+    assert list(opened.query("SELECT * FROM dependencies")) == [{"task": 7, "needs": 3}, {"task": 7, "needs": 5}]
+    opened.close()
