@@ -81,6 +81,7 @@ class Learner:
             self._started()
             async with Background() as background:
                 background.produce(self._admit(producer, version.number, background))
+                self._measuring.again(version, background)
                 for step in range(version.number, self._spec.steps):
                     self._check_room()
                     await self._judged()
@@ -151,6 +152,7 @@ class Learner:
             stats = await services.trainer.accumulate(key(self._task), groups)
             tally.add(ready, stats)
         self._measuring.first(before, background)
+        await self._judged()
         path = version_path(services, self._task, step + 1)
         await self._served()
         await self._canary.before(before.name, tally.groups)

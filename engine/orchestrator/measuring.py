@@ -72,6 +72,11 @@ class Measuring:
         if version.number == 0:
             self._start(version, background)
 
+    def again(self, version: Version, background: Background) -> None:
+        """Measure the version that a run goes on from, if it is time and what was before cut its measurement off."""
+        if version.number > 0:
+            self.beside(version, background)
+
     def beside(self, version: Version, background: Background) -> None:
         """Measure a version that is being served while training goes on, if it is time.
 

@@ -50,6 +50,21 @@ async def test_a_run_that_repeats_itself_ends_at_the_same_step_whatever_the_timi
         assert steps == 4
 
 
+async def test_a_run_that_repeats_itself_ends_at_the_same_step_whatever_was_interrupted(tmp_path: Path) -> None:
+    train = replace(SPEC.train, deterministic=True, max_staleness=0)
+    spec = replace(SPEC, steps=50, train=train, eval=EvalSpec(every=2, prompts=3, patience=2))
+    for turns in range(40, 200, 15):
+        world = world_of(tmp_path / str(turns), spec, lambda _: 0.25)
+        running = asyncio.ensure_future(run(world))
+        for _ in range(3):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            world.kill_workers()
+        _, steps = await running
+        assert steps == 4
+        assert [row["step"] for row in world.query("SELECT step FROM evals ORDER BY step")] == [0, 2, 4]
+
+
 async def test_the_patience_for_equal_rewards_is_the_tasks_own_and_outlives_a_restart(tmp_path: Path) -> None:
     spec = replace(SPEC, steps=50, train=replace(SPEC.train, patience=6))
     world = World(tmp_path, spec)
