@@ -1,0 +1,191 @@
+"""The checker finds nothing in a true home, and every lie in a doctored one."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marlaas.engine.adapters.statefile import checksum, read_state, strip_moments, write_state
+from marlaas.engine.paths import Home
+from marlaas.engine.spec import TrainSpec
+from tests.engine.training.tiny_qwen import save_tiny_qwen
+from tools.audit.__main__ import main
+from tools.audit.audit import audit
+from tools.audit.report import Report
+
+from .true_home import BATCH, SIZE, Slip, make_home, spec
+
+Doctor = Callable[[sqlite3.Connection], object]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save_tiny_qwen(tmp_path_factory.mktemp("base"))
+
+
+@pytest.fixture(scope="module")
+def made(base: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return asyncio.run(make_home(tmp_path_factory.mktemp("true") / "home", base, spec())).root
+
+
+@pytest.fixture
+def home(made: Path, tmp_path: Path) -> Home:
+    """A copy to doctor, with its own paths."""
+    copy = Home(tmp_path / "home")
+    shutil.copytree(made, copy.root)
+    doctor(copy, lambda db: db.execute("UPDATE versions SET path = replace(path, ?, ?)", [str(made), str(copy.root)]))
+    return copy
+
+
+def doctor(home: Home, treatment: Doctor) -> None:
+    with closing(sqlite3.connect(home.database, isolation_level=None)) as database:
+        treatment(database)
+
+
+def files(home: Home) -> list[Path]:
+    return sorted(home.adapters.rglob("*.safetensors"))
+
+
+def found(report: Report, words: str) -> bool:
+    return any(words in problem for problem in report.problems)
+
+
+def test_a_true_home_is_proven(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(home.root)]) == 0
+    said = capsys.readouterr().out
+    assert "proven   updates: 3" in said and "Nothing is wrong." in said and "unknown" not in said
+
+
+LOSSES: dict[str, dict[str, Any]] = {
+    "dr_grpo": {"kl": 0.1, "importance": "mask", "importance_floor": 0.2},
+    "grpo": {"kl": 0.1, "schedule": "linear", "warmup": 2, "clip_high": 0.3},
+    "dapo": {"schedule": "cosine", "weight_decay": 0.1, "importance": "mask"},
+    "cispo": {"clip_high": 1.5, "clip_norm": 0.0},
+    "gspo": {"clip_low": 0.5, "clip_high": 0.5},
+    "reinforce": {"importance": "none", "advantage": "mean"},
+    "ppo": {"epochs": 2, "clip_low": 0.02, "clip_high": 0.02},
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+async def test_every_loss_is_made_again(loss: str, base: str, tmp_path: Path) -> None:
+    train = TrainSpec(loss=loss, groups_per_step=BATCH, group_size=SIZE, max_staleness=1, learning_rate=1e-3)
+    made = await make_home(tmp_path / "home", base, spec(replace(train, **LOSSES[loss])))
+    report = audit(made.root)
+    assert not report.problems and report.proven["updates"] == 3
+    doctor(made, lambda db: db.execute("UPDATE tasks SET config = replace(config, '0.001', '0.0011')"))
+    assert found(audit(made.root), "updates differ")
+
+
+async def test_an_update_that_lacks_a_group_is_found(base: str, tmp_path: Path) -> None:
+    made = await make_home(tmp_path / "home", base, spec(), Slip(forgotten=3))
+    report = audit(made.root)
+    assert {problem.split(":")[0] for problem in report.problems} == {"task 1, step 2"}
+
+
+def test_a_chain_of_moments_is_carried_over_files_without_them(home: Home) -> None:
+    for file in files(home)[:-1]:
+        strip_moments(file, checksum(read_state(file).adapter))
+    report = audit(home.root)
+    assert not report.problems and report.proven["updates"] == 3 and report.proven["first moments"] == 1
+
+
+def test_what_is_gone_is_counted_as_unknown(home: Home) -> None:
+    doctor(home, lambda db: db.execute("UPDATE versions SET state = 'pruned' WHERE number = 1"))
+    doctor(home, lambda db: db.execute("UPDATE trajectories SET tokens = x'', mask = x'', logprobs = x''"))
+    report = audit(home.root)
+    assert not report.problems and not report.proven["updates"]
+    assert report.unknown["updates: a state file is gone"] == 2
+    assert report.unknown["updates: tokens were given up for room"] == 1
+
+
+LIES: dict[str, tuple[str, str]] = {
+    "a step is lost": ("DELETE FROM steps WHERE number = 2", "its steps are 1, 3"),
+    "a version is lost": ("DELETE FROM versions WHERE number = 1", "there is no version 1"),
+    "a group is lost": ("DELETE FROM groups WHERE number = 3", "3 never"),
+    "a group came twice": (
+        "INSERT INTO groups (policy, split, number, instance, version, environment_version, state, step, created)"
+        " SELECT policy, split, number, instance, version, environment_version, state, step + 1, created"
+        " FROM groups WHERE number = 2",
+        "2 came twice",
+    ),
+    "a group in another step": ("UPDATE groups SET step = 3 WHERE number = 2", "step 3 took it, not 2"),
+    "a trajectory trained on twice": (
+        "UPDATE trajectories SET (tokens, mask, logprobs, spans, reward, advantage) ="
+        ' (SELECT tokens, mask, logprobs, spans, reward, advantage FROM trajectories t WHERE t."group" ='
+        " (SELECT id FROM groups WHERE number = 4) AND t.member = trajectories.member LIMIT 1)"
+        ' WHERE "group" = (SELECT id FROM groups WHERE number = 5)',
+        "step 3: first moments differ",
+    ),
+    "a stale span": (
+        "UPDATE trajectories SET spans = replace(spans, '2]', '0]')"
+        ' WHERE "group" = (SELECT id FROM groups WHERE number = 4)',
+        "tokens of version 0 in step 3",
+    ),
+    "a stale group": ("UPDATE groups SET version = 0 WHERE number = 4", "group 4: tokens of version 2"),
+    "a span that is none": (
+        "UPDATE trajectories SET spans = '[]' WHERE id = 1",
+        "member 0 has other spans",
+    ),
+    "a changed reward": ("UPDATE trajectories SET reward = reward + 0.1 WHERE id = 1", "advantages and rewards differ"),
+    "a changed metric": ("UPDATE metrics SET value = 7 WHERE step = 1 AND name = 'tokens'", "metric tokens"),
+    "a missing metric": ("DELETE FROM metrics WHERE step = 1 AND name = 'reward'", "metric reward is missing"),
+    "a changed advantage": (
+        "UPDATE trajectories SET reward = NULL, advantage = 0 WHERE id = 2",
+        "metric reward and trajectories differ",
+    ),
+    "a changed token": (
+        "UPDATE trajectories SET tokens = zeroblob(length(tokens)) WHERE id IN (1, 2, 3)",
+        "step 1: first moments differ",
+    ),
+    "a changed log-probability": (
+        "UPDATE trajectories SET logprobs = zeroblob(length(logprobs)) WHERE id = 1",
+        "step 1: first moments differ",
+    ),
+    "an orphan": ('UPDATE trajectories SET "group" = 999 WHERE id = 1', "1 rows belong to nothing"),
+    "a swapped file": (
+        "UPDATE versions SET path = (SELECT path FROM versions v WHERE v.number = 3 - versions.number)"
+        " WHERE number IN (1, 2)",
+        "version 1: its file holds",
+    ),
+    "another base": ("UPDATE tasks SET base = 'other'", "it belongs to base print"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_lies_are_found(home: Home, lie: str, capsys: pytest.CaptureFixture[str]) -> None:
+    sql, words = LIES[lie]
+    doctor(home, lambda db: db.execute(sql))
+    fast = [] if "moments" in words else ["--fast"]
+    assert main([str(home.root), *fast]) == 1
+    assert words in capsys.readouterr().out
+
+
+def test_an_adapter_that_no_step_made_is_found_although_its_checksum_is_right(home: Home) -> None:
+    path = files(home)[2]
+    state = read_state(path)
+    adapter = {name: array * 1.001 for name, array in state.adapter.items()}
+    write_state(path, replace(state, adapter=adapter), sync=False)
+    told = [checksum(adapter)]
+    doctor(home, lambda db: db.execute("UPDATE versions SET checksum = ? WHERE number = 2", told))
+    assert found(audit(home.root), "step 2: updates differ")
+
+
+def test_a_missing_file_and_a_damaged_one_are_named(home: Home) -> None:
+    files(home)[1].unlink()
+    files(home)[2].write_bytes(b"damaged")
+    report = audit(home.root)
+    assert found(report, "version 1: ") and found(report, "version 3: ")
+
+
+def test_what_is_no_home_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 2
+    assert "cannot be checked" in capsys.readouterr().err

@@ -1,0 +1,86 @@
+"""Homes for the checker's tests: a real store and real training on a tiny base, without samplers and environments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from marlaas.engine.orchestrator.recovery import key, new_version, policy_config
+from marlaas.engine.orchestrator.rules import closing_rules
+from marlaas.engine.orchestrator.step_metrics import StepTally
+from marlaas.engine.paths import Home
+from marlaas.engine.spec import KeepSpec, PolicySpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.store.store import Store
+from marlaas.engine.store.submissions import submit
+from marlaas.engine.taskfile import submission
+from marlaas.engine.training.advantages import ClosedGroup, close_group
+from marlaas.engine.training.intake import train_group
+from marlaas.engine.training.torch_trainer import TorchTrainer
+from marlaas.engine.types import Episode, Group, Span, Trajectory
+from tests.engine.training.tiny_qwen import VOCABULARY
+
+BATCH, SIZE, STEPS = 2, 3, 3
+
+
+def spec(train: TrainSpec | None = None) -> TaskSpec:
+    train = train or TrainSpec(groups_per_step=BATCH, group_size=SIZE, max_staleness=1, learning_rate=1e-3)
+    sampling = SamplingSpec(max_tokens=8, max_episode_tokens=16)
+    return TaskSpec(
+        "lab", "sums", "sums", steps=STEPS, policy=PolicySpec(4, 8.0), train=train, sampling=sampling, keep=KeepSpec(1)
+    )
+
+
+def group(number: int, version: int) -> Group:
+    """Random tokens and rewards from the number; the last member has no reward, one trajectory is in two parts."""
+    draw = np.random.default_rng(number)
+    episodes = [Episode(member, "ok", (_trajectory(draw, version),)) for member in range(SIZE - 1)]
+    parts = (_trajectory(draw, version, reward=0.25), _trajectory(draw, version, reward=0.25))
+    return Group(number, number, version, "e1", (*episodes, Episode(SIZE - 1, "ok", parts)))
+
+
+def _trajectory(draw: np.random.Generator, version: int, reward: float | None = None) -> Trajectory:
+    prompt, length = int(draw.integers(2, 5)), int(draw.integers(8, 13))
+    mask = np.array([0] * prompt + [1] * (length - prompt), np.uint8)
+    logprobs = (draw.uniform(-5, -1, length) * mask).astype(np.float32)
+    tokens = draw.integers(0, VOCABULARY, length).astype(np.int32)
+    spans = (Span(prompt, length, version),)
+    return Trajectory("agent", tokens, mask, logprobs, spans, float(draw.random()) if reward is None else reward)
+
+
+@dataclass(frozen=True)
+class Slip:
+    """What goes wrong while a home is made: the group that the trainer does not see."""
+
+    forgotten: int = -1
+
+
+async def make_home(root: Path, base: str, task: TaskSpec, slip: Slip | None = None) -> Home:
+    """Train a task's steps and write everything down as the engine does."""
+    slip = slip or Slip()
+    home = Home(root).create()
+    store = Store(home.database, base, "print")
+    trainer = TorchTrainer(base, "print", sync=False)
+    (number,) = submit(home.database, [submission(task)])
+    store.tasks.adopt("print")
+    policy, rules, name = store.versions.policy(number, "policy", {}), closing_rules(task), key(number)
+
+    def path(version: int) -> Path:
+        return home.adapters / f"task-{number}" / f"policy-v{version}.safetensors"
+
+    first = await trainer.open(name, policy_config(task), str(path(0)), False)
+    store.versions.commit_first(policy, new_version(first))
+    for step in range(task.steps):
+        tally = StepTally(BATCH)
+        for place in range(step * BATCH, (step + 1) * BATCH):
+            closed = close_group(group(place, max(0, step - place % 2)), rules)
+            assert isinstance(closed, ClosedGroup)
+            store.experience.add_group(policy, "train", closed.group, {})
+            lesson = train_group(closed.group, overlong=rules.overlong)
+            tally.add([closed], await trainer.accumulate(name, () if place == slip.forgotten else (lesson,)))
+        result = await trainer.step(name, str(path(step + 1)))
+        store.versions.commit_step(policy, new_version(result), tally.numbers, 1.0, tally.metrics(result, 1.0))
+    trainer.shutdown()
+    store.close()
+    return home
