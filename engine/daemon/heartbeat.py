@@ -14,6 +14,7 @@ from ..fairness.ledger import Ledger
 from ..orchestrator.crew import Crew
 from ..store.rows import WorkerRow
 from ..store.store import Store
+from .processes import Processes, Seen
 from .stage_meter import StageMeter
 
 INTERVAL = 1.0
@@ -29,6 +30,7 @@ class Heartbeat:
         self._ledger = ledger
         self._account = account
         self._meter = StageMeter(ledger)
+        self._processes = Processes()
         self._thin = 0.0
         """When old samples are put together next."""
         self._last = time.monotonic()
@@ -53,11 +55,10 @@ class Heartbeat:
 
     def _measure(self, crew: Crew, elapsed: float) -> None:
         """What processes and stages did in the last ``elapsed`` seconds."""
-        processes, now = crew.processes(), time.time()
-        spent = self._meter.processor_seconds(processes)
-        samples = self._meter.samples(spent, crew.queues(), crew.devices, now - elapsed, elapsed)
-        busy = spent | {sample.stage: sample.busy for sample in samples}
-        self._store.telemetry.workers(measure(processes, busy, elapsed))
+        processes, now = self._processes.look(crew.processes()), time.time()
+        samples = self._meter.samples(processes, crew.queues(), crew.devices, now - elapsed, elapsed)
+        busy = {sample.stage: sample.busy for sample in samples}
+        self._store.telemetry.workers(worker_rows(processes, busy, elapsed))
         self._store.stages.add(self._store.incarnation, samples)
         if now >= self._thin:
             self._thin = now + THIN
@@ -87,14 +88,14 @@ class Heartbeat:
             self._sampled = stats.busy_seconds
 
 
-def measure(processes: Iterable[tuple[str, int]], busy: Mapping[str, float], elapsed: float) -> list[WorkerRow]:
-    """One row per process of this engine: its memory, and the share of the time in which it was busy."""
+def worker_rows(processes: Iterable[Seen], busy: Mapping[str, float], elapsed: float) -> list[WorkerRow]:
+    """One row per process: its memory, and the share of ``elapsed`` seconds in which it was busy.
+
+    ``busy`` has the seconds of those that say so themselves; of the others it is processor time.
+    """
     rows: dict[str, WorkerRow] = {}
-    for name, pid in processes:
-        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
-            process = psutil.Process(pid)
-            share = min(1.0, busy.get(name, 0.0) / elapsed) if elapsed > 0 else 0.0
-            rss, started = process.memory_info().rss, process.create_time()
-            key = name if name not in rows else f"{name} ({pid})"
-            rows[key] = WorkerRow(key, pid, "running", rss, share, started, time.time())
+    for one in processes:
+        share = min(1.0, busy.get(one.name, one.spent) / elapsed) if elapsed > 0 else 0.0
+        key = one.name if one.name not in rows else f"{one.name} ({one.pid})"
+        rows[key] = WorkerRow(key, one.pid, "running", one.rss, share, one.started, time.time())
     return list(rows.values())

@@ -7,14 +7,13 @@ nothing, so theirs is the processor time of their processes.
 
 from __future__ import annotations
 
-import contextlib
+import math
 from collections.abc import Iterable, Mapping
-
-import psutil
 
 from ..fairness.ledger import ENVIRONMENT, Ledger
 from ..orchestrator.services import Queue
 from ..store.stages import StageSample
+from .processes import Seen
 
 ENGINE = "engine"
 
@@ -26,21 +25,10 @@ class StageMeter:
         self._ledger = ledger
         self._busy: dict[str, float] = {}
         self._ended: dict[str, int] = {}
-        self._processor: dict[int, float] = {}
-
-    def processor_seconds(self, processes: Iterable[tuple[str, int]]) -> dict[str, float]:
-        """Processor time of each process (name and id) since it was last asked about; of several of a name, the sum."""
-        before, self._processor, spent = self._processor, {}, dict[str, float]()
-        for name, pid in processes:
-            with contextlib.suppress(psutil.Error):  # it has ended meanwhile
-                times = psutil.Process(pid).cpu_times()
-                self._processor[pid] = times.user + times.system
-                spent[name] = spent.get(name, 0.0) + max(0.0, self._processor[pid] - before.get(pid, 0.0))
-        return spent
 
     def samples(
         self,
-        processor: Mapping[str, float],
+        processes: Iterable[Seen],
         queues: Mapping[str, Queue],
         devices: Mapping[str, str],
         begun: float,
@@ -48,14 +36,15 @@ class StageMeter:
     ) -> list[StageSample]:
         """One for each stage and one for the engine itself, over ``wall`` seconds (above 0) from ``begun`` on.
 
-        ``processor`` is what ``processor_seconds`` said; environments' names there begin with "env ".
+        Environments' names among the processes begin with "env ".
         """
         before, self._busy = self._busy, dict(self._ledger.busy)
         busy = {stage: seconds - before.get(stage, 0.0) for stage, seconds in self._busy.items()}
         ended, self._ended = self._ended, dict(self._ledger.ended)
         played = Queue(active=busy.get(ENVIRONMENT, 0.0) / wall)  # Little's law: seconds of episodes each second
-        busy[ENVIRONMENT] = sum(seconds for name, seconds in processor.items() if name.startswith("env "))
-        busy[ENGINE] = processor.get(ENGINE, 0.0)
+        spent = [(process.name, process.spent) for process in processes]
+        busy[ENVIRONMENT] = math.fsum(seconds for name, seconds in spent if name.startswith("env "))
+        busy[ENGINE] = math.fsum(seconds for name, seconds in spent if name == ENGINE)
         return [
             StageSample(
                 stage,

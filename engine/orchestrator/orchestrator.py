@@ -63,8 +63,7 @@ class Orchestrator:
     def account(self) -> None:
         """Add to every running task the seconds that have passed since it started or was last accounted for."""
         now = monotonic()
-        for task, since in self._since.items():
-            self._store.tasks.add_seconds(task, now - since)
+        self._store.tasks.add_seconds({task: now - since for task, since in self._since.items()})
         self._since = dict.fromkeys(self._runs, now)
 
     @property

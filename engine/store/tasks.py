@@ -141,9 +141,11 @@ class TaskTable:
                 [(reason, task) for task, reason in reasons.items()],
             )
 
-    def add_seconds(self, task: int, seconds: float) -> None:
-        """Add running time."""
-        self._db.execute("UPDATE tasks SET seconds = seconds + ? WHERE id = ?", [seconds, task])
+    def add_seconds(self, seconds: Mapping[int, float]) -> None:
+        """Add running time, by task."""
+        with transaction(self._db):
+            rows = [(more, task) for task, more in seconds.items()]
+            self._db.conn.executemany("UPDATE tasks SET seconds = seconds + ? WHERE id = ?", rows)
 
     def _value(self, column: str, task: int) -> Any:
         return self._db.conn.execute(f"SELECT {column} FROM tasks WHERE id = ?", [task]).fetchone()[0]

@@ -37,7 +37,7 @@ def test_a_stop_that_nobody_heard_is_not_for_the_next_engine(store: Store, datab
 
 def test_states_carry_their_times(store: Store, database: Path) -> None:
     store.tasks.set_state(1, "running")
-    store.tasks.add_seconds(1, 1.5)
+    store.tasks.add_seconds({1: 1.5})
     with Reader(database) as reader:
         task = reader.task(1)
         assert task is not None and task.started and not task.finished and task.seconds == 1.5

@@ -1,0 +1,30 @@
+"""What the kernel says of this very process, and of one that is not there."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from marlaas.engine.daemon.heartbeat import worker_rows
+from marlaas.engine.daemon.processes import Processes, Seen
+
+NOBODY = 2**22 + 1
+"""Above the largest process id."""
+
+
+def test_processor_time_is_what_was_spent_since_the_last_look() -> None:
+    processes, me = Processes(), ("engine", os.getpid())
+    (first,) = processes.look([me, ("gone", NOBODY)])
+    assert first.spent > 0 and first.rss > 2**20 and 0 < first.started <= time.time()
+    spent = 0.0
+    while spent == 0.0:
+        sum(range(100_000))
+        (again,) = processes.look([me])
+        spent = again.spent
+    assert spent < first.spent and again.started == first.started
+
+
+def test_workers_that_speak_for_themselves_are_believed_and_names_stay_apart() -> None:
+    seen = [Seen("rollout", 7, 100, 1.0, 0.9), Seen("env sums", 8, 10, 1.0, 0.5), Seen("env sums", 9, 10, 1.0, 5.0)]
+    rows = worker_rows(seen, {"rollout": 0.25}, 1.0)
+    assert [(row.name, row.busy) for row in rows] == [("rollout", 0.25), ("env sums", 0.5), ("env sums (9)", 1.0)]
