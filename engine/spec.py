@@ -41,7 +41,7 @@ class TrainSpec:
     """What a reward is compared with: the group's mean; that, in units of its deviation; the mean of the others.
     ``auto`` is what the loss was published with."""
     dynamic_sampling: bool | None = field(default=None)
-    """Replace groups of equal rewards, at most twice a step's number; absent: only with the loss ``dapo``."""
+    """Fill groups of equal rewards again, at most twice each; absent: only with the loss ``dapo``."""
     overlong: str = one_of("keep", "keep", "mask", "penalty")
     """What becomes of episodes that the length limit ended."""
     overlong_buffer: int = between(0, 0, 1048576)

@@ -3,7 +3,8 @@
 Equal: ``grpo``, ``dapo``, ``cispo``, ``gspo`` and the advantages, in value and gradient, stale or not, with and without
 the KL term. Deliberately different, and shown here: ``dr_grpo`` is a policy gradient with truncated weights, TRL's a
 clipped ratio, so that the two agree in the gradient of tokens that TRL does not clip; ``reinforce`` weighs token by
-token, TRL's RLOO clips the ratio of a whole sequence, so that the two agree where the tokens are fresh.
+token, TRL's RLOO clips the ratio of a whole sequence, so that the two agree where the tokens are fresh. The KL term is
+the plain k3, as with TRL's ``use_bias_correction_kl=False``. ``pytest -m slow`` asks TRL itself again.
 """
 
 from __future__ import annotations
