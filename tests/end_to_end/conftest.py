@@ -39,9 +39,9 @@ class Lab:
         assert "Traceback" not in done.stderr
         return done.stdout if code == 0 else done.stderr
 
-    def submit(self, name: str, environment: str = "arithmetic", **tables: Any) -> int:
+    def submit(self, name: str, environment: str = "arithmetic", tenant: str = "lab", **tables: Any) -> int:
         """Submit a small task; keyword arguments are tables or values of its file."""
-        lines = [f'tenant = "lab"\nname = "{name}"\nenvironment = "{environment}"']
+        lines = [f'tenant = "{tenant}"\nname = "{name}"\nenvironment = "{environment}"']
         settings = {
             "steps": 4,
             "train": {"groups_per_step": 2, "group_size": 4},

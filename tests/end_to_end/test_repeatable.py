@@ -1,6 +1,9 @@
-"""``deterministic = true``: a run is repeatable to the last bit, alone or beside others."""
+"""``deterministic = true``: a run is repeatable to the last bit, alone or beside seven others."""
 
 from __future__ import annotations
+
+import json
+from typing import Any
 
 import pytest
 
@@ -10,7 +13,24 @@ from .conftest import Lab
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(150)]
 
-EXACT = {"deterministic": True, "max_staleness": 0, "groups_per_step": 3, "group_size": 4}
+EXACT = {"deterministic": True, "max_staleness": 0, "groups_per_step": 2, "group_size": 4}
+WATCHED: list[dict[str, Any]] = [
+    {"environment": "guess", "steps": 4, "train": EXACT},
+    {"environment": "arithmetic", "steps": 3, "train": EXACT | {"loss": "cispo", "kl": 0.05}, "policy": {"rank": 4}},
+]
+OTHERS: list[dict[str, Any]] = [
+    {"environment": "arithmetic", "steps": 5},
+    {"environment": "guess", "steps": 3, "train": {"loss": "gspo", "max_staleness": 4}},
+    {"environment": "arithmetic", "steps": 4, "train": {"loss": "reinforce", "group_size": 6}, "policy": {"rank": 32}},
+    {
+        "environment": "guess",
+        "steps": 2,
+        "train": {"loss": "ppo", "learning_rate": 2e-3},
+        "sampling": {"max_tokens": 12},
+    },
+    {"environment": "arithmetic", "steps": 3, "train": EXACT | {"seed": 7}, "environment_config": {"digits": 1}},
+    {"environment": "guess", "steps": 2, "train": {"groups_per_step": 3, "max_staleness": 1}},
+]
 
 
 def checksums(lab: Lab, task: int) -> list[str]:
@@ -19,10 +39,18 @@ def checksums(lab: Lab, task: int) -> list[str]:
 
 
 def test_alone_and_beside_others_give_the_same_bits(lab: Lab) -> None:
-    alone = lab.submit("alone", "guess", steps=5, train=EXACT)
-    lab.marlaas("wait", str(alone))
-    beside = lab.submit("beside", "guess", steps=5, train=EXACT)
-    other = lab.submit("other", "arithmetic", steps=8)
-    lab.marlaas("wait", str(beside), str(other))
-    assert checksums(lab, alone) == checksums(lab, beside)
-    assert len(set(checksums(lab, alone))) == 6
+    alone = []
+    for number, task in enumerate(WATCHED):
+        alone.append(lab.submit(f"alone {number}", **task))
+        lab.marlaas("wait", str(alone[-1]))
+    others = [
+        lab.submit(f"other {number}", tenant=f"tenant {number % 3}", **task) for number, task in enumerate(OTHERS)
+    ]
+    beside = [lab.submit(f"beside {number}", tenant="watched", **task) for number, task in enumerate(WATCHED)]
+    lab.marlaas("wait", *map(str, [*beside, *others]))
+    for one, other, task in zip(alone, beside, WATCHED, strict=True):
+        assert checksums(lab, one) == checksums(lab, other)
+        assert len(set(checksums(lab, one))) == task["steps"] + 1
+    shown = json.loads(lab.marlaas("stats", "--json", "--since", "1h"))
+    assert {tenant["tenant"] for tenant in shown["tenants"]} >= {"lab", "watched", "tenant 0"}
+    assert all(stage["utilisation"] > 0 for stage in shown["stages"] if stage["stage"] != "environment")
