@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PROFILE TORCH_INDEX
 
-.PHONY: demo install dev test test-slow-kills check format bench base clean
+.PHONY: demo install dev test test-slow test-slow-kills check format bench base clean
 
 demo: install
 	@$(BIN)/marlaas demo
@@ -21,6 +21,10 @@ dev:
 test: dev
 	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not processes and not slow"
 	@$(BIN)/python -m pytest -q -p no:xdist -m "processes and not slow"
+
+# What takes minutes: kills, eight whole runs alone and together, 200 steps under the canary.
+test-slow: dev
+	@$(BIN)/python -m pytest -q -p no:xdist -m slow --timeout 1800
 
 test-slow-kills: dev
 	@$(BIN)/python -m pytest -q -p no:xdist -m slow --timeout 1800 tests/slow/test_kills.py
