@@ -24,6 +24,7 @@ NAMES = (
     "scaling",
     "eight_trl",
     "staleness",
+    "fairness",
     "one_task",
     "large_vocabulary",
     "half_billion",

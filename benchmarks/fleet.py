@@ -93,15 +93,15 @@ class Fleet:
     """A home with a running engine."""
 
     def __init__(self, home: Home, process: subprocess.Popen[bytes]) -> None:
-        self._home = home
+        self.home = home
         self._process = process
 
     def run(self, specs: Sequence[TaskSpec]) -> FleetRun:
         """Submit tasks together and wait until all are done. Raises ``RuntimeError`` with a sentence if one is not."""
-        with Reader(self._home.database) as reader:
+        with Reader(self.home.database) as reader:
             meter = Meter(reader, all_cores())
             submitted = time.time()
-            numbers = submit(self._home.database, [submission(spec) for spec in specs])
+            numbers = submit(self.home.database, [submission(spec) for spec in specs])
             rows = self._follow(reader, numbers, meter)
             usage = meter.usage(max(row.finished or 0.0 for row in rows) - submitted)
             tasks = (TaskRun(row, tuple(reader.steps(row.id)), tuple(reader.evals(row.id))) for row in rows)
@@ -128,7 +128,7 @@ class Fleet:
     def wait(self) -> None:
         """Wait until the engine serves. Raises ``RuntimeError`` if it does not."""
         deadline = time.monotonic() + GRACE
-        while not alive(self._home):
+        while not alive(self.home):
             self._check()
             if time.monotonic() > deadline:
                 raise RuntimeError(f"The engine does not serve after {GRACE:.0f} s.")
@@ -136,7 +136,7 @@ class Fleet:
 
     def _check(self) -> None:
         if self._process.poll() is not None:
-            words = (self._home.logs / "engine.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            words = (self.home.logs / "engine.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
             raise RuntimeError(f"The engine ended: {words[-1] if words else 'it left no word.'}")
 
 
