@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic
 
 from ..errors import ConfigError, StoreError
@@ -25,6 +25,7 @@ POLL = 0.2
 REVIEW = 1.0
 """Seconds after which the queue is looked through although nobody changed it: time passes, steps are made, a blocked
 task may be tried again."""
+STARTING = "is starting"
 
 
 class Orchestrator:
@@ -128,28 +129,34 @@ class Orchestrator:
         waiting = {task.id for task in tasks if task.state == "queued"}
         self._blocked = {task: block for task, block in self._blocked.items() if task in waiting}
         verdicts = decide(tasks, self._situation())
+        held = {number: verdict.reason for number, verdict in verdicts.items() if verdict.act is Act.HOLD}
+        if held:
+            await self._hold(held)
+            return  # what was read of the others may be out of date
         reasons = {}
         for task in tasks:
             verdict = verdicts.get(task.id)
             if verdict is None:
-                continue
-            if verdict.act is Act.START:
+                if task.id in self._runs and task.state != "running" and task.reason != STARTING:
+                    reasons[task.id] = STARTING  # it was blocked and is not any more
+            elif verdict.act is Act.START:
                 self._start(task)
             elif verdict.act is Act.FAIL:
                 self._record(task.id, Ending("failed", verdict.reason))
-            elif verdict.act is Act.HOLD:
-                await self._hold(task.id, verdict.reason)
             elif task.state != "queued" or task.reason != verdict.reason:
                 reasons[task.id] = verdict.reason
         if reasons:
             self._store.tasks.explain(reasons)
 
-    async def _hold(self, task: int, reason: str) -> None:
-        """Stop a run at its last commit, to go on by itself later."""
-        await self._end_run(task)
-        if self._store.tasks.state(task) == "running":
-            self._store.tasks.explain({task: reason})
-            self._store.telemetry.event("task", f"The task waits: {reason}.", task)
+    async def _hold(self, reasons: Mapping[int, str]) -> None:
+        """Stop runs at their last commit, to go on by themselves later."""
+        self._seen = -1
+        await self._end_runs(list(reasons))
+        self._collect()
+        for task, reason in reasons.items():
+            if self._store.tasks.state(task) == "running":
+                self._store.tasks.explain({task: reason})
+                self._store.telemetry.event("task", f"The task waits: {reason}.", task)
 
     def _situation(self) -> Situation:
         store, now = self._store, self._clock()
@@ -174,7 +181,7 @@ class Orchestrator:
             self._record(task.id, Ending("failed", f"This marlaas cannot read the task: {error}"))
             return
         if task.state != "running" and task.id not in self._blocked:
-            self._store.tasks.explain({task.id: "is starting"})
+            self._store.tasks.explain({task.id: STARTING})
         run = asyncio.ensure_future(run_task(task.id, spec, self._crew, started))
         run.add_done_callback(lambda _: self._wake.set())
         self._runs[task.id] = run
