@@ -294,6 +294,9 @@ def m006_shares(db: Database) -> None:
         defaults={"device": "", "waiting": 0.0, "active": 0.0, "ended": 0},
     )
     db.table("stages").create_index(["stage", "begun"])
+    # Few of a long run's versions are kept or named, and what looks for those must not read all of them.
+    db.execute("CREATE INDEX idx_versions_kept ON versions (policy, number) WHERE state = 'committed'")
+    db.execute("CREATE INDEX idx_versions_labelled ON versions (policy) WHERE label != ''")
 
 
 @migrations()
