@@ -7,6 +7,10 @@ from collections.abc import Iterable
 
 from ..training.advantages import ClosedGroup
 
+CALL_TOKENS = 16_384
+"""Of the groups that are taken at once, beyond the first: larger passes gain nothing, and while one runs no other
+task's turn can come."""
+
 
 class GroupPool:
     """Groups by number; ``fail`` lets the taker learn of a producer that gave up."""
@@ -30,7 +34,7 @@ class GroupPool:
         """The wanted groups that are there, by number, once they are half of them; ``one_by_one`` the lowest alone.
 
         A pass over several groups costs little more than one over a single group. By halves, few passes are made, and
-        only one group is left to be trained on when the last one comes.
+        only one group is left to be trained on when the last one comes. Too much for one call is left for the next.
         """
         candidates = sorted(wanted)
         if one_by_one:
@@ -41,6 +45,20 @@ class GroupPool:
                 raise self._failure
             ready = [number for number in candidates if number in self._groups]
             if len(ready) >= enough:
-                return [self._groups.pop(number) for number in ready]
+                return self._take(ready)
             self._arrived.clear()
             await self._arrived.wait()
+
+    def _take(self, numbers: list[int]) -> list[ClosedGroup]:
+        taken: list[ClosedGroup] = []
+        tokens = 0
+        for number in numbers:
+            tokens += _tokens(self._groups[number])
+            if taken and tokens > CALL_TOKENS:
+                break
+            taken.append(self._groups.pop(number))
+        return taken
+
+
+def _tokens(closed: ClosedGroup) -> int:
+    return sum(len(trajectory.tokens) for episode in closed.group.episodes for trajectory in episode.trajectories)

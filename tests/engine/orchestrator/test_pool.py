@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
+import numpy as np
 import pytest
 
-from marlaas.engine.orchestrator.pool import GroupPool
+from marlaas.engine.orchestrator.pool import CALL_TOKENS, GroupPool
 from marlaas.engine.training.advantages import ClosedGroup, RewardSummary
-from marlaas.engine.types import Group
+from marlaas.engine.types import Episode, Group, Trajectory
 
 
-def closed(number: int) -> ClosedGroup:
-    return ClosedGroup(Group(number, number, 0, "e", ()), RewardSummary(2, 0.5, 0.5, False))
+def closed(number: int, tokens: int = 1) -> ClosedGroup:
+    none, floats = np.zeros(tokens, np.uint8), np.zeros(tokens, np.float32)
+    trajectory = Trajectory("agent", np.zeros(tokens, np.int32), none, floats, ())
+    episode = Episode(0, "ok", (trajectory,))
+    return ClosedGroup(Group(number, number, 0, "e", (episode,)), RewardSummary(2, 0.5, 0.5, False))
 
 
 async def take(pool: GroupPool, wanted: set[int], one_by_one: bool = False) -> list[int]:
@@ -39,6 +43,15 @@ async def test_it_waits_for_half_of_what_is_wanted() -> None:
     assert await waiting == [0, 2]
     pool.put(closed(3))
     assert await take(pool, {1, 3}) == [3]
+
+
+async def test_no_call_is_so_large_that_others_wait_for_long() -> None:
+    pool = GroupPool()
+    for number, tokens in enumerate((CALL_TOKENS // 2, CALL_TOKENS // 2, 1, 2 * CALL_TOKENS)):
+        pool.put(closed(number, tokens))
+    assert await take(pool, {0, 1, 2, 3}) == [0, 1]
+    assert await take(pool, {2, 3}) == [2]
+    assert await take(pool, {3}) == [3]
 
 
 async def test_one_by_one_only_the_next_will_do() -> None:
