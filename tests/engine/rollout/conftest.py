@@ -10,6 +10,9 @@ from .contract import State
 from .random_base import write_adapter, write_base
 from .talking import DEEP, FAMILIES, write_template
 
+RANKS = (4, 16, 3, 9)
+"""Of adapters by their seed: samplers hold unequal ones beside each other."""
+
 
 @pytest.fixture
 def base(tmp_path: Path) -> BaseModel:
@@ -19,7 +22,7 @@ def base(tmp_path: Path) -> BaseModel:
 @pytest.fixture
 def state(tmp_path: Path, base: BaseModel) -> State:
     def write(seed: int) -> Path:
-        return write_adapter(tmp_path / f"adapter-{seed}", base, seed)
+        return write_adapter(tmp_path / f"adapter-{seed}", base, seed, rank=RANKS[seed % len(RANKS)])
 
     return write
 

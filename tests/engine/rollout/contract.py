@@ -235,6 +235,28 @@ class SamplerContract:
         assert same(await running, expected)
         assert len((await sampler.generate(request("c", version="v1"))).tokens) == 20
 
+    async def test_a_hundred_versions_at_once(self, sampler: Sampler, state: State) -> None:
+        for number in range(2, 100):
+            await sampler.load(f"v{number}", str(state(number)))
+        asked = [request(f"{n}", version=f"v{n}", seed=n, max_tokens=8) for n in range(100)]
+        together = await asyncio.gather(*[alone(sampler, each) for each in asked])
+        for number in range(0, 100, 7):
+            assert same(await alone(sampler, asked[number]), together[number])
+        for number in range(100):
+            await sampler.retire(f"v{number}")
+
+    async def test_versions_come_and_go_beside_running_turns(self, sampler: Sampler, state: State) -> None:
+        asked = [request(f"{n}", version=f"v{n % 2}", seed=n, max_tokens=150) for n in range(6)]
+        expected = [await alone(sampler, each) for each in asked]
+        running = [asyncio.create_task(alone(sampler, each)) for each in asked]
+        for number in range(2, 12):
+            await sampler.load(f"v{number}", str(state(number)))
+            passing = asyncio.create_task(alone(sampler, request("passing", version=f"v{number}", max_tokens=9)))
+            await asyncio.sleep(0)  # it has been asked for
+            await sampler.retire(f"v{number}")
+            assert (await passing).version == f"v{number}"
+        assert all(map(same, expected, await asyncio.gather(*running)))
+
     # repeatable to the last bit
 
     async def test_company_changes_nothing(self, sampler: Sampler) -> None:
@@ -272,6 +294,12 @@ class SamplerContract:
         together = await asyncio.gather(*[alone(sampler, each) for each in asked])
         for each, result in zip(asked, together, strict=True):
             assert same(await alone(sampler, each), result)
+
+    async def test_accounts_decide_about_order_alone(self, sampler: Sampler) -> None:
+        plain = [request(f"{n}", version=f"v{n % 2}", seed=n, max_tokens=20) for n in range(30)]
+        expected = await asyncio.gather(*[alone(sampler, each) for each in plain])
+        paid = [replace(each, account="abc"[n % 3], weight=1.0 + n % 3) for n, each in enumerate(plain)]
+        assert all(map(same, expected, await asyncio.gather(*[alone(sampler, each) for each in paid])))
 
     @pytest.mark.parametrize("appended", [1, 2, 9])
     async def test_later_turns_are_repeatable_too(self, sampler: Sampler, appended: int) -> None:

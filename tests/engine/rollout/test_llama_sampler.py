@@ -60,7 +60,8 @@ async def test_limits_are_what_was_allocated(sampler: LlamaSampler, base: BaseMo
 async def test_a_group_computes_its_prompt_once(sampler: LlamaSampler) -> None:
     prompt = list(range(1, 31))
     turns = [sampler.generate(request(f"{n}", prompt, seed=n, max_tokens=2)) for n in range(8)]
-    await asyncio.gather(*turns)
+    results = await asyncio.gather(*turns)
+    assert sorted(result.prefilled for result in results) == [0] * 7 + [30]
     stats = await sampler.stats()
     assert (stats.prefilled_tokens, stats.sampled_tokens) == (30, 16)
     assert (stats.active, stats.waiting) == (0, 0) and stats.busy_seconds > 0
