@@ -28,6 +28,7 @@ NAMES = (
     "one_task",
     "large_vocabulary",
     "half_billion",
+    "tenants",
     "trainer",
     "sampler",
     "engine",

@@ -1,0 +1,59 @@
+"""Policies that share a pass get the gradients and statistics of passes of their own."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from marlaas.engine.base.model import load_base
+from marlaas.engine.training.decoder import decoder as decoder_module
+from marlaas.engine.training.decoder.decoder import Decoder
+from marlaas.engine.training.group_pass import add_gradient, add_gradients
+from marlaas.engine.training.losses.catalogue import LOSSES
+from marlaas.engine.training.protocol import PolicyConfig
+
+from .random_models import random_groups, save_model, shapes
+from .test_against_peft import policy
+
+configs = st.builds(
+    PolicyConfig,
+    rank=st.integers(1, 6),
+    alpha=st.sampled_from([1.0, 8.0]),
+    loss=st.sampled_from(sorted(LOSSES)),
+    kl=st.sampled_from([0.0, 0.0, 0.4]),
+    temperature=st.sampled_from([1.0, 1.0, 0.6]),
+    seed=st.integers(0, 3),
+    epochs=st.integers(1, 2),
+)
+jobs = st.tuples(configs, st.integers(0, 10_000), st.integers(0, 3), st.integers(1, 4), st.integers(1, 12))
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(shapes, st.lists(jobs, min_size=2, max_size=8), st.sampled_from([30, 1_000]), st.booleans())
+def test_together_is_as_alone(
+    shape: dict[str, Any],
+    jobs: list[tuple[PolicyConfig, int, int, int, int]],
+    max_tokens: int,
+    short_of_memory: bool,
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        model = Decoder(load_base(save_model(Path(folder), shape, 0)))
+    if short_of_memory:
+        model._room = 0
+    works = [[(policy(model, config), random_groups(seed, *sizes)) for config, seed, *sizes in jobs] for _ in range(2)]
+    together, single = works
+    with patch.object(decoder_module, "most_tokens", lambda *_: max_tokens):
+        shared = add_gradients(model, together)
+        apart = [add_gradient(model, memory, groups) for memory, groups in single]
+    for (ours, _), (theirs, _), stats, expected in zip(together, single, shared, apart, strict=True):
+        scale = float(theirs.gradient.abs().max())
+        np.testing.assert_allclose(ours.gradient, theirs.gradient, atol=2e-4 * scale + 1e-7, rtol=1e-3)
+        assert (ours.tokens, stats.tokens, stats.measured) == (theirs.tokens, expected.tokens, expected.measured)
+        for what in ("loss", "entropy", "gap_sum", "gap_max", "kl"):
+            assert np.isclose(getattr(stats, what), getattr(expected, what), rtol=2e-3, atol=1e-4), what
+        notes = [[s.proximal for group in memory.rehearsal for s in group.sequences] for memory in (ours, theirs)]
+        assert len(notes[0]) == len(notes[1])

@@ -1,0 +1,121 @@
+"""Paged-out policies come back bit for bit; damage is named; folders are private and leave with their process."""
+
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from marlaas.engine.errors import AdapterError
+from marlaas.engine.training.adamw import AdamState
+from marlaas.engine.training.bank import PolicyMemory
+from marlaas.engine.training.layout import Layout
+from marlaas.engine.training.pages import Pages, RestingPolicy
+from marlaas.engine.training.protocol import PolicyConfig
+
+from .samples import group
+
+CONFIG = PolicyConfig(rank=2, alpha=4.0, epochs=2)
+LAYOUT = Layout.of({"q": (3, 5), "v": (4, 1)}, rank=2)
+
+
+def policy(seed: int = 0) -> PolicyMemory:
+    generator = torch.Generator().manual_seed(seed)
+    weights, first, second, gradient = (torch.rand(LAYOUT.size, generator=generator) for _ in range(4))
+    memory = PolicyMemory.holding(CONFIG, LAYOUT, AdamState(weights, first, second, 14), gradient, version=7)
+    memory.tokens, memory.rehearsal, memory.fault = 12, [group(seed)], "a token"
+    return memory
+
+
+def only_file(scratch: Path) -> Path:
+    (path,) = (path for path in scratch.glob("pages-*/*") if path.name != "in-use")
+    return path
+
+
+@pytest.mark.parametrize("host", [0, 1 << 20])
+def test_all_of_a_policy_comes_back(tmp_path: Path, host: int) -> None:
+    pages, before = Pages(tmp_path, host), policy()
+    pages.put("a", RestingPolicy.of(before))
+    assert "a" in pages and any(tmp_path.iterdir()) == (host == 0)
+    after = pages.take("a").wake("cpu")
+    assert "a" not in pages
+    for name in ("weights", "moment1", "moment2"):
+        assert torch.equal(getattr(after.optimised, name), getattr(before.optimised, name)), name
+    assert torch.equal(after.gradient, before.gradient)
+    assert (after.optimised.step, after.version, after.tokens, after.fault) == (14, 7, 12, "a token")
+    assert after.config == CONFIG and after.layout == LAYOUT
+    (noted,), (expected,) = after.rehearsal, before.rehearsal
+    assert all(np.array_equal(a.tokens, b.tokens) for a, b in zip(noted.sequences, expected.sequences, strict=True))
+    after.parameters["q.lora_A"].grad.add_(1.0)  # type: ignore[union-attr]
+    assert not torch.equal(after.gradient, before.gradient), "gradients of the matrices are views of the vector"
+
+
+def test_memory_of_the_host_is_filled_first(tmp_path: Path) -> None:
+    rest = RestingPolicy.of(policy())
+    pages = Pages(tmp_path, host=rest.size)
+    pages.put("a", rest)
+    assert list(tmp_path.iterdir()) == []
+    pages.put("b", rest)
+    assert only_file(tmp_path).stat().st_size > rest.size
+    pages.take("a")
+    pages.put("c", rest)
+    assert only_file(tmp_path), "there was room again"
+
+
+def test_files_are_for_this_account_alone_and_leave_with_it(tmp_path: Path) -> None:
+    pages = Pages(tmp_path)
+    for name in ("a", "b", "c"):
+        pages.put(name, RestingPolicy.of(policy()))
+    (folder,) = tmp_path.iterdir()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    pages.drop("a")
+    pages.take("b")
+    assert only_file(tmp_path)
+    pages.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_and_a_vanished_file_are_errors_of_their_policy(tmp_path: Path) -> None:
+    pages = Pages(tmp_path)
+    pages.put("a", RestingPolicy.of(policy()))
+    path = only_file(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(AdapterError, match=r"Policy a was paged out to .* damaged since\. Resume the task"):
+        pages.take("a")
+    pages.put("b", RestingPolicy.of(policy()))
+    only_file(tmp_path).unlink()
+    with pytest.raises(AdapterError, match=r"Policy b was paged out to .* cannot be read: No such file"):
+        pages.take("b")
+    assert "a" not in pages and "b" not in pages
+
+
+def test_what_a_killed_process_left_is_removed_and_what_another_uses_stays(tmp_path: Path) -> None:
+    leave = f"from marlaas.engine.training.pages import Pages; Pages(__import__('pathlib').Path({str(tmp_path)!r}))"
+    subprocess.run([sys.executable, "-P", "-c", f"{leave}._own_folder(); __import__('os')._exit(1)"], check=False)
+    (orphan,) = tmp_path.iterdir()
+    used = Pages(tmp_path)
+    assert not orphan.exists()
+    used.put("a", RestingPolicy.of(policy()))
+    Pages(tmp_path).put("b", RestingPolicy.of(policy()))
+    assert used.take("a").version == 7
+
+
+def test_a_disk_that_refuses_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: bytes) -> int:
+        with path.open("wb") as file:
+            file.write(content[:10])
+        raise OSError(28, "No space left on device")
+
+    pages = Pages(tmp_path)
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(Path, "write_bytes", full)
+        pages.put("a", RestingPolicy.of(policy()))
+    assert "a" not in pages
+    pages.put("a", replace(RestingPolicy.of(policy()), version=8))
+    assert only_file(tmp_path) and pages.take("a").version == 8
