@@ -1,12 +1,13 @@
 # make demo: set up and watch three tenants' tasks learn.  make test: run the whole test suite.
 # Variables: PYTHON (3.11 or newer), PROFILE (cpu or gpu), TORCH_INDEX (where to take torch from), BENCH (what to
-# measure: names of benchmarks, --quick).
+# measure: names of benchmarks, --quick), KILLS.
 
 PYTHON ?= python3
+KILLS ?= 200
 BIN := .venv/bin
 export PROFILE TORCH_INDEX
 
-.PHONY: demo install dev test test-slow test-slow-kills check format bench base clean
+.PHONY: demo install dev test test-slow kills check format bench base clean
 
 demo: install
 	@$(BIN)/marlaas demo
@@ -26,8 +27,9 @@ test: dev
 test-slow: dev
 	@$(BIN)/python -m pytest -q -p no:xdist -m slow --timeout 1800
 
-test-slow-kills: dev
-	@$(BIN)/python -m pytest -q -p no:xdist -m slow --timeout 1800 tests/slow/test_kills.py
+# Kills processes of real engines, KILLS times, and proves that nothing was lost or doubled.
+kills: dev
+	@$(BIN)/python -m tools.kills --kills $(KILLS)
 
 check: dev
 	@$(BIN)/ruff check .

@@ -33,7 +33,9 @@ def register(verbs: Verbs) -> None:
 
 
 def list_versions(args: argparse.Namespace) -> int:
-    """Print the versions on disk."""
+    """Print the versions on disk, and what they and the home take."""
+    from marlaas.engine.disk import home_size
+
     from .reading import find_task, reading
 
     with reading(home_of(args)) as reader:
@@ -63,6 +65,12 @@ def list_versions(args: argparse.Namespace) -> int:
             for v in versions
         ],
         right=("TASK", "VERSION", "HELD-OUT", "SIZE"),
+    )
+    taken, kept = home_size(home_of(args)), size(sum(version.size for version in versions))
+    output.talk(
+        f"{len(versions)} version{'s' if len(versions) > 1 else ''}, {kept}. The home takes {size(taken.total)} of the"
+        f" disk: adapters {size(taken.adapters)}, database {size(taken.database)}, bases for llama.cpp"
+        f" {size(taken.base)}, other {size(taken.other)}."
     )
     return output.OK
 

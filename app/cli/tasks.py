@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from marlaas.engine.store.rows import ACTIVE, FINISHED
 
 from .. import output
-from ..format import count, duration, line, number, score, sparkline
+from ..format import count, duration, line, number, score, size, sparkline
 from .verbs import Verbs, add_verb, home_of, task_number
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def show_task(args: argparse.Namespace) -> int:
         evals, config, needs = reader.evals(task.id), reader.task_config(task.id), reader.needs(task.id)
         newest = next(iter(reader.steps(task.id, after=task.step - 1)), None)
         rewards = reader.rewards(task.id)
+        kept = [version for version in reader.versions(task.id) if version.state == "committed"]
     if args.json:
         output.result_json(task_detail_json(task, needs, evals, newest, config))
         return output.OK
@@ -107,6 +108,7 @@ def show_task(args: argparse.Namespace) -> int:
         ("best", score(task.best)),
         ("floor", f"{score(task.floor)} (best constant answer)" if task.floor is not None else ""),
         ("adapter", task.adapter_version),
+        ("on disk", f"{len(kept)} versions, {size(sum(v.size for v in kept))}" if kept else ""),
         ("staleness", number(task.staleness)),
         ("tokens", count(task.tokens)),
         ("time", duration(task.seconds)),

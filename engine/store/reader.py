@@ -189,12 +189,12 @@ class Reader:
         rows = self._all(
             "SELECT v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.number, v.name, v.state,"
             " v.label, (SELECT score FROM evals WHERE version = v.id ORDER BY id DESC LIMIT 1) AS score, v.checksum,"
-            " v.path, v.size, v.created"
+            " v.path, v.size, v.created, v.resumable"
             " FROM versions v JOIN policies p ON p.id = v.policy JOIN tasks t ON t.id = p.task"
             f" WHERE v.state != 'void' {where} ORDER BY t.id DESC, v.number DESC",
             *arguments,
         )
-        return [VersionRow(**dict(row)) for row in rows]
+        return [VersionRow(**{**dict(row), "resumable": bool(row["resumable"])}) for row in rows]
 
     def events(self, task: int | None = None, after: int = 0, limit: int = 200) -> list[EventRow]:
         """The last ``limit`` events with an id above ``after``, oldest first; of one task, or of all."""

@@ -170,6 +170,8 @@ class VersionRow:
     path: str
     size: int
     created: float
+    resumable: bool = True
+    """Its file holds the optimizer's moments; kept without, it can be exported and sampled, not trained on."""
 
 
 @dataclass(frozen=True)

@@ -84,3 +84,10 @@ def test_export(
 def test_list(versions: list[VersionRow], marlaas: Commander) -> None:
     lines = marlaas("adapters", "list", "1").out.splitlines()
     assert [line.split()[2] for line in lines[1:]] == ["t1-v3-i1", "t1-v2-i1"]
+
+
+def test_the_list_ends_with_what_the_home_takes(versions: list[VersionRow], home: Home, marlaas: Commander) -> None:
+    home.adapters.mkdir(exist_ok=True)
+    (home.adapters / "more").write_bytes(bytes(3_000_000))
+    said = marlaas("adapters", "list", "1").err
+    assert "2 versions, " in said and "adapters 3 MB, database " in said
