@@ -18,7 +18,7 @@ from .sampler_cases import GRID, STEPS, Case, Side
 EXACT, FAST, OWN, PLAIN, TORCH = "marlaas", "marlaas, fast", "marlaas, torch", "plain llama.cpp", "torch loop"
 MODES = (("exact", EXACT), ("fast", FAST), ('sampler = "torch"', OWN))
 OURS_DRAW, TORCH_DRAW = "marlaas draws", "torch draws"
-QUICK = (Case(1, 1), Case(64, 1), Case(64, 8))
+QUICK = (Case(1, 1), Case(64, 1), Case(64, 8), Case(64, 32))
 Times = dict[tuple[str, Case | None], tuple[float, ...]]
 """Seconds of each repetition, by side and case."""
 METHOD = """\
@@ -30,7 +30,7 @@ that is not counted; the sides take turns within each.
 - **marlaas**: the worker class with its thread and event loop, temperature 1, log-probabilities recorded. *exact* (the
   default) computes attention in float32, so that the trainer's log-probabilities agree; *fast* in float16, as llama.cpp
   does by default. It holds 254 conversations; of 256, two wait. With `sampler = "torch"` the same worker class computes
-  on torch with the trainer's kernels.
+  on torch, the rows of all adapters in one pass.
 - **plain llama.cpp**: the same library by its low-level API, greedy, its default float16 attention, one call for all
   rows of an adapter, a memory for each sequence. It records no log-probabilities.
 - **torch loop**: transformers and PEFT in float32 with a key-value cache, one batch for each adapter, temperature 1.
@@ -62,6 +62,8 @@ def measure(quick: bool) -> Section:
 
 def _rates(case: Case, times: Times) -> list[Row]:
     name = f"{_count(case.sequences, 'sequence')}, {_count(case.adapters, 'adapter')}"
+    name += " of mixed ranks" if case.mixed else ""
+    name += f", prompts of {case.prompt}" if case.prompt != GRID[0].prompt else ""
     rates = {side: Series(tuple(case.sampled / each for each in times[side, case])) for side in _sides()}
     return [
         Row(f"{name}, {mode}", "tokens/s", rates[ours], rates[other], other, higher_is_better=True)

@@ -14,6 +14,10 @@ from numpy.typing import NDArray
 MEMBERS = 8
 """Sequences that share a prompt, where there are as many."""
 RANK, ALPHA = 16, 32
+MIXED = (8, 16, 64)
+"""Ranks of adapters that are mixed."""
+EQUAL, UNEQUAL = 96, 32
+"""Adapters that are loaded on each side: of one rank, and after them mixed ones."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,8 @@ class Case:
     """Tokens."""
     tokens: int = 24
     """Sampled for each sequence."""
+    mixed: bool = False
+    """Adapters of unequal ranks."""
 
     @property
     def sampled(self) -> int:
@@ -35,7 +41,7 @@ class Case:
     def adapter(self, sequence: int) -> int:
         """Groups take adapters in turn; where groups are fewer than adapters, sequences do."""
         members = MEMBERS if self.sequences >= MEMBERS * self.adapters else self.sequences // self.adapters
-        return sequence // members % self.adapters
+        return sequence // members % self.adapters + (EQUAL if self.mixed else 0)
 
     def prompts(self, repetition: int) -> NDArray[np.int32]:
         """(sequences, prompt): neighbours of one adapter share theirs; other ones for each repetition."""
@@ -43,6 +49,11 @@ class Case:
         members = max(1, min(MEMBERS, self.sequences // self.adapters))
         distinct = random.integers(3, 288, (-(-self.sequences // members), self.prompt), dtype=np.int32)
         return np.repeat(distinct, members, axis=0)[: self.sequences]
+
+
+def rank(adapter: int) -> int:
+    """Of an adapter by its number."""
+    return RANK if adapter < EQUAL else MIXED[adapter % len(MIXED)]
 
 
 class Side(Protocol):
@@ -62,13 +73,14 @@ GRID = (
     Case(64, 1),
     Case(64, 8),
     Case(64, 32),
+    Case(64, 32, mixed=True),
+    Case(64, 32, prompt=256),
+    Case(96, 96),
     Case(256, 1),
     Case(256, 8),
     Case(256, 32),
 )
 STEPS = (Case(64, 1, prompt=12, tokens=6), Case(64, 1, prompt=256, tokens=6))
 """What one optimizer step of the demo samples; and the same with long prompts."""
-EVERY = max(case.adapters for case in GRID)
-"""Adapters that are loaded on each side."""
 LENGTH = 512
 """Tokens that fit in a sequence, on every side that asks: marlaas's default."""

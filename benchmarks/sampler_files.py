@@ -14,7 +14,7 @@ from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.base.modules import linear_shapes
 from marlaas.engine.rollout.llama.base_file import ensure_base_gguf
 
-from .sampler_cases import ALPHA, RANK
+from .sampler_cases import ALPHA, rank
 
 
 class Files:
@@ -31,7 +31,7 @@ class Files:
     def state(self, number: int) -> Path:
         """An adapter as our trainer writes it."""
         path = self.folder / f"adapter-{number}.state"
-        header = StateHeader(RANK, float(ALPHA), 0, self.base.fingerprint)
+        header = StateHeader(rank(number), float(ALPHA), 0, self.base.fingerprint)
         write_state(path, PolicyState(header, self.tensors(number)), sync=False)
         return path
 
@@ -46,6 +46,6 @@ class Files:
         random = np.random.default_rng(number)
         tensors = {}
         for module, (out, into) in linear_shapes(self.base.config).items():
-            tensors[f"{module}.lora_A"] = (random.normal(size=(RANK, into)) / np.sqrt(into)).astype(np.float32)
-            tensors[f"{module}.lora_B"] = (random.normal(size=(out, RANK)) * 0.02).astype(np.float32)
+            tensors[f"{module}.lora_A"] = (random.normal(size=(rank(number), into)) / np.sqrt(into)).astype(np.float32)
+            tensors[f"{module}.lora_B"] = (random.normal(size=(out, rank(number))) * 0.02).astype(np.float32)
         return tensors

@@ -11,7 +11,7 @@ from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import SampleRequest
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 
-from .sampler_cases import EVERY, LENGTH, Case
+from .sampler_cases import EQUAL, LENGTH, UNEQUAL, Case
 from .sampler_files import Files
 
 
@@ -22,7 +22,7 @@ class Ours:
         self._loop = asyncio.new_event_loop()
         self._names = itertools.count()
         self._sampler = sampler
-        for number in range(EVERY):
+        for number in range(EQUAL + UNEQUAL):
             self._loop.run_until_complete(self._sampler.load(f"v{number}", str(files.state(number))))
 
     @classmethod

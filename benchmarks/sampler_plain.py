@@ -14,7 +14,7 @@ import llama_cpp.llama_cpp as llama
 import numpy as np
 from numpy.typing import NDArray
 
-from .sampler_cases import EVERY, LENGTH, Case
+from .sampler_cases import EQUAL, LENGTH, UNEQUAL, Case
 from .sampler_files import Files
 
 
@@ -44,24 +44,24 @@ class Plain:
         """The sequence of each row of the last call."""
         self._adapters = [
             llama.llama_adapter_lora_init(self._model, str(files.adapter_gguf(number)).encode())
-            for number in range(EVERY)
+            for number in range(EQUAL + UNEQUAL)
         ]
 
     def run(self, case: Case, repetition: int) -> float:
         """Token by token, adapter by adapter."""
         prompts = case.prompts(repetition)
         owner = np.array([case.adapter(sequence) for sequence in range(case.sequences)])
-        rows = [np.flatnonzero(owner == adapter) for adapter in range(case.adapters)]
+        rows = {int(adapter): np.flatnonzero(owner == adapter) for adapter in np.unique(owner)}
         began = time.perf_counter()
         last = np.zeros(case.sequences, np.int32)
-        for adapter, sequences in enumerate(rows):
+        for adapter, sequences in rows.items():
             self._use(adapter)
             at_once = max(1, 4096 // case.prompt)
             for begin in range(0, len(sequences), at_once):
                 part = sequences[begin : begin + at_once]
                 last[part] = self._decode(prompts[part], part, 0)
         for step in range(case.tokens - 1):
-            for adapter, sequences in enumerate(rows):
+            for adapter, sequences in rows.items():
                 if case.adapters > 1:
                     self._use(adapter)
                 last[sequences] = self._decode(last[sequences][:, None], sequences, case.prompt + step)

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from marlaas.engine.base.kernels import small_products
 
-from .sampler_cases import ALPHA, EVERY, RANK, Case
+from .sampler_cases import ALPHA, EQUAL, UNEQUAL, Case, rank
 from .sampler_files import Files
 
 
@@ -22,10 +22,9 @@ class Torch:
     def __init__(self, files: Files) -> None:
         torch.set_num_threads(1)
         base: Any = AutoModelForCausalLM.from_pretrained(files.base.path, dtype=torch.float32)
-        settings = LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules="all-linear", init_lora_weights=False)
-        self._model: Any = get_peft_model(base, settings, adapter_name="v0").eval()
-        for number in range(1, EVERY):
-            self._model.add_adapter(f"v{number}", settings)
+        self._model: Any = get_peft_model(base, _settings(0), adapter_name="v0").eval()
+        for number in range(1, EQUAL + UNEQUAL):
+            self._model.add_adapter(f"v{number}", _settings(number))
         self._random = torch.Generator().manual_seed(0)
 
     @torch.inference_mode()
@@ -38,7 +37,7 @@ class Torch:
         prompts = torch.from_numpy(case.prompts(repetition).astype(np.int64))
         owner = torch.tensor([case.adapter(sequence) for sequence in range(case.sequences)])
         began = time.perf_counter()
-        for adapter in range(case.adapters):
+        for adapter in np.unique(owner.numpy()).tolist():
             self._model.set_adapter(f"v{adapter}")
             tokens, cache = prompts[owner == adapter], None
             for _ in range(case.tokens):
@@ -50,6 +49,10 @@ class Torch:
     def close(self) -> None:
         """See ``Side``."""
         del self._model
+
+
+def _settings(number: int) -> LoraConfig:
+    return LoraConfig(r=rank(number), lora_alpha=ALPHA, target_modules="all-linear", init_lora_weights=False)
 
 
 def seconds_of_drawing(logits: torch.Tensor, random: torch.Generator) -> float:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from ...base.kernels import choose_float32_kernels
-from ...base.model import BaseModel, load_base
-from ...base.sizes import layer_bytes
+from ...base.model import load_base
 from ...base.tensors import unsupported
 from ...errors import BaseModelError
 from ..batching.pace import Pace
@@ -15,10 +14,8 @@ from .context import TorchContext
 
 MOST = 1024
 """Conversations at the same time."""
-LARGEST = 256 << 20
-"""Bytes of float32 weights: every live version keeps a copy of its own."""
-PACE = Pace(rows=128, tokens=32)
-"""Products win by rows, and another adapter costs nothing."""
+PACE = Pace(rows=128, tokens=4)
+"""Products win by rows, whatever their versions; and whoever comes new joins soon."""
 
 
 class TorchSampler(BatchingSampler):
@@ -33,7 +30,7 @@ class TorchSampler(BatchingSampler):
         torch.set_num_threads(threads)
         choose_float32_kernels()
         model = load_base(base)
-        reason = unsupported(model.config) or _too_large(model)
+        reason = unsupported(model.config)
         if reason:
             raise BaseModelError(
                 f"The torch sampler is not for the base in {model.path}: {reason}.",
@@ -42,9 +39,3 @@ class TorchSampler(BatchingSampler):
         count = min(max(sequences + sequences % 2, 2), MOST)
         length = min(context, model.config.context_length)
         super().__init__(model, TorchContext(model, count + SPARE, length), length, PACE)
-
-
-def _too_large(model: BaseModel) -> str:
-    """Why the base's adapted layers are more than a version may copy, or nothing."""
-    size = layer_bytes(model.config)
-    return f"its layers take {size >> 20} MB, more than {LARGEST >> 20}" if size > LARGEST else ""

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from marlaas.engine.base.model import BaseModel
-from marlaas.engine.base.sizes import layer_bytes
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
@@ -54,20 +53,6 @@ async def test_a_prompt_is_computed_once_for_a_group(torch_sampler: TorchSampler
     asked = [request(f"{n}", prompt, seed=n, max_tokens=4) for n in range(8)]
     await asyncio.gather(*[torch_sampler.generate(each) for each in asked])
     assert (await torch_sampler.stats()).prefilled_tokens == 30
-
-
-async def test_a_base_whose_layers_are_too_large_to_copy_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The head counts for nothing, tied or not: no version has one of its own."""
-    base = write_base(tmp_path / "base", vocab_size=5000, tie_word_embeddings=False)
-    limit = "marlaas.engine.rollout.torch_sampler.sampler.LARGEST"
-    monkeypatch.setattr(limit, layer_bytes(base.config))
-    await TorchSampler(str(base.path), sequences=2, context=64).close()
-    monkeypatch.setattr(limit, layer_bytes(base.config) - 1)
-    with pytest.raises(BaseModelError, match="its layers take") as refused:
-        TorchSampler(str(base.path))
-    assert "llama.cpp" in refused.value.hint
 
 
 def test_an_architecture_that_only_llama_cpp_knows_is_refused(tmp_path: Path) -> None:
