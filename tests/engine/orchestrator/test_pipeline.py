@@ -146,3 +146,31 @@ async def begins_early(root: Path, held: int) -> None:
     await crowd.end()
     crowd.check_histories()
     crowd.store.close()
+
+
+def test_a_version_that_is_refused_pauses_its_task_alone(tmp_path: Path) -> None:
+    in_turns(refused(tmp_path))
+
+
+async def refused(root: Path) -> None:
+    """The sampler loads other bytes for one task until a person has seen to it; the other task trains to its end."""
+    crowd = Crowd(root, [BASE, replace(BASE, name="other", tenant="guild", steps=4)], 2, 0, 3)
+    load, other = crowd.workers.sampler.load, crowd.others[0]
+
+    async def mixed_up(version: str, path: str) -> str:
+        checksum = await load(version, path)
+        return "other bytes" if version.startswith("task-1/policy-v1") else checksum
+
+    crowd.workers.sampler.load = mixed_up  # type: ignore[method-assign]
+    while crowd.states() != {1: "paused", other: "done"}:
+        await crowd.live(10)
+        assert crowd.turns < 3000, crowd.states()
+    (row,) = crowd.query("SELECT reason FROM tasks WHERE id = 1")
+    assert row["reason"].startswith("The sampler loaded other bytes as task-1/policy-v1")
+    crowd.workers.sampler.load = load  # type: ignore[method-assign]
+    crowd.ask("resume", 1)
+    await crowd.live(50)
+    await crowd.finish(2000)
+    await crowd.end()
+    crowd.check_histories()
+    crowd.store.close()
