@@ -1,0 +1,54 @@
+"""What tasks used reaches the store: at each beat, at an orderly stop, and after a disk was full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from marlaas.engine.daemon.heartbeat import Heartbeat
+from marlaas.engine.errors import StoreError
+from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.orchestrator.crew import Crew
+from marlaas.engine.spec import TaskSpec
+from marlaas.engine.store.store import Store
+from marlaas.engine.store.submissions import submit
+from marlaas.engine.taskfile import submission
+
+CREW = cast(Crew, SimpleNamespace(handles={}))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path / "marlaas.db", "tiny")
+    submit(tmp_path / "marlaas.db", [submission(TaskSpec("lab", "sums", "arithmetic"))])
+    yield store
+    store.close()
+
+
+async def test_an_orderly_stop_writes_what_was_used_since_the_last_beat(store: Store) -> None:
+    ledger = Ledger()
+    heartbeat = Heartbeat(store, ledger, lambda: None)
+    ledger.training(1, 100, 0.5)
+    await heartbeat.stop(CREW)
+    await heartbeat.stop(CREW)
+    assert store.usage.tokens_today() == {"lab": 100}
+
+
+async def test_what_a_full_disk_refused_is_written_later(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(usages: object) -> None:
+        raise StoreError("The disk is full.")
+
+    ledger = Ledger()
+    heartbeat = Heartbeat(store, ledger, lambda: None)
+    ledger.training(1, 100, 0.5)
+    with monkeypatch.context() as full:
+        full.setattr(store.usage, "add", refuse)
+        await heartbeat.stop(CREW)
+    assert store.usage.tokens_today() == {}
+    ledger.training(1, 1, 0.5)
+    await heartbeat.stop(CREW)
+    assert store.usage.tokens_today() == {"lab": 101}
