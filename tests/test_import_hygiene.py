@@ -23,14 +23,36 @@ def test_the_parser_is_cheap() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["adapters", "base", "demo", "doctor", "engine", "environments", "logs", "progress", "reading", "steer", "tasks"],
+    [
+        "adapters",
+        "base",
+        "demo",
+        "doctor",
+        "engine",
+        "environments",
+        "logs",
+        "progress",
+        "reading",
+        "steer",
+        "submit",
+        "tenants",
+    ],
 )
 def test_verbs_import_nothing_heavy(module: str) -> None:
     assert not imported(f"import marlaas.app.cli.{module}") & HEAVY
 
 
 def test_reading_and_steering_need_the_standard_library_alone() -> None:
-    modules = ("store.reader", "store.submissions", "daemon.control", "taskfile", "queue", "demo", "config")
+    modules = (
+        "store.reader",
+        "store.submissions",
+        "daemon.control",
+        "taskfile",
+        "queue",
+        "dependencies",
+        "demo",
+        "config",
+    )
     assert not imported("; ".join(f"import marlaas.engine.{module}" for module in modules)) & HEAVY
 
 

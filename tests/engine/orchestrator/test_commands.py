@@ -1,0 +1,58 @@
+"""Commands: what was asked for is done, or the outcome says why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from marlaas.engine.orchestrator.commands import Commands
+from marlaas.engine.store.store import Store
+from marlaas.engine.store.submissions import command
+from marlaas.engine.store.tenants import Tenant
+
+from .test_learning import SPEC
+from .world import World
+
+
+async def outcome(store: Store, stops: list[str] | None = None) -> str:
+    """Carry out the one command that waits."""
+
+    async def end_run(task: int) -> None:
+        """Nothing runs."""
+
+    (waiting,) = store.tasks.new_commands()
+    await Commands(store, end_run, lambda: (stops if stops is not None else []).append("stop")).carry_out(waiting)
+    rows = store._database.query("SELECT outcome FROM commands WHERE id = ? AND done IS NOT NULL", [waiting.id])
+    return str(next(iter(rows))["outcome"])
+
+
+async def test_a_tenant_is_set_or_the_outcome_says_why_not(tmp_path: Path) -> None:
+    world = World(tmp_path, SPEC)
+    command(world.home.database, "tenant", None, name="bio", weight=2, tasks=3)
+    assert await outcome(world.store) == "" and world.store.tenants.get("bio") == Tenant(2, 3)
+    command(world.home.database, "tenant", None, name="bio", weight=-1)
+    assert "cannot be -1" in await outcome(world.store) and world.store.tenants.get("bio") == Tenant(2, 3)
+
+
+async def test_a_task_goes_where_a_command_leads(tmp_path: Path) -> None:
+    world = World(tmp_path, SPEC)
+    for kind, state, sentence in (
+        ("pause", "paused", ""),
+        ("retry", "paused", "A task that is paused cannot be retried. `marlaas resume` goes on with it."),
+        ("resume", "queued", ""),
+        ("cancel", "cancelled", ""),
+        (
+            "cancel",
+            "cancelled",
+            "A task that is cancelled cannot be cancelled. Only submitted, queued, running, paused ones can.",
+        ),
+        ("retry", "queued", ""),
+    ):
+        command(world.home.database, kind, world.task)
+        assert await outcome(world.store) == sentence
+        assert world.store.tasks.state(world.task) == state
+
+
+async def test_stop_ends_the_engine(tmp_path: Path) -> None:
+    world, stops = World(tmp_path, SPEC), list[str]()
+    command(world.home.database, "stop")
+    assert await outcome(world.store, stops) == "" and stops == ["stop"]
