@@ -1,14 +1,18 @@
 import asyncio
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from marlaas.engine.adapters.statefile import read_state
+from marlaas.engine.adapters.statefile import PolicyState, read_state, write_state
 from marlaas.engine.errors import AdapterError, BaseModelError
+from marlaas.engine.training import torch_trainer
 from marlaas.engine.training.losses.catalogue import LOSSES
 from marlaas.engine.training.losses.terms import TokenLoss
+from marlaas.engine.training.protocol import Job, Refused
 from marlaas.engine.training.torch_trainer import TorchTrainer
 
 from .contract import CONFIG, NewTrainer, TrainerContract, train
@@ -119,3 +123,70 @@ async def test_the_event_loop_stays_free_while_it_works(new_torch_trainer: NewTr
     await asyncio.sleep(0)
     assert not opening.done()
     assert (await opening).step == 0
+
+
+async def test_a_rank_that_no_slot_takes_is_refused_with_what_to_change(base: str, tmp_path: Path) -> None:
+    trainer = TorchTrainer(base, "tiny", sync=False, largest_rank=8)
+    await trainer.open("a", replace(CONFIG, rank=8), str(tmp_path / "0"), resume=False)
+    with pytest.raises(ValueError, match=r"rank is 9, but a slot takes 8 at most: lower `rank` .* `largest_rank`"):
+        await trainer.open("b", replace(CONFIG, rank=9), str(tmp_path / "1"), resume=False)
+    assert not (tmp_path / "1").exists()
+    trainer.shutdown()
+
+
+async def test_a_damaged_page_is_an_error_of_its_policy_alone(base: str, tmp_path: Path) -> None:
+    trainer = TorchTrainer(base, "tiny", sync=False, slots=1, scratch=str(tmp_path))
+    for policy in ("a", "b", "c"):
+        await trainer.open(policy, CONFIG, str(tmp_path / policy), resume=False)
+    for page in tmp_path.glob("pages-*/0"):  # that of a
+        page.unlink()
+    done = await trainer.accumulate_together(tuple(Job(policy, (group(1),)) for policy in ("b", "a", "c")))
+    assert [isinstance(result, Refused) for result in done] == [False, True, False]
+    assert isinstance(done[1], Refused) and "Policy a was paged out" in done[1].reason and "Resume" in done[1].hint
+    assert len({(await trainer.step(policy, str(tmp_path / "1"))).checksum for policy in ("b", "c")}) == 1
+    await trainer.open("a", CONFIG, str(tmp_path / "a"), resume=True)
+    assert (await train(trainer, "a", (group(1),), tmp_path / "1")).step == 1
+    trainer.shutdown()
+    assert not list(tmp_path.glob("pages-*"))
+
+
+async def test_a_policy_closed_while_its_step_is_written_keeps_nothing_of_it(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = TorchTrainer(base, "tiny", sync=False)
+    await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
+    expected = await train(trainer, "a", (group(1),), tmp_path / "1")
+    await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=True)
+    await trainer.accumulate("a", (group(2),))
+    writing, go_on = threading.Event(), threading.Event()
+
+    def slowly(path: Path, state: PolicyState, sync: bool) -> int:
+        writing.set()
+        go_on.wait()
+        return write_state(path, state, sync)
+
+    monkeypatch.setattr(torch_trainer, "write_state", slowly)
+    stepping = asyncio.create_task(trainer.step("a", str(tmp_path / "late")))
+    await asyncio.to_thread(writing.wait)
+    await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=True)
+    go_on.set()
+    with pytest.raises(AdapterError, match="closed while a step of it was being written"):
+        await stepping
+    assert (await train(trainer, "a", (group(1),), tmp_path / "1")).checksum == expected.checksum
+    trainer.shutdown()
+
+
+async def test_models_that_take_one_policy_at_a_time_do_jobs_one_by_one(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("marlaas.engine.training.load.unsupported", lambda _: "a test says so")
+    trainer = TorchTrainer(base, "tiny", sync=False)
+    configs = {"a": CONFIG, "b": replace(CONFIG, rank=2, kl=0.1), "c": replace(CONFIG, loss="ppo", epochs=2)}
+    for policy, config in configs.items():
+        await trainer.open(policy, config, str(tmp_path / policy), resume=False)
+    alone = [(await train(trainer, policy, (group(1),), tmp_path / "1")).checksum for policy in configs]
+    for policy, config in configs.items():
+        await trainer.open(policy, config, str(tmp_path / policy), resume=True)
+    await trainer.accumulate_together(tuple(Job(policy, (group(1),)) for policy in configs))
+    assert [(await trainer.step(policy, str(tmp_path / "1"))).checksum for policy in configs] == alone
+    trainer.shutdown()
