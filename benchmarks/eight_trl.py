@@ -40,8 +40,9 @@ GOAL = "6 ×"
 
 @dataclass(frozen=True)
 class Case:
-    """A length of training, and how often it is tried."""
+    """So many tasks, how long they train, and how often all arms are tried."""
 
+    tasks: int
     steps: int
     repetitions: int
 
@@ -51,19 +52,19 @@ Waits = Mapping[str, Sequence[float]]
 
 
 def measure(quick: bool) -> Section:
-    """About 12 minutes; three when quick. TRL's own environment is made on first use, which is not timed."""
+    """About 12 minutes; one and a half when quick. TRL's own environment is made on first use, which is not timed."""
     python = ensure_trl()
-    cases = [Case(2, 1)] if quick else [Case(20, 2), Case(60, 1)]
-    found = {case.steps: run(python, case) for case in cases}
+    cases = [Case(2, 2, 1)] if quick else [Case(TASKS, 20, 2), Case(TASKS, 60, 1)]
+    found = {case: run(python, case) for case in cases}
     return Section("eight_trl", f"{TASKS} tasks, beside {TASKS} TRL {TRL} processes", method(), rows(found))
 
 
 def run(python: Path, case: Case) -> Waits:
     """Every arm in turn, as often as the case says."""
     arms = {
-        IN_SEQUENCE: partial(theirs, python, case.steps, at_once=1),
-        IN_PARALLEL: partial(theirs, python, case.steps, at_once=TASKS),
-        **{name: partial(ours, case.steps, arm) for name, arm in OURS.items()},
+        IN_SEQUENCE: partial(theirs, python, case, at_once=1),
+        IN_PARALLEL: partial(theirs, python, case, at_once=case.tasks),
+        **{name: partial(ours, case, arm) for name, arm in OURS.items()},
     }
     found: dict[str, list[float]] = {name: [] for name in arms}
     for _ in range(case.repetitions):
@@ -73,8 +74,8 @@ def run(python: Path, case: Case) -> Waits:
     return found
 
 
-def theirs(python: Path, steps: int, at_once: int) -> float:
-    """Seconds that eight TRL processes take, ``at_once`` of them at a time.
+def theirs(python: Path, case: Case, at_once: int) -> float:
+    """Seconds that the TRL processes take, ``at_once`` of them at a time.
 
     One at a time has a thread on each core. More have one thread each and share all cores, where two pools would spin
     against each other.
@@ -82,18 +83,18 @@ def theirs(python: Path, steps: int, at_once: int) -> float:
     began = time.monotonic()
     with ThreadPoolExecutor(at_once) as pool:
         threads = len(all_cores()) if at_once == 1 else 1
-        single = partial(one_task_trl.run, python, SHORT, steps, cores=all_cores(), threads=threads)
-        list(pool.map(single, range(TASKS)))
+        single = partial(one_task_trl.run, python, SHORT, case.steps, cores=all_cores(), threads=threads)
+        list(pool.map(single, range(case.tasks)))
     return time.monotonic() - began
 
 
-def ours(steps: int, arm: Arm) -> float:
-    """Seconds from ``marlaas submit`` to the end of the last of eight tasks. Raises ``RuntimeError`` if one fails."""
+def ours(case: Case, arm: Arm) -> float:
+    """Seconds from ``marlaas submit`` to the end of the last task. Raises ``RuntimeError`` if one fails."""
     with tempfile.TemporaryDirectory(prefix="marlaas-bench-", ignore_cleanup_errors=True) as name:
         home = Home(Path(name) / "home")
         home.plugins.mkdir(parents=True)
         home.config.write_text(settings(SHORT, arm), encoding="utf-8")
-        files = [_prepare(home, Path(name), number, steps, arm) for number in range(TASKS)]
+        files = [_prepare(home, Path(name), number, case.steps, arm) for number in range(case.tasks)]
         began = time.time()
         try:
             command(home, all_cores(), "submit", *map(str, files))
@@ -125,21 +126,21 @@ def _last_end(home: Home) -> float:
             if all(row.state == "done" for row in rows):
                 return max(row.finished or 0.0 for row in rows)
             time.sleep(POLL)
-    raise RuntimeError(f"{TASKS} tasks did not finish within {PATIENCE:.0f} s.")
+    raise RuntimeError(f"The tasks did not finish within {PATIENCE:.0f} s.")
 
 
-def rows(found: Mapping[int, Waits]) -> tuple[Row, ...]:
+def rows(found: Mapping[Case, Waits]) -> tuple[Row, ...]:
     """Every arm of ours beside both of theirs."""
     return tuple(
         Row(
-            f"{TASKS} tasks of {steps} steps, from nothing to all done, {name}",
+            f"{case.tasks} tasks of {case.steps} steps, from nothing to all done, {name}",
             "s",
             Series(tuple(waits[name])),
             Series(tuple(waits[other])),
             other,
             goal=GOAL,
         )
-        for steps, waits in found.items()
+        for case, waits in found.items()
         for name in OURS
         for other in (IN_SEQUENCE, IN_PARALLEL)
     )

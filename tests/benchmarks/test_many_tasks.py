@@ -54,21 +54,24 @@ def test_the_slowest_tasks_are_those_of_the_sequence() -> None:
 def test_the_one_by_one_arm_is_set_against_every_repetition() -> None:
     ours = [run(task("a", 105.0)), run(task("a", 104.0))]
     theirs = run(task("a", 200.0), usage=replace(USAGE, wall=100.0))
-    rows = {row.what: row for row in concurrency.rows(load("concurrency"), ours, theirs, 4.0)}
+    found = concurrency.rows("here", load("concurrency"), concurrency.Arm(ours, 4.0), theirs)
+    rows = {row.what.removesuffix(", here"): row for row in found}
     span = rows["32 tasks, from submission to the end of the last"]
     assert span.ratio is not None and span.ratio.values == (20.0, 25.0)
     assert rows["time saved"].ours.values == pytest.approx((95.0, 96.0))
     least = max(4.0, USAGE.compute / len(all_cores()))
     assert rows["makespan ÷ bound, processor time as used at once"].ours.values == pytest.approx((5 / least, 4 / least))
-    used = rows["the cores' time that is used"]
+    used = rows["share of the cores' time that is used"]
     assert used.ratio is not None and used.ratio.middle == pytest.approx(10.0)
 
 
-def test_compute_is_set_against_both_ways_of_running_one_by_one() -> None:
-    runs = {arm: [run(task("a", 105.0))] for arm in (compute_mix.AT_ONCE, *at_once.WAYS)}
-    rows = compute_mix.rows(load("compute_mix"), runs)
-    assert [row.other for row in rows[:2]] == [f"one after another, {way}" for way in at_once.WAYS]
-    assert rows[2].ours.middle == pytest.approx(len(all_cores()) * 5.0 / USAGE.compute)
+def test_compute_is_set_against_the_cores_by_either_count() -> None:
+    ours, theirs = [run(task("a", 105.0))], [run(task("a", 109.0), usage=replace(USAGE, spent={"rollout": 5.0}))]
+    rows = compute_mix.rows(load("compute_mix"), ours, theirs)
+    assert rows[0].ratio is not None and rows[0].ratio.middle == pytest.approx(9 / 5)
+    assert rows[1].ours.middle == pytest.approx(len(all_cores()) * 5.0 / USAGE.compute)
+    assert rows[2].ours.middle == pytest.approx(len(all_cores()) * 5.0 / 5.0)
+    assert rows[3].ratio is not None and rows[3].ratio.middle == pytest.approx(5.0 / USAGE.compute)
 
 
 def test_a_table_shows_the_cores_of_every_stage() -> None:
@@ -109,7 +112,7 @@ def test_staleness_is_compared_seed_by_seed() -> None:
 
 def test_every_arm_is_set_against_both_ways_to_run_the_other_program() -> None:
     waits = {eight_trl.IN_SEQUENCE: [60.0], eight_trl.IN_PARALLEL: [50.0], **{name: [10.0] for name in eight_trl.OURS}}
-    rows = eight_trl.rows({20: waits})
+    rows = eight_trl.rows({eight_trl.Case(8, 20, 1): waits})
     assert [row.ratio.middle for row in rows if row.ratio] == [6.0, 5.0] * len(eight_trl.OURS)
 
 
