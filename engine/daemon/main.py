@@ -11,7 +11,7 @@ import gc
 import signal
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..base.model import BaseModel, load_base
 from ..base.soundness import check_base
 from ..config import Settings, load_settings
 from ..disk import DiskGuard
-from ..environments.protocol import EnvironmentEvent
+from ..environments.protocol import EnvironmentEvent, EnvironmentInfo
 from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, StoreError
 from ..fairness.ledger import Ledger
@@ -87,8 +87,10 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, memory: Memory
         log("environment", describe(event), "warning" if event.failure else "info")
         with contextlib.suppress(StoreError):
             store.telemetry.environments(environments.infos())
-        orchestrator.wake()
+        loaded = event.kind == "loaded" and started  # at the start every plugin is: no reason to hurry
+        orchestrator.wake(names_of(event.plugin, environments.infos()) if loaded else frozenset())
 
+    started = False
     environments = EnvironmentService([BUNDLED_PLUGINS, home.plugins], home.scratch, on_environment)
     ledger = Ledger()
     heartbeat = Heartbeat(store, ledger, lambda: orchestrator.account())
@@ -99,6 +101,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, memory: Memory
     try:
         if not await start_up(_both(environments.start(), crew.start()), store, lambda: orchestrator.stopping):
             return 0
+        started = True
         store.telemetry.environments(environments.infos())
         store.telemetry.heartbeat(store.incarnation, "running")
         log("engine", f"The engine serves {home.root} with the base {settings.base!r}.", "info")
@@ -146,6 +149,12 @@ def in_words(memory: MemoryPlan) -> str:
         f"Planned are {memory.sequences} conversations of {memory.context:,} tokens and {memory.total / 1e9:.1f} GB of"
         " memory."
     )
+
+
+def names_of(plugin: str, infos: Sequence[EnvironmentInfo]) -> frozenset[str]:
+    """All names by which tasks may mean the environments of a plugin."""
+    whole = {info.name for info in infos if info.name.partition("/")[0] == plugin}
+    return frozenset(whole | {name.rpartition("/")[2] for name in whole})
 
 
 def describe(event: EnvironmentEvent) -> str:

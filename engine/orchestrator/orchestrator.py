@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from time import monotonic
 
 from ..errors import ConfigError, StoreError
@@ -77,8 +77,10 @@ class Orchestrator:
         self._stopping = True
         self._wake.set()
 
-    def wake(self) -> None:
-        """Something changed outside the database: an environment, for example."""
+    def wake(self, mended: Set[str] = frozenset()) -> None:
+        """An environment changed. Tasks of those named in ``mended``, which have a new version, wait for no try."""
+        with contextlib.suppress(StoreError):  # they are tried when they are due
+            self._store.tasks.hurry(mended)
         self._blocked.clear()
         self._seen = -1
         self._wake.set()

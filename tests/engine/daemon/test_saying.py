@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from marlaas.engine.base.fit import MemoryPlan
-from marlaas.engine.daemon.main import describe, in_words, say
-from marlaas.engine.environments.protocol import EnvironmentEvent
+from marlaas.engine.daemon.main import describe, in_words, names_of, say
+from marlaas.engine.environments.protocol import EnvironmentEvent, EnvironmentInfo
 from marlaas.engine.types import Failure
 
 
@@ -34,3 +34,9 @@ def test_a_log_on_a_full_disk_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_was_planned_is_said() -> None:
     plan = MemoryPlan(64, 2048, "q8_0", 1 << 30, (("one", 1_000_000_000), ("two", 500_000_000)))
     assert in_words(plan) == "Planned are 64 conversations of 2,048 tokens and 1.5 GB of memory."
+
+
+def test_tasks_may_mean_an_environment_by_two_names() -> None:
+    infos = [EnvironmentInfo(name, "v", "ready") for name in ("games/guess", "games/add", "gamesome/x", "broken")]
+    assert names_of("games", infos) == {"games/guess", "guess", "games/add", "add"}
+    assert names_of("broken", infos) == {"broken"}

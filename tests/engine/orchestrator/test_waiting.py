@@ -131,6 +131,20 @@ async def test_a_try_is_still_due_for_the_next_engine(tmp_path: Path) -> None:
         await until(world, reached("done"))
 
 
+async def test_a_mended_environment_is_tried_at_once(tmp_path: Path) -> None:
+    world, clock = World(tmp_path, retrying(1)), Time()
+    breakage = Breakage(world)
+    async with serving(world, clock) as orchestrator:
+        await until(world, saying("1st of 1 try"))
+        orchestrator.wake(frozenset({"another"}))
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        await until(world, saying("1st of 1 try"))
+        breakage.broken = False
+        orchestrator.wake(frozenset({"sums", "plugin/sums"}))
+        await until(world, reached("done"))
+
+
 async def test_what_the_task_itself_says_wrong_is_never_tried_again(tmp_path: Path) -> None:
     world = World(tmp_path, retrying(3, steps=40))
     world.environments.score = lambda spec: 1.0  # nothing to learn from
