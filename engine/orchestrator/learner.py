@@ -14,9 +14,9 @@ from time import monotonic
 from ..faults import Point, reach
 from ..spec import TaskSpec
 from ..store.versions import Version
-from ..training.advantages import ClosedGroup, close_group
 from ..training.intake import train_group
-from .admission import may_begin, step_groups
+from .admission import step_groups
+from .admitting import Admitting
 from .background import Background
 from .canary import Canary
 from .endings import Blocked, Fruitless
@@ -48,7 +48,8 @@ class Learner:
         self._environment = TaskEnvironment(services.environments, spec, pinned)
         self._shelf = Shelf(services.sampler)
         self._pool = GroupPool()
-        self._moved = asyncio.Event()
+        self._rules = closing_rules(spec)
+        self._admitting = Admitting(services.store.experience, self._policy, spec, self._rules, self._shelf, self._pool)
         self._keeper = Keeper(services.store, task, self._policy, spec.keep.every, services.token_steps)
         self._evaluator = Evaluator(services, task, spec, self._policy, self._environment)
         self._measuring = Measuring(
@@ -58,7 +59,6 @@ class Learner:
             services.sampler, services.trainer, services.tolerance, key(task), spec.sampling.temperature
         )
         self._serving: asyncio.Task[None] | None = None
-        self._rules = closing_rules(spec)
         self._silent = 0
         self.remark = ""
         """Why the training ended before its last step, if it did."""
@@ -80,7 +80,7 @@ class Learner:
             producer = Producer(self._services, self._spec, self._policy, self._environment, self._shelf, held_out)
             self._started()
             async with Background() as background:
-                background.produce(self._admit(producer, version.number, background))
+                background.produce(self._admitting.run(producer, version.number, background))
                 self._measuring.again(version, background)
                 for step in range(version.number, self._spec.steps):
                     self._check_room()
@@ -105,37 +105,6 @@ class Learner:
         """Raise ``Blocked`` before the disk is full: the task goes on by itself once there is room."""
         if shortage := self._services.shortage():
             raise Blocked(shortage)
-
-    async def _admit(self, producer: Producer, version: int, background: Background) -> None:
-        """Begin every group as soon as the staleness bound allows it; stored groups need no second run."""
-        first = version * self._batch
-        try:
-            stored = self._take_up(first)
-        except Exception as error:
-            return self._pool.fail(error)
-        for number in range(first, self._spec.steps * self._batch):
-            if number in stored:
-                continue
-            while not may_begin(number, self._version(), self._batch, self._spec.train.max_staleness):
-                self._moved.clear()
-                await self._moved.wait()
-            background.produce(self._fill(producer, number))
-
-    def _take_up(self, first: int) -> set[int]:
-        """Put stored groups into the pool and return their numbers."""
-        stored = set()
-        for group in self._services.store.experience.waiting(self._policy):
-            closed = close_group(group, self._rules)
-            if isinstance(closed, ClosedGroup) and group.number >= first:
-                self._pool.put(closed)
-                stored.add(group.number)
-        return stored
-
-    async def _fill(self, producer: Producer, number: int) -> None:
-        try:
-            self._pool.put(await producer.fill(number))
-        except Exception as error:
-            self._pool.fail(error)
 
     async def _step(self, step: int, before: Version, background: Background) -> Version:
         """One optimizer step: groups run forward and backward as they arrive, then one update, one commit.
@@ -170,7 +139,7 @@ class Learner:
 
         async def publish() -> None:
             await self._shelf.publish(version)
-            self._moved.set()
+            self._admitting.moved()
             self._measuring.beside(version, background)
 
         report = await self._canary.after(version.name, publish)
@@ -199,9 +168,6 @@ class Learner:
             await self._served()
             raise Fruitless(f"{silence}: there is nothing to learn from.", "The task may be too hard for this base.")
         self.remark = f"{silence}: nothing was left to learn."
-
-    def _version(self) -> int:
-        return self._shelf.current.number if self._shelf.current else 0
 
     async def _leave(self) -> None:
         """Free the trainer and the sampler; a worker that is gone has nothing to free."""
