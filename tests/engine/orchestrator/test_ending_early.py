@@ -53,7 +53,7 @@ async def test_a_run_that_repeats_itself_ends_at_the_same_step_whatever_the_timi
 async def test_a_run_that_repeats_itself_ends_at_the_same_step_whatever_was_interrupted(tmp_path: Path) -> None:
     train = replace(SPEC.train, deterministic=True, max_staleness=0)
     spec = replace(SPEC, steps=50, train=train, eval=EvalSpec(every=2, prompts=3, patience=2))
-    for turns in range(40, 200, 15):
+    for turns in range(40, 200, 30):
         world = world_of(tmp_path / str(turns), spec, lambda _: 0.25)
         running = asyncio.ensure_future(run(world))
         for _ in range(3):
