@@ -22,6 +22,16 @@ from .protocol import PolicyConfig, TrainGroup
 VECTORS = 4
 
 
+@dataclass(frozen=True)
+class Gathered:
+    """What ``PolicyMemory`` gathers for a step."""
+
+    gradient: Tensor
+    tokens: int
+    rehearsal: tuple[TrainGroup, ...]
+    fault: str
+
+
 @dataclass
 class PolicyMemory:
     """One policy. ``parameters`` are views of the optimised vector, their gradients views of ``gradient``."""
@@ -76,6 +86,15 @@ class PolicyMemory:
     def size(self) -> int:
         """Bytes of its vectors: weights, gradient and both moments."""
         return VECTORS * self.gradient.nbytes
+
+    def gathered(self) -> Gathered:
+        """Copy what has been gathered for the step, to go back to."""
+        return Gathered(self.gradient.clone(), self.tokens, tuple(self.rehearsal), self.fault)
+
+    def go_back(self, before: Gathered) -> None:
+        """Forget what has been gathered since."""
+        self.gradient.copy_(before.gradient)
+        self.tokens, self.rehearsal, self.fault = before.tokens, list(before.rehearsal), before.fault
 
     def adopt(self, stepped: AdamState) -> None:
         """Take over the state after a step, in place, and clear what was gathered for it."""

@@ -7,12 +7,12 @@ neither the process nor, after a crash, the start of the next one. Knows no devi
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import itertools
 import os
 import pickle
 import shutil
 import tempfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,7 +76,8 @@ class RestingPolicy:
 @dataclass(frozen=True)
 class _File:
     path: Path
-    digest: bytes
+    checksum: int
+    """CRC-32: against damage, for nobody else writes there."""
 
 
 class Pages:
@@ -106,7 +107,7 @@ class Pages:
         except OSError:
             path.unlink(missing_ok=True)
             raise
-        self._pages[policy] = _File(path, _digest(payload))
+        self._pages[policy] = _File(path, zlib.crc32(payload))
 
     def take(self, policy: str) -> RestingPolicy:
         """Give a policy back and forget it. Raises ``AdapterError`` where its file is gone or damaged."""
@@ -120,9 +121,9 @@ class Pages:
                 f"Policy {policy} was paged out to {page.path}, which cannot be read: {error.strerror}.", HINT
             ) from error
         page.path.unlink(missing_ok=True)
-        if _digest(payload) != page.digest:
+        if zlib.crc32(payload) != page.checksum:
             raise AdapterError(f"Policy {policy} was paged out to {page.path}, which has been damaged since.", HINT)
-        rest: RestingPolicy = pickle.loads(payload)  # our own bytes, by the digest
+        rest: RestingPolicy = pickle.loads(payload)  # our own bytes
         return rest
 
     def drop(self, policy: str) -> None:
@@ -164,10 +165,6 @@ def _remove_orphans(scratch: Path) -> None:
             pass  # in use
         finally:
             os.close(lock)
-
-
-def _digest(payload: bytes) -> bytes:
-    return hashlib.blake2b(payload, digest_size=16).digest()
 
 
 def _vector(part: bytes, device: str) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -39,6 +40,8 @@ from .step import Step, make_step
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+log = logging.getLogger(__name__)
 
 HOST_BYTES = 1 << 30
 """Of host memory, for policies paged out of a device that has memory of its own."""
@@ -123,7 +126,7 @@ class TorchTrainer:
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
         """``accumulate`` for several policies in shared passes, as many as fit; one result per job.
 
-        Raises whatever ends a pass halfway; the policies of all jobs are then closed.
+        Where a shared pass fails, its jobs are run one by one; one that fails again is refused and its policy closed.
         """
         return await self._run(self._accumulate_together, jobs)
 
@@ -227,17 +230,29 @@ class TorchTrainer:
         """Run jobs in shared passes; what it took to bring their policies into memory is part of their time."""
         if not jobs:
             return {}
+        memories = self._bank.use(*(job.policy for job in jobs))
+        before = [memory.gathered() for memory in memories] if len(jobs) > 1 else []
         try:
             reach(Point.ACCUMULATE_BEGUN)
-            memories = self._bank.use(*(job.policy for job in jobs))
             stats = add_gradients(self._model, [(m, job.groups) for m, job in zip(memories, jobs, strict=True)])
             reach(Point.ACCUMULATE_DONE)
-        except BaseException:
-            for job in jobs:
-                self._close(job.policy)  # its gradient is in doubt: half of the groups may be in it
-            raise
+        except Exception:
+            if not before:
+                self._close(jobs[0].policy)  # its gradient is in doubt: half of the groups may be in it
+                raise
+            for memory, gathered in zip(memories, before, strict=True):
+                memory.go_back(gathered)
+            return {job.policy: self._alone(job) for job in jobs}
         paging = (perf_counter() - begun - sum(one.seconds for one in stats)) / len(jobs)
         return {job.policy: replace(one, seconds=one.seconds + paging) for job, one in zip(jobs, stats, strict=True)}
+
+    def _alone(self, job: Job) -> GroupStats | Refused:
+        """One of several whose shared pass failed: only whose own pass fails, too, is to blame, and closed."""
+        try:
+            return self._add([job], perf_counter())[job.policy]
+        except Exception as error:
+            log.exception("A pass over groups of policy %s failed.", job.policy)
+            return Refused(f"Training on groups of policy {job.policy} failed: {type(error).__name__}: {error}.")
 
     def _make(self, policy: str) -> _Made:
         begun = perf_counter()

@@ -150,6 +150,27 @@ async def test_a_damaged_page_is_an_error_of_its_policy_alone(base: str, tmp_pat
     assert not list(tmp_path.glob("pages-*"))
 
 
+async def test_whose_pass_fails_is_closed_and_those_beside_it_go_on(
+    new_torch_trainer: NewTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("no room")
+
+    trainer, configs = new_torch_trainer(), {"a": CONFIG, "b": replace(CONFIG, loss="cispo"), "c": CONFIG}
+    for policy, config in configs.items():
+        await trainer.open(policy, config, str(tmp_path / policy), resume=False)
+        await trainer.accumulate(policy, (group(1),))
+    with monkeypatch.context() as patch:
+        patch.setitem(LOSSES, "cispo", fail)
+        done = await trainer.accumulate_together(tuple(Job(policy, (group(2),)) for policy in configs))
+    assert isinstance(done[1], Refused) and "policy b failed: MemoryError: no room" in done[1].reason
+    beside = {(await trainer.step(policy, str(tmp_path / "1"))).checksum for policy in ("a", "c")}
+    with pytest.raises(AdapterError, match="not open"):
+        await trainer.step("b", str(tmp_path / "1"))
+    await trainer.open("a", CONFIG, str(tmp_path / "a"), resume=True)
+    assert beside == {(await train(trainer, "a", (group(1), group(2)), tmp_path / "1")).checksum}
+
+
 async def test_a_policy_closed_while_its_step_is_written_keeps_nothing_of_it(
     base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
