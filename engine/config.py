@@ -28,8 +28,9 @@ DOCUMENTED = """\
 # tasks = 32
 
 [rollout]
-# What samples: "llama.cpp", or "torch" with the trainer's own kernels, which is faster for bases of a few million
-# parameters where many conversations run at once (measured in BENCHMARKS.md), and knows Qwen and Llama bases only.
+# What samples: "llama.cpp", or "torch" with the trainer's own kernels, which computes conversations of all adapter
+# versions in one pass: faster for bases of a few million parameters where many run at once (measured in BENCHMARKS.md).
+# It knows Qwen and Llama bases only. "auto" takes torch for such bases up to 64 MB, llama.cpp for others.
 # sampler = "llama.cpp"
 # llama.cpp's copy of the base: "f32", "f16", "q8_0", "q6_k", "q5_k_m" or "q4_k_m"; "auto" chooses by the base's size.
 # Smaller ones need less memory; what they say differently from the trainer's weights is corrected by importance weights
@@ -77,7 +78,7 @@ class EngineSettings:
 class RolloutSettings:
     """The sampler."""
 
-    sampler: str = one_of("llama.cpp", "llama.cpp", "torch")
+    sampler: str = one_of("llama.cpp", "auto", "llama.cpp", "torch")
     weights: str = one_of("auto", "auto", *PRECISIONS)
     gguf: str = ""
     sequences: int = between(0, 0, 256)

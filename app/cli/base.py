@@ -133,8 +133,9 @@ def _without_gguf(base: BaseModel, home: Home) -> str:
     from marlaas.engine.base.gguf.names import names_of
     from marlaas.engine.config import load_settings
     from marlaas.engine.errors import BaseModelError
+    from marlaas.engine.orchestrator.worker_plan import with_sampler
 
-    rollout = load_settings(home).rollout
+    rollout = with_sampler(load_settings(home), base).rollout
     if rollout.gguf or rollout.sampler != "llama.cpp":
         return ""
     try:

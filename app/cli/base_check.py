@@ -62,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.config import load_settings
     from marlaas.engine.daemon import control
     from marlaas.engine.memory import available_memory
+    from marlaas.engine.orchestrator.worker_plan import with_sampler
     from marlaas.engine.rollout.renderer import Renderer
 
     home = home_of(args).create()
@@ -72,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
         download(settings.base)
     base = load_base(settings.base)
     check_base(base)
+    settings = with_sampler(settings, base)
     renderer = Renderer(base.path)
     free = available_memory()
     plans = _plans(base, settings, free, args.weights or ASKED, strict=args.weights is not None)

@@ -1,7 +1,7 @@
 """The frozen base as torch tensors by the role they play, from a Hugging Face folder: for our own forward passes.
 
-Knows the parameter names of the Qwen2, Qwen3 and Llama families, and nothing of adapters. ``unsupported`` says what our
-passes do not compute; such a base is trained through transformers and PEFT instead.
+Knows the parameter names of the Qwen2, Qwen3 and Llama families, and nothing of adapters. What our
+passes do not compute (``computed.unsupported``) is trained through transformers and PEFT instead.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from .config import FAMILIES, BaseConfig
 from .model import BaseModel
-from .rope import COMPUTED, attention_factor, frequencies
+from .rope import attention_factor, frequencies
 from .weights import Weights
 
 L = TypeVar("L")
@@ -114,17 +113,6 @@ class Base:
             for stacked in layer.linears
             for module, outputs in zip(stacked.modules, stacked.outputs, strict=True)
         }
-
-
-def unsupported(config: BaseConfig) -> str:
-    """Why the decoder cannot compute this base, or nothing."""
-    if config.architecture not in FAMILIES:
-        return f"its architecture is {config.architecture}"
-    if config.rope_scaling.get("rope_type", "default") not in COMPUTED:
-        return f"its positions are scaled by {config.rope_scaling['rope_type']}"
-    if config.sliding_window:
-        return "its attention has a sliding window"
-    return ""
 
 
 def load(base: BaseModel, device: torch.device) -> Base:

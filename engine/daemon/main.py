@@ -29,7 +29,7 @@ from ..home_base import HomeBase, check_serve
 from ..memory import available_memory
 from ..orchestrator.crew import Crew
 from ..orchestrator.orchestrator import Orchestrator
-from ..orchestrator.worker_plan import plan_of
+from ..orchestrator.worker_plan import plan_of, with_sampler
 from ..paths import BUNDLED_PLUGINS, Home
 from ..store.store import Store
 from .control import create_database
@@ -54,6 +54,7 @@ def run(home: Home) -> int:
         base = load_base(settings.base)
         check_base(base)
         check_serve(home, HomeBase(settings.base, base.fingerprint))
+        settings = with_sampler(settings, base)
         memory = plan_of(base, settings, available_memory())
         store = Store(home.database, settings.base, base.fingerprint)
         store.tasks.adopt(base.fingerprint)

@@ -6,14 +6,16 @@ Reads sizes of files and this process's cores, and starts nothing. Knows the cla
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..base.fit import MemoryPlan, plan_memory
+from ..base.computed import unsupported
+from ..base.fit import SMALL, MemoryPlan, plan_memory
 from ..base.model import BaseModel
 from ..base.needs import Wanted
 from ..base.precision import nearest
+from ..base.sizes import FLOAT
 from ..base.soundness import parameters
 from ..config import Settings
 from ..errors import BaseModelError
@@ -46,6 +48,22 @@ class WorkerSpec:
         """Start it, its words in a file of the folder ``logs``. Raises as ``WorkerHandle.spawn`` does."""
         log = logs / f"{self.name}.log"
         return await WorkerHandle.spawn(self.name, self.factory, self.kwargs, self.cores, log_path=log)
+
+
+def with_sampler(settings: Settings, base: BaseModel) -> Settings:
+    """The same settings with a sampler named, where ``auto`` leaves it to the base.
+
+    That is torch for bases up to ``SMALL`` that it can compute, unless the settings say how llama.cpp keeps them. One
+    pass over the rows of all versions is then 1.8 to 5 times as fast as a call of llama.cpp for each (bases of 5 and 55
+    MB, 64 conversations under 1 to 32 versions); only below a dozen conversations of a single version it is slower.
+    Larger bases gain by llama.cpp's eight-bit weights.
+    """
+    rollout = settings.rollout
+    if rollout.sampler != "auto":
+        return settings
+    free = rollout.weights == "auto" and not rollout.gguf and not unsupported(base.config)
+    chosen = "torch" if free and FLOAT * parameters(base) <= SMALL else "llama.cpp"
+    return replace(settings, rollout=replace(rollout, sampler=chosen))
 
 
 def plan_of(base: BaseModel, settings: Settings, free: int) -> MemoryPlan:

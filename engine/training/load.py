@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from ..base.computed import unsupported
 from ..base.kernels import choose_float32_kernels
 from ..base.model import load_base
 from ..base.sizes import PASS_BYTES
-from ..base.tensors import unsupported
 from .decoder.decoder import Decoder
 from .model import Model
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from ...base.computed import unsupported
 from ...base.kernels import choose_float32_kernels
 from ...base.model import load_base
-from ...base.tensors import unsupported
 from ...errors import BaseModelError
 from ..batching.pace import Pace
 from ..batching.sampler import SPARE, BatchingSampler

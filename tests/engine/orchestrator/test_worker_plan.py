@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.base.soundness import parameters
 from marlaas.engine.config import RolloutSettings, Settings, TrainingSettings
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.orchestrator.worker_plan import plan_of, sampler_spec, stored_as, trainer_spec
+from marlaas.engine.orchestrator.worker_plan import plan_of, sampler_spec, stored_as, trainer_spec, with_sampler
 from marlaas.engine.paths import Home
 
 BASE = load_base("tiny")
@@ -51,6 +52,28 @@ def test_torch_samples_without_a_file(tmp_path: Path) -> None:
     settings = Settings(rollout=RolloutSettings(sampler="torch"))
     kwargs = sampler_spec(BASE, Home(tmp_path), settings, plan_of(BASE, settings, ENOUGH)).kwargs
     assert not {"cache", "weights", "gguf", "exact"} & set(kwargs)
+
+
+@pytest.mark.parametrize(
+    ("rollout", "sampler"),
+    [
+        (RolloutSettings(sampler="auto"), "torch"),
+        (RolloutSettings(sampler="auto", weights="q8_0"), "llama.cpp"),
+        (RolloutSettings(sampler="auto", gguf="own.gguf"), "llama.cpp"),
+        (RolloutSettings(sampler="llama.cpp"), "llama.cpp"),
+        (RolloutSettings(sampler="torch"), "torch"),
+    ],
+)
+def test_auto_takes_torch_unless_something_asks_for_llama(rollout: RolloutSettings, sampler: str) -> None:
+    assert with_sampler(Settings(rollout=rollout), BASE).rollout.sampler == sampler
+
+
+def test_auto_takes_llama_for_what_is_large_or_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(rollout=RolloutSettings(sampler="auto"))
+    other = replace(BASE, config=replace(BASE.config, architecture="gemma"))
+    assert with_sampler(settings, other).rollout.sampler == "llama.cpp"
+    monkeypatch.setattr("marlaas.engine.orchestrator.worker_plan.SMALL", 4 * parameters(BASE) - 1)
+    assert with_sampler(settings, BASE).rollout.sampler == "llama.cpp"
 
 
 @pytest.mark.parametrize(("bits", "weights"), [(32, "f32"), (16, "f16"), (8.6, "q8_0"), (4.6, "q4_k_m"), (2, "q4_k_m")])

@@ -11,8 +11,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from marlaas.engine.base.computed import unsupported
 from marlaas.engine.base.model import load_base
-from marlaas.engine.base.tensors import unsupported
 from marlaas.engine.training.bank import PolicyMemory, fresh
 from marlaas.engine.training.decoder import decoder as decoder_module
 from marlaas.engine.training.decoder.decoder import Decoder
