@@ -33,6 +33,7 @@ def test_the_parser_is_cheap() -> None:
         "logs",
         "progress",
         "reading",
+        "stats",
         "steer",
         "submit",
         "tenants",
