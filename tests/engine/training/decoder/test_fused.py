@@ -15,6 +15,7 @@ from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.group_pass import add_gradient, add_gradients
 from marlaas.engine.training.losses.catalogue import LOSSES
 from marlaas.engine.training.protocol import PolicyConfig
+from marlaas.engine.training.step import make_step
 
 from .random_models import random_groups, save_model, shapes
 from .test_against_peft import policy
@@ -57,3 +58,28 @@ def test_together_is_as_alone(
             assert np.isclose(getattr(stats, what), getattr(expected, what), rtol=2e-3, atol=1e-4), what
         notes = [[s.proximal for group in memory.rehearsal for s in group.sequences] for memory in (ours, theirs)]
         assert len(notes[0]) == len(notes[1])
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(shapes, st.lists(jobs, min_size=2, max_size=6), st.integers(0, 100))
+def test_twenty_steps_together_lead_where_twenty_alone_do(
+    shape: dict[str, Any], jobs: list[tuple[PolicyConfig, int, int, int, int]], seed: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        model = Decoder(load_base(save_model(Path(folder), shape, 0)))
+    together, single = ([policy(model, config) for config, *_ in jobs] for _ in range(2))
+    for step in range(20):
+        lessons = [random_groups(seed + 50 * step + own, *sizes) for _, own, *sizes in jobs]
+        add_gradients(model, list(zip(together, lessons, strict=True)))
+        for memory, groups in zip(single, lessons, strict=True):
+            add_gradient(model, memory, groups)
+        for memory in (*together, *single):
+            memory.adopt(make_step(model, memory).optimised)
+    for ours, theirs in zip(together, single, strict=True):
+        assert (ours.version, ours.optimised.step) == (20, 20 * ours.config.epochs)
+        expected = theirs.optimised
+        scale = float(expected.moment1.abs().max())
+        np.testing.assert_allclose(ours.optimised.moment1, expected.moment1, atol=0.02 * scale + 1e-6)
+        clear = expected.moment2.sqrt() > 1e-3 * scale  # Adam moves by whole steps along noise, too
+        apart = (ours.optimised.weights - expected.weights)[clear].abs()
+        assert apart.numel() == 0 or float(apart.max()) < 0.1 * 20 * ours.config.learning_rate
