@@ -152,11 +152,11 @@ class Crew:
             finally:
                 for death in deaths:
                     death.cancel()
-            names = [name for name, handle in self.handles.items() if handle.died.is_set()]
+            told = [handle.death().message for handle in self.handles.values() if handle.died.is_set()]
             self._ready.clear()
             self._services = None
             self.lost.set()
-            self._log("worker", f"The {' and '.join(names)} worker died; a new one takes its place.", "warning")
+            self._log("worker", f"{' '.join(told)} A new one takes its place.", "warning")
             await self.stop()
             await self._bring_back()
 

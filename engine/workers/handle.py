@@ -106,7 +106,7 @@ class WorkerHandle:
         ``WorkerDied``.
         """
         if self._writer is None or not self.alive:
-            raise self._death()
+            raise self.death()
         number = next(self._numbers)
         answer: asyncio.Future[Any] = self._loop.create_future()
         self._waiting[number] = answer
@@ -157,7 +157,7 @@ class WorkerHandle:
             raise rebuild(first[0], self.name)
         if first != (Ready(),):
             await self._process.wait()
-            raise self._death(starting=True)
+            raise self.death(starting=True)
         self._listener = asyncio.create_task(self._listen(reader), name=f"worker {self.name}")
         self._watch = asyncio.create_task(self._look_after(), name=f"watch over {self.name}")
 
@@ -176,7 +176,7 @@ class WorkerHandle:
             self._watch.cancel()
         for answer in self._waiting.values():
             if not answer.done():
-                answer.set_exception(self._death())
+                answer.set_exception(self.death())
         if self._writer is not None:
             self._writer.close()
 
@@ -226,7 +226,8 @@ class WorkerHandle:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)
 
-    def _death(self, starting: bool = False) -> WorkerDied:
+    def death(self, starting: bool = False) -> WorkerDied:
+        """What to tell of its end, once it has ended."""
         if self._hung:
             return WorkerDied(
                 f"Worker {self.name} answered nothing for {BEAT * MISSED:.0f} s and was ended.",

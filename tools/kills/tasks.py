@@ -16,10 +16,10 @@ class TaskFile:
     exact: bool = False
 
 
-def exact() -> TaskFile:
+def exact(steps: int = STEPS) -> TaskFile:
     """The same file in every home, so that one uninterrupted run is the measure for all."""
     train = 'deterministic = true\nmax_staleness = 0\nkl = 0.02\nschedule = "linear"'
-    return TaskFile("exact", _text("precise", "exact", "guess", train, keep=1), exact=True)
+    return TaskFile("exact", _text("precise", "exact", "guess", train, keep=1, steps=steps), exact=True)
 
 
 def wave(number: int) -> list[TaskFile]:
@@ -37,12 +37,12 @@ def wave(number: int) -> list[TaskFile]:
     return [exact(), *files]
 
 
-def _text(tenant: str, name: str, environment: str, train: str, keep: int) -> str:
+def _text(tenant: str, name: str, environment: str, train: str, keep: int, steps: int = STEPS) -> str:
     return f"""\
 tenant = "{tenant}"
 name = "{name}"
 environment = "{environment}"
-steps = {STEPS}
+steps = {steps}
 
 [policy]
 rank = 8

@@ -1,0 +1,72 @@
+"""The kill harness on a small scale: a real engine dies at named points, and nothing can be told from its adapters."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from marlaas.engine.faults import VARIABLE, Point, Reached, arm, recorded
+from tools.audit.audit import audit
+from tools.kills.campaign import Points, finish
+from tools.kills.lab import Lab
+from tools.kills.tally import Kill, table
+from tools.kills.tasks import exact, wave
+
+
+STEPS = 6
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+def test_deaths_at_named_points_change_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "")
+    calm, stormy = Lab.make(tmp_path / "calm", 0, faults=False), Lab.make(tmp_path / "stormy", 0, faults=True)
+    deadly = (Point.STATE_NAMED, Point.COMMIT_DONE, Point.SAMPLER_LOADED, Point.GROUP_INSIDE)
+    for point in deadly:
+        arm(stormy.folder, point, 3, "once")
+    for lab in (stormy, calm):
+        lab.submit([exact(STEPS)])
+        finish_without_disarming(lab)
+        lab.stop()
+    record = recorded(stormy.folder)
+    assert {one.point for one in record if one.died} == set(deadly)
+    assert stormy.checksums(1) == calm.checksums(1) and len(set(calm.checksums(1))) == STEPS + 1
+    assert stormy.lost() == []
+    report = audit(stormy.home.root)
+    assert report.problems == [] and report.proven["updates"] == STEPS
+
+
+def finish_without_disarming(lab: Lab) -> None:
+    """As a person would: start the engine again until the task is done."""
+    while any(row.unfinished for row in lab.look()):
+        lab.start()
+    finish(lab)
+
+
+def test_the_least_hit_point_is_next() -> None:
+    points = Points(dict.fromkeys((Point.COMMIT_DONE, Point.PAGE_IN), 0), random.Random(0))
+    drawn = [points.draw()]
+    points.hit(drawn[0])
+    drawn.append(points.draw())
+    assert set(drawn) == {Point.COMMIT_DONE, Point.PAGE_IN}
+
+
+def test_deaths_are_counted_by_point_and_process() -> None:
+    record = [
+        Reached(1.0, 7, "engine", Point.COMMIT_DONE, False),
+        Reached(2.0, 7, "engine", Point.COMMIT_DONE, True),
+        Reached(3.0, 8, "training", Point.STATE_NAMED, True),
+    ]
+    lines = table([Kill("rollout", None), Kill("", Point.COMMIT_DONE), Kill("", Point.STATE_NAMED)], record)
+    assert "     1  commit.done (1 engine; reached 2 times)" in lines
+    assert "     3  kills: 1 at random, 2 at points" in lines
+    assert lines[-1].endswith("by process: engine 1, rollout 1, training 1")
+
+
+def test_waves_have_bounds_of_0_2_and_4_and_one_task_that_repeats_itself() -> None:
+    files = wave(1)
+    assert {bound for bound in "024" for file in files if f"max_staleness = {bound}" in file.text} == set("024")
+    assert [file.exact for file in files].count(True) == 1 and files[0] == wave(2)[0] == exact()
+    assert len({file.name for file in (*files, *wave(2))}) == 2 * len(files) - 1
