@@ -54,8 +54,9 @@ DOCUMENTED = """\
 # slots = 0
 # The largest rank that a slot takes.
 # largest_rank = 256
-# Train several tasks in one pass over the base; the update is the same (measured in BENCHMARKS.md).
-# fuse = false
+# Train several tasks in one pass over the base: faster where steps are short, the same update but for the last bits
+# (measured in BENCHMARKS.md). Tasks with `deterministic = true` have passes of their own in any case.
+# fuse = true
 
 [disk]
 # Gigabytes that stay free: below that, tasks pause with the reason.
@@ -93,7 +94,7 @@ class TrainingSettings:
     sync: bool = True
     slots: int = between(0, 0, 1024)
     largest_rank: int = between(256, 1, 512)
-    fuse: bool = False
+    fuse: bool = True
 
 
 @dataclass(frozen=True)
