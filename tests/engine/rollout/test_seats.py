@@ -85,6 +85,30 @@ async def test_shares_of_turns_follow_weights() -> None:
     assert served["bob"] / sum(served.values()) == pytest.approx(0.75, rel=0.05)
 
 
+@pytest.mark.parametrize(("turns", "pause"), [(20, 5), (20, 0), (20, 40), (4, 100)])
+async def test_long_and_slow_conversations_keep_no_short_ones_from_their_share(turns: int, pause: int) -> None:
+    """Many conversations of a tenant, with tools that take their time, beside few and quick ones at equal weight."""
+    room, device = Room(16), asyncio.Semaphore(2)
+    chance, served = random.Random(0), list[str]()
+
+    async def episodes(payer: Payer, turns: int, pause: int) -> None:
+        while len(served) < 5000:
+            visitor = Visitor(payer)
+            for _ in range(turns):
+                await room.seats.take(visitor)
+                async with device:
+                    await asyncio.sleep(0)
+                room.seats.rest(visitor, 1)
+                served.append(payer.tenant)
+                for _ in range(chance.randint(0, 2 * pause)):
+                    await asyncio.sleep(0)
+            room.seats.leave(visitor)
+
+    large = (episodes(ANN, turns, pause) for _ in range(100))
+    await asyncio.gather(*large, *(episodes(BOB, 1, 0) for _ in range(20)))
+    assert served[1000:5000].count("bob") / 4000 == pytest.approx(0.5, rel=0.1)
+
+
 async def test_a_guest_keeps_its_seat_while_nobody_needs_it() -> None:
     room = Room(2)
     slow, other = Visitor(ANN), Visitor(BOB)
