@@ -2,8 +2,8 @@
 
 Requests come in, futures are answered. Everything here runs on one thread and never waits. Results are repeatable to
 the last bit, whatever else is on the board, because every prompt or appended turn of two tokens and more is computed
-with two output rows (``prefill``), and all other calls hold one token per sequence in runs of at least two neighbours
-(``slots``).
+with two output rows (``prefill``), and all other calls hold one token per sequence: of any versions where the context
+mixes them, else of one, in runs of at least two neighbours (``slots``).
 """
 
 from __future__ import annotations
