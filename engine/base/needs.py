@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from .config import BaseConfig
 from .llama_memory import logits_bytes, whole_blocks, work_bytes
 from .precision import BITS
-from .sizes import FLOAT, PREFILL, adapter_bytes, key_value_bytes, layer_bytes, linear_sizes, pass_bytes
+from .sizes import FLOAT, PREFILL, adapter_bytes, key_value_bytes, linear_sizes, pass_bytes
 
 MEBIBYTE = 1 << 20
 SAMPLER_FLOOR, TORCH_FLOOR = 60 * MEBIBYTE, 250 * MEBIBYTE
@@ -21,8 +21,10 @@ SPARE = 2
 """Sequences that the sampler keeps for scoring."""
 RANK = 16
 """Of adapters."""
-VERSIONS = 2
-"""Of a policy that the sampler holds at a time: the one in use, and the one that follows it."""
+VERSIONS = 3
+"""Of a policy that the sampler holds at a time: one more than staleness may be, by default."""
+FUSED = 2
+"""An adapter in the torch sampler, as a multiple: matrices of layers with one input lie on a common diagonal."""
 COPIES, STEPPING = 4, 10
 """Of an adapter: what the trainer holds of each policy, and what it takes besides while one of them steps."""
 EPISODES, NOTED = 64, 13
@@ -93,7 +95,7 @@ def _sampler(wanted: Wanted, weights: str, sequences: int, context: int) -> Iter
     yield "the sampler's logits", logits_bytes(config, held)
     work = torch_work_bytes(config, length) if torch else work_bytes(config, length, exact)
     yield "what the sampler computes with", work
-    version = layer_bytes(config) if torch else adapter_bytes(config, RANK)
+    version = (FUSED if torch else 1) * adapter_bytes(config, RANK)
     yield "adapters in the sampler", VERSIONS * wanted.tasks * version
     yield "the sampler's program", TORCH_FLOOR if torch else SAMPLER_FLOOR
 

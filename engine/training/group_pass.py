@@ -83,16 +83,14 @@ def _gradient(
     for lesson in lessons:
         memory, own = policies[lesson.policy], lesson.tokens
         by_base = base[own] if base is not None and memory.config.kl > 0.0 else None
-        before = lesson.trained.proximal
-        proximal = None if before is None else torch.from_numpy(before).to(logp.device)
         values = logp[own].detach()
-        gradient = losses[lesson.policy].gradient(lesson.trained, by_base, values, entropy[own], proximal)
+        gradient = losses[lesson.policy].gradient(lesson.trained, by_base, values, entropy[own])
         fault = fault_of(lesson, values.detach(), gradient)
         if fault:
             memory.fault = memory.fault or fault
             continue
         result[own] = gradient
-        if memory.config.epochs > 1 and before is None:
+        if memory.config.epochs > 1 and lesson.trained.proximal is None:
             memory.rehearsal += _noted(lesson, values.detach())
     return result
 

@@ -38,18 +38,17 @@ class PolicyLoss:
         base: Tensor | None,
         logp: Tensor,
         entropy: Tensor,
-        proximal: Tensor | None = None,
     ) -> Tensor:
         """The gradient by ``logp``, (N,), of this batch's part of the step's loss, before it is divided.
 
-        ``base``, ``logp``, ``entropy`` and ``proximal`` (N,) belong to ``trained``; ``base`` is needed where there is a
-        KL term, ``proximal`` from the second epoch on: what ``logp`` was in the first.
+        ``base``, ``logp`` and ``entropy`` (N,) belong to ``trained``; ``base`` is needed where there is a KL term.
         """
         config = self.config
         behaviour, advantage, sequence, share = (
             torch.from_numpy(array).to(logp.device)
             for array in (trained.behaviour, trained.advantage, trained.sequence, trained.share)
         )
+        proximal = None if trained.proximal is None else torch.from_numpy(trained.proximal).to(logp.device)
         with torch.enable_grad():
             leaf = logp.requires_grad_()
             terms = LOSSES[config.loss](TokenView(leaf, behaviour, advantage, sequence, proximal), config)
