@@ -127,7 +127,17 @@ class SharedTrainer:
         payer, call = self._line.take()
         return call, self._line.begin(payer, call.kind)
 
-    async def _make(self, calls: Served) -> None:
+    async def _make(self, taken: Served) -> None:
+        calls: Served = []
+        for call, serving in taken:
+            if call.answer.done():  # its caller is gone
+                self._line.withdraw(serving)
+            else:
+                calls.append((call, serving))
+        if calls:
+            await self._make_all(calls)
+
+    async def _make_all(self, calls: Served) -> None:
         began = monotonic()
         try:
             results = await self._results([call for call, _ in calls])
@@ -150,7 +160,7 @@ class SharedTrainer:
 
     def _charge(self, call: Call, serving: Serving, result: Any, elapsed: float) -> None:
         if isinstance(result, Refused):
-            self._line.end(serving, 0)
+            self._line.withdraw(serving)
             call.fail(result.error())
             return
         seconds = result.seconds if isinstance(result, GroupStats | StepResult) else elapsed

@@ -182,6 +182,16 @@ async def test_a_cancelled_caller_leaves_the_line_and_what_is_under_way_is_paid_
     assert (bench.shared.waiting, bench.shared.active) == (0, 0)
 
 
+async def test_a_call_whose_caller_goes_in_the_moment_of_its_turn_is_not_made() -> None:
+    bench = Bench()
+    gone, call = start(bench.task(ANN), "gone"), start(bench.task(BOB), "b")
+    await asyncio.sleep(0)  # both are handed out, and begin with the next turn of the loop
+    gone.cancel()
+    await bench.finish(gone, call)
+    assert bench.device.calls == ["b"] and call.result().tokens == 1
+    assert bench.shared.active == 0
+
+
 async def test_what_a_call_raises_reaches_its_caller_alone() -> None:
     bench = Bench()
     bench.device.broken = "a"
