@@ -18,6 +18,7 @@ from marlaas.engine.orchestrator.tolerance import EXACT, ROUNDED
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 from marlaas.engine.training.advantages import ClosedGroup, close_group
 from marlaas.engine.training.intake import train_group
 from marlaas.engine.training.protocol import PolicyConfig
@@ -26,7 +27,8 @@ from marlaas.engine.types import Episode, Group, Span, Trajectory
 
 CONFIG = PolicyConfig(denominator=64.0)
 MEMBERS, REPLY = 4, 6
-FLOAT, EIGHT_BITS = "f32", "q8_0"
+TORCH, FLOAT, EIGHT_BITS = "torch", "f32", "q8_0"
+"""Samplers: torch, and llama.cpp by what it keeps the base in."""
 
 
 class Late:
@@ -52,7 +54,7 @@ class Run:
 
     def __init__(self, base: BaseModel, trainer: TorchTrainer, sampler: Any, folder: Path, weights: str) -> None:
         self.trainer, self.sampler, self.folder = trainer, sampler, folder
-        tolerance = EXACT if weights == FLOAT else ROUNDED[weights]
+        tolerance = ROUNDED[weights] if weights == EIGHT_BITS else EXACT
         self.canary = Canary(sampler, trainer, tolerance, "policy", 1.0)
         self.renderer = Renderer(base.path)
         self.random = np.random.default_rng(0)
@@ -106,15 +108,18 @@ def trainer(base: BaseModel) -> Iterator[TorchTrainer]:
     trainer.shutdown()
 
 
-@pytest.fixture(params=[FLOAT, EIGHT_BITS])
+@pytest.fixture(params=[TORCH, FLOAT, EIGHT_BITS])
 def weights(request: pytest.FixtureRequest) -> str:
     return cast(str, request.param)
 
 
 @pytest.fixture
 async def sampler(base: BaseModel, weights: str, tmp_path: Path) -> AsyncIterator[Sampler]:
-    cache, exact = str(tmp_path / "cache"), weights == FLOAT
-    sampler = LlamaSampler(str(base.path), cache, sequences=4, context=128, exact=exact, weights=weights)
+    if weights == TORCH:
+        sampler: TorchSampler | LlamaSampler = TorchSampler(str(base.path), sequences=4, context=128)
+    else:
+        cache, exact = str(tmp_path / "cache"), weights == FLOAT
+        sampler = LlamaSampler(str(base.path), cache, sequences=4, context=128, exact=exact, weights=weights)
     yield sampler
     await sampler.close()
 
@@ -129,17 +134,26 @@ async def test_honest_steps_raise_no_alarm(
     for _ in range(steps):
         reports.append(await run.go())
         await sampler.retire(f"v{run.step - 1}")
-    if weights == FLOAT:
+    if weights != EIGHT_BITS:
         assert all(report.resolved for report in reports)
 
 
-@pytest.mark.parametrize("weights", [FLOAT], indirect=True)  # in eight bits, rounding hides such a step of a small base
+@pytest.mark.parametrize(
+    "weights", [TORCH, FLOAT], indirect=True
+)  # in eight bits, rounding hides such a step of a small base
 @pytest.mark.parametrize(("rate", "words"), [(1e-4, "away from the trainer's"), (1e-6, "0% arrived")])
 @pytest.mark.parametrize("since", [0, 9])
 async def test_the_version_before_is_found_at_a_small_learning_rate(
-    base: BaseModel, trainer: TorchTrainer, sampler: Sampler, tmp_path: Path, rate: float, words: str, since: int
+    base: BaseModel,
+    trainer: TorchTrainer,
+    sampler: Sampler,
+    weights: str,
+    tmp_path: Path,
+    rate: float,
+    words: str,
+    since: int,
 ) -> None:
-    run = Run(base, trainer, Late(sampler, since + 1), tmp_path, FLOAT)
+    run = Run(base, trainer, Late(sampler, since + 1), tmp_path, weights)
     await run.open(rate)
     for _ in range(since):
         assert (await run.go()).resolved
