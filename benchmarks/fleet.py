@@ -113,7 +113,7 @@ class Fleet:
             rows = [row for row in reader.tasks() if row.id in wanted]
             meter.look(reader)
             for row in rows:
-                if row.state in ("failed", "cancelled", "paused"):
+                if row.state in ("failed", "cancelled", "paused") or row.reason.startswith("blocked"):
                     raise RuntimeError(f"The task {row.name!r} of {row.tenant} is {row.state}: {row.reason}")
             if all(row.state == "done" for row in rows):
                 return rows

@@ -9,7 +9,6 @@ one stage works at a time that would be a weak rival to compare with; nobody els
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from marlaas.engine.daemon.main import run
@@ -18,14 +17,10 @@ from marlaas.engine.paths import Home
 
 from .pinning import all_cores
 
-Halves = Callable[[], tuple[tuple[int, ...], tuple[int, ...]]]
 
-
-def both_on_all_cores() -> Halves:
-    """Let the engine give all cores to each worker; returns what decided before."""
-    before: Halves = worker_plan._halves
+def both_on_all_cores() -> None:
+    """Let this process's engine give all cores to each worker."""
     worker_plan._halves = lambda: (all_cores(), all_cores())
-    return before
 
 
 if __name__ == "__main__":

@@ -6,23 +6,33 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.fleet import WIDE_ENGINE, fleet
+from benchmarks import wide_engine
+from benchmarks.fleet import fleet
+from benchmarks.pinning import all_cores
 from benchmarks.workload import load
+from marlaas.engine.orchestrator import worker_plan
 
-pytestmark = pytest.mark.processes
+
+def test_the_wide_engine_gives_all_cores_to_both_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_plan, "_halves", worker_plan._halves)  # put back at the end
+    wide_engine.both_on_all_cores()
+    assert worker_plan._halves() == (all_cores(), all_cores())
 
 
+@pytest.mark.processes
+@pytest.mark.timeout(180)
 def test_tasks_run_are_counted_and_refused_in_a_sentence() -> None:
-    tasks = [replace(task, environment_config={"mean": 0.01}) for task in load("concurrency").part(2, 2).tasks]
-    with fleet(["tools"], "[engine]\ntasks = 1\n", WIDE_ENGINE) as home:
+    tasks = [replace(task, environment_config={"mean": 0.01}) for task in load("concurrency").part(2, 1).tasks]
+    with fleet(["tools"], "[engine]\ntasks = 1\n") as home:
         run = home.run(tasks)
-        assert [len(task.steps) for task in run.tasks] == [2, 2]
+        assert [len(task.steps) for task in run.tasks] == [1, 1]
         assert 0 < sum(run.turns().values()) == pytest.approx(run.makespan)
         assert {"rollout", "training", "engine", "env"} <= {stage for stage, spent in run.usage.spent.items() if spent}
-        with pytest.raises(RuntimeError, match="'lost' of lab is failed"):
+        with pytest.raises(RuntimeError, match="'lost' of lab is queued: blocked: tools has no parameter 'unknown'"):
             home.run([replace(tasks[0], tenant="lab", name="lost", environment_config={"unknown": 1})])
 
 
+@pytest.mark.processes
 def test_an_engine_that_cannot_start_says_why() -> None:
     with pytest.raises(RuntimeError, match=r"The engine ended: .*nonsense"), fleet(settings="nonsense = 1\n"):
         pass
