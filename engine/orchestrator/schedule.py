@@ -119,15 +119,14 @@ def _share_out(
             verdicts |= _over_quota(name, quota, running[name], planned[name] - running[name], waiting)
             continue
         task = waiting.popleft()
-        planned[name] += 1
         if free > 0:
-            free, running[name] = free - 1, running[name] + 1
             verdicts[task.id] = Verdict(Act.START)
+            free, running[name], planned[name] = free - 1, running[name] + 1, planned[name] + 1
         elif task.id in situation.blocked:
             verdicts[task.id] = Verdict(Act.WAIT, situation.blocked[task.id])
         else:
             verdicts[task.id] = Verdict(Act.WAIT, f"{_busy(situation.slots)}; {_ahead(ahead)}")
-            ahead += 1
+            ahead, planned[name] = ahead + 1, planned[name] + 1
         if waiting:
             heapq.heappush(turns, turn(name))
     return verdicts

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marlaas.engine.orchestrator.schedule import Act, Situation, Verdict, decide
@@ -104,6 +104,7 @@ def test_every_task_that_does_not_run_says_why(world: tuple[list[QueuedTask], Si
             assert verdict.act is not Act.FAIL or any(n.state in ("failed", "cancelled", "") for n in task.needs)
 
 
+@settings(max_examples=12)
 @given(st.integers(0, 2**32), st.integers(1, 4))
 def test_under_contention_slots_follow_the_weights_and_nobody_starves(seed: int, slots: int) -> None:
     """Tenants with endless queues: a task runs for some turns, uses tokens, and another takes its place."""
