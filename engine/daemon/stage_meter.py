@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from ..fairness.ledger import ENVIRONMENT, Ledger
+from ..fairness.ledger import ENVIRONMENT, ROLLOUT, TRAINING, Ledger
 from ..orchestrator.services import Queue
 from ..store.stages import StageSample
 from .processes import Seen
 
 ENGINE = "engine"
+IDLE = {stage: Queue() for stage in (ROLLOUT, ENVIRONMENT, TRAINING, ENGINE)}
+"""All stages; a worker that is being replaced is idle."""
 
 
 class StageMeter:
@@ -56,5 +58,5 @@ class StageMeter:
                 queue.active,
                 self._ended.get(stage, 0) - ended.get(stage, 0),
             )
-            for stage, queue in {**queues, ENVIRONMENT: played, ENGINE: Queue()}.items()
+            for stage, queue in {**IDLE, **queues, ENVIRONMENT: played}.items()
         ]

@@ -28,12 +28,17 @@ def test_a_sample_is_what_happened_since_the_last() -> None:
         samples = meter.samples(seen(**spent), QUEUES, {"rollout": "core 0"}, 100.0, 2.0)
         assert samples == [
             StageSample("rollout", "core 0", 100.0, 2.0, 0.5 * round, 3, 8, 1),
-            StageSample("training", "cpu", 100.0, 2.0, 0.25, 1, 2, 1),
             StageSample("environment", "cpu", 100.0, 2.0, 0.5, 0.0, 2.0, 2),
+            StageSample("training", "cpu", 100.0, 2.0, 0.25, 1, 2, 1),
             StageSample("engine", "cpu", 100.0, 2.0, 0.1, 0.0, 0.0, 0),
         ]
 
 
-def test_without_workers_environments_and_engine_are_measured_all_the_same() -> None:
+def test_workers_that_are_being_replaced_are_idle() -> None:
     samples = StageMeter(Ledger()).samples(seen(engine=0.1), {}, {}, 0.0, 1.0)
-    assert [(sample.stage, sample.busy) for sample in samples] == [("environment", 0), ("engine", 0.1)]
+    assert [(sample.stage, sample.busy) for sample in samples] == [
+        ("rollout", 0.0),
+        ("environment", 0.0),
+        ("training", 0.0),
+        ("engine", 0.1),
+    ]
