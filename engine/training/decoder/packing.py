@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from ..protocol import TrainGroup, TrainSequence
 from ..tokens import Ints, Lesson, lesson_of
 
+PADDED = 2
+"""Slots of attention that a batch may have for each place that it may have."""
 ROUND_TOKENS, ROUND_SLOTS = 32, 8
 """Lengths are rounded up to these, so that few shapes occur: a new one costs a fraction of a millisecond to prepare."""
 
@@ -77,18 +79,49 @@ class Family:
         return len(self.prompt) + sum(len(row) for row in self.rows)
 
 
+@dataclass(frozen=True)
+class Extent:
+    """How large a batch of some families is."""
+
+    families: int = 0
+    places: int = 0
+    prompt: int = 0
+    """Tokens of the longest."""
+    rows: int = 0
+    row: int = 0
+
+    @property
+    def slots(self) -> int:
+        """Places after padding, as attention has them."""
+        return self.families * (self.prompt + self.rows * self.row)
+
+    def with_(self, family: Family) -> Extent:
+        """With one more."""
+        return Extent(
+            self.families + 1,
+            self.places + family.size,
+            max(self.prompt, len(family.prompt)),
+            max(self.rows, len(family.rows)),
+            max(self.row, *(len(row) for row in family.rows)),
+        )
+
+
 def packed_batches(jobs: Sequence[Iterable[TrainGroup]], max_tokens: int) -> Iterator[PackedBatch]:
     """Yield the trained tokens of each policy's groups in batches of at most ``max_tokens`` places, in order.
 
-    A family too large is divided by members; a single sequence that is too large gets a batch of its own.
+    A family too large is divided by members; a single sequence that is too large gets a batch of its own. Families of
+    very different lengths get different batches: attention pads each to the longest.
     """
     pending: list[tuple[int, Family]] = []
+    extent = Extent()
     for policy, groups in enumerate(jobs):
         for family in (piece for group in groups for whole in families(group) for piece in divide(whole, max_tokens)):
-            if pending and sum(other.size for _, other in pending) + family.size > max_tokens:
+            grown = extent.with_(family)
+            if pending and (grown.places > max_tokens or grown.slots > PADDED * max_tokens):
                 yield pack(pending, len(jobs))
-                pending = []
+                pending, grown = [], Extent().with_(family)
             pending.append((policy, family))
+            extent = grown
     if pending:
         yield pack(pending, len(jobs))
 

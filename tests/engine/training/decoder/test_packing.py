@@ -105,3 +105,13 @@ def test_each_policy_has_a_span_of_its_own_and_the_padding_is_nobodys(
             assert set(owner[batch.needed[batch.source[lesson.tokens]]]) == {lesson.policy}
             numbers = {group.number for group in jobs[lesson.policy]}
             assert set(lesson.groups) <= numbers and len(lesson.groups) == len(lesson.sequences)
+
+
+def test_one_long_prompt_does_not_pad_all_the_short_ones() -> None:
+    short = [TrainGroup(n, tuple(sequence([n, 1, 2, 3 + i], 3, 0.5) for i in range(4))) for n in range(40)]
+    long = TrainGroup(99, (sequence([1] * 400, 396, 0.5),))
+    batches = list(packed_batches([short[:20], [long], short[20:]], 1000))
+    for batch in batches:
+        assert batch.prefixes.size + batch.rows.size <= 2 * 1000 + 8 * 60  # rounding
+    together = [len(batch.prefixes) for batch in batches]
+    assert sum(together) == 41 and len(together) <= 4
