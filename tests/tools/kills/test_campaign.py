@@ -14,7 +14,6 @@ from tools.kills.lab import Lab
 from tools.kills.tally import Kill, table
 from tools.kills.tasks import exact, wave
 
-
 STEPS = 6
 
 
@@ -23,9 +22,9 @@ STEPS = 6
 def test_deaths_at_named_points_change_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "")
     calm, stormy = Lab.make(tmp_path / "calm", 0, faults=False), Lab.make(tmp_path / "stormy", 0, faults=True)
-    deadly = (Point.STATE_NAMED, Point.COMMIT_DONE, Point.SAMPLER_LOADED, Point.GROUP_INSIDE)
-    for point in deadly:
-        arm(stormy.folder, point, 3, "once")
+    deadly = {Point.GROUP_INSIDE: 2, Point.SAMPLER_LOADED: 1, Point.COMMIT_DONE: 1, Point.STATE_NAMED: 2}
+    for point, count in deadly.items():
+        arm(stormy.folder, point, count, "once")
     for lab in (stormy, calm):
         lab.submit([exact(STEPS)])
         finish_without_disarming(lab)
