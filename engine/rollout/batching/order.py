@@ -55,7 +55,8 @@ class Order:
             self._clock.leave(turn.account)
 
     def charge(self, account: str, prefilled: int = 0, sampled: int = 0) -> None:
-        """So many tokens have been computed for an account."""
+        """So many tokens have been computed for an account; whoever was not on the board saves nothing up meanwhile."""
+        self._clock.begin(account)
         self._clock.charge(account, rollout_cost(prefilled, sampled))
 
     def ready(self, free: int) -> bool:

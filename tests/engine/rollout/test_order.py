@@ -166,10 +166,10 @@ async def test_accounts_that_always_ask_have_shares_by_weight(
     for account, (_, count, _) in asking.items():
         for _ in range(count):
             ask(account)
-    for step in range(900):
+    for step in range(500):
         for account in await game.step():
             ask(account)
-        if step == 300:
+        if step == 150:
             game.cost.clear()
     assert game.cost["many"] / game.cost["few"] == pytest.approx(weight, rel=0.1)
 
@@ -185,6 +185,27 @@ async def test_a_small_account_does_not_wait_for_a_large_one(mixes: bool) -> Non
     while "small" not in game.ended:
         await game.step()
     assert len(game.ended) <= SEQUENCES + 10
+
+
+@pytest.mark.parametrize("mixes", [False, True])
+async def test_an_account_that_was_away_has_saved_nothing_up(mixes: bool) -> None:
+    game, number = Game(mixes), 0
+
+    def ask(account: str) -> None:
+        nonlocal number
+        number += 1
+        game.ask(f"{number}", account, version=number % 3, tokens=8)
+
+    for _ in range(30):
+        ask("busy")
+    for step in range(600):
+        if step == 300:
+            game.cost.clear()
+            for _ in range(30):
+                ask("late")
+        for account in await game.step():
+            ask(account)
+    assert game.cost["late"] / game.cost["busy"] == pytest.approx(1, rel=0.15)
 
 
 @pytest.mark.parametrize("mixes", [False, True])
