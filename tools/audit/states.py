@@ -28,6 +28,8 @@ class State:
     rank: int
     alpha: float
     step: int
+    updates: int
+    """Of the optimizer; it begins anew where its moments were lost."""
     base: str
     adapter: Matrices
     moment1: Matrices
@@ -48,7 +50,11 @@ def read(path: Path) -> State:
             for key in file.keys():  # noqa: SIM118 - safe_open is no mapping
                 part, _, name = key.partition("/")
                 parts[part][name] = file.get_tensor(key)
-        return State(header["rank"], header["alpha"], header["step"], header["base"], **parts)
+        updates = header.get("updates")
+        step = header["step"]
+        return State(
+            header["rank"], header["alpha"], step, step if updates is None else updates, header["base"], **parts
+        )
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise Unreadable(f"{path} cannot be read: {error}.") from error
 

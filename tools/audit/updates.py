@@ -97,7 +97,7 @@ class Oracle:
         )
         for name, parameter in self._parameters.items():
             optimizer.state[parameter] = {
-                "step": torch.tensor(float(before.step * epochs)),
+                "step": torch.tensor(float(before.updates)),
                 "exp_avg": torch.from_numpy(moments.first[name].copy()),
                 "exp_avg_sq": torch.from_numpy(moments.second[name].copy()),
             }
