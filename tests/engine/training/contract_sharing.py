@@ -1,5 +1,6 @@
 """What a trainer keeps when policies share it: none feels the others, whether they take turns or share passes."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -76,6 +77,21 @@ class SharingContract:
                 await trainer.step(policy, str(tmp_path / f"{policy}-{step}"))
         for policy, expected in alone.items():
             assert (tmp_path / f"{policy}-{STEPS - 1}").read_bytes() == expected, policy
+
+    async def test_policies_that_all_call_at_once_with_one_slot_end_as_each_alone(
+        self, new_trainer: NewTrainer, tmp_path: Path
+    ) -> None:
+        alone = await self._alone(new_trainer(), tmp_path)
+        trainer = new_trainer(slots=1)
+
+        async def run(number: int, policy: str) -> None:
+            await trainer.open(policy, POLICIES[policy], str(tmp_path / policy), resume=False)
+            for step in range(STEPS):
+                await train(trainer, policy, lessons(number, step), tmp_path / policy)
+
+        await asyncio.gather(*(run(number, policy) for number, policy in enumerate(POLICIES)))
+        for policy, expected in alone.items():
+            assert (tmp_path / policy).read_bytes() == expected, policy
 
     @pytest.mark.parametrize("slots", [0, 3])
     async def test_policies_in_one_pass_end_as_each_alone(
