@@ -25,7 +25,7 @@ from .bank import PolicyMemory
 from .layout import Layout
 from .protocol import PolicyConfig, TrainGroup
 
-PREFIX, LOCK = "pages-", "in-use"
+PREFIX, LOCK = "marlaas-pages-", "in-use"
 HINT = "Resume the task: it goes on from its last committed step."
 
 

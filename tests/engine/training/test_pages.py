@@ -32,7 +32,7 @@ def policy(seed: int = 0) -> PolicyMemory:
 
 
 def only_file(scratch: Path) -> Path:
-    (path,) = (path for path in scratch.glob("pages-*/*") if path.name != "in-use")
+    (path,) = (path for path in scratch.glob("marlaas-pages-*/*") if path.name != "in-use")
     return path
 
 

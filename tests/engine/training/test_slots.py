@@ -87,7 +87,7 @@ def test_a_policy_that_cannot_come_back_is_closed_and_the_others_are_not(tmp_pat
     bank = AdapterBank(Pages(tmp_path), slots=1)
     for name in "abc":
         bank.add(name, policy())
-    for path in tmp_path.glob("pages-*/0"):  # the first to be paged out
+    for path in tmp_path.glob("marlaas-pages-*/0"):  # the first to be paged out
         path.write_bytes(b"")
     with pytest.raises(AdapterError, match=r"Policy a was paged out .* damaged"):
         bank.use("a")

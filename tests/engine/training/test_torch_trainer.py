@@ -138,7 +138,7 @@ async def test_a_damaged_page_is_an_error_of_its_policy_alone(base: str, tmp_pat
     trainer = TorchTrainer(base, "tiny", sync=False, slots=1, scratch=str(tmp_path))
     for policy in ("a", "b", "c"):
         await trainer.open(policy, CONFIG, str(tmp_path / policy), resume=False)
-    for page in tmp_path.glob("pages-*/0"):  # that of a
+    for page in tmp_path.glob("marlaas-pages-*/0"):  # that of a
         page.unlink()
     done = await trainer.accumulate_together(tuple(Job(policy, (group(1),)) for policy in ("b", "a", "c")))
     assert [isinstance(result, Refused) for result in done] == [False, True, False]
@@ -147,7 +147,7 @@ async def test_a_damaged_page_is_an_error_of_its_policy_alone(base: str, tmp_pat
     await trainer.open("a", CONFIG, str(tmp_path / "a"), resume=True)
     assert (await train(trainer, "a", (group(1),), tmp_path / "1")).step == 1
     trainer.shutdown()
-    assert not list(tmp_path.glob("pages-*"))
+    assert not list(tmp_path.glob("marlaas-pages-*"))
 
 
 async def test_whose_pass_fails_is_closed_and_those_beside_it_go_on(
