@@ -12,6 +12,7 @@ import random
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
@@ -42,10 +43,11 @@ def main(words: Sequence[str] | None = None) -> int:
     measure = _uninterrupted(out / "uninterrupted")
     kills: list[Kill] = []
     record: list[Reached] = []
+    tried: Counter[Point] = Counter()
     for run in range(options.runs):
         share = options.kills // options.runs + (run < options.kills % options.runs)
         lean = run == options.runs - 1
-        died, reached, wrong = _run(out / f"run-{run}", share, options.seed + run, lean, measure)
+        died, reached, wrong = _run(out / f"run-{run}", share, options.seed + run, lean, tried, measure)
         kills += died
         record += reached
         problems += wrong
@@ -69,13 +71,13 @@ def _uninterrupted(root: Path) -> list[str]:
 
 
 def _run(
-    root: Path, kills: int, seed: int, lean: bool, measure: list[str]
+    root: Path, kills: int, seed: int, lean: bool, tried: Counter[Point], measure: list[str]
 ) -> tuple[list[Kill], list[Reached], list[str]]:
     """One home: its deaths, its record, and what is wrong with it."""
     print(f"{root.name}: {kills} kills, seed {seed}", flush=True)
     rng = random.Random(seed)
     lab = Lab.make(root, LEAN_TOKEN_STEPS if lean else 0, faults=True)
-    points = Points({point: 0 for point in Point if lean or point not in SHRINKING}, rng)
+    points = Points(tried, [point for point in Point if lean or point not in SHRINKING], rng)
     died: list[Kill] = []
     problems = []
     try:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from marlaas.engine.faults import Point, arm, disarm
@@ -30,23 +31,18 @@ WITH_RESTART = (Point.RECOVER_READY, Point.RECOVER_VOIDED, Point.RECOVER_DONE)
 
 @dataclass
 class Points:
-    """Which point is next: the one that killed least so far, of those that this home can reach."""
+    """Which point is next: of those that a home can reach the one that was tried least, over all homes."""
 
-    kills: dict[Point, int]
+    tried: Counter[Point]
+    reachable: Collection[Point]
     rng: random.Random
 
     def draw(self) -> Point:
-        """One of the least hit."""
-        least = min(self.kills.values())
-        return self.rng.choice([point for point, count in self.kills.items() if count == least])
-
-    def hit(self, point: Point) -> None:
-        """It killed."""
-        self.kills[point] += 1
-
-    def missed(self, point: Point) -> None:
-        """It was not reached in time: others go first for a while."""
-        self.kills[point] += 1
+        """One of the least tried; it counts as tried from now on, also where nothing reaches it in time."""
+        least = min(self.tried[point] for point in self.reachable)
+        drawn = self.rng.choice([point for point in self.reachable if self.tried[point] == least])
+        self.tried[drawn] += 1
+        return drawn
 
 
 def kill_many(lab: Lab, kills: int, points: Points, rng: random.Random, say: Callable[[str], None]) -> list[Kill]:
@@ -87,11 +83,8 @@ def _at_a_point(lab: Lab, points: Points, rng: random.Random) -> list[Kill]:
     deadline = time.monotonic() + PATIENCE
     while (lab.folder / point).exists() and time.monotonic() < deadline:
         time.sleep(POLL)
-    if disarm(lab.folder, point):
-        points.missed(point)
-    else:
+    if not disarm(lab.folder, point):
         time.sleep(POLL)  # who removes the file dies a moment later
-        points.hit(point)
         found.append(Kill("", point))
     return found
 

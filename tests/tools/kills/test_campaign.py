@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -44,12 +45,12 @@ def finish_without_disarming(lab: Lab) -> None:
     finish(lab)
 
 
-def test_the_least_hit_point_is_next() -> None:
-    points = Points(dict.fromkeys((Point.COMMIT_DONE, Point.PAGE_IN), 0), random.Random(0))
-    drawn = [points.draw()]
-    points.hit(drawn[0])
-    drawn.append(points.draw())
-    assert set(drawn) == {Point.COMMIT_DONE, Point.PAGE_IN}
+def test_the_least_tried_point_of_those_that_can_be_reached_is_next() -> None:
+    tried = Counter({Point.COMMIT_DONE: 2, Point.PAGE_IN: 1})
+    points = Points(tried, [Point.COMMIT_DONE, Point.PAGE_IN, Point.STATE_NAMED], random.Random(0))
+    drawn = [points.draw() for _ in range(3)]
+    assert drawn[0] == Point.STATE_NAMED and set(drawn[1:]) == {Point.STATE_NAMED, Point.PAGE_IN}
+    assert all(count == 2 for count in tried.values())
 
 
 def test_deaths_are_counted_by_point_and_process() -> None:
