@@ -159,11 +159,15 @@ class TorchTrainer:
         """Forget a policy; unknown names are fine."""
         await self._run(self._close, policy)
 
+    def tidy(self) -> None:
+        """Remove what was paged out, for the process is about to end."""
+        self._pages.close()
+
     def shutdown(self) -> None:
         """Wait for calls under way, end the threads and remove what was paged out."""
         self._thread.shutdown()
         self._disk.shutdown()
-        self._pages.close()
+        self.tidy()
 
     async def _run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         return await _in(self._thread, work, *args, **kwargs)

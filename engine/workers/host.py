@@ -58,7 +58,11 @@ def pin(cores: str) -> None:
 
 
 async def serve(connection: socket.socket) -> None:
-    """Build the object named in the first frame, then run every call as a task of its own."""
+    """Build the object named in the first frame, then run every call as a task of its own.
+
+    Where the object has a method ``tidy``, that is called once the engine is gone: to remove what nobody will need, at
+    once and without waiting for calls under way.
+    """
     reader, writer = await asyncio.open_connection(sock=connection)
 
     first = await read(reader)
@@ -87,6 +91,9 @@ async def serve(connection: socket.socket) -> None:
             task = asyncio.create_task(_answer(target, call, outbox.send))
             running.add(task)
             task.add_done_callback(running.discard)
+    tidy = getattr(target, "tidy", None)
+    if tidy is not None:
+        tidy()
     _end(0)
 
 

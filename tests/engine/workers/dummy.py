@@ -33,6 +33,10 @@ class DummyWorker:
     def _event(self, name: str) -> asyncio.Event:
         return self.events.setdefault(name, asyncio.Event())
 
+    def tidy(self) -> None:
+        if self.greeting.startswith("/"):
+            os.unlink(self.greeting)
+
     async def greet(self) -> str:
         return self.greeting
 

@@ -134,6 +134,14 @@ async def test_stop_lets_the_process_end_by_itself(spawn: Spawn) -> None:
     await handle.stop()
 
 
+async def test_a_worker_tidies_up_when_it_is_stopped(spawn: Spawn, tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    left.touch()
+    handle = await spawn(greeting=str(left))
+    await handle.stop(grace=30)
+    assert not left.exists()
+
+
 async def test_stop_ends_the_process_even_if_it_hangs(spawn: Spawn) -> None:
     handle = await spawn()
     os.kill(handle.pid, signal.SIGSTOP)
