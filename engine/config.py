@@ -31,7 +31,7 @@ DOCUMENTED = """\
 # What samples: "llama.cpp", or "torch" with the trainer's own kernels, which computes conversations of all adapter
 # versions in one pass: faster for bases of a few million parameters where many run at once (measured in BENCHMARKS.md).
 # It knows Qwen and Llama bases only. "auto" takes torch for such bases up to 64 MB, llama.cpp for others.
-# sampler = "llama.cpp"
+# sampler = "auto"
 # llama.cpp's copy of the base: "f32", "f16", "q8_0", "q6_k", "q5_k_m" or "q4_k_m"; "auto" chooses by the base's size.
 # Smaller ones need less memory; what they say differently from the trainer's weights is corrected by importance weights
 # and shown as the gap beside every task.
@@ -79,7 +79,7 @@ class EngineSettings:
 class RolloutSettings:
     """The sampler."""
 
-    sampler: str = one_of("llama.cpp", "auto", "llama.cpp", "torch")
+    sampler: str = one_of("auto", "auto", "llama.cpp", "torch")
     weights: str = one_of("auto", "auto", *PRECISIONS)
     gguf: str = ""
     sequences: int = between(0, 0, 256)

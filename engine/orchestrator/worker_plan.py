@@ -54,9 +54,9 @@ def with_sampler(settings: Settings, base: BaseModel) -> Settings:
     """The same settings with a sampler named, where ``auto`` leaves it to the base.
 
     That is torch for bases up to ``SMALL`` that it can compute, unless the settings say how llama.cpp keeps them. One
-    pass over the rows of all versions is then 1.8 to 5 times as fast as a call of llama.cpp for each (bases of 5 and 55
-    MB, 64 conversations under 1 to 32 versions); only below a dozen conversations of a single version it is slower.
-    Larger bases gain by llama.cpp's eight-bit weights.
+    pass over the rows of all versions is then 1.8 to 5 times as fast as a call of llama.cpp for each, and 1.3 to 1.8
+    times where that keeps weights of eight bits (bases of 5 to 55 MB, 64 conversations under 1 to 32 versions); with
+    few conversations of a single version it is slower. Larger bases gain by llama.cpp's eight-bit weights.
     """
     rollout = settings.rollout
     if rollout.sampler != "auto":

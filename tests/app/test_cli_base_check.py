@@ -21,7 +21,7 @@ from marlaas.engine.paths import TINY_BASE
 from .commanding import Commander
 
 TRIAL = Trial(8, 10, 2048, sampling=1.0, training=0.5, gap_mean=0.0, gap_max=0.0)
-TRIED = Tried("f32", MemoryPlan(8, 512, "f32", 1, ()), "", 0, 0, Agreement(0.0, 0.0, 1.0, 0.0), TRIAL)
+TRIED = Tried("f32", MemoryPlan(8, 512, "f32", 1, 32, 0, ()), "", 0, 0, Agreement(0.0, 0.0, 1.0, 0.0), TRIAL)
 
 
 def tried(**seconds: float) -> list[Tried]:
