@@ -23,7 +23,7 @@ REPETITIONS = 2
 LONGEST = 2
 """Tasks that run alone under an arm's settings: those that took longest one by one."""
 OTHER = "one after another, synchronously"
-SETTINGS = {"shipped defaults": "", "torch sampler": '[rollout]\nsampler = "torch"\n'}
+SETTINGS = {"shipped defaults": "", "llama.cpp": '[rollout]\nsampler = "llama.cpp"\n'}
 """``marlaas.toml`` of the arms that run all tasks at once."""
 GOAL = "at most 1.25"
 
@@ -38,7 +38,7 @@ class Arm:
 
 
 def measure(quick: bool) -> Section:
-    """About 14 minutes, of which the one-by-one arm takes 11; two when quick."""
+    """About 15 minutes, of which the one-by-one arm takes 11; two when quick."""
     workload = load("concurrency")
     if quick:
         workload = workload.part(4, 2)
@@ -115,7 +115,7 @@ def method(workload: Workload, way: str, trial: str) -> str:
         f" steps each, {workload.episodes:,} episodes together; 2 to 6 turns an episode, after each of which the"
         " environment waits for a lognormal time (mean 0.5 s, deviation of its logarithm 1), drawn from the episode's"
         " own noise and thus the same in every arm. All at once: the shipped base and defaults, staleness 2; once more"
-        f" with the torch sampler. {OTHER.capitalize()}: the shipped sampler, `tasks = 1`, staleness 0, all episodes of"
+        f" with llama.cpp. {OTHER.capitalize()}: the shipped sampler, `tasks = 1`, staleness 0, all episodes of"
         f" a step concurrent, {way} (the faster of two ways in a trial: {trial}); every task runs, none is reckoned,"
         " and the arm runs once. Engines are warm: started, and a small task done, before the clock starts. Bound:"
         " max(slowest task alone, processor seconds ÷ cores). The slowest task alone is the slower, under the arm's own"

@@ -33,7 +33,7 @@ TASKS = 8
 POLL = 0.2
 PATIENCE = 900.0
 """Seconds that eight tasks may take."""
-OURS = {"shipped defaults": Arm(), "torch sampler": Arm(sampler="torch")}
+OURS = {"shipped defaults": Arm(), "llama.cpp": Arm(sampler="llama.cpp")}
 IN_SEQUENCE, IN_PARALLEL = f"TRL {TRL}, one after another", f"TRL {TRL}, all at once"
 GOAL = "6 ×"
 

@@ -30,9 +30,9 @@ WORKLOAD = Workload(
     at_once=8,
 )
 ARMS = {
-    "llama.cpp, q8_0": Arm(weights="q8_0"),
-    "llama.cpp, f32": Arm(weights="f32"),
-    "llama.cpp, f32, staleness 0": Arm(staleness=0, weights="f32"),
+    "llama.cpp, q8_0": Arm(sampler="llama.cpp", weights="q8_0"),
+    "llama.cpp, f32": Arm(sampler="llama.cpp", weights="f32"),
+    "llama.cpp, f32, staleness 0": Arm(staleness=0, sampler="llama.cpp", weights="f32"),
     "torch sampler": Arm(sampler="torch"),
 }
 """What the default settings come to for this base; float32 throughout; the synchronous algorithm; the other sampler."""

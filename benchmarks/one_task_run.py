@@ -17,14 +17,14 @@ class Arm:
     """How our side runs."""
 
     staleness: int = 2
-    sampler: str = "llama.cpp"
+    sampler: str = "auto"
     weights: str = "auto"
 
 
 OURS = {
     "staleness 2": Arm(),
     "staleness 0": Arm(staleness=0),
-    "staleness 2, torch sampler": Arm(sampler="torch"),
+    "staleness 2, llama.cpp": Arm(sampler="llama.cpp"),
 }
 """The default, the synchronous algorithm, which is TRL's, and the other sampler."""
 
