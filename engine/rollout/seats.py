@@ -31,7 +31,7 @@ class Guest(Protocol):
     """Whether it keeps its seat to its end, because what is read anew has other last bits."""
 
     def unseat(self) -> None:
-        """Have the sampler forget the memory, before anything that is asked of it later."""
+        """Have the sampler forget the episode's memory, without waiting for it."""
 
 
 @dataclass(eq=False)
