@@ -10,11 +10,13 @@ those that wait: a key that wants one thing at a time waits anew for each, and w
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+
+ROOM = 64
+"""Accounts that are kept at least; with more, those that say nothing are forgotten now and then."""
 
 
 class _Account:
@@ -40,21 +42,25 @@ class FairClock(Generic[K]):
     """
 
     def __init__(self) -> None:
-        self._accounts: defaultdict[K, _Account] = defaultdict(_Account)
+        self._accounts: dict[K, _Account] = {}
+        self._room = ROOM
         self._waiting: dict[K, None] = {}
         """In the order in which they began to wait."""
         self._time = 0.0
         """The counter at which the last one was served; where somebody smaller waits, the smallest of those."""
 
     def weigh(self, key: K, weight: float) -> None:
-        """Set a key's weight, 1 where none was set; it counts from the next charge on. Raises ``ValueError``."""
+        """Set a key's weight, 1 where none was set; it counts from the next charge on. Raises ``ValueError``.
+
+        It may be forgotten while nothing of the key waits or is being served: set it before ``join`` and ``begin``.
+        """
         if not 0 < weight < math.inf:
             raise ValueError(f"A weight is {weight}; it must be a number above 0.")
-        self._accounts[key].weight = weight
+        self._account(key).weight = weight
 
     def counter(self, key: K) -> float:
         """What a key has had and has reserved, divided by its weight, from wherever it was lifted to."""
-        return self._accounts[key].counter()
+        return self._account(key).counter()
 
     def join(self, key: K) -> None:
         """The key begins to wait."""
@@ -88,16 +94,31 @@ class FairClock(Generic[K]):
 
     def give_back(self, key: K, cost: int) -> None:
         """A reservation ends."""
-        self._accounts[key].reserved -= cost
+        self._account(key).reserved -= cost
 
     def charge(self, key: K, cost: int) -> None:
         """The key has had something of that cost."""
-        account = self._accounts[key]
+        account = self._account(key)
         account.spent += cost / account.weight
 
     def _lifted(self, key: K) -> _Account:
-        account = self._accounts[key]
+        account = self._account(key)
         missing = self._time - account.counter()
         if missing > 0:
             account.spent += missing
         return account
+
+    def _account(self, key: K) -> _Account:
+        account = self._accounts.get(key)
+        if account is None:
+            if len(self._accounts) >= self._room:
+                self._forget()
+            account = self._accounts[key] = _Account()
+        return account
+
+    def _forget(self) -> None:
+        """Drop accounts that stand no higher than a new one will, be they of keys that never come back."""
+        for key, account in list(self._accounts.items()):
+            if key not in self._waiting and not account.reserved and account.counter() <= self._time:
+                del self._accounts[key]
+        self._room = max(ROOM, 2 * len(self._accounts))

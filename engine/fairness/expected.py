@@ -9,6 +9,8 @@ K = TypeVar("K", bound=Hashable)
 
 NEWEST = 0.25
 """Share of the newest cost in the moving mean."""
+KNOWN = 1000
+"""Keys whose mean is kept; beyond that, the one that nothing was learnt of for the longest time is forgotten."""
 
 
 class Expected(Generic[K]):
@@ -19,11 +21,13 @@ class Expected(Generic[K]):
         self._overall = 1.0
 
     def of(self, key: K) -> int:
-        """What the next thing under ``key`` is expected to cost."""
-        return round(self._means.get(key, self._overall))
+        """What the next thing under ``key`` is expected to cost, at least 1."""
+        return max(1, round(self._means.get(key, self._overall)))
 
     def learn(self, key: K, cost: int) -> None:
         """Something under ``key`` has cost that much."""
-        mean = self._means.get(key, float(cost))
+        mean = self._means.pop(key, float(cost))
         self._means[key] = mean + NEWEST * (cost - mean)
+        if len(self._means) > KNOWN:
+            del self._means[next(iter(self._means))]
         self._overall += NEWEST * (cost - self._overall)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.engine.fairness.clock import FairClock
+from marlaas.engine.fairness.clock import ROOM, FairClock
 
 COSTS = st.integers(1, 100)
 WEIGHTS = st.floats(0.1, 10.0)
@@ -154,6 +154,43 @@ def test_counters_hold_what_was_charged_and_nothing_else(events: list[tuple[int,
         clock.give_back("a", reserved)
         expected += cost / weight
         assert clock.counter("a") == expected >= 0
+
+
+def test_keys_that_never_come_back_are_forgotten() -> None:
+    clock: FairClock[int] = FairClock()
+    clock.begin(0, 5)
+    for key in range(1, 10_000):
+        clock.join(key)
+        clock.begin(key)
+        clock.leave(key)
+        clock.charge(key, 10)
+        clock.join(-1)
+        clock.begin(-1)
+        clock.charge(-1, 10)
+    assert len(clock._accounts) <= 2 * ROOM
+    assert clock._accounts[0].reserved == 5  # it is still being served
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 3), COSTS), max_size=200))
+def test_forgetting_changes_nothing(events: list[tuple[int, int, int]]) -> None:
+    """A clock that forgets at every chance, beside one that never does."""
+    clocks: list[FairClock[int]] = [FairClock(), FairClock()]
+    for key, event, cost in events:
+        served = []
+        for clock in clocks:
+            if clock is clocks[0]:
+                clock._forget()
+            if event == 0:
+                clock.join(key)
+            elif event == 1:
+                clock.leave(key)
+            elif clock._waiting:
+                served.append(clock.behind() if event == 2 else key)
+                clock.begin(served[-1])
+                clock.charge(served[-1], cost)
+        assert len(set(served)) <= 1
+        waiting = clocks[1]._waiting
+        assert [clocks[0].counter(one) for one in waiting] == [clocks[1].counter(one) for one in waiting]
 
 
 def test_the_choice_may_be_among_some() -> None:
