@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from marlaas.engine.base.model import BaseModel
-from marlaas.engine.training.bank import PolicyMemory, fresh
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.group_pass import add_gradient
+from marlaas.engine.training.policy_memory import PolicyMemory, fresh
 from marlaas.engine.training.protocol import PolicyConfig
 
 from .operations import operations

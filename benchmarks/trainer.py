@@ -18,13 +18,13 @@ from torch import Tensor
 
 from marlaas.engine.base.kernels import choose_float32_kernels
 from marlaas.engine.base.model import load_base
-from marlaas.engine.training.bank import PolicyMemory, fresh
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.decoder.linear import Linear
 from marlaas.engine.training.group_pass import add_gradient
 from marlaas.engine.training.memory import keep_freed_memory
 from marlaas.engine.training.model import Model
 from marlaas.engine.training.peft_model import PeftModel
+from marlaas.engine.training.policy_memory import PolicyMemory, fresh
 from marlaas.engine.training.protocol import PolicyConfig, TrainGroup
 
 from .figures import Row, Section, Series

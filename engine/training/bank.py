@@ -1,167 +1,85 @@
-"""A policy in the trainer's memory: its weights, gradient, moments and counters.
+"""The adapter bank: which policies are in the device's memory, and which wait outside it.
 
-Everything of a policy lies in flat vectors of its own, so that nothing one policy does can reach another. State files
-flow in and out; knows nothing of the model beyond the layout.
+Open policies flow in; whoever is about to work on some of them asks for these and gets them, paged in where need be.
+The least recently used make room. Knows nothing of models, groups or files.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Collection
 
-import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import Parameter
-
-from ..adapters.statefile import Array, PolicyState, StateHeader
 from ..errors import AdapterError
-from .adamw import AdamState
-from .layout import Layout
-from .protocol import PolicyConfig, TrainGroup
+from ..faults import Point, reach
+from .pages import Pages, RestingPolicy
+from .policy_memory import PolicyMemory
 
-VECTORS = 4
-
-
-@dataclass(frozen=True)
-class Gathered:
-    """What ``PolicyMemory`` gathers for a step."""
-
-    gradient: Tensor
-    tokens: int
-    rehearsal: tuple[TrainGroup, ...]
-    fault: str
+log = logging.getLogger(__name__)
 
 
-@dataclass
-class PolicyMemory:
-    """One policy. ``parameters`` are views of the optimised vector, their gradients views of ``gradient``."""
+class AdapterBank:
+    """Slots for policies: at most ``slots`` of them in at most ``room`` bytes of ``device``, where 0 is no limit.
 
-    config: PolicyConfig
-    layout: Layout
-    optimised: AdamState
-    gradient: Tensor
-    """float32 (P,)"""
-    parameters: dict[str, Parameter]
-    """By matrix name, in layout order."""
-    version: int = 0
-    """Steps made; each makes as many updates as there are epochs."""
-    tokens: int = 0
-    """Trained tokens of the groups in the gradient, which is a sum: divided once, at the step (``normaliser``)."""
-    rehearsal: list[TrainGroup] = field(default_factory=list)
-    """Of several epochs: what is in the gradient, with the log-probabilities of the first."""
-    fault: str = ""
-    """Where a loss was not finite, in words: no step is made any more."""
-
-    @classmethod
-    def of(
-        cls, config: PolicyConfig, layout: Layout, optimised: AdamState, device: str = "cpu", version: int = 0
-    ) -> PolicyMemory:
-        """Bring a policy to the memory of ``device`` with an empty gradient."""
-        return cls.holding(config, layout, optimised.to(device), version=version)
-
-    @classmethod
-    def holding(
-        cls,
-        config: PolicyConfig,
-        layout: Layout,
-        optimised: AdamState,
-        gradient: Tensor | None = None,
-        version: int = 0,
-    ) -> PolicyMemory:
-        """A policy over these very vectors; with an empty gradient unless one is given."""
-        gradient = torch.zeros_like(optimised.weights) if gradient is None else gradient
-        gradients = layout.views(gradient)
-        parameters = {}
-        for name, view in layout.views(optimised.weights).items():
-            parameters[name] = Parameter(view)
-            parameters[name].grad = gradients[name]  # autograd adds to it in place
-        return cls(config, layout, optimised, gradient, parameters, version)
-
-    @property
-    def scale(self) -> float:
-        """Factor on the adapter's output."""
-        return self.config.alpha / self.config.rank
-
-    @property
-    def size(self) -> int:
-        """Bytes of its vectors: weights, gradient and both moments."""
-        return VECTORS * self.gradient.nbytes
-
-    def gathered(self) -> Gathered:
-        """Copy what has been gathered for the step, to go back to."""
-        return Gathered(self.gradient.clone(), self.tokens, tuple(self.rehearsal), self.fault)
-
-    def go_back(self, before: Gathered) -> None:
-        """Forget what has been gathered since."""
-        self.gradient.copy_(before.gradient)
-        self.tokens, self.rehearsal, self.fault = before.tokens, list(before.rehearsal), before.fault
-
-    def adopt(self, stepped: AdamState) -> None:
-        """Take over the state after a step, in place, and clear what was gathered for it."""
-        self.optimised.weights.copy_(stepped.weights)
-        self.optimised = AdamState(self.optimised.weights, stepped.moment1, stepped.moment2, stepped.step)
-        self.version += 1
-        self.gradient.zero_()
-        self.tokens = 0
-        self.rehearsal = []
-
-
-def fresh(config: PolicyConfig, layout: Layout) -> AdamState:
-    """Version 0: A uniform within ±1/sqrt(in) (Kaiming with a = sqrt(5), as PEFT has it), B and moments zero.
-
-    Drawn by numpy from ``config.seed``: the same on every machine and every torch.
+    Policies that are asked for together are held together whatever the limits, so ask for no more than ``fit``.
     """
-    generator = np.random.default_rng(config.seed)
-    weights = torch.zeros(layout.size)
-    for name, view in layout.views(weights).items():
-        if name.endswith(".lora_A"):
-            bound = view.shape[1] ** -0.5
-            draw = generator.uniform(-bound, bound, size=tuple(view.shape))
-            view.copy_(torch.from_numpy(draw.astype(np.float32)))
-    return AdamState(weights, torch.zeros(layout.size), torch.zeros(layout.size), 0)
 
+    def __init__(self, pages: Pages, slots: int = 0, room: int = 0, device: str = "cpu") -> None:
+        self._pages, self._slots, self._room, self._device = pages, slots, room, device
+        self._held: dict[str, PolicyMemory] = {}
+        """The least recently used first."""
+        self._sizes: dict[str, int] = {}
+        """Of all open policies, in bytes."""
 
-def to_state(optimised: AdamState, version: int, config: PolicyConfig, layout: Layout, fingerprint: str) -> PolicyState:
-    """Return the policy at rest; the arrays are views of the vectors."""
-    return PolicyState(
-        StateHeader(config.rank, config.alpha, version, fingerprint, updates=optimised.step),
-        layout.views(optimised.weights.cpu().numpy()),
-        layout.views(optimised.moment1.cpu().numpy()),
-        layout.views(optimised.moment2.cpu().numpy()),
-    )
+    def add(self, policy: str, memory: PolicyMemory) -> None:
+        """Take in a policy in place of what had its name."""
+        self.drop(policy)
+        self._held[policy], self._sizes[policy] = memory, memory.size
+        self._make_room((policy,))
 
+    def use(self, *policies: str) -> tuple[PolicyMemory, ...]:
+        """These policies, in memory until others are asked for.
 
-def from_state(state: PolicyState, config: PolicyConfig, layout: Layout, fingerprint: str) -> AdamState:
-    """Return the vectors of a resumable state, bit for bit; raises ``AdapterError`` if it fits not base or config."""
-    header = state.header
-    if header.base != fingerprint:
-        raise AdapterError(
-            f"The state belongs to base model {header.base}, but this trainer holds {fingerprint}.",
-            "Adapters only fit the base they were trained on: set `base` back, or start the task anew.",
-        )
-    if (header.rank, header.alpha) != (config.rank, config.alpha):
-        raise AdapterError(
-            f"The state has rank {header.rank} and alpha {header.alpha:g}, "
-            f"the policy is configured with rank {config.rank} and alpha {config.alpha:g}."
-        )
-    if not state.resumable:
-        raise AdapterError(f"The state of step {header.step} holds no optimizer moments, so training cannot resume.")
-    return AdamState(
-        _flatten(state.adapter, layout, "adapter"),
-        _flatten(state.moment1, layout, "first moments"),
-        _flatten(state.moment2, layout, "second moments"),
-        header.step if header.updates is None else header.updates,
-    )
+        Raises ``AdapterError`` where one is not open, or where what was paged out cannot be read: it is then closed.
+        """
+        for policy in policies:
+            self._held[policy] = self._held.pop(policy) if policy in self._held else self._wake(policy)
+        self._make_room(policies)
+        return tuple(self._held[policy] for policy in policies)
 
+    def fit(self, policies: Collection[str]) -> bool:
+        """Whether they may all be in memory at a time; one alone always may."""
+        size = sum(self._sizes.get(policy, 0) for policy in policies)
+        within = (not self._slots or len(policies) <= self._slots) and (not self._room or size <= self._room)
+        return within or len(policies) <= 1
 
-def _flatten(arrays: dict[str, Array], layout: Layout, what: str) -> Tensor:
-    expected = {entry.name: entry.shape for entry in layout.entries}
-    if expected != {name: array.shape for name, array in arrays.items()}:
-        strange = sorted(expected.keys() ^ arrays.keys()) or sorted(
-            name for name, shape in expected.items() if arrays[name].shape != shape
-        )
-        raise AdapterError(f"The state's {what} do not fit the base model: {strange[0]} differs.")
-    vector = torch.zeros(layout.size)
-    for name, view in layout.views(vector).items():
-        view.copy_(torch.from_numpy(np.array(arrays[name], dtype=np.float32)))
-    return vector
+    def drop(self, policy: str) -> None:
+        """Forget a policy; unknown names are fine."""
+        self._held.pop(policy, None)
+        self._sizes.pop(policy, None)
+        self._pages.drop(policy)
+
+    def _wake(self, policy: str) -> PolicyMemory:
+        if policy not in self._pages:
+            raise AdapterError(f"Policy {policy} is not open in this trainer.")
+        try:
+            memory = self._pages.take(policy).wake(self._device)
+            reach(Point.PAGE_IN)
+            return memory
+        except AdapterError:
+            self.drop(policy)
+            raise
+
+    def _make_room(self, needed: Collection[str]) -> None:
+        """Page out the least recently used; where the disk takes none, all stay: nothing is lost for want of a page."""
+        for policy in tuple(self._held):
+            if self.fit(self._held):
+                return
+            if policy in needed:
+                continue
+            try:
+                self._pages.put(policy, RestingPolicy.of(self._held[policy]))
+            except OSError as error:
+                log.warning("Policy %s cannot be paged out and stays in memory: %s.", policy, error.strerror)
+                return
+            del self._held[policy]
+            reach(Point.PAGE_OUT)

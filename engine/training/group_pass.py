@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from ..types import Logprobs, Tokens
-from .bank import PolicyMemory
 from .evidence import fault_of
 from .group_check import check_group
 from .model import B, Model
 from .policy_loss import PolicyLoss
+from .policy_memory import PolicyMemory
 from .protocol import GroupStats, PolicyConfig, TrainGroup, TrainSequence
 from .tokens import Lesson, count_trained
 

@@ -11,8 +11,8 @@ from typing import Protocol, TypeVar
 
 from torch import Tensor
 
-from .bank import PolicyMemory
 from .layout import Layout
+from .policy_memory import PolicyMemory
 from .protocol import TrainGroup
 from .tokens import Lesson
 

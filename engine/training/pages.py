@@ -21,8 +21,8 @@ from torch import Tensor
 
 from ..errors import AdapterError
 from .adamw import AdamState
-from .bank import PolicyMemory
 from .layout import Layout
+from .policy_memory import PolicyMemory
 from .protocol import PolicyConfig, TrainGroup
 
 PREFIX, LOCK = "marlaas-pages-", "in-use"

@@ -23,11 +23,11 @@ from transformers.utils import logging as transformers_logging
 from ..base.model import load_base
 from ..base.sizes import PASS_BYTES, PassSize, most_tokens
 from ..errors import BaseModelError
-from .bank import PolicyMemory
 from .layout import Layout
 from .losses.logprobs import token_logprobs
 from .model import Criterion, Groups
 from .padded import PaddedBatch, padded_batches
+from .policy_memory import PolicyMemory
 
 MAX_LOGITS = 1 << 23
 """Logits of a chunk, 32 MiB: at a vocabulary of 152,000 that is 55 trained tokens."""

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from ..errors import AdapterError
 from .adamw import AdamState, adamw, clip
-from .bank import PolicyMemory
 from .group_pass import add_gradients
 from .model import Model
 from .normaliser import divisor
+from .policy_memory import PolicyMemory
 from .schedule import learning_rate
 
 

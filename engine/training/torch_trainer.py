@@ -26,7 +26,7 @@ from ..base.sizes import PASS_BYTES
 from ..errors import AdapterError
 from ..faults import Point, reach
 from ..types import Logprobs, Tokens
-from .bank import PolicyMemory, fresh, from_state, to_state
+from .bank import AdapterBank
 from .config_check import check_config
 from .group_check import check_group
 from .group_pass import add_gradients, sequence_logprobs
@@ -34,8 +34,8 @@ from .load import load_model
 from .memory import keep_freed_memory
 from .model import Model
 from .pages import Pages
+from .policy_memory import PolicyMemory, fresh, from_state, to_state
 from .protocol import GroupStats, Job, PolicyConfig, Refused, StepResult, TrainGroup
-from .slots import AdapterBank
 from .step import Step, make_step
 
 P = ParamSpec("P")

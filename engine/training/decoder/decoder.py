@@ -16,9 +16,9 @@ from ...base.model import BaseModel
 from ...base.sizes import PASS_BYTES, PassSize, most_tokens
 from ...base.tensors import load
 from ..adamw import AdamState
-from ..bank import PolicyMemory
 from ..layout import Layout
 from ..model import Criterion, Groups
+from ..policy_memory import PolicyMemory
 from .linear import adapted
 from .packing import PackedBatch, packed_batches
 from .passes import Keep, Temperatures, logprobs, run, run_backward

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ...base.kernels import small_products
 from ...base.tensors import Base, Layer, Stacked
-from ..bank import PolicyMemory
+from ..policy_memory import PolicyMemory
 
 Spans = tuple[slice, ...]
 """The rows of each mounted policy, in their order; empty where it has none."""

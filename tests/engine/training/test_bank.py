@@ -1,71 +1,116 @@
-from dataclasses import replace
+"""Who is in memory: the most recently used, within slots and bytes; nobody is lost where the disk takes nothing."""
 
-import numpy as np
+from pathlib import Path
+
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from marlaas.engine.adapters.statefile import PolicyState, StateHeader
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.training.adamw import AdamState, adamw
-from marlaas.engine.training.bank import PolicyMemory, fresh, from_state, to_state
-from marlaas.engine.training.layout import Layout
-from marlaas.engine.training.protocol import PolicyConfig
+from marlaas.engine.training.bank import AdapterBank
+from marlaas.engine.training.pages import Pages, RestingPolicy
 
-CONFIG = PolicyConfig(rank=2, alpha=4.0)
-LAYOUT = Layout.of({"q": (3, 5), "v": (4, 1)}, rank=2)
+from .test_pages import policy
 
 
-def state() -> PolicyState:
-    torch.manual_seed(0)
-    moments = torch.rand(LAYOUT.size), torch.rand(LAYOUT.size)
-    return to_state(AdamState(fresh(CONFIG, LAYOUT).weights, *moments, 7), 5, CONFIG, LAYOUT, "base")
+class Watched(Pages):
+    """Keeps all in memory; ``names`` are those that are paged out, ``full`` makes the next refuse."""
+
+    def __init__(self, scratch: Path) -> None:
+        super().__init__(scratch, host=1 << 30)
+        self.full = False
+
+    @property
+    def names(self) -> set[str]:
+        return set(self._pages)
+
+    def put(self, policy: str, rest: RestingPolicy) -> None:
+        if self.full:
+            raise OSError(28, "No space left on device")
+        super().put(policy, rest)
 
 
-def test_a_policy_survives_rest_to_the_last_bit() -> None:
-    at_rest = state()
-    again = to_state(from_state(at_rest, CONFIG, LAYOUT, "base"), 5, CONFIG, LAYOUT, "base")
-    assert again.header == at_rest.header == StateHeader(2, 4.0, 5, "base", updates=7)
-    for part in ("adapter", "moment1", "moment2"):
-        before, after = getattr(at_rest, part), getattr(again, part)
-        assert all(np.array_equal(before[name], after[name]) for name in before)
+@pytest.fixture
+def pages(tmp_path: Path) -> Watched:
+    return Watched(tmp_path)
 
 
-def test_a_file_that_counts_no_updates_made_one_in_each_step() -> None:
-    older = replace(state(), header=StateHeader(2, 4.0, 5, "base"))
-    assert from_state(older, CONFIG, LAYOUT, "base").step == 5
+def test_the_least_recently_used_makes_room(pages: Watched) -> None:
+    bank = AdapterBank(pages, slots=2)
+    for name in "abc":
+        bank.add(name, policy())
+    assert pages.names == {"a"}
+    bank.use("b")
+    bank.use("a")
+    assert pages.names == {"c"}
+    bank.use("c", "a")
+    assert pages.names == {"b"}
+    bank.drop("c")
+    assert pages.names == {"b"} and len(bank.use("b")) == 1
+    assert pages.names == set()
 
 
-def test_waking_a_policy_leaves_the_arrays_it_came_from() -> None:
-    at_rest = state()
-    from_state(at_rest, CONFIG, LAYOUT, "base").weights.zero_()
-    assert at_rest.adapter["q.lora_A"].any()
+def test_bytes_limit_as_slots_do(pages: Watched) -> None:
+    size = policy().size
+    bank = AdapterBank(pages, room=2 * size)
+    for name in "abc":
+        bank.add(name, policy())
+    assert pages.names == {"a"}
+    assert bank.fit("ab") and not bank.fit("abc")
+    narrow = AdapterBank(pages, room=size - 1)
+    narrow.add("x", policy())
+    assert narrow.fit("x"), "one alone is always taken"
 
 
-@pytest.mark.parametrize(
-    ("broken", "message"),
-    [
-        (replace(state(), header=replace(state().header, base="other")), "belongs to base model other"),
-        (replace(state(), header=replace(state().header, alpha=8.0)), "rank 2 and alpha 8, the policy"),
-        (replace(state(), moment1={}), "holds no optimizer moments"),
-        (replace(state(), adapter={}), "adapter do not fit the base model: q.lora_A differs"),
-        (
-            replace(state(), moment2=state().moment2 | {"v.lora_B": np.zeros((2, 2), np.float32)}),
-            "second moments do not fit the base model: v.lora_B differs",
-        ),
-    ],
-)
-def test_a_state_that_does_not_fit_is_refused(broken: PolicyState, message: str) -> None:
-    with pytest.raises(AdapterError, match=message):
-        from_state(broken, CONFIG, LAYOUT, "base")
+def test_who_is_not_open_is_named(pages: Watched) -> None:
+    bank = AdapterBank(pages)
+    bank.add("a", policy())
+    bank.drop("a")
+    with pytest.raises(AdapterError, match="Policy a is not open in this trainer"):
+        bank.use("a")
 
 
-def test_gradients_collect_in_one_vector_and_a_step_clears_them() -> None:
-    memory = PolicyMemory.of(CONFIG, LAYOUT, fresh(CONFIG, LAYOUT))
-    for _ in range(2):
-        sum((p * 3.0).sum() for p in memory.parameters.values()).backward()  # type: ignore[union-attr]
-    assert memory.gradient.sum().item() == 6.0 * sum(p.numel() for p in memory.parameters.values())
-    stepped = adamw(memory.optimised, memory.gradient, 0.1, (0.9, 0.95), 0.0)
-    memory.adopt(stepped)
-    assert (memory.optimised.step, memory.version) == (1, 1)
-    assert not memory.gradient.any()
-    assert torch.equal(memory.parameters["q.lora_B"], torch.full((5, 2), -0.1))  # the parameters see the step
+def test_where_the_disk_takes_nothing_all_stay_in_memory(pages: Watched) -> None:
+    bank = AdapterBank(pages, slots=1)
+    pages.full = True
+    kept = [policy(number) for number in range(3)]
+    for number, memory in enumerate(kept):
+        bank.add(str(number), memory)
+    assert [bank.use(str(number))[0] for number in range(3)] == kept
+    pages.full = False
+    bank.use("0")
+    assert pages.names == {"1", "2"}
+
+
+def test_a_policy_that_cannot_come_back_is_closed_and_the_others_are_not(tmp_path: Path) -> None:
+    bank = AdapterBank(Pages(tmp_path), slots=1)
+    for name in "abc":
+        bank.add(name, policy())
+    for path in tmp_path.glob("marlaas-pages-*/0"):  # the first to be paged out
+        path.write_bytes(b"")
+    with pytest.raises(AdapterError, match=r"Policy a was paged out .* damaged"):
+        bank.use("a")
+    with pytest.raises(AdapterError, match="Policy a is not open"):
+        bank.use("a")
+    assert bank.use("b")[0].version == bank.use("c")[0].version == 7
+
+
+@given(st.integers(1, 4), st.lists(st.integers(0, 5), max_size=30))
+def test_whoever_is_asked_for_is_there_with_what_it_had(
+    tmp_path_factory: pytest.TempPathFactory, slots: int, asked: list[int]
+) -> None:
+    pages = Watched(tmp_path_factory.getbasetemp())
+    bank = AdapterBank(pages, slots=slots)
+    counts = dict.fromkeys(range(6), 0)
+    for number in counts:
+        bank.add(str(number), policy(number))
+    for number in asked:
+        (memory,) = bank.use(str(number))
+        memory.tokens += 1
+        counts[number] += 1
+        assert len(pages.names) == 6 - slots
+    for number, count in counts.items():
+        (memory,) = bank.use(str(number))
+        assert memory.tokens == 12 + count
+        assert torch.equal(memory.gradient, policy(number).gradient)

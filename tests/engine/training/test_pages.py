@@ -12,9 +12,9 @@ import torch
 
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.training.adamw import AdamState
-from marlaas.engine.training.bank import PolicyMemory
 from marlaas.engine.training.layout import Layout
 from marlaas.engine.training.pages import Pages, RestingPolicy
+from marlaas.engine.training.policy_memory import PolicyMemory
 from marlaas.engine.training.protocol import PolicyConfig
 
 from .samples import group

@@ -14,9 +14,9 @@ from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM
 from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.training import peft_model
-from marlaas.engine.training.bank import PolicyMemory, fresh
 from marlaas.engine.training.group_pass import add_gradient, sequence_logprobs
 from marlaas.engine.training.peft_model import PeftModel
+from marlaas.engine.training.policy_memory import PolicyMemory, fresh
 from marlaas.engine.training.protocol import PolicyConfig, TrainGroup
 
 from .largest import Largest

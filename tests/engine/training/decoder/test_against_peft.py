@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from marlaas.engine.base.computed import unsupported
 from marlaas.engine.base.model import load_base
-from marlaas.engine.training.bank import PolicyMemory, fresh
 from marlaas.engine.training.decoder import decoder as decoder_module
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.group_pass import add_gradient, sequence_logprobs
 from marlaas.engine.training.model import Model
 from marlaas.engine.training.peft_model import PeftModel
+from marlaas.engine.training.policy_memory import PolicyMemory, fresh
 from marlaas.engine.training.protocol import GroupStats, PolicyConfig, TrainGroup
 
 from .random_models import random_groups, save_model, shapes
