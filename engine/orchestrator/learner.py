@@ -47,7 +47,7 @@ class Learner:
         pinned = services.store.experience.first_environment(self._policy)
         self._environment = TaskEnvironment(services.environments, spec, pinned)
         self._shelf = Shelf(services.sampler)
-        self._pool = GroupPool()
+        self._pool = GroupPool(self._batch)
         self._rules = closing_rules(spec)
         self._admitting = Admitting(services.store.experience, self._policy, spec, self._rules, self._shelf, self._pool)
         self._keeper = Keeper(services.store, task, self._policy, spec.keep.every, services.token_steps)

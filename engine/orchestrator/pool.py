@@ -13,9 +13,10 @@ task's turn can come."""
 
 
 class GroupPool:
-    """Groups by number; ``fail`` lets the taker learn of a producer that gave up."""
+    """Groups by number, ``batch`` of them for each step; ``fail`` lets the taker learn of a producer that gave up."""
 
-    def __init__(self) -> None:
+    def __init__(self, batch: int) -> None:
+        self._batch = batch
         self._groups: dict[int, ClosedGroup] = {}
         self._arrived = asyncio.Event()
         self._failure: BaseException | None = None
@@ -31,15 +32,16 @@ class GroupPool:
         self._arrived.set()
 
     async def take_ready(self, wanted: Iterable[int], one_by_one: bool) -> list[ClosedGroup]:
-        """The wanted groups that are there, by number, once they are half of them; ``one_by_one`` the lowest alone.
+        """The wanted groups that are there, by number; ``one_by_one`` the lowest alone.
 
-        A pass over several groups costs little more than one over a single group. By halves, few passes are made, and
-        only one group is left to be trained on when the last one comes. Too much for one call is left for the next.
+        A step begins with its first complete group, and with whatever else is there by then. Of the rest half must have
+        come: a pass over several groups costs little more than one over a single group. By halves, few passes are made,
+        and only one group is left to be trained on when the last one comes. Too much for one call is left for the next.
         """
         candidates = sorted(wanted)
+        enough = 1 if len(candidates) == self._batch else (len(candidates) + 1) // 2
         if one_by_one:
-            candidates = candidates[:1]
-        enough = (len(candidates) + 1) // 2
+            candidates, enough = candidates[:1], 1
         while True:
             if self._failure:
                 raise self._failure

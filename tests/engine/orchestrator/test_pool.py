@@ -24,7 +24,7 @@ async def take(pool: GroupPool, wanted: set[int], one_by_one: bool = False) -> l
 
 
 async def test_all_that_is_there_and_wanted_comes_at_once_in_order() -> None:
-    pool = GroupPool()
+    pool = GroupPool(batch=8)
     waiting = asyncio.ensure_future(take(pool, {1, 2, 3}))
     await asyncio.sleep(0)
     for number in (3, 7, 1):
@@ -33,8 +33,17 @@ async def test_all_that_is_there_and_wanted_comes_at_once_in_order() -> None:
     assert await take(pool, {7}) == [7]
 
 
-async def test_it_waits_for_half_of_what_is_wanted() -> None:
-    pool = GroupPool()
+async def test_a_step_begins_with_its_first_complete_group() -> None:
+    pool = GroupPool(batch=4)
+    waiting = asyncio.ensure_future(take(pool, {0, 1, 2, 3}))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    pool.put(closed(2))
+    assert await waiting == [2]
+
+
+async def test_it_waits_for_half_of_the_rest() -> None:
+    pool = GroupPool(batch=8)
     pool.put(closed(2))
     waiting = asyncio.ensure_future(take(pool, {0, 1, 2, 3}))
     await asyncio.sleep(0)
@@ -46,7 +55,7 @@ async def test_it_waits_for_half_of_what_is_wanted() -> None:
 
 
 async def test_no_call_is_so_large_that_others_wait_for_long() -> None:
-    pool = GroupPool()
+    pool = GroupPool(batch=8)
     for number, tokens in enumerate((CALL_TOKENS // 2, CALL_TOKENS // 2, 1, 2 * CALL_TOKENS)):
         pool.put(closed(number, tokens))
     assert await take(pool, {0, 1, 2, 3}) == [0, 1]
@@ -55,7 +64,7 @@ async def test_no_call_is_so_large_that_others_wait_for_long() -> None:
 
 
 async def test_one_by_one_only_the_next_will_do() -> None:
-    pool = GroupPool()
+    pool = GroupPool(batch=8)
     ordered = asyncio.ensure_future(take(pool, {1, 3}, one_by_one=True))
     pool.put(closed(3))
     await asyncio.sleep(0)
@@ -66,7 +75,7 @@ async def test_one_by_one_only_the_next_will_do() -> None:
 
 
 async def test_a_producer_that_gave_up_is_heard() -> None:
-    pool = GroupPool()
+    pool = GroupPool(batch=8)
     taking = asyncio.ensure_future(take(pool, {1}))
     await asyncio.sleep(0)
     pool.fail(ValueError("no environment"))
