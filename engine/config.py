@@ -59,7 +59,7 @@ DOCUMENTED = """\
 # fuse = true
 
 [disk]
-# Gigabytes that stay free: below that, tasks pause with the reason.
+# Gigabytes that stay free: below that, tasks wait, say so, and go on by themselves once there is room.
 # reserve_gb = 0.5
 # Gigabytes that the home may take; 0 is no limit.
 # limit_gb = 0

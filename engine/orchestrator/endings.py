@@ -9,7 +9,7 @@ from ..rollout.episodes import Played
 
 
 class Blocked(MarlaasError):
-    """The task waits for something outside itself: an environment to be repaired."""
+    """The task waits for something outside itself (a repaired environment, room on the disk) and goes on by itself."""
 
 
 class Paused(MarlaasError):

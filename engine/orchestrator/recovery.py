@@ -13,38 +13,12 @@ from ..errors import AdapterError
 from ..faults import Point, reach
 from ..spec import TaskSpec
 from ..store.versions import NewVersion, Version
-from ..training.losses.published import constant_denominator
 from ..training.protocol import PolicyConfig, StepResult
+from .rules import policy_config
 from .services import Services
 
 POLICY = "policy"
 """The name of a task's only policy."""
-
-
-def policy_config(spec: TaskSpec) -> PolicyConfig:
-    """What the trainer needs to know of a task."""
-    train = spec.train
-    return PolicyConfig(
-        rank=spec.policy.rank,
-        alpha=spec.policy.alpha,
-        loss=train.loss,
-        learning_rate=train.learning_rate,
-        schedule=train.schedule,
-        warmup=train.warmup,
-        steps=spec.steps,
-        epochs=train.epochs,
-        weight_decay=train.weight_decay,
-        clip_norm=train.clip_norm,
-        clip_low=train.clip_low,
-        clip_high=train.clip_high,
-        importance=train.importance,
-        importance_cap=train.importance_cap,
-        importance_floor=train.importance_floor,
-        kl=train.kl,
-        denominator=constant_denominator(train.loss, spec.group_episodes, spec.sampling.max_episode_tokens),
-        temperature=spec.sampling.temperature,
-        seed=train.seed,
-    )
 
 
 def version_path(services: Services, task: int, number: int) -> Path:

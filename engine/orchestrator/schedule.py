@@ -50,7 +50,7 @@ class Situation:
     running: Set[int]
     """Tasks that hold a slot."""
     blocked: Mapping[int, str]
-    """Why tasks could not run when it was their turn: no environment served them."""
+    """Why tasks could not run when it was their turn: no environment served them, or the disk had no room."""
     resting: Set[int]
     """Those of them that were tried a moment ago; the others may be tried again where a slot is free."""
     tenant: Callable[[str], Tenant]

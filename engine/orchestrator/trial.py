@@ -23,7 +23,7 @@ from ..rollout.renderer import Renderer
 from ..spec import TaskSpec
 from ..training.protocol import Trainer, TrainGroup, TrainSequence
 from ..types import Tokens
-from .recovery import policy_config
+from .rules import policy_config
 
 T = TypeVar("T")
 

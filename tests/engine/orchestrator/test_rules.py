@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.orchestrator.recovery import policy_config
-from marlaas.engine.orchestrator.rules import REPLACEMENTS, closing_rules, replacements
+from marlaas.engine.orchestrator.rules import REPLACEMENTS, closing_rules, policy_config, replacements
 from marlaas.engine.spec import SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from marlaas.engine.orchestrator.recovery import key, new_version, policy_config
-from marlaas.engine.orchestrator.rules import closing_rules
+from marlaas.engine.orchestrator.recovery import key, new_version
+from marlaas.engine.orchestrator.rules import closing_rules, policy_config
 from marlaas.engine.orchestrator.step_metrics import StepTally
 from marlaas.engine.paths import Home
 from marlaas.engine.spec import KeepSpec, PolicySpec, SamplingSpec, TaskSpec, TrainSpec
