@@ -48,7 +48,7 @@ async def open_policy(services: Services, task: int, policy: int, spec: TaskSpec
         if problem is None:
             versions.void_after(policy, version.number)  # also the steps whose files were removed long ago
             reach(Point.RECOVER_VOIDED)
-            services.store.experience.drop_newer(policy, version.number)
+            services.store.experience.drop_unusable(policy, version.number)
             reach(Point.RECOVER_DONE)
             return version
         message = f"Version {version.name} cannot be used and is void: {problem}"
@@ -57,7 +57,7 @@ async def open_policy(services: Services, task: int, policy: int, spec: TaskSpec
     if candidates:
         services.store.telemetry.event("recovery", "No version verified; training begins anew.", task, "warning")
     versions.void_after(policy, -1)
-    services.store.experience.drop_newer(policy, 0)
+    services.store.experience.drop_unusable(policy, 0)
     result = await services.trainer.open(key(task), config, str(version_path(services, task, 0)), False)
     return versions.commit_first(policy, new_version(result))
 

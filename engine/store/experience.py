@@ -69,12 +69,19 @@ class ExperienceTable:
             for g in list(groups)
         ]
 
-    def drop_newer(self, policy: int, version: int) -> None:
-        """Forget waiting groups that a version above ``version`` sampled: that version turned out to be lost."""
-        newer = "SELECT id FROM groups WHERE policy = ? AND split = 'train' AND state = 'complete' AND version > ?"
+    def drop_unusable(self, policy: int, version: int) -> None:
+        """Forget what waits and cannot be trained on, after steps turned out to be lost.
+
+        These are groups sampled by a version above ``version``, which is lost, too, and groups whose tokens were given
+        up when the steps that had consumed them seemed to be safe.
+        """
+        unusable = (
+            "SELECT id FROM groups WHERE policy = ? AND split = 'train' AND state = 'complete'"
+            " AND (version > ? OR shrunk = 1)"
+        )
         with transaction(self._db):
-            self._db.execute(f'DELETE FROM trajectories WHERE "group" IN ({newer})', [policy, version])
-            self._db.execute(f"DELETE FROM groups WHERE id IN ({newer})", [policy, version])
+            self._db.execute(f'DELETE FROM trajectories WHERE "group" IN ({unusable})', [policy, version])
+            self._db.execute(f"DELETE FROM groups WHERE id IN ({unusable})", [policy, version])
 
     def shrink(self, policy: int, step: int) -> bool:
         """Give up the tokens of some groups that a step up to ``step`` consumed or evaluated; text and rewards stay.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.engine.orchestrator.keeper import Keeper
 from marlaas.engine.orchestrator.services import Services
 from marlaas.engine.orchestrator.task_run import Ending
 from marlaas.engine.spec import EvalSpec
@@ -46,6 +47,17 @@ async def test_a_policy_whose_files_are_all_lost_begins_anew(world: World, new_e
     check_history(world)
     names = [row["name"] for row in world.query("SELECT name FROM versions")]
     assert len(set(names)) == len(names) == 2 * (SPEC.steps + 1)
+
+
+async def test_groups_whose_tokens_were_given_up_are_played_again(world: World) -> None:
+    """They wait again where the steps are lost that had consumed them, but there is nothing left to train on."""
+    assert await ends(world) == Ending("done")
+    await Keeper(world.store, world.task, 1, token_steps=1).retain(set())
+    for path in state_files(world):
+        path.unlink()
+    assert await ends(world) == Ending("done")
+    check_history(world)
+    assert not world.query("SELECT 1 FROM groups WHERE split = 'train' AND shrunk")
 
 
 async def test_a_damaged_file_costs_its_step(world: World) -> None:

@@ -99,7 +99,7 @@ def test_voided_steps_give_their_groups_back(store: Store, policy: int) -> None:
     store.versions.void_after(policy, 1)
     assert [v.number for v in store.versions.candidates(policy)] == [1, 0]
     assert [g.number for g in store.experience.waiting(policy)] == [1]
-    store.experience.drop_newer(policy, 0)
+    store.experience.drop_unusable(policy, 0)
     assert store.experience.waiting(policy) == []
 
 
