@@ -20,10 +20,11 @@ from time import monotonic
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.faults import Point, Reached, recorded
 from tools.audit.audit import audit
-from tools.kills.campaign import Points, finish, kill_many
-from tools.kills.lab import Lab
-from tools.kills.tally import Kill, table
-from tools.kills.tasks import exact
+
+from .campaign import Points, finish, kill_many
+from .lab import Lab
+from .tally import Kill, table
+from .tasks import exact
 
 LEAN_TOKEN_STEPS = 3
 """Of the last run; the others keep all tokens, so that every step can be made again."""

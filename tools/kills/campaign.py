@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from marlaas.engine.faults import Point, arm, disarm
-from tools.kills.lab import PROCESSES, Lab
-from tools.kills.tally import Kill
-from tools.kills.tasks import wave
+
+from .lab import PROCESSES, Lab
+from .tally import Kill
+from .tasks import wave
 
 LIVELY = 3
 """Unfinished tasks below which the next wave is submitted."""

@@ -20,7 +20,8 @@ from marlaas.engine.faults import VARIABLE
 from marlaas.engine.paths import Home
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rows import TaskRow
-from tools.kills.tasks import TaskFile
+
+from .tasks import TaskFile
 
 PROCESSES = {"engine": "", "rollout": "rollout", "training": "training", "environment": "marlaas.plugins.host"}
 """What may be killed, and the word of its command line that tells it from the engine's other children."""
