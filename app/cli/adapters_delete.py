@@ -7,6 +7,7 @@ import argparse
 from .. import output
 from ..format import line, size
 from .adapter_names import choose, named_by
+from .outcomes import unanswered, wait_for_outcomes
 from .verbs import Verbs, add_verb, home_of
 
 
@@ -27,11 +28,10 @@ def register(family: Verbs) -> None:
 def run(args: argparse.Namespace) -> int:
     """Start the engine if need be, which alone writes versions; delete, and report names and bytes."""
     from marlaas.engine.daemon import control
-    from marlaas.engine.errors import AdapterError, EngineUnreachable
+    from marlaas.engine.errors import AdapterError
     from marlaas.engine.store.submissions import command
 
     from .reading import reading
-    from .steer import ANSWER_SECONDS, wait_for_outcomes
 
     home = home_of(args)
     with reading(home) as reader:
@@ -50,10 +50,7 @@ def run(args: argparse.Namespace) -> int:
         sent = command(home.database, "delete", number, **({"version": doomed[0].number} if one else {}))
         outcome = wait_for_outcomes(reader, [sent]).get(sent)
     if outcome is None:
-        raise EngineUnreachable(
-            f"The engine has not answered for task {number} within {ANSWER_SECONDS:g} s.",
-            "It will carry the command out when it gets to it; `marlaas engine status` shows its state.",
-        )
+        raise unanswered(f"task {number}")
     if outcome:
         output.complain(outcome)
         return output.USAGE

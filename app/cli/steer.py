@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .. import output
 from ..views import PAST
 from .choosing import add_tasks, chosen
+from .outcomes import unanswered, wait_for_outcomes
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
     from marlaas.engine.store.reader import Reader
 
-ANSWER_SECONDS = 30.0
 NAMED = 20
 """Tasks that are named one by one; of more the number is said."""
 _SUMMARIES = {
@@ -54,10 +53,7 @@ def run(args: argparse.Namespace) -> int:
         outcomes = wait_for_outcomes(reader, list(sent))
     for identifier, number in sent.items():
         if identifier not in outcomes:
-            raise EngineUnreachable(
-                f"The engine has not answered for task {number} within {ANSWER_SECONDS:g} s.",
-                "It will carry the command out when it gets to it; `marlaas engine status` shows its state.",
-            )
+            raise unanswered(f"task {number}")
         if outcomes[identifier]:
             output.complain(f"Task {number}: {outcomes[identifier]}")
     done = [number for identifier, number in sent.items() if not outcomes[identifier]]
@@ -84,19 +80,3 @@ def _able(reader: Reader, kind: str, numbers: Sequence[int], named: Sequence[int
         found = ", ".join(sorted({states[number] for number in numbers}))
         raise ConfigError(f"None of these tasks can be {PAST[kind]}: they are {found}.")
     return able
-
-
-def wait_for_outcomes(
-    reader: Reader,
-    commands: list[int],
-    timeout: float = ANSWER_SECONDS,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
-) -> dict[int, str]:
-    """Outcomes by command; those not carried out in time are missing. Empty text is success."""
-    deadline = clock() + timeout
-    while True:
-        outcomes = reader.command_outcomes(commands)
-        if len(outcomes) == len(commands) or clock() > deadline:
-            return outcomes
-        sleep(0.1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from .. import output
 from ..format import count, duration, line
+from .outcomes import unanswered, wait_for_outcomes
 from .verbs import Verbs, add_home, home_of
 
 if TYPE_CHECKING:
@@ -56,12 +57,10 @@ def run(args: argparse.Namespace) -> int:
 def run_set(args: argparse.Namespace) -> int:
     """Start the engine if need be, which alone writes tenants, and report what it answered."""
     from marlaas.engine.daemon import control
-    from marlaas.engine.errors import EngineUnreachable
     from marlaas.engine.store.submissions import command
     from marlaas.engine.tenancy import LIMITS, tenant_change
 
     from .reading import reading
-    from .steer import ANSWER_SECONDS, wait_for_outcomes
 
     home = home_of(args)
     given = {key: getattr(args, key) for key in LIMITS if getattr(args, key) is not None}
@@ -74,10 +73,7 @@ def run_set(args: argparse.Namespace) -> int:
         outcome = wait_for_outcomes(reader, [sent]).get(sent)
         tenant = next((tenant for tenant in reader.tenants("") if tenant.name == name), None)
     if outcome is None:
-        raise EngineUnreachable(
-            f"The engine has not answered within {ANSWER_SECONDS:g} s.",
-            "It will carry the command out when it gets to it; `marlaas engine status` shows its state.",
-        )
+        raise unanswered()
     if outcome or tenant is None:
         output.complain(outcome)
         return output.USAGE

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from marlaas.app.cli import progress, steer
+from marlaas.app.cli import outcomes, progress, steer
 from marlaas.app.cli.progress import Follower
 from marlaas.engine.errors import EngineUnreachable
 from marlaas.engine.paths import Home
@@ -34,7 +34,7 @@ class Clock:
 
 def use(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting for the engine goes by this clock."""
-    wait = partial(steer.wait_for_outcomes, sleep=clock.sleep, clock=clock)
+    wait = partial(outcomes.wait_for_outcomes, sleep=clock.sleep, clock=clock)
     monkeypatch.setattr(steer, "wait_for_outcomes", wait)
 
 
