@@ -205,16 +205,17 @@ class TorchTrainer:
         results: dict[str, GroupStats | Refused] = {}
         run: list[Job] = []
         begun = perf_counter()
+        add = self._add if len(jobs) == 1 else self._add_or_refuse
         for job in jobs:
             if not self._bank.fit([other.policy for other in (*run, job)]):
-                results |= self._add(run, begun)
+                results |= add(run, begun)
                 run, begun = [], perf_counter()
             refusal = self._refusal(job, run)
             if refusal is None:
                 run.append(job)
             else:
                 results[job.policy] = refusal
-        results |= self._add(run, begun)
+        results |= add(run, begun)
         return tuple(results[job.policy] for job in jobs)
 
     def _refusal(self, job: Job, beside: Sequence[Job]) -> Refused | None:
@@ -230,8 +231,22 @@ class TorchTrainer:
             return Refused(str(error), bad_input=True)
         return None
 
+    def _add_or_refuse(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
+        """``_add``, where a job that fails by itself must not be the failure of others in the same call."""
+        try:
+            return self._add(jobs, begun)
+        except Exception as error:
+            policies = " and ".join(job.policy for job in jobs)  # one: several are run again one by one
+            log.exception("A pass over groups of policy %s failed.", policies)
+            reason = f"Training on groups of policy {policies} failed: {type(error).__name__}: {error}."
+            return {job.policy: Refused(reason) for job in jobs}
+
     def _add(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
-        """Run jobs in shared passes; what it took to bring their policies into memory is part of their time."""
+        """Run jobs in a shared pass; what it took to bring their policies into memory is part of their time.
+
+        Where that fails they are run one by one. A policy whose own pass fails is closed, for its gradient is in doubt:
+        half of the groups may be in it. Raises what a single job's pass does.
+        """
         if not jobs:
             return {}
         memories = self._bank.use(*(job.policy for job in jobs))
@@ -242,21 +257,14 @@ class TorchTrainer:
             reach(Point.ACCUMULATE_DONE)
         except Exception:
             if not before:
-                self._close(jobs[0].policy)  # its gradient is in doubt: half of the groups may be in it
+                self._close(jobs[0].policy)
                 raise
             for memory, gathered in zip(memories, before, strict=True):
                 memory.go_back(gathered)
-            return {job.policy: self._alone(job) for job in jobs}
+            apart = [self._add_or_refuse([job], perf_counter()) for job in jobs]
+            return {job.policy: one[job.policy] for job, one in zip(jobs, apart, strict=True)}
         paging = (perf_counter() - begun - sum(one.seconds for one in stats)) / len(jobs)
         return {job.policy: replace(one, seconds=one.seconds + paging) for job, one in zip(jobs, stats, strict=True)}
-
-    def _alone(self, job: Job) -> GroupStats | Refused:
-        """One of several whose shared pass failed: only whose own pass fails, too, is to blame, and closed."""
-        try:
-            return self._add([job], perf_counter())[job.policy]
-        except Exception as error:
-            log.exception("A pass over groups of policy %s failed.", job.policy)
-            return Refused(f"Training on groups of policy {job.policy} failed: {type(error).__name__}: {error}.")
 
     def _make(self, policy: str) -> _Made:
         begun = perf_counter()

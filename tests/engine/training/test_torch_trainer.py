@@ -150,13 +150,17 @@ async def test_a_damaged_page_is_an_error_of_its_policy_alone(base: str, tmp_pat
     assert not list(tmp_path.glob("marlaas-pages-*"))
 
 
+@pytest.mark.parametrize("slots", [0, 1])
 async def test_whose_pass_fails_is_closed_and_those_beside_it_go_on(
-    new_torch_trainer: NewTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    slots: int, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Beside it in a shared pass, or, with a single slot, in a pass before and one after it."""
+
     def fail(*_: object) -> None:
         raise MemoryError("no room")
 
-    trainer, configs = new_torch_trainer(), {"a": CONFIG, "b": replace(CONFIG, loss="cispo"), "c": CONFIG}
+    trainer = TorchTrainer(base, "tiny", sync=False, slots=slots, scratch=str(tmp_path))
+    configs = {"a": CONFIG, "b": replace(CONFIG, loss="cispo"), "c": CONFIG}
     for policy, config in configs.items():
         await trainer.open(policy, config, str(tmp_path / policy), resume=False)
         await trainer.accumulate(policy, (group(1),))
@@ -169,6 +173,7 @@ async def test_whose_pass_fails_is_closed_and_those_beside_it_go_on(
         await trainer.step("b", str(tmp_path / "1"))
     await trainer.open("a", CONFIG, str(tmp_path / "a"), resume=True)
     assert beside == {(await train(trainer, "a", (group(1), group(2)), tmp_path / "1")).checksum}
+    trainer.shutdown()
 
 
 async def test_a_policy_closed_while_its_step_is_written_keeps_nothing_of_it(
