@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -28,8 +27,8 @@ from ..faults import Point, reach
 from ..types import Logprobs, Tokens
 from .bank import AdapterBank
 from .config_check import check_config
-from .group_check import check_group
-from .group_pass import add_gradients, sequence_logprobs
+from .group_pass import sequence_logprobs
+from .jobs import Jobs
 from .load import load_model
 from .memory import keep_freed_memory
 from .model import Model
@@ -40,8 +39,6 @@ from .step import Step, make_step
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-log = logging.getLogger(__name__)
 
 HOST_BYTES = 1 << 30
 """Of host memory, for policies paged out of a device that has memory of its own."""
@@ -105,6 +102,7 @@ class TorchTrainer:
         self._model: Model[Any] = self._thread.submit(load_model, base, device, room).result()
         self._pages = Pages(Path(scratch or tempfile.gettempdir()), 0 if device == "cpu" else HOST_BYTES)
         self._bank = AdapterBank(self._pages, slots, held, device)
+        self._jobs = Jobs(self._model, self._bank, self._close)
         self._openings = itertools.count()
         self._opened: dict[str, int] = {}
         """Which opening each open policy is: what began before must not reach what was opened since."""
@@ -128,7 +126,7 @@ class TorchTrainer:
 
         Where a shared pass fails, its jobs are run one by one; one that fails again is refused and its policy closed.
         """
-        return await self._run(self._accumulate_together, jobs)
+        return await self._run(self._jobs.run, jobs)
 
     async def step(self, policy: str, path: str) -> StepResult:
         """Make the step's updates and write its state file.
@@ -194,77 +192,10 @@ class TorchTrainer:
         return StepResult(version, str(path), written.checksum, written.size, 0.0, perf_counter() - begun)
 
     def _accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
-        (result,) = self._accumulate_together((Job(policy, groups),))
+        (result,) = self._jobs.run((Job(policy, groups),))
         if isinstance(result, Refused):
             raise result.error()
         return result
-
-    def _accumulate_together(self, jobs: Sequence[Job]) -> tuple[GroupStats | Refused, ...]:
-        if len({job.policy for job in jobs}) < len(jobs):
-            raise ValueError("A policy has two jobs in one call.")
-        results: dict[str, GroupStats | Refused] = {}
-        run: list[Job] = []
-        begun = perf_counter()
-        add = self._add if len(jobs) == 1 else self._add_or_refuse
-        for job in jobs:
-            if not self._bank.fit([other.policy for other in (*run, job)]):
-                results |= add(run, begun)
-                run, begun = [], perf_counter()
-            refusal = self._refusal(job, run)
-            if refusal is None:
-                run.append(job)
-            else:
-                results[job.policy] = refusal
-        results |= add(run, begun)
-        return tuple(results[job.policy] for job in jobs)
-
-    def _refusal(self, job: Job, beside: Sequence[Job]) -> Refused | None:
-        """What is wrong with a job; if nothing is, its policy is in memory afterwards, beside those of the others."""
-        try:
-            self._bank.use(*(other.policy for other in beside), job.policy)
-        except AdapterError as error:
-            return Refused(error.message, error.hint)
-        try:
-            for group in job.groups:
-                check_group(group, self._model.vocabulary)
-        except ValueError as error:
-            return Refused(str(error), bad_input=True)
-        return None
-
-    def _add_or_refuse(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
-        """``_add``, where a job that fails by itself must not be the failure of others in the same call."""
-        try:
-            return self._add(jobs, begun)
-        except Exception as error:
-            policies = " and ".join(job.policy for job in jobs)  # one: several are run again one by one
-            log.exception("A pass over groups of policy %s failed.", policies)
-            reason = f"Training on groups of policy {policies} failed: {type(error).__name__}: {error}."
-            return {job.policy: Refused(reason) for job in jobs}
-
-    def _add(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
-        """Run jobs in a shared pass; what it took to bring their policies into memory is part of their time.
-
-        Where that fails they are run one by one. A policy whose own pass fails is closed, for its gradient is in doubt:
-        half of the groups may be in it. Raises what a single job's pass does.
-        """
-        if not jobs:
-            return {}
-        memories = self._bank.use(*(job.policy for job in jobs))
-        before = [memory.gathered() for memory in memories] if len(jobs) > 1 else []
-        try:
-            reach(Point.ACCUMULATE_BEGUN)
-            stats = add_gradients(self._model, [(m, job.groups) for m, job in zip(memories, jobs, strict=True)])
-            reach(Point.ACCUMULATE_DONE)
-        except Exception:
-            if not before:
-                self._close(jobs[0].policy)
-                raise
-            for memory, gathered in zip(memories, before, strict=True):
-                memory.go_back(gathered)
-            apart = [self._add_or_refuse([job], perf_counter()) for job in jobs]
-            return {job.policy: one[job.policy] for job, one in zip(jobs, apart, strict=True)}
-        paging = (perf_counter() - begun - sum(one.seconds for one in stats)) / len(jobs)
-        return {job.policy: replace(one, seconds=one.seconds + paging) for job, one in zip(jobs, stats, strict=True)}
 
     def _make(self, policy: str) -> _Made:
         begun = perf_counter()

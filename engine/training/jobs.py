@@ -1,0 +1,101 @@
+"""Jobs of several policies in one call: which of them share a pass, and that none suffers for another's failure.
+
+Jobs flow in, a result or a refusal for each flows out; gradients are added to the policies in the bank. Knows nothing
+of optimizers and files.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+from ..errors import AdapterError
+from ..faults import Point, reach
+from .bank import AdapterBank
+from .group_check import check_group
+from .group_pass import add_gradients
+from .model import Model
+from .protocol import GroupStats, Job, Refused
+
+log = logging.getLogger(__name__)
+
+
+class Jobs:
+    """Runs them over one model."""
+
+    def __init__(self, model: Model[Any], bank: AdapterBank, close: Callable[[str], None]) -> None:
+        """``close`` forgets a policy whose gradient is in doubt."""
+        self._model = model
+        self._bank = bank
+        self._close = close
+
+    def run(self, jobs: Sequence[Job]) -> tuple[GroupStats | Refused, ...]:
+        """One result per job. Raises what the pass of a job that comes alone does."""
+        if len({job.policy for job in jobs}) < len(jobs):
+            raise ValueError("A policy has two jobs in one call.")
+        results: dict[str, GroupStats | Refused] = {}
+        run: list[Job] = []
+        begun = perf_counter()
+        add = self._add if len(jobs) == 1 else self._add_or_refuse
+        for job in jobs:
+            if not self._bank.fit([other.policy for other in (*run, job)]):
+                results |= add(run, begun)
+                run, begun = [], perf_counter()
+            refusal = self._refusal(job, run)
+            if refusal is None:
+                run.append(job)
+            else:
+                results[job.policy] = refusal
+        results |= add(run, begun)
+        return tuple(results[job.policy] for job in jobs)
+
+    def _refusal(self, job: Job, beside: Sequence[Job]) -> Refused | None:
+        """What is wrong with a job; if nothing is, its policy is in memory afterwards, beside those of the others."""
+        try:
+            self._bank.use(*(other.policy for other in beside), job.policy)
+        except AdapterError as error:
+            return Refused(error.message, error.hint)
+        try:
+            for group in job.groups:
+                check_group(group, self._model.vocabulary)
+        except ValueError as error:
+            return Refused(str(error), bad_input=True)
+        return None
+
+    def _add_or_refuse(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
+        """``_add``, where a job that fails by itself must not be the failure of others in the same call."""
+        try:
+            return self._add(jobs, begun)
+        except Exception as error:
+            policies = " and ".join(job.policy for job in jobs)  # one: several are run again one by one
+            log.exception("A pass over groups of policy %s failed.", policies)
+            reason = f"Training on groups of policy {policies} failed: {type(error).__name__}: {error}."
+            return {job.policy: Refused(reason) for job in jobs}
+
+    def _add(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
+        """Run jobs in a shared pass; what it took to bring their policies into memory is part of their time.
+
+        Where that fails they are run one by one. A policy whose own pass fails is closed, for its gradient is in doubt:
+        half of the groups may be in it. Raises what a single job's pass does.
+        """
+        if not jobs:
+            return {}
+        memories = self._bank.use(*(job.policy for job in jobs))
+        before = [memory.gathered() for memory in memories] if len(jobs) > 1 else []
+        try:
+            reach(Point.ACCUMULATE_BEGUN)
+            stats = add_gradients(self._model, [(m, job.groups) for m, job in zip(memories, jobs, strict=True)])
+            reach(Point.ACCUMULATE_DONE)
+        except Exception:
+            if not before:
+                self._close(jobs[0].policy)
+                raise
+            for memory, gathered in zip(memories, before, strict=True):
+                memory.go_back(gathered)
+            apart = [self._add_or_refuse([job], perf_counter()) for job in jobs]
+            return {job.policy: one[job.policy] for job, one in zip(jobs, apart, strict=True)}
+        paging = (perf_counter() - begun - sum(one.seconds for one in stats)) / len(jobs)
+        return {job.policy: replace(one, seconds=one.seconds + paging) for job, one in zip(jobs, stats, strict=True)}
