@@ -53,6 +53,7 @@ def begin(text: str) -> float:
 def run(args: argparse.Namespace) -> int:
     """Print the tables."""
     from marlaas.engine.disk import home_size
+    from marlaas.engine.store.days import day_of
     from marlaas.engine.store.statistics import Statistics, engine_cost, tenants_used
 
     home = home_of(args)
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
             output.result_json({})
         return output.OK
     with Statistics(home.database) as store:
-        stages, tasks = store.stages(args.since), store.tasks_used(_day(args.since))
+        stages, tasks = store.stages(args.since), store.tasks_used(day_of(args.since))
         tenants = tenants_used(tasks, store.weights())
     if args.tenant is not None:
         tenants = [tenant for tenant in tenants if tenant.tenant == args.tenant]
@@ -128,7 +129,3 @@ def _task(task: TaskUse) -> tuple[str, ...]:
     times = (duration(seconds) for seconds in (task.rollout, task.training, task.environment))
     ready = str(task.ready) if task.state == "running" else ""
     return (str(task.id), line(task.tenant, 10), line(task.name, 14), count(task.tokens), *times, ready)
-
-
-def _day(since: float) -> str:
-    return time.strftime("%Y-%m-%d", time.gmtime(since))

@@ -39,10 +39,12 @@ def register(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the tenants."""
+    from marlaas.engine.store.days import day_of
+
     from .reading import reading
 
     with reading(home_of(args)) as reader:
-        tenants = reader.tenants(time.strftime("%Y-%m-%d", time.gmtime())) if reader else []
+        tenants = reader.tenants(day_of(time.time())) if reader else []
     if args.json:
         output.result_json([asdict(tenant) for tenant in tenants])
         return output.OK

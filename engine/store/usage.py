@@ -13,6 +13,7 @@ from sqlite_utils import Database
 
 from ..fairness.ledger import Usage
 from .database import transaction
+from .days import day_of
 
 
 class UsageTable:
@@ -46,5 +47,5 @@ class UsageTable:
 
 
 def today() -> str:
-    """The day of now, as the table names it: 2026-11-21."""
-    return time.strftime("%Y-%m-%d", time.gmtime())
+    """The day of now."""
+    return day_of(time.time())
