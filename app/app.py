@@ -21,13 +21,14 @@ from textual.worker import get_current_worker
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.paths import Home
+from marlaas.engine.queue import PAST
 from marlaas.engine.store.submissions import command
 
 from .feed import Feed, Snapshot
 from .format import line
 from .screens.queue import QueueScreen
 from .screens.view import View
-from .views import PAST, liveness
+from .views import liveness
 
 
 class MarlaasApp(App[None]):

@@ -25,8 +25,6 @@ GLYPHS = {
     "failed": "✗",
     "cancelled": "⊘",
 }
-PAST = {"pause": "paused", "resume": "resumed", "retry": "retried", "cancel": "cancelled"}
-"""What a command has made of a task."""
 _ORDER = ("running", "paused", "queued", "submitted")
 
 FRESH_SECONDS = 5.0

@@ -18,6 +18,8 @@ TRANSITIONS: dict[str, dict[str, str]] = {
     "retry": {"failed": "queued", "cancelled": "queued", "queued": "queued"},  # the last: at once, not when it is due
     "cancel": {"submitted": "cancelled", "queued": "cancelled", "running": "cancelled", "paused": "cancelled"},
 }
+PAST = {"pause": "paused", "resume": "resumed", "retry": "retried", "cancel": "cancelled"}
+"""What a command has made of a task."""
 _KINDS = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
 
 
@@ -28,11 +30,8 @@ def next_state(command: str, state: str) -> str:
     allowed = TRANSITIONS[command]
     if state not in allowed:
         hint = "`marlaas resume` goes on with it." if state == "paused" else f"Only {', '.join(allowed)} ones can."
-        raise ConfigError(f"A task that is {state} cannot be {_PAST[command]}.", hint)
+        raise ConfigError(f"A task that is {state} cannot be {PAST[command]}.", hint)
     return allowed[state]
-
-
-_PAST = {"pause": "paused", "resume": "resumed", "retry": "retried", "cancel": "cancelled"}
 
 
 def find_environment(name: str, environments: list[EnvironmentRow]) -> EnvironmentRow:

@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from marlaas.engine.queue import PAST
+
 from .. import output
-from ..views import PAST
 from .choosing import add_tasks, chosen
 from .outcomes import unanswered, wait_for_outcomes
 from .verbs import Verbs, add_verb, home_of

@@ -18,7 +18,7 @@ from .versions import Version
 
 @dataclass
 class Conversation:
-    """A name, the tokens seen so far, and how many of them the sequence's memory holds."""
+    """A name and the tokens seen so far; how many of them its sequence holds, the context knows."""
 
     name: str
     slot: int | None = None
@@ -26,7 +26,6 @@ class Conversation:
     version: str = ""
     """Under which the memory was computed."""
     tokens: Tokens = field(default_factory=lambda: np.empty(0, np.int32))
-    cached: int = 0
     turn: Turn | None = None
     prompt: Prompt | None = None
     """What the memory begins with, where others may still want a copy."""
