@@ -56,7 +56,7 @@ class Heartbeat:
     def _measure(self, crew: Crew, elapsed: float) -> None:
         """What processes and stages did in the last ``elapsed`` seconds."""
         processes, now = self._processes.look(crew.processes()), time.time()
-        samples = self._meter.samples(processes, crew.queues(), crew.devices, now - elapsed, elapsed)
+        samples = self._meter.samples(processes, crew.loads(), crew.devices, now - elapsed, elapsed)
         busy = {sample.stage: sample.busy for sample in samples}
         self._store.telemetry.workers(worker_rows(processes, busy, elapsed))
         self._store.stages.add(self._store.incarnation, samples)

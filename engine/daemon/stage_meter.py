@@ -1,6 +1,6 @@
-"""What each stage did between two beats: its busy time, its queues, what it finished.
+"""What each stage did between two beats: its busy time, its load, what it finished.
 
-The ledger's sums, the workers' queues and the processor time of processes flow in, one sample a stage flows out. Knows
+The ledger's sums, the workers' loads and the processor time of processes flow in, one sample a stage flows out. Knows
 nothing of tasks or of the store's rows. A worker's busy time is what it says of itself; environments and the engine say
 nothing, so theirs is the processor time of their processes.
 """
@@ -11,12 +11,12 @@ import math
 from collections.abc import Iterable, Mapping
 
 from ..fairness.ledger import ENVIRONMENT, ROLLOUT, TRAINING, Ledger
-from ..orchestrator.services import Queue
+from ..orchestrator.services import Load
 from ..store.stages import StageSample
 from .processes import Seen
 
 ENGINE = "engine"
-IDLE = {stage: Queue() for stage in (ROLLOUT, ENVIRONMENT, TRAINING, ENGINE)}
+IDLE = {stage: Load() for stage in (ROLLOUT, ENVIRONMENT, TRAINING, ENGINE)}
 """All stages; a worker that is being replaced is idle."""
 
 
@@ -31,7 +31,7 @@ class StageMeter:
     def samples(
         self,
         processes: Iterable[Seen],
-        queues: Mapping[str, Queue],
+        loads: Mapping[str, Load],
         devices: Mapping[str, str],
         begun: float,
         wall: float,
@@ -43,7 +43,7 @@ class StageMeter:
         before, self._busy = self._busy, dict(self._ledger.busy)
         busy = {stage: seconds - before.get(stage, 0.0) for stage, seconds in self._busy.items()}
         ended, self._ended = self._ended, dict(self._ledger.ended)
-        played = Queue(active=busy.get(ENVIRONMENT, 0.0) / wall)  # Little's law: seconds of episodes each second
+        played = Load(active=busy.get(ENVIRONMENT, 0.0) / wall)  # Little's law: seconds of episodes each second
         spent = [(process.name, process.spent) for process in processes]
         busy[ENVIRONMENT] = math.fsum(seconds for name, seconds in spent if name.startswith("env "))
         busy[ENGINE] = math.fsum(seconds for name, seconds in spent if name == ENGINE)
@@ -54,9 +54,9 @@ class StageMeter:
                 begun,
                 wall,
                 busy.get(stage, 0.0),
-                queue.waiting,
-                queue.active,
+                load.waiting,
+                load.active,
                 self._ended.get(stage, 0) - ended.get(stage, 0),
             )
-            for stage, queue in {**IDLE, **queues, ENVIRONMENT: played}.items()
+            for stage, load in {**IDLE, **loads, ENVIRONMENT: played}.items()
         ]

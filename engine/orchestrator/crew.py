@@ -28,7 +28,7 @@ from ..store.store import Store
 from ..training.protocol import Trainer
 from ..workers.handle import WorkerHandle
 from .agreement import compare
-from .services import Queue, Services
+from .services import Load, Services
 from .shared_trainer import SharedTrainer
 from .task_trainer import TaskTrainer
 from .tolerance import tolerance_of
@@ -132,9 +132,9 @@ class Crew:
         environments = [(f"env {name}", pid) for name, pid in self._environments.processes()]
         return [("engine", os.getpid()), *workers, *environments]
 
-    def queues(self) -> dict[str, Queue]:
+    def loads(self) -> dict[str, Load]:
         """What waits at the workers, and what they are at; nothing while there are none."""
-        return self._services.queues() if self._services else {}
+        return self._services.loads() if self._services else {}
 
     async def services(self) -> Services:
         """The stages with live workers, waiting for them if need be."""

@@ -19,7 +19,7 @@ from .tolerance import Tolerance
 
 
 @dataclass(frozen=True)
-class Queue:
+class Load:
     """Requests of one stage: of the moment, or on average."""
 
     waiting: float = 0.0
@@ -47,10 +47,10 @@ class Services:
     repeatable: bool = True
     """Whether the sampler says the same to the last bit whatever else it is asked."""
 
-    def queues(self) -> dict[str, Queue]:
+    def loads(self) -> dict[str, Load]:
         """What waits at the stages that are shared, and what they are at."""
         seats, shared = self.rollout.seats, self.shared
-        return {ROLLOUT: Queue(seats.waiting, seats.active), TRAINING: Queue(shared.waiting, shared.active)}
+        return {ROLLOUT: Load(seats.waiting, seats.active), TRAINING: Load(shared.waiting, shared.active)}
 
     def of(self, payer: Payer, deterministic: bool) -> Services:
         """The same as one task is to use them: in its turn, and on its account."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from marlaas.engine.daemon.processes import Seen
 from marlaas.engine.daemon.stage_meter import StageMeter
 from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.orchestrator.services import Queue
+from marlaas.engine.orchestrator.services import Load
 from marlaas.engine.store.stages import StageSample
 
-QUEUES = {"rollout": Queue(3, 8), "training": Queue(1, 2)}
+LOADS = {"rollout": Load(3, 8), "training": Load(1, 2)}
 
 
 def seen(**spent: float) -> list[Seen]:
@@ -25,7 +25,7 @@ def test_a_sample_is_what_happened_since_the_last() -> None:
         ledger.environment(1, 3.0)
         ledger.environment(2, 1.0)
         spent = {"engine": 0.1, "env sums": 0.2, "env maze": 0.3, "rollout": 9.0}
-        samples = meter.samples(seen(**spent), QUEUES, {"rollout": "core 0"}, 100.0, 2.0)
+        samples = meter.samples(seen(**spent), LOADS, {"rollout": "core 0"}, 100.0, 2.0)
         assert samples == [
             StageSample("rollout", "core 0", 100.0, 2.0, 0.5 * round, 3, 8, 1),
             StageSample("environment", "cpu", 100.0, 2.0, 0.5, 0.0, 2.0, 2),
