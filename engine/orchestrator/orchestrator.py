@@ -25,6 +25,9 @@ POLL = 0.2
 REVIEW = 1.0
 """Seconds after which the queue is looked through although nobody changed it: time passes, steps are made, a blocked
 task may be tried again."""
+TRIES = 20.0
+"""Blocked tasks that are tried again each second, at most: a thousand of one broken environment must not keep the
+engine busy. Where it is mended, all are tried at once."""
 STARTING = "is starting"
 
 
@@ -112,7 +115,8 @@ class Orchestrator:
         """Write down how a run ended, and whether the task is tried again."""
         store = self._store
         if ending.state == "queued":
-            self._blocked[task] = (ending.reason, monotonic() + REVIEW)
+            rest = max(REVIEW, len(self._blocked) / TRIES)
+            self._blocked[task] = (ending.reason, monotonic() + rest)
             store.tasks.explain({task: ending.reason})
             return
         tries = store.tasks.tries(task)

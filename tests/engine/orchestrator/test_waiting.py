@@ -19,6 +19,7 @@ from marlaas.engine.orchestrator import orchestrator as module
 from marlaas.engine.orchestrator.crew import Crew
 from marlaas.engine.orchestrator.orchestrator import Orchestrator
 from marlaas.engine.orchestrator.retries import PAUSES
+from marlaas.engine.orchestrator.task_run import Ending
 from marlaas.engine.spec import QueueSpec, TaskSpec
 from marlaas.engine.store import usage
 from marlaas.engine.store.submissions import command, command_all, submit
@@ -225,6 +226,18 @@ async def test_a_blocked_task_says_so_until_its_environment_is_there(tmp_path: P
         await until(world, reached("done"))
     with pytest.raises(EnvironmentMissing):
         there("broken", {})
+
+
+def test_many_blocked_tasks_share_a_few_tries_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "monotonic", lambda: 100.0)
+    world = World(tmp_path, SPEC, others=[SPEC] * 99)
+    orchestrator = Orchestrator(world.store, cast(Crew, world), slots=4)
+    for task in (world.task, *world.others):
+        orchestrator._record(task, Ending("queued", "blocked: it is broken"))
+    moments = [moment for _, moment in orchestrator._blocked.values()]
+    assert moments[0] == 100.0 + module.REVIEW and moments[-1] == 100.0 + 99 / module.TRIES
+    orchestrator.wake()
+    assert not orchestrator._situation().resting
 
 
 async def test_engines_may_come_and_go_in_the_middle_of_all_of_it(tmp_path: Path) -> None:
