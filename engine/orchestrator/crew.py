@@ -28,6 +28,7 @@ from ..store.store import Store
 from ..training.protocol import Trainer
 from ..workers.handle import WorkerHandle
 from .agreement import compare
+from .floors import Floors
 from .services import Load, Services
 from .shared_trainer import SharedTrainer
 from .task_trainer import TaskTrainer
@@ -69,6 +70,7 @@ class Crew:
         self._tolerance = tolerance_of(settings.rollout, stored)
         self._repeatable = stored in REPEATABLE
         self._renderer = Renderer(base.path)
+        self._floors = Floors()
         self._services: Services | None = None
         self._ready = asyncio.Event()
         self.handles: dict[str, WorkerHandle] = {}
@@ -119,6 +121,7 @@ class Crew:
             shared=shared,
             trainer=TaskTrainer(shared, NOBODY, alone=True),
             tolerance=self._tolerance,
+            floors=self._floors,
             shortage=self._shortage,
             token_steps=self._settings.disk.token_steps,
             repeatable=self._repeatable,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from ..store.versions import Evaluation, Version
 from ..types import Group
 from .endings import Paused, first_failure
 from .environment import TaskEnvironment
+from .floors import HeldOut
 from .services import Services
 
 EVAL_SEED = 0
@@ -124,8 +126,9 @@ class Evaluator:
             if role == "assistant"
         )
         answers = dict.fromkeys([*(text for text, _ in said.most_common(FLOOR_ANSWERS)), *USUAL_ANSWERS])
-        scores = [await self._constant(lease, answer) for answer in answers]
-        return max((score for score in scores if score is not None), default=0.0)
+        config = json.dumps(self._environment.config, sort_keys=True)
+        held_out = HeldOut(lease.environment, lease.environment_version, config, self._spec.eval.prompts)
+        return await self._services.floors.of(held_out, answers, lambda answer: self._constant(lease, answer))
 
     async def _constant(self, lease: Lease, text: str) -> float | None:
         async def say(_: Ask) -> Reply:

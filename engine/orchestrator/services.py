@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..environments.service import EnvironmentService
 from ..fairness.ledger import ROLLOUT, TRAINING
@@ -13,6 +13,7 @@ from ..rollout.episodes import Rollout
 from ..rollout.protocol import Sampler
 from ..store.store import Store
 from ..training.protocol import PolicyTrainer
+from .floors import Floors
 from .shared_trainer import SharedTrainer
 from .task_trainer import TaskTrainer
 from .tolerance import Tolerance
@@ -40,6 +41,8 @@ class Services:
     trainer: PolicyTrainer
     tolerance: Tolerance
     """The gap between sampler and trainer that a canary accepts."""
+    floors: Floors = field(default_factory=Floors)
+    """What is known of constant answers, over all tasks."""
     shortage: Callable[[], str] = str
     """Why no task may go on for want of room on the disk, in one sentence; empty while there is room."""
     token_steps: int = 0

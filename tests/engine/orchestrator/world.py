@@ -203,7 +203,7 @@ class FakeEnvironments:
     async def bind(self, name: str, version: str | None = None) -> Any:
         await self.chance.wait()
         self.validate(name, {})
-        return SimpleNamespace(environment_version=version or self.version, release=lambda: None)
+        return SimpleNamespace(environment=name, environment_version=version or self.version, release=lambda: None)
 
     async def peek(self, lease: Any, spec: EpisodeSpec) -> Ask:
         return self._ask(spec, 0, self.agents[0])

@@ -1,0 +1,61 @@
+"""Floors: the best score that one text, given to every ask, gets on the held-out prompts.
+
+Texts to try flow in with how to measure one, the best of their scores flows out. Tasks on the same prompts share what
+was measured: with a thousand prompts a score is a thousand episodes, and twenty seeds of one task ask for the same
+ones. Knows no policy and no environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+
+REMEMBERED = 64
+"""Sets of prompts whose scores are kept, the last used ones."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A set of held-out prompts: they follow from these."""
+
+    environment: str
+    version: str
+    config: str
+    """The environment's parameters, as JSON with sorted keys."""
+    prompts: int
+
+
+@dataclass
+class _Known:
+    """Scores by text; None where no episode had one."""
+
+    scores: dict[str, float | None] = field(default_factory=dict)
+    measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Floors:
+    """What is known of constant answers."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[HeldOut, _Known] = OrderedDict()
+
+    async def of(
+        self, held_out: HeldOut, answers: Iterable[str], measure: Callable[[str], Awaitable[float | None]]
+    ) -> float:
+        """The best score of ``answers``; 0 where none has one. Raises what ``measure`` does, which is then tried again.
+
+        Who asks while another measures waits for what that finds out.
+        """
+        known = self._known.setdefault(held_out, _Known())
+        self._known.move_to_end(held_out)
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        answers = tuple(answers)
+        async with known.measuring:
+            for answer in answers:
+                if answer not in known.scores:
+                    known.scores[answer] = await measure(answer)
+        scores = (known.scores[answer] for answer in answers)
+        return max((score for score in scores if score is not None), default=0.0)
