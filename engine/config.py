@@ -38,8 +38,8 @@ DOCUMENTED = """\
 # weights = "auto"
 # A GGUF file of the same base that you made yourself, for architectures that marlaas writes none for.
 # gguf = ""
-# Conversations sampled at the same time, and the tokens that each may grow to; 0 takes what fits into the memory, up
-# to 128 conversations and 2,048 tokens.
+# Conversations held at the same time, and the tokens that each may grow to; 0 takes what fits into the memory, up to
+# 128 conversations with llama.cpp, 384 with torch, and 2,048 tokens.
 # sequences = 0
 # context = 0
 # llama.cpp's attention in float32 throughout: log-probabilities agree with the trainer's to 1e-5. Without it they
@@ -82,7 +82,7 @@ class RolloutSettings:
     sampler: str = one_of("auto", "auto", "llama.cpp", "torch")
     weights: str = one_of("auto", "auto", *PRECISIONS)
     gguf: str = ""
-    sequences: int = between(0, 0, 256)
+    sequences: int = between(0, 0, 1024)
     context: int = between(0, 0, 1048576)
     exact: bool = True
 

@@ -22,8 +22,11 @@ CONTEXTS = (2048, 1024, 512)
 """Chosen from where the settings leave the choice; all but the last for bases made for long contexts only.
 
 Longer ones fill the memory of a machine that others use, too: that is for a person to ask for."""
-MOST, LEAST, STEP = 128, 8, 8
-"""Conversations, likewise."""
+MOST = {"llama.cpp": 128, "torch": 384}
+"""Conversations, likewise. A pass of the torch sampler costs little more with many rows than with few, and a
+conversation that keeps its place while its environment waits for a tool is not read anew: with 32 tasks of slow tools
+384 took half the processor time of 128, and more gained nothing."""
+LEAST, STEP = 8, 8
 ENOUGH = 32
 """Conversations that a context above the least must leave room for."""
 SHARE = 0.7
@@ -141,7 +144,7 @@ def _contexts(wanted: Wanted) -> tuple[int, ...]:
 
 
 def _sequences(wanted: Wanted) -> tuple[int, ...]:
-    return (wanted.sequences,) if wanted.sequences else tuple(range(MOST, LEAST - 1, -STEP))
+    return (wanted.sequences,) if wanted.sequences else tuple(range(MOST[wanted.sampler], LEAST - 1, -STEP))
 
 
 def _refusal(wanted: Wanted, free: int) -> BaseModelError:

@@ -71,7 +71,7 @@ def plan_of(base: BaseModel, settings: Settings, free: int) -> MemoryPlan:
 
     Raises ``BaseModelError`` where the base does not, and where a GGUF file that they name cannot be looked at.
     """
-    rollout = settings.rollout
+    rollout = with_sampler(settings, base).rollout
     wanted = Wanted(
         config=base.config,
         parameters=parameters(base),
@@ -106,7 +106,7 @@ def _brought_bytes(gguf: str) -> int:
 
 def sampler_spec(base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan) -> WorkerSpec:
     """The rollout worker, on the first half of the cores."""
-    cores, rollout = _halves()[0], settings.rollout
+    cores, rollout = _halves()[0], with_sampler(settings, base).rollout
     kwargs: dict[str, Any] = {
         "base": str(base.path),
         "sequences": memory.sequences,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marlaas.engine.base.config import BaseConfig
-from marlaas.engine.base.fit import LONG, MemoryPlan, least_plan, plan_memory
+from marlaas.engine.base.fit import LONG, MOST, MemoryPlan, least_plan, plan_memory
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.modules import linear_shapes
 from marlaas.engine.base.needs import Wanted, slot_bytes
@@ -69,7 +69,7 @@ def test_a_plan_stays_within_the_memory_and_keeps_to_the_settings(wanted: Wanted
         return
     own = wanted.config.context_length
     assert plan.total <= free
-    assert plan.sequences == wanted.sequences or (not wanted.sequences and 8 <= plan.sequences <= 128)
+    assert plan.sequences == wanted.sequences or (not wanted.sequences and 8 <= plan.sequences <= MOST[wanted.sampler])
     assert plan.context == min(wanted.context, own) if wanted.context else min(512, own) <= plan.context <= 2048
     assert plan.slots == min(wanted.slots or plan.slots, wanted.tasks) >= 1
     assert (plan.held == 0) == bool(wanted.slots)

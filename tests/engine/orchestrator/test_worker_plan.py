@@ -18,9 +18,10 @@ BASE = load_base("tiny")
 ENOUGH = 8 << 30
 
 
-def test_the_shipped_base_gets_what_is_published() -> None:
-    memory = plan_of(BASE, Settings(), ENOUGH)
-    assert (memory.sequences, memory.context, memory.weights) == (128, 512, "f32")
+@pytest.mark.parametrize(("sampler", "sequences"), [("auto", 384), ("torch", 384), ("llama.cpp", 128)])
+def test_the_shipped_base_gets_what_is_published(sampler: str, sequences: int) -> None:
+    memory = plan_of(BASE, Settings(rollout=RolloutSettings(sampler=sampler)), ENOUGH)
+    assert (memory.sequences, memory.context, memory.weights) == (sequences, 512, "f32")
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_started() -> None:
