@@ -73,6 +73,8 @@ def run(args: argparse.Namespace) -> int:
         download(settings.base)
     base = load_base(settings.base)
     check_base(base)
+    if args.weights and settings.rollout.sampler == "auto":  # precisions are llama.cpp's
+        settings = replace(settings, rollout=replace(settings.rollout, sampler="llama.cpp"))
     settings = with_sampler(settings, base)
     renderer = Renderer(base.path)
     free = available_memory()
