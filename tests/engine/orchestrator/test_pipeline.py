@@ -21,11 +21,12 @@ from hypothesis import strategies as st
 from marlaas.engine.environments.protocol import Answer, EpisodeOutcome, EpisodeSpec
 from marlaas.engine.spec import EvalSpec, PolicySpec, QueueSpec, SamplingSpec, TaskSpec, TrainSpec
 
+from ...examples import examples
 from .crowd import Crowd, Happening, in_turns
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """A disk that does not wait, where there is one."""
-PARTS, EXAMPLES = 4, int(os.environ.get("MARLAAS_EXAMPLES", "50"))
+PARTS, EXAMPLES = 4, examples(15)
 """In parts, since tests run in parallel. Failing examples are shown as drawn: making them smaller takes minutes."""
 BASE = TaskSpec(
     "lab",

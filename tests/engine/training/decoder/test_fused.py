@@ -17,6 +17,7 @@ from marlaas.engine.training.losses.catalogue import LOSSES
 from marlaas.engine.training.protocol import PolicyConfig
 from marlaas.engine.training.step import make_step
 
+from ....examples import examples
 from .random_models import random_groups, save_model, shapes
 from .test_against_peft import policy
 
@@ -33,7 +34,7 @@ configs = st.builds(
 jobs = st.tuples(configs, st.integers(0, 10_000), st.integers(0, 3), st.integers(1, 4), st.integers(1, 12))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(shapes, st.lists(jobs, min_size=2, max_size=8), st.sampled_from([30, 1_000]), st.booleans())
 def test_together_is_as_alone(
     shape: dict[str, Any],
@@ -60,7 +61,7 @@ def test_together_is_as_alone(
         assert len(notes[0]) == len(notes[1])
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(2), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(shapes, st.lists(jobs, min_size=2, max_size=6), st.integers(0, 100))
 def test_twenty_steps_together_lead_where_twenty_alone_do(
     shape: dict[str, Any], jobs: list[tuple[PolicyConfig, int, int, int, int]], seed: int
