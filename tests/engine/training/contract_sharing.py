@@ -37,32 +37,39 @@ def lessons(policy: int, step: int) -> tuple[TrainGroup, ...]:
     return group(100 * policy + step), second
 
 
+async def train_alone(trainer: Trainer, folder: Path) -> dict[str, bytes]:
+    """What each policy's last state file holds when one is open at a time."""
+    files = {}
+    for number, (policy, config) in enumerate(POLICIES.items()):
+        await trainer.open(policy, config, str(folder / "0"), resume=False)
+        for step in range(STEPS):
+            await train(trainer, policy, lessons(number, step), folder / "alone")
+        await trainer.close(policy)
+        files[policy] = (folder / "alone").read_bytes()
+    return files
+
+
 class SharingContract:
-    @pytest.fixture
-    def new_trainer(self, base: str) -> NewTrainer:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def new_trainer(cls, base: str) -> NewTrainer:
         """Makes a trainer over the base in the folder ``base``; with ``slots``, one that holds so many policies."""
         raise NotImplementedError
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def alone(cls, new_trainer: NewTrainer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+        """The last state file of each policy, trained with nobody beside it."""
+        return asyncio.run(train_alone(new_trainer(), tmp_path_factory.mktemp("alone")))
 
     @pytest.fixture
     def trainer(self, new_trainer: NewTrainer) -> Trainer:
         return new_trainer()
 
-    async def _alone(self, trainer: Trainer, folder: Path) -> dict[str, bytes]:
-        """The last state file of each policy, trained with nobody beside it."""
-        files = {}
-        for number, (policy, config) in enumerate(POLICIES.items()):
-            await trainer.open(policy, config, str(folder / "0"), resume=False)
-            for step in range(STEPS):
-                await train(trainer, policy, lessons(number, step), folder / "alone")
-            await trainer.close(policy)
-            files[policy] = (folder / "alone").read_bytes()
-        return files
-
     @pytest.mark.parametrize("slots", [0, 3])
     async def test_policies_in_turn_end_as_each_alone_to_the_last_bit(
-        self, new_trainer: NewTrainer, tmp_path: Path, slots: int
+        self, new_trainer: NewTrainer, alone: dict[str, bytes], tmp_path: Path, slots: int
     ) -> None:
-        alone = await self._alone(new_trainer(), tmp_path)
         trainer, draw = new_trainer(slots=slots), np.random.default_rng(slots)
         for policy, config in POLICIES.items():
             await trainer.open(policy, config, str(tmp_path / "0"), resume=False)
@@ -79,9 +86,8 @@ class SharingContract:
             assert (tmp_path / f"{policy}-{STEPS - 1}").read_bytes() == expected, policy
 
     async def test_policies_that_all_call_at_once_with_one_slot_end_as_each_alone(
-        self, new_trainer: NewTrainer, tmp_path: Path
+        self, new_trainer: NewTrainer, alone: dict[str, bytes], tmp_path: Path
     ) -> None:
-        alone = await self._alone(new_trainer(), tmp_path)
         trainer = new_trainer(slots=1)
 
         async def run(number: int, policy: str) -> None:
@@ -95,9 +101,8 @@ class SharingContract:
 
     @pytest.mark.parametrize("slots", [0, 3])
     async def test_policies_in_one_pass_end_as_each_alone(
-        self, new_trainer: NewTrainer, tmp_path: Path, slots: int
+        self, new_trainer: NewTrainer, alone: dict[str, bytes], tmp_path: Path, slots: int
     ) -> None:
-        alone = await self._alone(new_trainer(), tmp_path)
         trainer = new_trainer(slots=slots)
         for policy, config in POLICIES.items():
             await trainer.open(policy, config, str(tmp_path / "0"), resume=False)

@@ -1,6 +1,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,18 +25,30 @@ from .samples import group
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
 
-@pytest.fixture(params=DEVICES)
-def new_torch_trainer(base: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NewTrainer]:
+@pytest.fixture(scope="session", params=DEVICES)
+def device(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@contextmanager
+def trainers(base: str, device: str, folder: Path) -> Iterator[NewTrainer]:
+    """Makes trainers, and ends them."""
     made: list[TorchTrainer] = []
 
     def new(slots: int = 0) -> TorchTrainer:
-        scratch = str(tmp_path / "scratch")
-        made.append(TorchTrainer(base, "tiny", sync=False, device=request.param, slots=slots, scratch=scratch))
+        scratch = str(folder / "scratch")
+        made.append(TorchTrainer(base, "tiny", sync=False, device=device, slots=slots, scratch=scratch))
         return made[-1]
 
     yield new
     for trainer in made:
         trainer.shutdown()
+
+
+@pytest.fixture
+def new_torch_trainer(base: str, device: str, tmp_path: Path) -> Iterator[NewTrainer]:
+    with trainers(base, device, tmp_path) as new:
+        yield new
 
 
 class TestContract(TrainerContract):
@@ -57,9 +70,11 @@ class TestRefusals(RefusalContract):
 
 
 class TestSharing(SharingContract):
-    @pytest.fixture
-    def new_trainer(self, new_torch_trainer: NewTrainer) -> NewTrainer:
-        return new_torch_trainer
+    @pytest.fixture(scope="class")
+    @classmethod
+    def new_trainer(cls, base: str, device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NewTrainer]:
+        with trainers(base, device, tmp_path_factory.mktemp("sharing")) as new:
+            yield new
 
 
 class TestContractThroughPeft(TrainerContract):
