@@ -23,9 +23,12 @@ test: dev
 	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not processes and not slow"
 	@$(BIN)/python -m pytest -q -p no:xdist -m "processes and not slow"
 
-# What takes minutes: kills, eight whole runs alone and together, 200 steps under the canary.
+# What takes minutes: kills, eight whole runs alone and together, 200 steps under the canary; then dear properties with
+# more examples than `make test` draws.
 test-slow: dev
 	@$(BIN)/python -m pytest -q -p no:xdist -m slow --timeout 1800
+	@MARLAAS_EXAMPLES=50 $(BIN)/python -m pytest -q -p no:xdist --timeout 1800 \
+		tests/engine/orchestrator/test_pipeline.py tests/engine/training/decoder
 
 # Kills processes of real engines, KILLS times, and proves that nothing was lost or doubled.
 kills: dev

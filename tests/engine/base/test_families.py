@@ -25,6 +25,8 @@ from .made import CONTEXT, Made, gap, greedy, logprobs_of, scores
 
 ROWS = 151_936
 CASES = [(family, tied) for family in FAMILIES for tied in (True, False)]
+QUICK = [(family, place % 2 == 0) for place, family in enumerate(FAMILIES)]
+"""Every family once, tied and untied by turns; the others take a minute and are slow ones."""
 LENGTH = 24
 CLOSE = 1e-4
 """Largest difference of log-probabilities with float32 weights and memory."""
@@ -33,7 +35,11 @@ NEAR = {"f32": 0.1, "f16": 0.1, "q8_0": 1.0}
 CONFIG = PolicyConfig(rank=4, alpha=8.0, learning_rate=0.02, denominator=32.0)
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{'tied' if case[1] else 'untied'}")
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(case, marks=() if case in QUICK else pytest.mark.slow) for case in CASES],
+    ids=lambda case: f"{case[0]}-{'tied' if case[1] else 'untied'}",
+)
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
     torch.set_num_threads(1)
     family, tied = request.param
