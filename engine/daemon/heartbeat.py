@@ -83,7 +83,8 @@ class Heartbeat:
         if handle is None or not handle.alive:
             return
         with contextlib.suppress(Exception):  # a dying worker is the crew's business, not the pulse's
-            stats = await asyncio.wait_for(handle.call("stats"), INTERVAL)
+            async with asyncio.timeout(INTERVAL):  # Python 3.11's wait_for may swallow what is to end the pulse
+                stats = await handle.call("stats")
             self._ledger.rollout_seconds(max(0.0, stats.busy_seconds - self._sampled))
             self._sampled = stats.busy_seconds
 

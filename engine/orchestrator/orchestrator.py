@@ -59,7 +59,8 @@ class Orchestrator:
                 except StoreError:  # a full disk: the whole turn is tried again
                     self._seen = -1
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), POLL)
+                    async with asyncio.timeout(POLL):
+                        await self._wake.wait()
                 self._wake.clear()
         finally:
             await self._end_runs(list(self._runs))

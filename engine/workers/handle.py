@@ -141,7 +141,8 @@ class WorkerHandle:
         else:
             self._connection.close()
         try:
-            await asyncio.wait_for(self._process.wait(), grace)
+            async with asyncio.timeout(grace):
+                await self._process.wait()
         except TimeoutError:
             self._kill()
             await self._process.wait()

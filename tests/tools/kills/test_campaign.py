@@ -19,6 +19,7 @@ STEPS = 6
 
 
 @pytest.mark.processes
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_deaths_at_named_points_change_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "")
