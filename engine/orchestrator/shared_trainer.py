@@ -142,6 +142,7 @@ class SharedTrainer:
         try:
             results = await self._results([call for call, _ in calls])
         except BaseException as error:
+            self._answered = monotonic()
             for call, serving in calls:
                 self._line.end(serving, None)
                 call.fail(error)
