@@ -29,8 +29,8 @@ DOCUMENTED = """\
 
 [rollout]
 # What samples: "llama.cpp", or "torch" with the trainer's own kernels, which computes conversations of all adapter
-# versions in one pass: faster for bases of a few million parameters where many run at once, and measured by `make bench
-# BENCH=sampler`. It knows Qwen and Llama bases only. "auto" takes torch for such bases up to 64 MB, llama.cpp for others.
+# versions in one pass: faster for bases of a few million parameters where many run at once (`make bench BENCH=sampler`
+# measures it). It knows Qwen and Llama bases only. "auto" takes torch for such bases up to 64 MB, llama.cpp for others.
 # sampler = "auto"
 # llama.cpp's copy of the base: "f32", "f16", "q8_0", "q6_k", "q5_k_m" or "q4_k_m"; "auto" chooses by the base's size.
 # Smaller ones need less memory; what they say differently from the trainer's weights is corrected by importance weights
