@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,3 +53,15 @@ async def test_what_a_full_disk_refused_is_written_later(store: Store, monkeypat
     ledger.training(1, 1, 0.5)
     await heartbeat.stop(CREW)
     assert store.usage.tokens_today() == {"lab": 101}
+
+
+async def test_the_pulse_ends_even_where_the_sampler_answers_in_the_same_moment(store: Store) -> None:
+    answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    handle = SimpleNamespace(alive=True, call=lambda method: answer)
+    heartbeat = Heartbeat(store, Ledger(), lambda: None)
+    asking = asyncio.ensure_future(heartbeat.stop(cast(Crew, SimpleNamespace(handles={"rollout": handle}))))
+    await asyncio.sleep(0)
+    answer.set_result(SimpleNamespace(busy_seconds=1.0))
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
