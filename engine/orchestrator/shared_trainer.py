@@ -1,8 +1,9 @@
 """One trainer, many policies: their calls go to it in fair order, and each is paid for by what it took.
 
-Calls of all tasks flow in, at most ``AHEAD`` of them are with the worker, and the next is that of the tenant that is
-behind (``fairness/line``). What a call cost is measured in seconds, not in tokens: the worker makes one call after the
-other, so that each call's seconds are its own, and what they pay for includes optimizer steps, files and scores.
+Calls of all tasks flow in, one of them is with the worker, and the next is that of the tenant that is behind when that
+one has ended (``fairness/line``): a task makes several calls for a step, one after the other, and could not have its
+share if others' were ahead of each. What a call cost is measured in seconds, not in tokens, and what they pay for
+includes optimizer steps, files and scores.
 
 A step, a score or an opening goes before its tenant's own groups, for a whole task waits for it, but never before
 another tenant's. Accumulations that follow each other in fair order may go as one call, where the settings say so.
@@ -21,12 +22,14 @@ from ..fairness.ledger import Ledger
 from ..fairness.line import Line, Payer, Serving
 from ..training.protocol import GroupStats, Job, Refused, StepResult, Trainer
 
-AHEAD = 2
-"""Calls with the worker: the one that it computes, and one so that it need not wait for the next."""
 FUSED_JOBS = 8
 """Policies of one pass, at most: more gain nothing."""
-FUSED_TOKENS = 8192
-"""Of their groups, at most: nobody waits long because others are trained together."""
+FUSED_SECONDS = 0.05
+"""That such a pass may take, as far as can be told: whoever is behind and comes meanwhile waits for its end."""
+FUSED_TOKENS = 1024
+"""Of such a pass, while nothing is known of how long one takes."""
+NEWEST = 0.25
+"""Share of the newest call in the moving mean of what a token takes."""
 
 
 @dataclass(eq=False)
@@ -75,9 +78,9 @@ class SharedTrainer:
         self._line = line
         self._ledger = ledger
         self._fuse = fuse
-        self._running: set[asyncio.Task[None]] = set()
-        self._answered = 0.0
-        """When the worker ended its last call."""
+        self._running: asyncio.Task[None] | None = None
+        self._fused_tokens = float(FUSED_TOKENS)
+        """Of a pass of ``FUSED_SECONDS``."""
 
     @property
     def waiting(self) -> int:
@@ -87,7 +90,7 @@ class SharedTrainer:
     @property
     def active(self) -> int:
         """Calls that the worker has."""
-        return len(self._running)
+        return int(self._running is not None)
 
     async def call(self, call: Call) -> Any:
         """Wait until it is this call's turn, make it, and return or raise what the trainer does.
@@ -102,13 +105,12 @@ class SharedTrainer:
             self._line.discard(call.payer, call, call.urgent)
 
     def _dispatch(self) -> None:
-        while self._line and len(self._running) < AHEAD:
-            task = asyncio.ensure_future(self._make(self._next()))
-            self._running.add(task)
-            task.add_done_callback(self._made)
+        if self._line and self._running is None:
+            self._running = asyncio.ensure_future(self._make(self._next()))
+            self._running.add_done_callback(self._made)
 
-    def _made(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
+    def _made(self, _: asyncio.Task[None]) -> None:
+        self._running = None
         self._dispatch()
 
     def _next(self) -> Served:
@@ -118,7 +120,7 @@ class SharedTrainer:
         while self._fuse and first[0].job and self._line and len(calls) < FUSED_JOBS:
             follower = self._line.peek()
             tokens += follower.tokens
-            if follower.job is None or tokens > FUSED_TOKENS:
+            if follower.job is None or tokens > self._fused_tokens:
                 break
             calls.append(self._take())
         return calls
@@ -142,22 +144,29 @@ class SharedTrainer:
         try:
             results = await self._results([call for call, _ in calls])
         except BaseException as error:
-            self._answered = monotonic()
             for call, serving in calls:
                 self._line.end(serving, None)
                 call.fail(error)
             if not isinstance(error, Exception):
                 raise
             return
-        elapsed, self._answered = monotonic() - max(began, self._answered), monotonic()
+        elapsed = monotonic() - began
         for (call, serving), result in zip(calls, results, strict=True):
             self._charge(call, serving, result, elapsed)
+        self._learn([call for call, _ in calls], results)
 
     async def _results(self, calls: list[Call]) -> Sequence[Any]:
         jobs = tuple(call.job for call in calls if call.job)
         if len(calls) > 1:
             return await self.trainer.accumulate_together(jobs)
         return [await calls[0].make()]
+
+    def _learn(self, calls: Sequence[Call], results: Sequence[Any]) -> None:
+        """How many tokens go into a pass follows from how long the last ones took."""
+        seconds = sum(result.seconds for result in results if isinstance(result, GroupStats))
+        tokens = sum(call.tokens for call in calls)
+        if tokens and seconds > 0:
+            self._fused_tokens += NEWEST * (FUSED_SECONDS * tokens / seconds - self._fused_tokens)
 
     def _charge(self, call: Call, serving: Serving, result: Any, elapsed: float) -> None:
         if isinstance(result, Refused):

@@ -13,7 +13,7 @@ import pytest
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.fairness.ledger import TRAINING, Ledger, Usage
 from marlaas.engine.fairness.line import Line, Payer
-from marlaas.engine.orchestrator.shared_trainer import AHEAD, FUSED_TOKENS, Call, SharedTrainer
+from marlaas.engine.orchestrator.shared_trainer import FUSED_SECONDS, FUSED_TOKENS, Call, SharedTrainer
 from marlaas.engine.orchestrator.task_trainer import TaskTrainer
 from marlaas.engine.training.protocol import GroupStats, Job, Refused, StepResult, Trainer, TrainGroup, TrainSequence
 from marlaas.engine.types import Logprobs, Tokens
@@ -49,7 +49,7 @@ class Device:
     async def work(self, call: str) -> None:
         self.calls.append(call)
         self.under_way.append(asyncio.get_running_loop().create_future())
-        assert len(self.under_way) <= AHEAD
+        assert len(self.under_way) == 1
         await self.under_way[-1]
 
     async def finish_one(self) -> None:
@@ -95,9 +95,9 @@ class Bench:
         return TaskTrainer(self.shared, payer, alone)
 
     async def busy(self) -> list[asyncio.Task[GroupStats]]:
-        """Calls of somebody else that keep the device and its next place."""
+        """A call of somebody else that keeps the device."""
         other = self.task(Payer("else", 9), alone=True)
-        calls = [asyncio.ensure_future(other.accumulate("else", (group(1),))) for _ in range(AHEAD)]
+        calls = [asyncio.ensure_future(other.accumulate("else", (group(1),)))]
         await settle()
         self.device.calls.clear()
         return calls
@@ -169,23 +169,23 @@ async def test_steps_are_paid_for() -> None:
 
 async def test_a_cancelled_caller_leaves_the_line_and_what_is_under_way_is_paid_for() -> None:
     bench = Bench()
-    under_way = [start(bench.task(ANN), f"a{n}", 10) for n in range(AHEAD)]
+    under_way = start(bench.task(ANN), "a", 10)
     await settle()
     waiting, last = start(bench.task(ANN), "never"), start(bench.task(BOB), "last")
     await settle()
-    assert (bench.shared.waiting, bench.shared.active) == (2, AHEAD)
-    for call in (*under_way, waiting):
+    assert (bench.shared.waiting, bench.shared.active) == (2, 1)
+    for call in (under_way, waiting):
         call.cancel()
-    await bench.finish(*under_way, waiting, last)
-    assert bench.device.calls == ["a0", "a1", "last"]
-    assert bench.ledger.take() == [Usage(1, TRAINING, 20, 0.02), Usage(2, TRAINING, 1, 0.001)]
+    await bench.finish(under_way, waiting, last)
+    assert bench.device.calls == ["a", "last"]
+    assert bench.ledger.take() == [Usage(1, TRAINING, 10, 0.01), Usage(2, TRAINING, 1, 0.001)]
     assert (bench.shared.waiting, bench.shared.active) == (0, 0)
 
 
 async def test_a_call_whose_caller_goes_in_the_moment_of_its_turn_is_not_made() -> None:
     bench = Bench()
     gone, call = start(bench.task(ANN), "gone"), start(bench.task(BOB), "b")
-    await asyncio.sleep(0)  # both are handed out, and begin with the next turn of the loop
+    await asyncio.sleep(0)  # the first is handed out, and begins with the next turn of the loop
     gone.cancel()
     await bench.finish(gone, call)
     assert bench.device.calls == ["b"] and call.result().tokens == 1
@@ -232,6 +232,20 @@ async def test_deterministic_tasks_and_large_groups_share_no_pass() -> None:
     await settle()
     await bench.finish(*held, *calls)
     assert bench.device.calls == ["a", "b", "c", "d"]
+
+
+async def test_a_shared_pass_takes_no_longer_than_others_may_wait() -> None:
+    bench = Bench(fuse=True)
+    fits = round(1000 * FUSED_SECONDS)  # tokens, of a millisecond each
+    for _ in range(40):
+        learnt = start(bench.task(ANN), "a", fits)
+        await settle()
+        await bench.finish(learnt)
+    held = await bench.busy()
+    calls = [start(bench.task(Payer(name, n)), name, fits * 2 // 5) for n, name in enumerate("abcd")]
+    await settle()
+    await bench.finish(*held, *calls)
+    assert bench.device.calls == ["a+b", "c+d"]
 
 
 async def test_a_job_that_is_refused_costs_the_others_nothing() -> None:
