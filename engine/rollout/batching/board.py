@@ -18,7 +18,7 @@ from ...types import Logprobs, Tokens
 from ..choose import choose
 from ..protocol import Finish, SampleRequest, SampleResult, SamplerStats
 from .answers import Answer
-from .burst import burst
+from .burst import Pressed, burst, never
 from .context import Context, Logits
 from .order import Order
 from .pace import Pace
@@ -43,6 +43,7 @@ class Board:
         self._order = Order()
         self._running: dict[Turn, None] = {}
         """Turns being decoded, the one that was served the longest ago first."""
+        self._pressed = never
         self._sampled = self._prefilled = 0
         self._seconds = 0.0
 
@@ -81,8 +82,12 @@ class Board:
             self._end(conversation.turn, "abort")
         self._forget(conversation)
 
-    def step(self) -> None:
-        """Prefill some of what waits, and decode some tokens of turns of the account that is behind."""
+    def step(self, pressed: Pressed = never) -> None:
+        """Prefill some of what waits, and decode some tokens of turns of the account that is behind.
+
+        It ends early, though never before it has sampled something, once ``pressed`` says that somebody waits.
+        """
+        self._pressed = pressed
         begin = time.perf_counter()
         fresh = self._admit()
         if self._pace.tokens > 1 and not self._context.mixes:
@@ -213,12 +218,14 @@ class Board:
         left = self._pace.tokens
         while turns and left > 0:
             try:
-                tokens, logprobs = burst(self._context, turns, left)
+                tokens, logprobs = burst(self._context, turns, left, self._pressed)
             except CallFailed as error:
                 self._fail(turns, error)
                 return
             left -= tokens.shape[1]
             turns = self._accept(turns, tokens, logprobs)
+            if self._pressed():
+                return
 
     def _accept(self, turns: list[Turn], tokens: Tokens, logprobs: Logprobs) -> list[Turn]:
         """Hand out what was sampled, (n, k) each; returns the turns that go on."""

@@ -6,6 +6,8 @@ call holds is up to ``slots``; what becomes of a finished turn is the board's bu
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,16 +17,23 @@ from .context import Context
 from .slots import rows_with_fillers
 from .turn import Turn
 
+Pressed = Callable[[], bool]
+"""Whether somebody waits for the thread."""
 NOTHING = -1
 """Stands where a turn has fewer stop tokens than another; no token has this id."""
 
 
-def burst(context: Context, turns: list[Turn], limit: int) -> tuple[Tokens, Logprobs]:
+def never() -> bool:
+    """Nobody waits."""
+    return False
+
+
+def burst(context: Context, turns: list[Turn], limit: int, pressed: Pressed = never) -> tuple[Tokens, Logprobs]:
     """Sample up to ``limit`` tokens for each of ``turns``, which are in the order of their sequences.
 
     They are of one version unless the context mixes. Returns tokens int32 (n, k) and log-probabilities float32 (n, k),
     n turns and k >= 1 tokens, where only the last token of a turn may end it. Rows of other sequences that serve as
-    fillers are left as they were. Raises ``DecodeFailed``.
+    fillers are left as they were. Ends once ``pressed``. Raises ``DecodeFailed``.
     """
     active = np.array([turn.conversation.seat for turn in turns], np.int32)
     rows = active if context.mixes else rows_with_fillers(active)
@@ -49,7 +58,7 @@ def burst(context: Context, turns: list[Turn], limit: int) -> tuple[Tokens, Logp
             current[places] = tokens[count]
             positions = positions + 1
             count += 1
-            if (tokens[count - 1] == stops).any():
+            if (tokens[count - 1] == stops).any() or pressed():
                 break
     finally:
         if not alone:

@@ -1,8 +1,9 @@
 """The worker class: the sampler protocol over a context, with the computation on a thread of its own.
 
 Async methods put work into an inbox and wait for a future; the thread takes all that has come in, then makes one step
-of the board, for as long as there is anything to do. Only that thread touches the context, and the event loop stays
-free.
+of the board, for as long as there is anything to do. A step ends early where somebody waits for more than a turn: a
+task makes no step until its version is loaded and scored. Only that thread touches the context, and the event loop
+stays free.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import logging
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -48,6 +50,8 @@ class BatchingSampler:
         self._board = Board(context, self._versions, Slots(self._limits.sequences), self._limits.context, pace)
         self._answers = Answers()
         self._inbox: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._pressing: deque[None] = deque()
+        """One for each thing in the inbox for which a step of the board ends early; both threads use it."""
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
         self._thread.start()
 
@@ -57,7 +61,7 @@ class BatchingSampler:
 
     async def load(self, version: str, path: str) -> str:
         """See the protocol."""
-        return await self._do(partial(self._versions.load, version, Path(path)))
+        return await self._do(partial(self._versions.load, version, Path(path)), pressing=True)
 
     async def retire(self, version: str) -> None:
         """See the protocol."""
@@ -75,7 +79,7 @@ class BatchingSampler:
 
     async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         """See the protocol."""
-        return await self._do(partial(self._score, version, tokens, start, temperature))
+        return await self._do(partial(self._score, version, tokens, start, temperature), pressing=True)
 
     async def stats(self) -> SamplerStats:
         """See the protocol."""
@@ -90,10 +94,18 @@ class BatchingSampler:
         handle = self._versions.serving(version).handle
         return score(self._context, handle, self._limits.sequences, tokens, start, temperature)
 
-    async def _do(self, work: Callable[[], T]) -> T:
+    async def _do(self, work: Callable[[], T], pressing: bool = False) -> T:
         """Run ``work`` on the thread between two steps and return its value."""
         answer: Answer[T] = Answer(self._answers)
-        self._post(lambda: answer.give(work()), answer)
+
+        def begun() -> None:
+            if pressing:
+                self._pressing.pop()
+            answer.give(work())
+
+        if pressing:
+            self._pressing.append(None)
+        self._post(begun, answer)
         return await answer.future
 
     def _post(self, work: Work, answer: Answer[Any]) -> None:
@@ -116,11 +128,14 @@ class BatchingSampler:
                     return
                 work()
             try:
-                self._board.step()
+                self._board.step(self._pressed)
             except Exception as error:
                 log.exception("The sampler's step failed.")
                 self._board.fail(CallFailed(f"The sampler's step failed: {error}."))
             self._answers.flush()
+
+    def _pressed(self) -> bool:
+        return bool(self._pressing)
 
     def _end(self) -> None:
         self._board.fail(CallFailed("The sampler is closing."))

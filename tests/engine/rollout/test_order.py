@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -247,3 +248,16 @@ async def test_what_turns_share_is_counted_once() -> None:
     await game.until_idle()
     assert game.board.stats().prefilled_tokens == 10
     assert sum(game.cost.values()) == rollout_cost(10, 6)
+
+
+async def test_a_step_ends_early_where_somebody_waits_and_still_gets_on() -> None:
+    sampled = []
+    for pressed in (True, False):
+        game = Game(mixes=True, rows=4, tokens=8)
+        game.ask("x", "a", 0, tokens=17)
+        game.board.step(partial(bool, pressed))
+        sampled.append(game.board.stats().sampled_tokens)
+        while game.board.busy:
+            game.board.step(lambda: True)
+        sampled.append(game.board.stats().sampled_tokens)
+    assert sampled == [2, 17, 9, 17]  # the first token comes with the prompt
