@@ -39,6 +39,8 @@ def test_all_is_well(marlaas: Commander, probed: list[Any], home: Home) -> None:
         "llama.cpp",
         "home",
         "plugins",
+        "installer",
+        "sandbox",
         "base",
         "engine",
     ]
