@@ -79,10 +79,10 @@ async def loaded(home: Home, wanted: Speaking, scratch: Path) -> AsyncIterator[P
         lone.rollout.check_thinking(sampling.thinking)
         if row is None:
             await lone.load_bare(scratch)
-            yield Policy(lone.rollout, BARE, 0, sampling, f"the base {line(settings.base)}")
+            yield Policy(lone.rollout, BARE, 0, sampling, f"The base {line(settings.base)}")
         else:
             await lone.load(row.name, home.root / row.path, row.checksum)
-            title = f"version {row.number} of task {row.task} ({line(row.task_name)})"
+            title = f"Version {row.number} of task {row.task} ({line(row.task_name)})"
             yield Policy(lone.rollout, row.name, row.number, sampling, title)
 
 
