@@ -135,7 +135,7 @@ class Registry:
         except FileNotFoundError:  # it went away meanwhile; the next hint will say so
             return None
         except (OSError, SourceError) as error:
-            plugin.path = path
+            plugin.path, plugin.seen = path, ()  # once mended, it may look as it did when it was last read
             plugin.reject(Failure(shown(str(error)), shown(path.name)))
             return None
 

@@ -81,16 +81,22 @@ async def test_links(world: World) -> None:
     (world.folder / "echo" / "__init__.py").write_text(ECHO)
     (world.folder / "echo" / "passwd").symlink_to("/etc/passwd")
     await world.service.start()
+    await world.until("loaded", "linked")
     assert [info.name for info in world.service.infos()] == ["echo", "linked/echo"]
     failure = shown(world, "echo").failure
     assert failure is not None and "echo/passwd is a link that leads out of the plugin" in failure.message
     assert not [path for path in (world.scratch / "snapshots").rglob("passwd")]
     (work / "__init__.py").write_text(WORSE)  # nobody watches there: it is seen at the next look
     await world.until("loaded", "linked")
-    await world.until("loaded", "linked")
     assert (await world.play("linked/echo")).rewards == {"agent": 0.25}
     (world.folder / "echo" / "passwd").unlink()
-    await world.until("loaded", "echo")
+    good = (await world.until("loaded", "echo")).version
+    (world.folder / "echo" / "passwd").symlink_to("/etc/passwd")
+    await world.until("rejected", "echo")
+    assert (shown(world, "echo/echo").state, shown(world, "echo/echo").version) == ("stale", good)
+    (world.folder / "echo" / "passwd").unlink()
+    assert (await world.until("loaded", "echo")).version == good
+    assert shown(world, "echo/echo").state == "ready"
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"x = '\xff'\n", b"\0", b"# coding: nonsense\n"])
