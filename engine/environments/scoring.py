@@ -24,6 +24,8 @@ PATIENCE = 0.25
 """Seconds that a request waits for a process before it gets a further one."""
 GRACE = 0.5
 """Seconds beyond the time limit until a function is interrupted, and again until its process is killed."""
+REST = 60.0
+"""Seconds after which processes beyond the first end, unless they are needed just then."""
 TRIES = 2
 """Of a request whose process dies: what it died of need not have been the request."""
 
@@ -49,6 +51,7 @@ class ScoringPool:
         self._size = 1
         self._free = asyncio.Semaphore(self._size)
         self._ends = 0
+        self._rest: asyncio.TimerHandle | None = None
 
     @property
     def pids(self) -> list[int]:
@@ -74,6 +77,9 @@ class ScoringPool:
     def end(self, reason: str, cut: bool = False) -> None:
         """End the processes, and what they are at (``cut`` as in ``Child.kill``); a later request starts one anew."""
         self._ends += 1
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
         for child in self._alive:
             child.kill(reason, cut)
             self._reap(child)
@@ -145,10 +151,20 @@ class ScoringPool:
         return child
 
     def _put_back(self, child: Child) -> None:
-        if child.dead is None:
-            self._idle.append(child)
-        else:
+        if child.dead is not None:
             self._bury(child)
+            return
+        self._idle.append(child)
+        if len(self._idle) > 1 and self._rest is None:
+            self._rest = asyncio.get_running_loop().call_later(REST, self._shrink)
+
+    def _shrink(self) -> None:
+        """End what is idle, but for the process that was used last."""
+        self._rest = None
+        for child in self._idle[:-1]:
+            child.kill("there was too little to be scored")
+            self._bury(child)
+        del self._idle[:-1]
 
     def _bury(self, child: Child) -> None:
         if child in self._alive:  # else it was ended with all others

@@ -191,3 +191,24 @@ async def test_a_replaced_version_ends_with_its_scoring_processes(judged: World)
     lease.release()
     await lease.serving.settle()
     assert not old & set(judged.pids())
+
+
+async def test_an_episode_cannot_end_as_a_ranking(world: World) -> None:
+    world.save(
+        "forger.py",
+        """
+        import os, struct, sys
+        from marlaas.plugins import env
+
+        @env
+        async def forger(ep, episode: int = 2):
+            await ep.ask("x")
+            body = b'{"op":"ranked","episode":%d,"rewards":[{"agent":1}]}' % episode
+            os.write(int(sys.orig_argv[4]), struct.pack("<I", len(body)) + body)
+            await ep.ask("never answered")
+        """,
+    )
+    await world.service.start()
+    outcome = await world.play("forger")
+    assert outcome.status == "error" and outcome.failure is not None
+    assert "broke the protocol: episode 2 ended as something else" in outcome.failure.message

@@ -91,6 +91,21 @@ async def test_there_are_a_few_when_it_is_slow(monkeypatch: pytest.MonkeyPatch) 
     assert made.pool.pids and len(made.children) == MOST_PROCESSES
 
 
+async def test_processes_that_are_not_needed_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "PATIENCE", 0.0)
+    monkeypatch.setattr(scoring, "REST", 0.0)
+    made = Pool()
+    requests = [made.score() for _ in range(3)]
+    await made.until_started(3)
+    for child in made.children:
+        child.verdict.set_result(OK)
+    assert await asyncio.gather(*requests) == [OK] * 3
+    while len(made.pool.pids) > 1:
+        await asyncio.sleep(0)
+    assert len(made.reaped) == 2 and all(child.dead for child in made.reaped)
+    assert await made.score() == OK and len(made.children) == 3
+
+
 async def test_a_process_that_died_is_replaced_and_its_request_tried_once_more() -> None:
     made = Pool()
     request = made.score()
