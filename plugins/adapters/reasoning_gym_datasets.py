@@ -52,8 +52,9 @@ def reasoning_gym(
     are single values are also parameters of the environment. The reward is what the dataset's scorer says, 0 to 1.
 
     A scorer that raises on a reply is wrong about it rather than the reply about the question: such a reply is worth 0,
-    with the part ``scorer_raised``, as long as the scorer accepts the dataset's own answer. Where it does not, or there
-    is none to try, the episode is an error. An item that the dataset fails to make is skipped.
+    with the part ``scorer_raised``, as long as the scorer accepts the dataset's own answer, or, where an item has none
+    because it has several solutions, can judge an empty one. Where it does not, the episode is an error. An item that
+    the dataset fails to make is skipped.
 
     Raises ``ValueError`` for a dataset or options that the library does not know.
     """
@@ -91,18 +92,19 @@ def score(dataset: Any, entry: Mapping[str, Any], answer: str) -> tuple[float, s
     try:
         return float(dataset.score_answer(answer, entry)), ""
     except Exception as error:
-        if not _accepts_its_own(dataset, entry):
+        if not _works(dataset, entry):
             raise
         return 0.0, f"{type(error).__name__}: {error}"
 
 
-def _accepts_its_own(dataset: Any, entry: Mapping[str, Any]) -> bool:
-    if entry["answer"] is None:  # several solutions: there is none to try
-        return False
+def _works(dataset: Any, entry: Mapping[str, Any]) -> bool:
+    """Whether the scorer of a dataset can judge this item at all."""
+    own = entry["answer"]
     try:
-        return bool(dataset.score_answer(entry["answer"], entry) > 0)
+        paid = dataset.score_answer("" if own is None else own, entry)
     except Exception:
         return False
+    return own is None or bool(paid > 0)
 
 
 class _Datasets:

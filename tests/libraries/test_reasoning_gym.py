@@ -30,7 +30,7 @@ from marlaas.plugins.adapters import reasoning_gym
 chain = reasoning_gym("chain_sum", min_terms=2, prompt=lambda question: question.partition(": ")[2].replace(" ", ""))
 """
 RAISING = ("boxnet", "game_of_life", "prime_factorization")
-"""Their scorers raise on replies that are no answers."""
+"""Their scorers raise on replies that are JSON, but no answers."""
 MADE_AT_ONCE = ("acre", "gsm_symbolic", "list_functions", "word_ladder")
 ENDLESS = """
 adapter = "reasoning_gym"
@@ -85,7 +85,7 @@ async def test_datasets_with_defects(shelf: Shelf) -> None:
     assert endless is not None and "blocked its process" in endless.message
     assert set(failures.values()) == {None}
     for dataset in RAISING:
-        outcome = await shelf.episode(f"raising/{dataset}", lambda ask: "junk")
+        outcome = await shelf.episode(f"raising/{dataset}", lambda ask: '{"a": 1}')
         assert (outcome.status, outcome.rewards) == ("ok", {"agent": 0.0}), (dataset, outcome.failure)
         assert outcome.parts == {"scorer_raised": 1.0}, dataset
     for dataset in MADE_AT_ONCE:
@@ -101,4 +101,4 @@ async def test_known_defects_are_found(shelf: Shelf) -> None:
     for dataset in ("coin_flip", "game_of_life_halting"):
         findings = await check(shelf.service, f"defects/{dataset}", {}, Scope(32))
         floors = [finding for finding in findings if finding.check == "floor"]
-        assert [finding.level for finding in floors] == ["warning"], findings
+        assert [finding.level for finding in floors] == ["error"], findings

@@ -51,12 +51,14 @@ class Sums:
             raise IndexError("exhausted")
         rng = Random((self.config.seed or 0) + item)
         terms = [rng.randrange(10**6) for _ in range(self.config.terms)]
-        answer = None if self.flaw == "no answer" else str(sum(terms))
+        answer = None if self.flaw.startswith("no answer") else str(sum(terms))
         return {"question": "+".join(map(str, terms)), "answer": answer, "metadata": {"item": item}}
 
     def score_answer(self, answer: str, entry: dict[str, Any]) -> float:
         if self.flaw == "raises on all":
             raise RuntimeError("never works")
+        if self.flaw == "no answer" and not answer:
+            return 0.0
         return float(int(answer) == sum(map(int, entry["question"].split("+"))))
 
 
@@ -133,7 +135,13 @@ async def test_a_scorer_that_raises_on_a_reply_pays_nothing(capsys: pytest.Captu
     assert "the scorer of sums raised ValueError" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("flaw", "raised"), [("raises on all", RuntimeError), ("no answer", ValueError)])
+async def test_a_scorer_of_several_solutions_has_to_judge_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sums, "flaw", "no answer")
+    score = await judged(reasoning_gym("sums"), "what?")
+    assert (score.value, score.parts) == (0.0, {"scorer_raised": 1.0})
+
+
+@pytest.mark.parametrize(("flaw", "raised"), [("raises on all", RuntimeError), ("no answer, none works", ValueError)])
 async def test_a_scorer_that_cannot_be_trusted_is_an_error(
     monkeypatch: pytest.MonkeyPatch, flaw: str, raised: type[Exception]
 ) -> None:
