@@ -110,7 +110,7 @@ async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = t
             *leaks.judge(train, held_out, distant),
             *lengths.judge(measured),
             *junk.judge(odd),
-            *floor.judge(constant),
+            *floor.judge(constant, subject.ranked),
             *rewards.judge([*odd, *constant], repeated),
             *latency.judge(start, seen[0].seconds, turns),
             *_cut(len(seen), len(wanted), scope),

@@ -56,8 +56,8 @@ def constants(played: Sequence[Played]) -> list[Constant]:
     return sorted(found, key=lambda constant: -constant.mean)
 
 
-def judge(played: Sequence[Played]) -> list[Finding]:
-    """One finding about the best constant answer."""
+def judge(played: Sequence[Played], ranked: bool = False) -> list[Finding]:
+    """One finding about the best constant answer; ``ranked``: in training, others than these rewards count."""
     found = constants(played)
     if not found:
         return []
@@ -68,5 +68,6 @@ def judge(played: Sequence[Played]) -> list[Finding]:
     as_good = sum(constant.mean >= best.mean - ALIKE for constant in found) - 1
     others = f" {as_good} of {len(found) - 1} other constant answers do as well." if as_good else ""
     largest = max(abs(one.score) for one in played if one.score is not None)
-    level: Level = "error" if best.mean >= BROKEN and largest <= _SCALE else "warning"
-    return [Finding(CHECK, level, f"{text}: rewards can be had without reading the prompt.{others}")]
+    level: Level = "error" if best.mean >= BROKEN and largest <= _SCALE and not ranked else "warning"
+    where = " In training the group's ranking counts instead." if ranked else ""
+    return [Finding(CHECK, level, f"{text}: rewards can be had without reading the prompt.{others}{where}")]

@@ -20,6 +20,10 @@ class Subject(Protocol):
     def timeout(self) -> float:
         """Seconds of its own that an episode may take."""
 
+    @property
+    def ranked(self) -> bool:
+        """Whether a ranking of its groups takes the place of its own rewards in training."""
+
     async def play(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         """Play one episode. Raises what ``answer`` raises; what the plugin does wrong is in the outcome."""
 

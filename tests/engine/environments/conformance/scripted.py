@@ -23,6 +23,7 @@ class Scripted:
     def __init__(self, function: Play, timeout: float = 60.0) -> None:
         self.config: dict[str, Any] = {}
         self.timeout = timeout
+        self.ranked = False
         self.processes = 0
         self.played = 0
         self._function = function

@@ -43,6 +43,11 @@ def test_levels(reward: float, instances: int, level: str) -> None:
     assert only(floor.judge([scored(reward, ZERO, index) for index in range(instances)])).level == level
 
 
+def test_where_a_ranking_trains_it_is_no_error() -> None:
+    finding = only(floor.judge(COIN, ranked=True))
+    assert finding.level == "warning" and finding.message.endswith("In training the group's ranking counts instead.")
+
+
 async def test_every_answer_goes_to_every_instance_but_those_that_fail() -> None:
     async def play(ep: Episode) -> float:
         return float((await ep.ask(f"{ep.index}")).text == "yes")
