@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -99,8 +100,39 @@ async def test_it_is_interrupted_where_it_blocks_and_ends_with_all_that_it_start
     assert outcome.failure.file == "spy.py" and outcome.failure.line in (spin, spin + 1)
     ((_, pid),) = world.service.processes()
     watched = [os.pidfd_open(below) for below in family(pid)]
-    assert len(watched) >= 3, "bwrap, the host, and what it started"
+    assert len(watched) == 4, "bwrap twice, the host, and what it started"
     await world.service.stop()
+    for descriptor in watched:
+        await readable(descriptor)
+        os.close(descriptor)
+
+
+ENGINE = """
+import asyncio, sys
+from pathlib import Path
+from marlaas.engine.config import EnvironmentSettings
+from marlaas.engine.environments.dependencies.interpreters import Interpreters
+from marlaas.engine.environments.service import EnvironmentService
+
+async def main():
+    folder = Path(sys.argv[1])
+    interpreters = Interpreters(folder / "home" / "venvs", EnvironmentSettings(sandbox=True))
+    service = EnvironmentService([folder / "plugins"], folder / "other", interpreters=interpreters)
+    await service.start()
+    print(*(pid for _, pid in service.processes()), flush=True)
+    await asyncio.Future()
+
+asyncio.run(main())
+"""
+
+
+async def test_none_outlives_a_killed_engine(world: World) -> None:
+    command = (sys.executable, "-P", "-c", ENGINE, str(world.folder.parent))
+    engine = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert engine.stdout is not None
+    watched = [os.pidfd_open(below) for below in family(int(await engine.stdout.readline()))]
+    engine.kill()
+    await engine.wait()
     for descriptor in watched:
         await readable(descriptor)
         os.close(descriptor)

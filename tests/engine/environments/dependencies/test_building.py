@@ -77,15 +77,6 @@ print(tiny.VALUE, marlaas.plugins.env.__name__, others)
     assert compiled, "the host writes no bytecode: without it every start would compile the libraries"
 
 
-async def test_a_library_that_is_not_there_is_named(
-    tmp_path: Path, wheels: EnvironmentSettings, installer: str
-) -> None:
-    venv = a_venv(tmp_path, "nothing==3")
-    with pytest.raises(BuildFailed) as caught:
-        await build(venv, wheels)
-    assert "nothing" in str(caught.value) and str(venv.log) in str(caught.value) and not venv.built
-
-
 async def test_one_set_is_built_once(tmp_path: Path, stand_ins: StandIns) -> None:
     stand_ins.put("uv", BUILDS)
     venv = a_venv(tmp_path)
