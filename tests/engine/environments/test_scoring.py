@@ -33,7 +33,7 @@ async def play(ep, how: str = "right", marker: str = ""):
         ep.task = object()
 
 judged = env(name="judged")(play)
-hasty = env(name="hasty", score_timeout=0.1)(play)
+hasty = env(name="hasty", score_timeout=0.4)(play)
 
 @judged.score
 @hasty.score
@@ -107,8 +107,8 @@ async def test_a_score_comes_from_another_process_that_is_kept(judged: World) ->
 @pytest.mark.parametrize(
     ("name", "how", "status", "says", "place"),
     [
-        ("hasty", "spins", "timeout", "the score of hasty took longer than 0.1 s", "while"),
-        ("hasty", "stubborn", "timeout", "its score took longer than 0.1 s and did not stop", ""),
+        ("hasty", "spins", "timeout", "the score of hasty took longer than 0.4 s", "while"),
+        ("hasty", "stubborn", "timeout", "its score took longer than 0.4 s and did not stop", ""),
         ("judged", "exits", "error", "by itself with code 3", ""),
         ("judged", "raises", "error", "KeyError: 'lost'", "raise KeyError"),
         ("judged", "nan", "error", "the reward must be finite", "def score"),
