@@ -103,6 +103,8 @@ def test_an_environment_that_always_fails_makes_its_task_wait_until_it_is_mended
     assert waiting.state == "queued" and "blocked: " in waiting.reason and "broken.py:7" in waiting.reason
     assert served(lab, "broken/broken", "failing") == version
     assert any("ZeroDivisionError" in found["message"] for found in checked(lab, "broken/broken")["findings"])
+    lab.marlaas("env", "reload", "broken")
+    assert lab.marlaas("logs").count(f"broken ({version}): loaded") == 2
     path.write_text(path.read_text().replace("1 / 0", "ep.noise.random()"))
     lab.marlaas("wait", str(task))
     assert lab.row(task).state == "done"
