@@ -101,7 +101,7 @@ async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = t
     odd = await junk.look(subject, usable, _offers_tools(train), pace, share=0.75)
     constant = await floor.look(subject, usable, junk.failing(odd), pace, share=0.95)
     repeated = await rewards.look(subject, [*odd, *constant], pace, share=1.0)
-    turns = [seconds for one in (*odd, *constant) for seconds in one.turns]
+    turns = [seconds for one in constant or odd for seconds in one.turns]  # by then, all processes have started
     return _sorted(
         [
             *instances.judge([*seen, *distant]),
