@@ -35,6 +35,15 @@ class Shelf(World):
         interpreters = Interpreters(LIBRARIES, EnvironmentSettings(allow="always"))
         self.service = EnvironmentService([self.folder], self.scratch, self._hear, interpreters=interpreters)
 
+    async def add(self, plugin: str, text: str) -> Failure | None:
+        """Save one file and wait for what is decided about it; imports of seconds do not hold up each other so."""
+        self.save(f"{plugin}.py", text)
+        await self.service.scan()
+        while True:
+            event = await self.events.get()
+            if event.plugin == plugin and event.kind in ("loaded", "rejected"):
+                return event.failure
+
     async def start(self) -> dict[str, Failure | None]:
         """Start, and wait until every plugin is decided: why it is refused, or None where it serves."""
         plugins = len(plugin_paths(self.folder))
