@@ -29,6 +29,7 @@ def test_the_parser_is_cheap() -> None:
         "demo",
         "doctor",
         "engine",
+        "env_check",
         "env_config",
         "env_new",
         "env_play",
