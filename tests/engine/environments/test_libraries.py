@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
+import textwrap
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -52,11 +52,16 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     make_wheel(tmp_path / "wheels", "tiny", "1.0", {"tiny.py": "WORD = 'tiny word'\n"})
     made = World(tmp_path / "plugins", tmp_path / "scratch")
     made.folder.mkdir()
-    settings = EnvironmentSettings(wheels=str(tmp_path / "wheels"), offline=True)
-    interpreters = Interpreters(tmp_path / "home" / "venvs", settings)
-    made.service = EnvironmentService([made.folder], made.scratch, made._hear, interpreters=interpreters)
+    made.service = a_service(made)
     yield made
     await made.service.stop()
+
+
+def a_service(world: World) -> EnvironmentService:
+    around = world.folder.parent
+    settings = EnvironmentSettings(wheels=str(around / "wheels"), offline=True)
+    interpreters = Interpreters(around / "home" / "venvs", settings)
+    return EnvironmentService([world.folder], world.scratch, world._hear, interpreters=interpreters)
 
 
 def venv_of(world: World, name: str) -> Venv:
@@ -89,7 +94,8 @@ async def test_from_a_file_to_an_episode_on_its_own_python(world: World, monkeyp
     assert states(world) == {"chain/uses": "ready", "echo/echo": "ready"}
     outcome = await world.play("chain/uses")
     assert outcome.status == "ok", outcome.failure
-    assert outcome.metrics == {"python": str(venv_of(world, "chain.py").folder), "memory": 1024.0, "seen": ""}
+    folder = venv_of(world, "chain.py").folder
+    assert outcome.metrics == {"python": str(folder), "memory": 1024.0, "seen": ""}
 
     world.save("other.py", WITH_LIBRARY.replace("1024", "512"))  # the same set: nobody is asked again
     await world.until("loaded", "other")
@@ -102,9 +108,12 @@ async def test_from_a_file_to_an_episode_on_its_own_python(world: World, monkeyp
     assert (await world.play("chain/uses")).status == "ok"
     world.save("chain.py", ECHO.replace("echo(", "uses("))
     await world.until("loaded", "chain")
-    with await world.service.bind("chain/uses", version) as lease:  # an older version again, on its own Python
+    await world.service.stop()
+
+    world.service = a_service(world)  # another engine: it knows the older version by its snapshot alone
+    with await world.service.bind("chain/uses", version) as lease:
         outcome = await world.service.play(lease, a_spec(), echoing)
-    assert outcome.metrics["python"] != sys.prefix
+    assert outcome.metrics["python"] == str(folder)
 
 
 async def test_a_build_that_fails_is_said_and_an_edit_mends_it(world: World) -> None:
@@ -145,3 +154,15 @@ async def test_an_edit_ends_a_build(world: World, tmp_path: Path, monkeypatch: p
     await gone.wait()
     asyncio.get_running_loop().remove_reader(installer)
     os.close(installer)
+
+
+async def test_a_plugin_that_cannot_be_kept_from_the_network_is_served_with_a_warning(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("marlaas.engine.environments.dependencies.interpreters.obstacle", lambda: "no namespaces")
+    world.save("echo.py", "# /// script\n# [tool.marlaas]\n# network = false\n# ///\n" + textwrap.dedent(ECHO))
+    await world.service.start()
+    warning = await world.until("unconfined", "echo")
+    assert warning.failure is not None and "without a network" in warning.failure.message
+    await world.until("loaded", "echo")
+    assert (await world.play("echo")).status == "ok"
