@@ -16,7 +16,8 @@ from types import FrameType, ModuleType
 
 _LARGEST_FILE = 16 << 20
 _OPEN_FILES = 64
-_MORE_PROCESSES = 64
+_MORE_PROCESSES = 128
+"""And threads, all together."""
 _SWEEPING = 1.0
 """Seconds; whatever multiplies faster than it is killed is left to ``sandbox``, which ends the whole group at once."""
 _PR_SET_PDEATHSIG = 1
@@ -116,14 +117,22 @@ def _limit(cpu_seconds: int, memory_mb: int) -> None:
         resource.RLIMIT_NOFILE: _OPEN_FILES,
         resource.RLIMIT_AS: memory_mb << 20,
     }
-    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/loadavg") as file:
-        # The limit counts all that the user runs; nobody runs more than everybody together.
-        bounds[resource.RLIMIT_NPROC] = int(file.read().split()[3].partition("/")[2]) + _MORE_PROCESSES
+    if sys.platform == "linux":
+        bounds[resource.RLIMIT_NPROC] = _threads_of(os.getuid()) + _MORE_PROCESSES  # the limit counts all of the user's
     for kind, bound in bounds.items():
         with contextlib.suppress(OSError, ValueError):
             hard = resource.getrlimit(kind)[1]
             allowed = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
             resource.setrlimit(kind, (allowed, allowed))
+
+
+def _threads_of(user: int) -> int:
+    found = 0
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError, ValueError):
+            if os.stat(f"/proc/{int(name)}").st_uid == user:
+                found += len(os.listdir(f"/proc/{name}/task"))
+    return found
 
 
 def _run() -> None:
