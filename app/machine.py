@@ -172,11 +172,21 @@ def _installer(home: Home) -> Finding:
 
 
 def _sandbox(home: Home) -> Finding:
+    from marlaas.engine.config import load_settings
     from marlaas.engine.environments.confinement import obstacle
 
-    reason = obstacle()
-    value = f"none: {line(reason, 160)}" if reason else "bwrap"
-    return Finding("sandbox", "ok", value, "Only environments that ask for it need it." if reason else "")
+    reason = line(obstacle(), 160)
+    if not reason:
+        return Finding("sandbox", "ok", "bwrap")
+    try:
+        wanted = load_settings(home).environments.sandbox
+    except MarlaasError:  # the base's finding says so
+        wanted = False
+    if wanted:
+        return Finding(
+            "sandbox", "missing", reason, "Install bubblewrap, or take `sandbox = true` out of marlaas.toml."
+        )
+    return Finding("sandbox", "ok", f"none: {reason}", "Only environments that ask for it need it.")
 
 
 def _base(home: Home) -> Finding:

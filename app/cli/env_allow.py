@@ -121,6 +121,7 @@ def _install(plugin: str, venv: Venv, settings: EnvironmentSettings) -> int:
     from marlaas.engine.errors import EnvironmentFailure
 
     began = time.monotonic()
+    output.talk(f"Installing; large libraries take minutes. The log is {line(str(venv.log))}.")
     try:
         asyncio.run(build(venv, settings, lambda text: output.talk(f"  {line(text, 100)}") if text.strip() else None))
     except BuildFailed as error:

@@ -41,7 +41,7 @@ async def build(venv: Venv, settings: EnvironmentSettings, said: Said = lambda l
     """
     try:
         venv.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        async with _turn(venv.lock) as lock:
+        async with _turn(venv.lock, said) as lock:
             if venv.built:
                 return
             await asyncio.to_thread(venv.clear)
@@ -56,19 +56,25 @@ async def build(venv: Venv, settings: EnvironmentSettings, said: Said = lambda l
 
 
 @contextlib.asynccontextmanager
-async def _turn(lock: Path) -> AsyncIterator[int]:
+async def _turn(lock: Path, said: Said) -> AsyncIterator[int]:
     """Hold the lock. Installers inherit it: one that outlives a killed engine still keeps the next one out."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
+        if not _locked(descriptor):
+            said("Another installation of this home is under way; this one comes after it.")
+            while not _locked(descriptor):
                 await asyncio.sleep(_LOOK)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 async def _install(venv: Venv, settings: EnvironmentSettings, lock: int, said: Said) -> None:

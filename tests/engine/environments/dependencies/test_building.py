@@ -80,8 +80,10 @@ print(tiny.VALUE, marlaas.plugins.env.__name__, others)
 async def test_one_set_is_built_once(tmp_path: Path, stand_ins: StandIns) -> None:
     stand_ins.put("uv", BUILDS)
     venv = a_venv(tmp_path)
-    await asyncio.gather(build(venv, ANYTHING), build(venv, ANYTHING))
+    said = list[str]()
+    await asyncio.gather(build(venv, ANYTHING), build(venv, ANYTHING, said.append))
     await build(venv, ANYTHING)
+    assert said == ["Another installation of this home is under way; this one comes after it."]
     assert [call.split()[0] for call in stand_ins.calls] == ["venv", "pip"] and venv.built
 
 
