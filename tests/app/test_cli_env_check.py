@@ -45,7 +45,7 @@ def test_a_sound_file_anywhere(home: Home, check: Check) -> None:
     said = check(SOUND)
     assert said.code == 0 and said.out.startswith("mine/sums: nothing wrong\n  · determinism")
     assert "a conversation has room for" in said.out and not home.root.exists()
-    document = check(SOUND, "--json", "--config", "digits=2").json
+    document = check(SOUND, "--json", "--config", "digits=2", "--prompts", "2").json
     assert document["ok"] and [one["name"] for one in document["environments"]] == ["mine/sums"]
     assert {"check", "level", "message"} == set(document["environments"][0]["findings"][0])
 
@@ -85,7 +85,7 @@ def test_required_parameters_are_asked_for(check: Check) -> None:
     said = check(needy)
     assert said.code == 1
     assert "mine/sums needs 'digits' (int): give it as in `marlaas env check NAME --config digits=…`." in said.out
-    assert check(needy, "--config", "digits=6").code == 0
+    assert check(needy, "--config", "digits=6", "--prompts", "2").code == 0
     wrong = check(needy, "--config", "digits=many")
     assert wrong.code == 1 and "'digits' of sums must be a whole number, not 'many'" in wrong.out
 

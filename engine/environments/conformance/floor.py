@@ -62,7 +62,8 @@ def judge(played: Sequence[Played], ranked: bool = False) -> list[Finding]:
     if not found:
         return []
     best, name = found[0], found[0].reply.label
-    text = f"{name[0].upper()}{name[1:]} scores {best.mean:.2f} on average over {best.instances} instances"
+    many = f"{best.instances} instance{'' if best.instances == 1 else 's'}"
+    text = f"{name[0].upper()}{name[1:]} scores {best.mean:.2f} on average over {many}"
     if best.mean < HIGH or best.instances < FEW:
         return [Finding(CHECK, "note", f"{text}: the best of {len(found)} constant answers.")]
     as_good = sum(constant.mean >= best.mean - ALIKE for constant in found) - 1

@@ -31,7 +31,7 @@ def judge(start: float, first: float, turns: Sequence[float]) -> list[Finding]:
     middle, worst = statistics.median(turns), max(turns)
     text = f"A turn takes {_spoken(middle)} of its own time (median of {len(turns)}), {_spoken(worst)} at worst"
     if middle > SLOW_TURN or worst > SLOWEST_TURN:
-        advice = "Episodes wait for that at every turn; move what is slow out of the episode, or await it."
+        advice = "Every episode waits for that at every turn: do less in it, or prepare it in setup."
         findings.append(Finding(CHECK, "warning", f"{text}. {advice}"))
     else:
         findings.append(Finding(CHECK, "note", f"{text}."))

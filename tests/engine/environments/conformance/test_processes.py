@@ -176,7 +176,7 @@ async def test_checks_get_what_others_leave(world: World, monkeypatch: pytest.Mo
     monkeypatch.setattr(stand.Stand, "play", play)
     world.save("echo.py", ECHO)
     await world.service.start()
-    await check(world.service, "echo", scope=SCOPE)
+    await check(world.service, "echo", scope=Scope(prompts=2))
     assert set(seen) == {5, stand.NICENESS}  # the process that serves, and the one that is checked
 
 
