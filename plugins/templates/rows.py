@@ -1,7 +1,7 @@
 """Questions from rows: the model names capitals, of the rows in `my_env.jsonl` beside this file.
 
-Of a file without a key "split" a tenth of the rows is kept for evaluation, by hash; rows that say "split": "train" or
-"split": "eval" go where they say. Data may also be a function: `@env(data=rows)` with `def rows(split): return [...]`.
+Each row says whether it is trained on or held out for evaluation. Of a file whose rows do not say so, a tenth is held
+out, by hash. Data may also be a function: `@env(data=rows)` with `def rows(split): return [...]`.
 """
 
 from typing import Any

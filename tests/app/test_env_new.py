@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from marlaas.app.cli.env_new import SHAPES, written
+from marlaas.engine.environments.conformance.check import Scope, check
 from marlaas.engine.environments.protocol import Ask, EpisodeSpec, Reply, ToolCall
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import ConfigError
@@ -80,22 +82,34 @@ async def answer(ask: Ask) -> Reply:
     return Reply("print(1)" if "program" in said else "7", "stop", 0)
 
 
-@pytest.mark.processes
-async def test_every_template_is_served_and_played(tmp_path: Path) -> None:
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[EnvironmentService]:
+    """Every template, under a name of its own."""
     folder = tmp_path / "plugins"
     folder.mkdir()
     for shape in SHAPES:
         for file, text in written(f"my_{shape}", shape).items():
             (folder / file).write_text(text)
     service = EnvironmentService([folder], tmp_path / "scratch")
-    try:
-        await asyncio.wait(await service.scan())
-        for shape in SHAPES:
-            with await service.bind(f"my_{shape}") as lease:
-                config = service.validate(lease.environment, {})
-                draws: list[tuple[Split, int]] = [("train", 0), ("train", 1), ("eval", 0), ("eval", 1)]
-                specs = [EpisodeSpec(split, index, 0, 0, config) for split, index in draws]
-                played = [await service.play(lease, spec, answer) for spec in specs]
-            assert [(shape, ended.status, ended.failure) for ended in played] == [(shape, "ok", None)] * len(specs)
-    finally:
-        await service.stop()
+    await asyncio.wait(await service.scan())
+    yield service
+    await service.stop()
+
+
+@pytest.mark.processes
+async def test_every_template_is_served_and_played(served: EnvironmentService) -> None:
+    for shape in SHAPES:
+        with await served.bind(f"my_{shape}") as lease:
+            config = served.validate(lease.environment, {})
+            draws: list[tuple[Split, int]] = [("train", 0), ("train", 1), ("eval", 0), ("eval", 1)]
+            specs = [EpisodeSpec(split, index, 0, 0, config) for split, index in draws]
+            played = [await served.play(lease, spec, answer) for spec in specs]
+        assert [(shape, ended.status, ended.failure) for ended in played] == [(shape, "ok", None)] * len(specs)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+async def test_every_template_is_found_sound(served: EnvironmentService) -> None:
+    for shape in SHAPES:
+        found = await check(served, f"my_{shape}", scope=Scope(prompts=16))
+        assert [(shape, finding) for finding in found if finding.level != "note"] == []
