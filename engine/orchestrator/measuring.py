@@ -146,4 +146,4 @@ class Measuring:
             async with self._shelf.lent(blank):
                 await self._evaluator.evaluate(blank, lease)
         finally:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
+            path.unlink(missing_ok=True)
