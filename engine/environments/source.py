@@ -30,6 +30,8 @@ _MOST_FILES = 10_000
 _LONGEST_NAME = 64
 _CLOCK_GRAIN_NS = 1_000_000_000
 _FOLDER_SIGNS = ("__init__.py", "openenv.yaml")
+_NO_PLUGINS = ("pyproject.toml", "ruff.toml")
+"""Of a project whose folder the plugin folder is."""
 _IGNORED_SUFFIXES = (".pyc", ".swp", ".swx", ".tmp", "~")
 
 
@@ -91,7 +93,7 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
         return []
     for entry in entries:
         path = Path(entry.path)
-        if entry.name.startswith("_") or ignored(entry.name):
+        if entry.name.startswith("_") or ignored(entry.name) or entry.name in _NO_PLUGINS:
             continue
         if any((path / sign).is_file() for sign in _FOLDER_SIGNS):
             forms[1].append(path)

@@ -59,6 +59,14 @@ def test_the_files_of_a_plugin(tmp_path: Path) -> None:
     assert [name for name, _ in read_source(tmp_path / "pack").files] == ["pack/__init__.py", "pack/a.txt"]
 
 
+def test_toml_files_and_openenv_folders(tmp_path: Path) -> None:
+    for name in ("sums.toml", "sums.txt", "pyproject.toml", "echo/openenv.yaml", "echo/server/echo.py", "other/x.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert plugin_paths(tmp_path) == {"sums": tmp_path / "sums.toml", "echo": tmp_path / "echo"}
+    assert [name for name, _ in read_source(tmp_path / "echo").files] == ["echo/openenv.yaml", "echo/server/echo.py"]
+
+
 def test_a_missing_plugin(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text("")
     with pytest.raises(FileNotFoundError):
