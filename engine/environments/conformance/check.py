@@ -125,7 +125,7 @@ def _offers_tools(seen: list[Draw]) -> bool:
 def _cut(seen: int, wanted: int, scope: Scope) -> list[Finding]:
     if seen == wanted:
         return []
-    text = f"Only {seen} of {wanted} instances were drawn in the time for it: what is said here rests on few."
+    text = f"Only {seen} of {wanted} instances were drawn, as they are slow or long: what is said here rests on few."
     return [Finding("time", "note", text)]
 
 

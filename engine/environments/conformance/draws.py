@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 
 from ...types import Split
 from ..probe import first_ask
@@ -18,6 +19,8 @@ from .subject import Subject, instance
 
 HOPELESS = 4
 """Draws that fail, with none that succeeds, after which no further ones are made."""
+MOST_CHARACTERS = 16 << 20
+"""Of all first prompts together, after which no further ones are kept in memory."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +35,16 @@ class Draw:
 
     @cached_property
     def prompt(self) -> str | None:
-        """What tells its first prompt from others: what is said and the tools, not who is asked; None without one."""
+        """A hash of its first prompt, of what is said and the tools but not of who is asked; None without one."""
         if not isinstance(self.reached, Ask):
             return None
         said = [(message.role, message.content, message.name) for message in self.reached.messages]
-        return json.dumps([said, self.reached.tools], sort_keys=True)
+        return sha256(json.dumps([said, self.reached.tools], sort_keys=True).encode()).hexdigest()
+
+    @property
+    def characters(self) -> int:
+        """Of its first prompt."""
+        return sum(len(message.content) for message in self.reached.messages) if isinstance(self.reached, Ask) else 0
 
     @property
     def place(self) -> str:
@@ -57,5 +65,7 @@ async def draws(subject: Subject, instances: Iterable[tuple[Split, int]], pace: 
     async for split, index in pace.take(instances, share):
         made.append(await draw(subject, split, index, pace))
         if len(made) >= HOPELESS and all(one.prompt is None for one in made):
+            break
+        if sum(one.characters for one in made) >= MOST_CHARACTERS:
             break
     return made

@@ -76,6 +76,25 @@ async def test_lengths_without_a_base_are_characters() -> None:
     assert lengths.judge(await lengths.look([], None, Pace(60), 1.0)) == []
 
 
+async def test_a_prompt_of_megabytes_is_not_counted_token_by_token() -> None:
+    class Refusing(Characters):
+        def tokens(self, ask: Ask) -> int:
+            raise AssertionError("it takes too long")
+
+    drawn = [asking("x" * (1 << 20), index=index) for index in range(2)]
+    finding = only(lengths.judge(await lengths.look(drawn, Refusing(2048), Pace(60), 1.0)))
+    assert finding.level == "error" and "at most 65,536" in finding.message
+
+
+async def test_prompts_of_megabytes_are_not_all_kept() -> None:
+    async def play(ep: Episode) -> float:
+        await ep.ask(f"{ep.index}" + "x" * (1 << 22))
+        return 1.0
+
+    made = await draws(Scripted(play), [("train", index) for index in range(64)], Pace(60), 1.0)
+    assert len(made) == 4
+
+
 async def test_a_prompt_that_the_template_refuses() -> None:
     measured = await lengths.look([asking("\x00"), *GOOD], Characters(100), Pace(60), 1.0)
     refused, note = lengths.judge(measured)
