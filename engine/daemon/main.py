@@ -175,7 +175,8 @@ def describe(event: EnvironmentEvent) -> str:
     text = f"The environment plugin {event.plugin} ({event.version or 'no version'}): {event.kind}"
     if event.failure is None:
         return f"{text}."
-    place = f" ({event.failure.file}, line {event.failure.line})" if event.failure.file else ""
+    line = f", line {event.failure.line}" if event.failure.line else ""
+    place = f" ({event.failure.file}{line})" if event.failure.file else ""
     return f"{text}, {event.failure.message}{place}"
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from .serving import Serving
+from ..types import Failure
+from .serving import Serving, settings_of
 from .wire import Described
 
 
@@ -33,6 +34,11 @@ class Lease:
     def cut(self) -> bool:
         """Whether the version was replaced and its process ended before the group did: fill it on the newer one."""
         return self.serving.cut
+
+    @property
+    def rest(self) -> Failure | None:
+        """Why no task should play on it: nothing but errors came of it with these parameters."""
+        return self.serving.health.resting_with(settings_of(self.declared.name, self.config))
 
     def release(self) -> None:
         """Let the version go; asking twice is harmless."""

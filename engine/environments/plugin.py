@@ -315,4 +315,5 @@ class Plugin:
 
 def said(failure: Failure) -> str:
     """A failure in one line, place first."""
-    return f"{failure.file}:{failure.line}: {failure.message}" if failure.file else failure.message
+    place = f"{failure.file}:{failure.line}" if failure.line else failure.file
+    return f"{place}: {failure.message}" if place else failure.message

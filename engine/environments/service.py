@@ -118,12 +118,16 @@ class EnvironmentService:
             serving = self._registry.owner(version).serving(version)
         if serving is None or environment not in serving.environments:
             return config
-        return _accepted(serving, environment, config)
+        completed = _completed(serving, environment, config)
+        if rest := serving.health.resting_with(settings_of(environment, completed)):
+            raise EnvironmentFailure(f"environment {environment} does not serve: {said(rest)}")
+        return completed
 
     async def bind(self, name: str, version: str | None = None, config: Mapping[str, Any] | None = None) -> Lease:
         """Hold one version for a group: the newest good one, or ``version``, started again where needed.
 
-        ``config`` are the parameters that it is for; they are checked by that very version, as in ``validate``.
+        ``config`` are the parameters that it is for; ``ConfigError`` where they do not fit that very version. The lease
+        knows whether it rests with them.
         """
         environment, by_version = name.rpartition("/")[2], version is not None
         if version is not None:  # it may have what the newest has lost, and its plugin may have gone
@@ -135,7 +139,7 @@ class EnvironmentService:
         lease = Lease(full, described, serving, by_version=by_version)
         if config is not None:
             try:
-                lease.config = _accepted(serving, environment, config)
+                lease.config = _completed(serving, environment, config)
             except BaseException:
                 lease.release()
                 raise
@@ -166,15 +170,12 @@ class EnvironmentService:
         raise EnvironmentFailure(f"{lease.environment} ended before its first question: {reason}.")
 
 
-def _accepted(serving: Serving, environment: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters as a version completes them; raises where they do not fit it, and while it rests with them."""
+def _completed(serving: Serving, environment: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters as a version completes them; ``ConfigError`` where they do not fit it."""
     try:
-        completed = complete(serving.environments[environment].parameters, config, environment)
+        return complete(serving.environments[environment].parameters, config, environment)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    if rest := serving.health.resting_with(settings_of(environment, completed)):
-        raise EnvironmentFailure(f"environment {environment} does not serve: {said(rest)}")
-    return completed
 
 
 def _no_version(info: EnvironmentInfo) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..environments.lease import Lease
+from ..environments.plugin import said
 from ..environments.service import EnvironmentService
 from ..errors import ConfigError, EnvironmentFailure, EnvironmentMissing
 from ..rollout.episodes import Play
@@ -63,6 +64,9 @@ class TaskEnvironment:
             lease = await self._bind()
         except (ConfigError, EnvironmentFailure) as error:
             raise Blocked(f"blocked: {error}") from error
+        if rest := lease.rest:
+            lease.release()
+            raise Blocked(f"blocked: environment {lease.declared.name} does not serve: {said(rest)}")
         self.version = self._fits = lease.environment_version
         self._name = lease.environment
         if self._spec.environment_version == "pin":

@@ -13,6 +13,7 @@ from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import ConfigError, EnvironmentFailure, EnvironmentMissing
 from marlaas.engine.orchestrator.endings import Blocked
 from marlaas.engine.orchestrator.environment import History, TaskEnvironment
+from marlaas.engine.types import Failure
 
 from .test_learning import SPEC
 
@@ -50,11 +51,18 @@ class Shelf:
         return config
 
     async def bind(self, name: str, version: str | None = None, config: Mapping[str, Any] | None = None) -> Any:
+        resting, self.resting = self.resting, set()
         config = self.validate(name, config or {}, version)
+        self.resting = resting
         full = self.resolve(name).name if version is None else self.full_name(name, version)
         wanted = version or self.served[full]
         return SimpleNamespace(
-            environment=full, environment_version=wanted, config=config, release=lambda: self.released.append(wanted)
+            environment=full,
+            environment_version=wanted,
+            declared=SimpleNamespace(name=full),
+            config=config,
+            rest=Failure(f"{wanted} rests") if wanted in resting else None,
+            release=lambda: self.released.append(wanted),
         )
 
 
@@ -161,6 +169,7 @@ async def test_what_rests_blocks(told: Told) -> None:
     told.shelf.resting = {"v1"}
     with pytest.raises(Blocked, match="blocked: v1 rests"):
         environment.check()
-    with pytest.raises(Blocked, match="blocked: v1 rests"):
+    with pytest.raises(Blocked, match="blocked: environment math/sums does not serve: v1 rests"):
         async with environment.bound():
             pass
+    assert told.shelf.released == ["v1", "v1"]

@@ -212,6 +212,7 @@ class FakeEnvironments:
             declared=SimpleNamespace(name=name, ranked=self.ranking is not None),
             config=self.validate(name, config or {}),
             cut=False,
+            rest=None,
             release=lambda: None,
         )
 
