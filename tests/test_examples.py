@@ -89,8 +89,9 @@ def nim_player(ask: Ask) -> str:
 
 
 def programmer(ask: Ask) -> str:
-    sign = {"sum": "+", "product": "*", "difference": "-"}[told(ask).rstrip(".").split()[-1]]
-    return f"print(int(input()) {sign} int(input()))"
+    *_, word, _, more = told(ask).rstrip(".").split()
+    sign = {"sum": "+", "product": "*", "difference": "-"}[word]
+    return f"print(int(input()) {sign} int(input()) + {more})"
 
 
 def prime_finder(ask: Ask) -> str:
