@@ -7,7 +7,7 @@ KILLS ?= 200
 BIN := .venv/bin
 export PROFILE TORCH_INDEX
 
-.PHONY: demo install dev test test-slow kills check format bench base clean
+.PHONY: demo install dev test test-slow test-slow-libraries kills check format bench base clean
 
 demo: install
 	@$(BIN)/marlaas demo
@@ -20,8 +20,8 @@ dev:
 
 # Two rounds: tests of pure code in parallel, then those that start worker processes, one at a time.
 test: dev
-	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not processes and not slow"
-	@$(BIN)/python -m pytest -q -p no:xdist -m "processes and not slow"
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not processes and not slow and not libraries"
+	@$(BIN)/python -m pytest -q -p no:xdist -m "processes and not slow and not libraries"
 
 # What takes minutes: kills, eight whole runs alone and together, 200 steps under the canary; then dear properties with
 # more examples than `make test` draws.
@@ -29,6 +29,10 @@ test-slow: dev
 	@$(BIN)/python -m pytest -q -p no:xdist -m slow --timeout 1800
 	@MARLAAS_EXAMPLES=50 $(BIN)/python -m pytest -q -p no:xdist --timeout 1800 \
 		tests/engine/orchestrator/test_pipeline.py tests/engine/training/decoder
+
+# Environments of other libraries, each with the real one: installs gigabytes into .libraries, once.
+test-slow-libraries: dev
+	@$(BIN)/python -m pytest -q -p no:xdist -m libraries
 
 # Kills processes of real engines, KILLS times, and proves that nothing was lost or doubled.
 kills: dev
@@ -53,4 +57,4 @@ base: dev
 	@$(BIN)/python -m tools.base
 
 clean:
-	rm -rf .venv .venv-setup.log .bench build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-setup.log .libraries .bench build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

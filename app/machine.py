@@ -46,7 +46,8 @@ def base_folder(home: Home) -> Path:
 def examine(home: Home) -> list[Finding]:
     """Every check, in the order in which a person would ask."""
     checks: tuple[Callable[[Home], Finding], ...] = (
-        _python, _cores, _memory, _disk, _compiler, _driver, _torch, _llama, _home, _plugins, _base, _engine,
+        _python, _cores, _memory, _disk, _compiler, _driver, _torch, _llama, _home, _plugins, _installer, _sandbox,
+        _base, _engine,
     )  # fmt: skip
     return [check(home) for check in checks]
 
@@ -156,6 +157,36 @@ def _home(home: Home) -> Finding:
 
 def _plugins(home: Home) -> Finding:
     return Finding("plugins", "ok", str(home.plugins))
+
+
+def _installer(home: Home) -> Finding:
+    from importlib.util import find_spec
+
+    from marlaas.engine.environments.dependencies.commands import find_uv
+
+    if uv := find_uv():
+        return Finding("installer", "ok", uv)
+    if find_spec("pip") is not None:
+        return Finding("installer", "ok", "pip")
+    return Finding("installer", "note", "none", "Environments that bring libraries along need uv or pip.")
+
+
+def _sandbox(home: Home) -> Finding:
+    from marlaas.engine.config import load_settings
+    from marlaas.engine.environments.confinement import obstacle
+
+    reason = line(obstacle(), 160)
+    if not reason:
+        return Finding("sandbox", "ok", "bwrap")
+    try:
+        wanted = load_settings(home).environments.sandbox
+    except MarlaasError:  # the base's finding says so
+        wanted = False
+    if wanted:
+        return Finding(
+            "sandbox", "missing", reason, "Install bubblewrap, or take `sandbox = true` out of marlaas.toml."
+        )
+    return Finding("sandbox", "ok", f"none: {reason}", "Only environments that ask for it need it.")
 
 
 def _base(home: Home) -> Finding:

@@ -32,6 +32,7 @@ NAMES = (
     "trainer",
     "sampler",
     "engine",
+    "environments",
     "startup",
 )
 """Modules with ``measure(quick: bool) -> Section``, in the order of the report."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from marlaas.engine.daemon.main import run
 from marlaas.engine.environments.child import Child
-from marlaas.engine.environments.protocol import Answer, EpisodeOutcome, EpisodeSpec
+from marlaas.engine.environments.protocol import Answer, EpisodeOutcome, EpisodeSpec, Unscored
 from marlaas.engine.environments.wire import Asked, Ended
 from marlaas.engine.orchestrator.pool import GroupPool
 from marlaas.engine.paths import Home
@@ -117,7 +117,9 @@ def attach(watch: Watch) -> None:
             watch.act(VERSION, watch.published)
         send(self, record)
 
-    async def watched_play(self: Child, environment: str, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+    async def watched_play(
+        self: Child, environment: str, spec: EpisodeSpec, answer: Answer
+    ) -> EpisodeOutcome | Unscored:
         outcome = await play(self, environment, spec, answer)
         if spec.split == "train":
             watch.ended[spec.index] = max(watch.ended.get(spec.index, 0.0), arrived.pop(id(outcome), 0.0))

@@ -58,6 +58,18 @@ DOCUMENTED = """\
 # (`make bench BENCH=tenants`). Tasks with `deterministic = true` have passes of their own in any case.
 # fuse = true
 
+[environments]
+# Whether plugins may bring libraries along: "ask" installs a set once you have allowed it (`marlaas env allow NAME`),
+# "always" without asking, "never" not at all; what is installed already is used in any case.
+# allow = "ask"
+# A folder with wheels, looked into beside the package index.
+# wheels = ""
+# Never use the network to install: wheels come from that folder alone, else from uv's cache.
+# offline = false
+# Run every plugin behind bubblewrap (bwrap): no network, files read-only, homes out of sight. Where that cannot be, no
+# plugin is served.
+# sandbox = false
+
 [disk]
 # Gigabytes that stay free: below that, tasks wait, say so, and go on by themselves once there is room.
 # reserve_gb = 0.5
@@ -98,6 +110,16 @@ class TrainingSettings:
 
 
 @dataclass(frozen=True)
+class EnvironmentSettings:
+    """Libraries of plugins, and what their processes may reach."""
+
+    allow: str = one_of("ask", "ask", "always", "never")
+    wheels: str = ""
+    offline: bool = False
+    sandbox: bool = False
+
+
+@dataclass(frozen=True)
 class DiskSettings:
     """What a home may take of the disk."""
 
@@ -114,6 +136,7 @@ class Settings:
     engine: EngineSettings = EngineSettings()
     rollout: RolloutSettings = RolloutSettings()
     training: TrainingSettings = TrainingSettings()
+    environments: EnvironmentSettings = EnvironmentSettings()
     disk: DiskSettings = DiskSettings()
 
 
@@ -130,5 +153,8 @@ def load_settings(home: Home) -> Settings:
     if settings.rollout.gguf:
         gguf = str(home.root / Path(settings.rollout.gguf).expanduser())
         settings = replace(settings, rollout=replace(settings.rollout, gguf=gguf))
+    if settings.environments.wheels:
+        wheels = str(home.root / Path(settings.environments.wheels).expanduser())
+        settings = replace(settings, environments=replace(settings.environments, wheels=wheels))
     base = os.environ.get("MARLAAS_BASE")
     return replace(settings, base=anchored(base, Path.cwd()) if base else anchored(settings.base, home.root))

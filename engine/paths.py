@@ -9,6 +9,7 @@ from pathlib import Path
 from .errors import ConfigError
 
 BUNDLED_PLUGINS = Path(__file__).resolve().parent.parent / "plugins" / "bundled"
+TEMPLATES = BUNDLED_PLUGINS.with_name("templates")
 TINY_BASE = Path(__file__).resolve().parent / "base" / "tiny"
 
 
@@ -52,6 +53,11 @@ class Home:
     def scratch(self) -> Path:
         """Snapshots of plugins and their working folders."""
         return self.root / "scratch"
+
+    @property
+    def venvs(self) -> Path:
+        """Libraries that plugins bring along; can be deleted while no engine runs."""
+        return self.root / "venvs"
 
     @property
     def lock(self) -> Path:

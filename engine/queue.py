@@ -20,7 +20,6 @@ TRANSITIONS: dict[str, dict[str, str]] = {
 }
 PAST = {"pause": "paused", "resume": "resumed", "retry": "retried", "cancel": "cancelled"}
 """What a command has made of a task."""
-_KINDS = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
 
 
 def next_state(command: str, state: str) -> str:
@@ -65,11 +64,18 @@ def check_environment(submission: Submission, environments: list[EnvironmentRow]
             raise ConfigError(
                 f"The environment {found.name!r} has no parameter {key!r}.", nearest(key, list(parameters))
             )
-        kinds = _KINDS.get(parameters[key]["type"])
-        if kinds and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
-            raise ConfigError(
-                f"The parameter {key!r} of {found.name!r} is {value!r}; it must be of type {parameters[key]['type']}."
-            )
+        _check_value(parameters[key], value, found.name)
     missing = [name for name, p in parameters.items() if p.get("required") and name not in config]
     if missing:
         raise ConfigError(f"The environment {found.name!r} needs {', '.join(missing)} in [environment_config].")
+
+
+def _check_value(stored: dict[str, Any], value: Any, owner: str) -> None:
+    """``stored`` is a parameter as the store keeps it. Raises ``ConfigError`` for a value that it does not allow."""
+    from marlaas.plugins.parameters import Parameter, checked  # only those who set a parameter wait for this import
+
+    parameter = Parameter(**{**stored, "choices": tuple(stored.get("choices", ()))})
+    try:
+        checked(parameter, value, owner)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None

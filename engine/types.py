@@ -33,8 +33,8 @@ class Span:
 class Trajectory:
     """One agent's tokens in one episode: prompts, replies and tool results in the order in which the model saw them.
 
-    An agent has several of them, in order, where the base's chat template rewrites earlier turns: each holds the whole
-    history as the model saw it, and marks as sampled only the replies that are its own.
+    An agent has several of them, in order, where the base's chat template rewrites earlier turns, and where the agent
+    forks: each holds the whole history as the model saw it, and marks as sampled only the replies that are its own.
     """
 
     agent: str

@@ -9,7 +9,8 @@
         return reply.text.strip() == str(a + b)
 
 An environment is one function that talks to the model. Its keyword parameters are its settings; what it returns is the
-reward. It sees text and nothing else: tokens, policies and other tenants stay in the engine.
+reward. It sees text and nothing else: tokens, policies and other tenants stay in the engine. ``env`` says what forms it
+may have, ``Episode`` what it can do; ``examples/`` holds one file for each shape.
 """
 
 from .agent import Agent
@@ -17,7 +18,10 @@ from .blocking import BlockingAgent, BlockingEpisode
 from .definition import Environment, env
 from .episode import Episode
 from .messages import Message, Reply, ToolCall
+from .parameters import Range
 from .rewards import Invalid, Score, Skip
+from .sandbox import Ran
+from .scoring import Member, Transcript
 
 __all__ = [
     "Agent",
@@ -26,10 +30,14 @@ __all__ = [
     "Environment",
     "Episode",
     "Invalid",
+    "Member",
     "Message",
+    "Ran",
+    "Range",
     "Reply",
     "Score",
     "Skip",
     "ToolCall",
+    "Transcript",
     "env",
 ]

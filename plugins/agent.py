@@ -1,4 +1,4 @@
-"""An agent: one append-only conversation with the model.
+"""An agent: one append-only conversation with the model, and the branches that leave it.
 
 Flows in: what the environment says. Flows out: asks that carry only what is new, and the model's replies. The system
 prompt and the tools are fixed when the agent is made, and no call edits history: what the model was trained on is
@@ -7,23 +7,43 @@ exactly what it saw.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+from itertools import count
 
-from .messages import Answer, Ask, Message, Reply
+from .messages import Answer, Ask, Fork, Message, Reply
 from .tools import Tool, result_of, schema_of
 
 _ROLES = ("user", "assistant", "tool")
+_LONGEST_NAME = 64
 
 
 class Agent:
-    """Made by ``ep.agent(name, system=…, tools=[…])``."""
+    """One who speaks with the model's voice. Made by ``ep.agent(name, system=…, tools=[…])``, or by ``fork``."""
 
-    def __init__(self, name: str, answer: Answer, system: str | None = None, tools: Sequence[Tool] = ()) -> None:
+    _branch = 0
+    _branches: Iterator[int] | None = None
+    """Numbers for forks without a name; shared by all of them."""
+    _origin: Fork | None = None
+    """Whose history this agent has, until its first ask has said so."""
+    _turns = 0
+    """Replies that it has had, those of its history included."""
+
+    def __init__(
+        self,
+        name: str,
+        answer: Answer,
+        system: str | None = None,
+        tools: Sequence[Tool] = (),
+        agents: dict[str, Agent] | None = None,
+    ) -> None:
+        """``agents``: those of the episode by name; a fork that has a name is put there."""
         self.name = name
         self.system = system
         self.tools = {tool.__name__: tool for tool in tools}
         self._schemas = {tool.__name__: schema_of(tool) for tool in tools}
         self._answer = answer
+        self._agents = {} if agents is None else agents
         self._spoke = False
         self._asking = False
 
@@ -34,7 +54,13 @@ class Agent:
         max_tokens: int | None = None,
         stop: str | Sequence[str] = (),
     ) -> Reply:
-        """Say something new and wait for the model's reply."""
+        """Say something new and wait for the model's reply.
+
+        ``content`` is a text, said as the user, or a list of messages of any role but system. The reply has at most
+        ``max_tokens`` tokens, fewer where the task's limits say so, and ends behind the first of the texts ``stop``.
+        Raises ``TypeError`` or ``ValueError`` for what is no such content, ``RuntimeError`` while the agent has not yet
+        replied to an earlier ask.
+        """
         if self._asking:
             raise RuntimeError(f"agent {self.name!r} was asked again before it had replied")
         messages = (Message("user", content),) if isinstance(content, str) else _checked(content)
@@ -44,10 +70,13 @@ class Agent:
             if self.system is not None:
                 messages = (Message("system", self.system), *messages)
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
-        ask = Ask(self.name, messages, tools, max_tokens, stops)
+        ask = Ask(self.name, messages, tools, max_tokens, stops, self._branch, self._origin)
         self._spoke = self._asking = True
+        self._origin = None
         try:
-            return await self._answer(ask)
+            reply = await self._answer(ask)
+            self._turns = reply.turn + 1
+            return reply
         finally:
             self._asking = False
 
@@ -59,17 +88,63 @@ class Agent:
         max_tokens: int | None = None,
         stop: str | Sequence[str] = (),
     ) -> Reply:
-        """Let the model use its tools until it answers without a call, at most ``max_turns`` replies."""
+        """Let the model use its tools until it answers without a call, and return that answer.
+
+        After ``max_turns`` replies the last one is returned as it is, its calls not carried out. Results, and mistakes
+        in calls, go back to the model as messages of the role tool; ``Invalid`` and ``Skip`` from a tool end the
+        episode. Raises as ``ask`` does.
+        """
         news = content
         for turn in range(1, max_turns + 1):
             reply = await self.ask(news, max_tokens=max_tokens, stop=stop)
             if not reply.tool_calls or turn == max_turns:
                 return reply
-            news = [
-                Message("tool", await result_of(call, self.tools, self._schemas), name=call.name)
-                for call in reply.tool_calls
-            ]
+            news = await self.results_of(reply)
         raise ValueError(f"max_turns must be at least 1, not {max_turns}")
+
+    async def results_of(self, reply: Reply) -> list[Message]:
+        """Carry out the tool calls of a reply, one after the other: what the agent is to be told next.
+
+        ``act`` does so by itself; this is for loops of your own. ``Invalid`` and ``Skip`` of a tool are raised.
+        """
+        return [
+            Message("tool", await result_of(call, self.tools, self._schemas), name=call.name)
+            for call in reply.tool_calls
+        ]
+
+    def fork(self, name: str | None = None) -> Agent:
+        """Another agent with this one's system prompt, tools and history up to now: the only way to branch.
+
+        From here on neither hears what the other is told. What was said before is a prompt to the fork: each token is
+        trained on once, in the conversation in which it was sampled. Without a ``name`` the fork is the same agent in
+        another conversation: what the agent is paid goes to all that it said in any of them, and they share the task's
+        limit on an agent's tokens. With one it is an agent of its own, with a reward of its own.
+
+        Raises ``RuntimeError`` where the agent was asked and has not yet replied, ``ValueError`` for a name that is
+        taken or too long.
+        """
+        if self._asking or (self._spoke and not self._turns):
+            raise RuntimeError(f"agent {self.name!r} was forked before it had replied")
+        if name is not None and check_name(name) in self._agents:
+            raise ValueError(f"there is an agent {name!r} already: a fork with a name is an agent of its own")
+        if self._branches is None:
+            self._branches = count(1)
+        forked = copy(self)
+        if self._spoke and self._origin is None:
+            forked._origin = Fork(self.name, self._branch, self._turns)
+        if name is None:
+            forked._branch = next(self._branches)
+        else:
+            forked.name, forked._branch, forked._branches = name, 0, None
+            self._agents[name] = forked
+        return forked
+
+
+def check_name(name: str) -> str:
+    """``name`` as it is; ``ValueError`` where an agent cannot be called so."""
+    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
+        raise ValueError(f"an agent's name is a text of at most {_LONGEST_NAME} characters, not {name!r}")
+    return name
 
 
 def _checked(messages: Sequence[Message]) -> tuple[Message, ...]:

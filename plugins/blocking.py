@@ -7,23 +7,35 @@ closed (its time was up, or the engine cancelled it), every further ask ends the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+import inspect
+from collections.abc import Coroutine, Sequence
 from random import Random
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from .agent import Agent
 from .episode import Episode
 from .messages import Message, Reply
-from .rewards import DEFAULT_AGENT
+from .rewards import DEFAULT_AGENT, EVERY_AGENT
+from .sandbox import MEMORY_MB, SECONDS, Ran, Sandbox
 from .tools import Tool
 
-Wait = Callable[[Coroutine[Any, Any, Reply]], Reply]
-"""Runs a coroutine elsewhere and blocks until it has its result."""
+_Result = TypeVar("_Result")
+
+
+class Wait(Protocol):
+    """Runs a coroutine elsewhere and blocks until it has its result."""
+
+    def __call__(self, coroutine: Coroutine[Any, Any, _Result], /) -> _Result:
+        """The result; raises what the coroutine raises."""
 
 
 def wait_on(loop: asyncio.AbstractEventLoop) -> Wait:
     """Wait in this thread for what happens on ``loop``."""
-    return lambda coroutine: asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+    def wait(coroutine: Coroutine[Any, Any, _Result], /) -> _Result:
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+    return wait
 
 
 class BlockingAgent:
@@ -37,7 +49,7 @@ class BlockingAgent:
     def ask(
         self, content: str | Sequence[Message] = "", *, max_tokens: int | None = None, stop: str | Sequence[str] = ()
     ) -> Reply:
-        """Say something new and wait for the model's reply."""
+        """Say something new and wait for the model's reply; see ``Agent.ask``."""
         return self._wait(self._agent.ask(content, max_tokens=max_tokens, stop=stop))
 
     def act(
@@ -48,20 +60,66 @@ class BlockingAgent:
         max_tokens: int | None = None,
         stop: str | Sequence[str] = (),
     ) -> Reply:
-        """Let the model use its tools until it answers without a call."""
-        return self._wait(self._agent.act(content, max_turns=max_turns, max_tokens=max_tokens, stop=stop))
+        """Let the model use its tools, which may block, until it answers without a call; see ``Agent.act``."""
+        news = content
+        for turn in range(1, max_turns + 1):
+            reply = self.ask(news, max_tokens=max_tokens, stop=stop)
+            if not reply.tool_calls or turn == max_turns:
+                return reply
+            news = self.results_of(reply)
+        raise ValueError(f"max_turns must be at least 1, not {max_turns}")
+
+    def results_of(self, reply: Reply) -> list[Message]:
+        """Carry out the tool calls of a reply; see ``Agent.results_of``.
+
+        Plain tools run in this thread: they may block, and ask other agents. Those that are ``async`` run on the loop.
+        """
+        results = self._agent.results_of(reply)
+        if any(inspect.iscoroutinefunction(self._agent.tools.get(call.name)) for call in reply.tool_calls):
+            return self._wait(results)
+        try:
+            results.send(None)
+        except StopIteration as end:
+            found: list[Message] = end.value
+            return found
+        results.close()
+        raise TypeError("a tool that has something to await must be an async def")
+
+    def fork(self, name: str | None = None) -> BlockingAgent:
+        """Another agent with this one's history up to now; see ``Agent.fork``."""
+        return BlockingAgent(self._agent.fork(name), self._wait)
+
+
+class BlockingSandbox:
+    """A sandbox whose ``python`` returns the result itself."""
+
+    def __init__(self, sandbox: Sandbox, wait: Wait) -> None:
+        self._sandbox = sandbox
+        self._wait = wait
+
+    def python(self, code: str, stdin: str = "", *, seconds: float = SECONDS, memory_mb: int = MEMORY_MB) -> Ran:
+        """Run Python code in a process of its own; see ``Sandbox.python``."""
+        return self._wait(self._sandbox.python(code, stdin, seconds=seconds, memory_mb=memory_mb))
 
 
 class BlockingEpisode:
-    """The ``ep`` of a plain ``def`` environment function."""
+    """The ``ep`` of a plain ``def`` environment function; see ``Episode``."""
 
     def __init__(self, episode: Episode, wait: Wait) -> None:
         self.split = episode.split
         self.index = episode.index
         self.config = episode.config
-        self.task = episode.task
         self._episode = episode
         self._wait = wait
+
+    @property
+    def task(self) -> Any:
+        """The row of the data; an environment may assign to it what its score is to see."""
+        return self._episode.task
+
+    @task.setter
+    def task(self, task: Any) -> None:
+        self._episode.task = task
 
     @property
     def rng(self) -> Random:
@@ -72,6 +130,11 @@ class BlockingEpisode:
     def noise(self) -> Random:
         """Differs between the members of a group."""
         return self._episode.noise
+
+    @property
+    def sandbox(self) -> BlockingSandbox:
+        """Runs code that a model wrote: ``ep.sandbox.python(code, stdin=…)``."""
+        return BlockingSandbox(self._episode.sandbox, self._wait)
 
     def agent(
         self, name: str = DEFAULT_AGENT, *, system: str | None = None, tools: Sequence[Tool] = ()
@@ -89,6 +152,6 @@ class BlockingEpisode:
         """Put numbers or short texts beside the episode; they are charted, never trained."""
         self._episode.log(**values)
 
-    def reward(self, value: float, agent: str = DEFAULT_AGENT) -> None:
-        """Add to an agent's reward now, on top of what the function returns."""
-        self._episode.reward(value, agent)
+    def reward(self, value: float, agent: str = EVERY_AGENT, *, name: str = "") -> None:
+        """Add to an agent's reward now, on top of what the function returns; see ``Episode.reward``."""
+        self._episode.reward(value, agent, name=name)

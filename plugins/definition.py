@@ -1,26 +1,30 @@
-"""``@env``: turns a function into an environment that the engine can describe and run.
+"""``@env``: turns a function, or a class, into an environment that the engine can describe and run.
 
-Flows in: the author's function and its options. Flows out: an ``Environment`` with its typed parameters. What is wrong
-with the function is said here, while the file is imported, so that no task ever meets it.
+Flows in: the author's function or class and its options. Flows out: an ``Environment`` with its typed parameters. What
+is wrong with it is said here, while the file is imported, so that no task ever meets it.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, overload
 
+from .class_form import play_of
 from .parameters import Parameter, parameters_of, signature_of
+from .scoring import Function, checked
 
-Data = Callable[[str], Sequence[Any]] | str
+Data = Callable[[str], Iterable[Any]] | str
+"""A function from the split, ``train`` or ``eval``, to its rows; or the path of a JSONL file beside the plugin."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """An environment function with its name, its settings and where its tasks come from."""
+    """An environment with its name, its settings and where its tasks come from."""
 
     function: Callable[..., Any]
+    """What plays an episode: the author's function, or the method ``play`` of the author's class."""
     name: str
     data: Data | None
     timeout: float
@@ -29,22 +33,53 @@ class Environment:
     takes_task: bool
     blocking: bool
     """A plain ``def``: it runs in a thread, and its asks block."""
+    score_timeout: float = 30.0
+    """Seconds that one call of the score, or of the ranking, may take."""
+    scorer: Callable[..., Any] | None = None
+    ranker: Callable[..., Any] | None = None
+    form: type | None = None
+    """The class, in the class form: one instance of it plays all episodes of a process."""
+
+    def score(self, function: Function) -> Function:
+        """Declare how an episode is scored: ``def score(task, transcript)``, which may be ``async``.
+
+        It is given the task (the data row, or what the environment assigned to ``ep.task``) and a ``Transcript``, and
+        returns what an environment may return. It runs in another process than the episodes, under ``score_timeout``,
+        so that it may be slow or dangerous, and be run again on what was said long ago. The environment itself then
+        returns nothing; what ``ep.reward`` earned is added.
+        """
+        return self._declare("scorer", function, "task", "transcript")
+
+    def group(self, function: Function) -> Function:
+        """Declare how the episodes of a training group are compared: ``def rank(episodes)``, which may be ``async``.
+
+        It is given the ``Member``s of the group that have a reward, and returns a list of rewards (or of dicts by
+        agent), one for each, which take the place of the members' own. Evaluation uses the members' own.
+        """
+        return self._declare("ranker", function, "episodes")
+
+    def _declare(self, place: str, function: Function, *arguments: str) -> Function:
+        if getattr(self, place) is not None:
+            raise TypeError(f"the environment {self.name} has a {place} already: declare one")
+        object.__setattr__(self, place, checked(function, self.name, *arguments))
+        return function
 
     @property
     def description(self) -> str:
-        """The function's docstring."""
-        return inspect.cleandoc(self.function.__doc__ or "")
+        """The docstring of the function or of the class."""
+        of_class = self.form.__doc__ if self.form is not None else None
+        return inspect.cleandoc(of_class or self.function.__doc__ or "")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function itself, as a test of the author's would."""
-        return self.function(*args, **kwargs)
+        """Call the function, or make an instance of the class: a test of the author's meets what the author wrote."""
+        return (self.form or self.function)(*args, **kwargs)
 
 
 @overload
 def env(function: Callable[..., Any], /) -> Environment: ...
 @overload
 def env(
-    *, name: str | None = None, data: Data | None = None, timeout: float = 60.0
+    *, name: str | None = None, data: Data | None = None, timeout: float = 60.0, score_timeout: float = 30.0
 ) -> Callable[[Callable[..., Any]], Environment]: ...
 def env(
     function: Callable[..., Any] | None = None,
@@ -53,30 +88,43 @@ def env(
     name: str | None = None,
     data: Data | None = None,
     timeout: float = 60.0,
+    score_timeout: float = 30.0,
 ) -> Environment | Callable[[Callable[..., Any]], Environment]:
-    """Declare an environment: ``@env``, or ``@env(name=…, data=…, timeout=…)``.
+    """Declare an environment: ``@env``, or ``@env(name=…, data=…, timeout=…, score_timeout=…)``.
 
-    ``data`` is a function from ``"train"`` or ``"eval"`` to a list of rows, or the path of a JSONL file; the row of the
-    episode arrives as the parameter ``task``.
+    It stands over an ``async def``, over a plain ``def``, which runs in a thread, or over a class with such a method
+    ``play`` and, for what costs more than an episode may, ``setup`` and ``close`` (``class_form``).
+
+    ``name`` is that of the function or class where it is not given. ``data`` is a function from ``"train"`` or
+    ``"eval"`` to the rows of that split, or the path of a JSONL file; the row of the episode arrives as the parameter
+    ``task``. The timeouts are seconds: of an episode, its waiting for the model aside, and of ``setup``, counted apart;
+    and of one call of a score or ranking. Raises ``TypeError`` or ``ValueError``, in words for the author, where no
+    task could play it.
     """
 
     def declare(target: Callable[..., Any]) -> Environment:
-        return _declared(target, name or target.__name__, data, timeout)
+        return _declared(target, name or target.__name__, data, timeout, score_timeout)
 
     return declare(function) if function is not None else declare
 
 
-def _declared(function: Callable[..., Any], name: str, data: Data | None, timeout: float) -> Environment:
+def _declared(
+    target: Callable[..., Any], name: str, data: Data | None, timeout: float, score_timeout: float
+) -> Environment:
     if not name.replace("_", "").replace("-", "").isalnum() or not name.isascii() or len(name) > 64:
         raise ValueError(f"an environment's name is made of at most 64 letters, digits, - and _, not {name!r}")
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < 86_400:
-        raise ValueError(f"the timeout of {name} must be a number of seconds below a day, not {timeout!r}")
+    for limit, seconds in (("timeout", timeout), ("score_timeout", score_timeout)):
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 86_400:
+            raise ValueError(f"the {limit} of {name} must be a number of seconds below a day, not {seconds!r}")
     if data is not None and not isinstance(data, str) and not callable(data):
         raise TypeError(f"the data of {name} must be a function of the split or a path, not {type(data).__name__}")
-    arguments = signature_of(function).parameters
-    if not arguments:
-        raise TypeError(f"{name} must take the episode as its first parameter: def {name}(ep, …)")
-    takes_task = "task" in list(arguments)[1:]
+    form = target if isinstance(target, type) else None
+    function, given = (target, 1) if form is None else (play_of(form), 2)
+    arguments = list(signature_of(function).parameters)
+    if len(arguments) < given:
+        wanted = f"def {name}(ep, …)" if form is None else "def play(self, ep, …)"
+        raise TypeError(f"{name} must take the episode as its first parameter: {wanted}")
+    takes_task = "task" in arguments[given:]
     if takes_task and data is None:
         raise TypeError(f"{name} takes a task but has no data: say @env(data=…)")
     return Environment(
@@ -84,7 +132,9 @@ def _declared(function: Callable[..., Any], name: str, data: Data | None, timeou
         name=name,
         data=data,
         timeout=float(timeout),
-        parameters=parameters_of(function),
+        parameters=parameters_of(function, given),
         takes_task=takes_task,
         blocking=not inspect.iscoroutinefunction(function),
+        score_timeout=float(score_timeout),
+        form=form,
     )

@@ -7,21 +7,27 @@ group share the instance (``rng``, ``task``) and differ in ``noise``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from random import Random
 from typing import Any
 
-from .agent import Agent
+from .agent import Agent, check_name
 from .messages import Answer, Message, Reply
-from .rewards import DEFAULT_AGENT, finite
+from .rewards import DEFAULT_AGENT, EVERY_AGENT, finite
+from .sandbox import Sandbox
 from .tools import Tool
 
 _LONGEST_LOG_TEXT = 1000
 
 
 class Episode:
-    """The ``ep`` of an environment function."""
+    """The ``ep`` of an environment function.
+
+    ``split`` is ``"train"`` or ``"eval"``, ``index`` the number of the instance in it, ``config`` the settings by name,
+    ``task`` the row of the data, None where there is none; an environment may assign to it what its score is to see.
+    """
 
     def __init__(
         self,
@@ -33,7 +39,9 @@ class Episode:
         member: int = 0,
         config: Mapping[str, Any] | None = None,
         task: Any = None,
+        queueing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
+        """``queueing``: entered while the episode waits for a place in the sandbox, which is no fault of its own."""
         self.split = split
         self.index = index
         self.config = dict(config or {})
@@ -42,30 +50,38 @@ class Episode:
         self.logged: dict[str, float | str] = {}
         self.earned: dict[str, float] = {}
         self._answer = answer
+        self._queueing = queueing
         # Every run and every tenant is measured on the same held-out instances: their draw knows no run seed.
         self._draw = f"{0 if split == 'eval' else seed}/{split}/{index}"
         self._member = member
 
     @cached_property
     def rng(self) -> Random:
-        """Draws the task: the same for every member of a group."""
+        """Draws the task: the same for every member of a group. The eval split knows nothing of the run's seed."""
         return Random(self._draw)
 
     @cached_property
     def noise(self) -> Random:
-        """Differs between the members of a group."""
+        """Differs between the members of a group: for dice that an agent throws, not for what it is asked."""
         return Random(f"{self._draw}/{self._member}")
 
+    @cached_property
+    def sandbox(self) -> Sandbox:
+        """Runs code that a model wrote: ``await ep.sandbox.python(code, stdin=…)``."""
+        return Sandbox(self._queueing)
+
     def agent(self, name: str = DEFAULT_AGENT, *, system: str | None = None, tools: Sequence[Tool] = ()) -> Agent:
-        """The agent of that name; ``system`` and ``tools`` are fixed when it is first named."""
+        """The agent of that name; ``system`` and ``tools`` are fixed when it is first named.
+
+        A tool is a function, plain or ``async``, with typed parameters and a docstring. Raises ``ValueError`` for
+        another system prompt or tool than at first, ``TypeError`` for a tool whose parameters have no usable type.
+        """
         known = self.agents.get(name)
         if known is not None:
             if system not in (None, known.system) or any(known.tools.get(tool.__name__) is not tool for tool in tools):
                 raise ValueError(f"the system prompt and tools of agent {name!r} are fixed: make it once")
             return known
-        if not isinstance(name, str) or not 0 < len(name) <= 64:
-            raise ValueError(f"an agent's name is a text of at most 64 characters, not {name!r}")
-        made = self.agents[name] = Agent(name, self._answer, system, tools)
+        made = self.agents[name] = Agent(check_name(name), self._answer, system, tools, self.agents)
         return made
 
     async def ask(
@@ -75,15 +91,26 @@ class Episode:
         max_tokens: int | None = None,
         stop: str | Sequence[str] = (),
     ) -> Reply:
-        """Ask the only agent of a single-agent environment."""
+        """Ask the only agent of a single-agent environment: ``Agent.ask`` of the agent called ``"agent"``."""
         return await self.agent().ask(content, max_tokens=max_tokens, stop=stop)
 
     def log(self, **values: object) -> None:
-        """Put numbers or short texts beside the episode; they are charted, never trained."""
+        """Put numbers or short texts beside the episode; they are charted, never trained. The latest of a name counts.
+
+        What is no finite number is kept as its text, at most 1,000 characters of it.
+        """
         for name, value in values.items():
             number = float(value) if hasattr(type(value), "__float__") else math.nan  # type: ignore[arg-type]
             self.logged[name] = number if math.isfinite(number) else str(value)[:_LONGEST_LOG_TEXT]
 
-    def reward(self, value: float, agent: str = DEFAULT_AGENT) -> None:
-        """Add to an agent's reward now, on top of what the function returns."""
-        self.earned[agent] = self.earned.get(agent, 0.0) + finite(value, "a reward")
+    def reward(self, value: float, agent: str = EVERY_AGENT, *, name: str = "") -> None:
+        """Add to an agent's reward now, on top of what the function returns: a reward for a turn.
+
+        Without ``agent`` it goes to every agent, as a number that is returned does. Under ``name`` the episode's sum of
+        such rewards is logged. Raises ``TypeError`` or ``ValueError`` for what is no finite number.
+        """
+        amount = finite(value, "a reward")
+        self.earned[agent] = self.earned.get(agent, 0.0) + amount
+        if name:
+            before = self.logged.get(name, 0.0)
+            self.logged[name] = amount if isinstance(before, str) else before + amount

@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call that the model wrote."""
+    """A call that the model wrote: the tool's name, and its arguments as JSON has them."""
 
     name: str
     arguments: dict[str, Any]
@@ -30,6 +30,17 @@ class Message:
 
 
 @dataclass(frozen=True)
+class Fork:
+    """Where a conversation leaves another one: after a reply in it."""
+
+    agent: str
+    branch: int
+    """Which of that agent's conversations, as in ``Ask.branch``."""
+    turns: int
+    """How many replies there are in it up to there, at least 1."""
+
+
+@dataclass(frozen=True)
 class Ask:
     """An agent's question to the model: only what is new since its last turn."""
 
@@ -40,17 +51,23 @@ class Ask:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     """Texts that end the reply, each cut off its text; what the model wrote up to there is trained."""
+    branch: int = 0
+    """Which of the agent's conversations: 0 is its own, its forks without a name have numbers from 1 on."""
+    fork: Fork | None = None
+    """Whose history this conversation begins with; on the first ask of a fork only."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What the model said."""
+    """What the model said. ``str(reply)`` is its text."""
 
     text: str
     """The answer: without the thinking before it, without tool calls. Empty where the length limit cut the thinking."""
     finish: str
-    """stop, length or tool"""
+    """stop: the model ended its turn, or wrote one of the texts of ``stop``; length: the task's limit on tokens, or the
+    context, ended it (a conversation without any room left gets an empty text); tool: it called tools"""
     turn: int
+    """How many replies the agent had before this one."""
     tool_calls: tuple[ToolCall, ...] = ()
     thinking: str = ""
     """What a thinking model wrote between ``<think>`` and ``</think>``; empty where it did not think."""

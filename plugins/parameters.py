@@ -1,7 +1,8 @@
 """An environment's settings: read from the signature of its function, checked against a task's configuration.
 
-Flows in: a function, or a mapping as it stands in a task file. Flows out: typed parameters, or a complete configuration
-with defaults filled in. Errors are sentences for the person who wrote the task file.
+Flows in: a function, or a mapping as it stands in a task file. Flows out: typed parameters with their bounds and
+choices, or a complete configuration with defaults filled in. Errors are sentences for the person who wrote the task
+file.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import inspect
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, get_origin
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 ALLOWED = {
     "int": "a whole number",
@@ -24,6 +25,14 @@ _SCALARS: dict[object, str] = {int: "int", float: "float", str: "str", bool: "bo
 
 
 @dataclass(frozen=True)
+class Range:
+    """The bounds of a number, both allowed: ``digits: Annotated[int, Range(1, 4)] = 2``; None leaves a side open."""
+
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
 class Parameter:
     """One typed keyword parameter of an environment function."""
 
@@ -32,6 +41,24 @@ class Parameter:
     """int, float, str, bool or json"""
     default: Any
     required: bool = False
+    low: float | None = None
+    """Of a number: the least that is allowed."""
+    high: float | None = None
+    """Of a number: the most that is allowed."""
+    choices: tuple[int | str, ...] = ()
+    """All that is allowed; empty where nothing is listed."""
+
+    @property
+    def allowed(self) -> str:
+        """What its value must be, for the end of a sentence."""
+        if self.choices:
+            return f"one of {', '.join(map(repr, self.choices))}"
+        kind = ALLOWED[self.type]
+        if self.low is not None and self.high is not None:
+            return f"{kind} from {self.low} to {self.high}"
+        if self.low is not None:
+            return f"{kind}, at least {self.low}"
+        return kind if self.high is None else f"{kind}, at most {self.high}"
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
@@ -43,7 +70,13 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def type_name(annotation: Any) -> str | None:
-    """``int``, ``float``, ``str``, ``bool`` or ``json`` for an annotation; None where it is none of these."""
+    """``int``, ``float``, ``str``, ``bool`` or ``json`` for an annotation; None where it is none of these.
+
+    A ``Literal`` is of the type of its values, if they are all texts or all whole numbers.
+    """
+    if get_origin(annotation) is Literal:
+        kinds = {type(choice) for choice in get_args(annotation)}
+        return _SCALARS[kinds.pop()] if kinds in ({int}, {str}) else None
     if annotation in ("int", "float", "str", "bool"):
         return str(annotation)
     if annotation in (list, dict, Any) or get_origin(annotation) in (list, dict):
@@ -51,27 +84,16 @@ def type_name(annotation: Any) -> str | None:
     return _SCALARS.get(annotation) if isinstance(annotation, type) else None
 
 
-def parameters_of(function: Callable[..., Any]) -> tuple[Parameter, ...]:
-    """The settings of an environment function: every parameter after ``ep``, except ``task``."""
-    found = []
-    for name, parameter in list(signature_of(function).parameters.items())[1:]:
-        if name == "task":
-            continue
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise TypeError(f"parameter {name!r} of {function.__name__} must be a plain keyword parameter")
-        required = parameter.default is parameter.empty
-        default = None if required else parameter.default
-        annotation = type(default) if parameter.annotation is parameter.empty and not required else parameter.annotation
-        kind = type_name(annotation)
-        if kind is None:
-            raise TypeError(
-                f"parameter {name!r} of {function.__name__} needs a type and may be int, float, str, bool, list or dict"
-            )
-        entry = Parameter(name, kind, default, required)
-        if not required:
-            entry = Parameter(name, kind, checked(entry, default), required)
-        found.append(entry)
-    return tuple(found)
+def parameters_of(function: Callable[..., Any], given: int = 1) -> tuple[Parameter, ...]:
+    """The settings of an environment function: every parameter but ``task`` and the first ones, as many as ``given``.
+
+    Raises ``TypeError`` or ``ValueError`` for one that no task file could set, or whose default is not allowed.
+    """
+    return tuple(
+        _parameter(name, parameter, f"parameter {name!r} of {function.__name__}")
+        for name, parameter in list(signature_of(function).parameters.items())[given:]
+        if name != "task"
+    )
 
 
 def complete(parameters: Sequence[Parameter], config: Mapping[str, Any], owner: str) -> dict[str, Any]:
@@ -85,14 +107,17 @@ def complete(parameters: Sequence[Parameter], config: Mapping[str, Any], owner: 
         if name in config:
             values[name] = checked(parameter, config[name], owner)
         elif parameter.required:
-            raise ValueError(f"{owner} needs {name!r}: {ALLOWED[parameter.type]}.")
+            raise ValueError(f"{owner} needs {name!r}: {parameter.allowed}.")
         else:
             values[name] = parameter.default
     return values
 
 
 def checked(parameter: Parameter, value: Any, owner: str = "") -> Any:
-    """``value`` as the parameter's type; whole numbers are welcome where numbers are."""
+    """``value`` as the parameter's type; whole numbers are welcome where numbers are.
+
+    Raises ``ValueError``, one sentence, where it is of another type, out of bounds, or none of the choices.
+    """
     whole = isinstance(value, int) and not isinstance(value, bool)
     match parameter.type:
         case "int":
@@ -106,10 +131,50 @@ def checked(parameter: Parameter, value: Any, owner: str = "") -> Any:
             fits = isinstance(value, bool)
         case _:
             fits = _is_json(value)
-    if not fits:
+    if not fits or not _within(parameter, value):
         of = f" of {owner}" if owner else ""
-        raise ValueError(f"{parameter.name!r}{of} must be {ALLOWED[parameter.type]}, not {value!r}.")
+        raise ValueError(f"{parameter.name!r}{of} must be {parameter.allowed}, not {value!r}.")
     return value
+
+
+def _parameter(name: str, parameter: inspect.Parameter, what: str) -> Parameter:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+        raise TypeError(f"{what} must be a plain keyword parameter")
+    required = parameter.default is parameter.empty
+    default = None if required else parameter.default
+    annotation = type(default) if parameter.annotation is parameter.empty and not required else parameter.annotation
+    bounds = Range()
+    if get_origin(annotation) is Annotated:
+        annotation, *notes = get_args(annotation)
+        bounds = next((note for note in notes if isinstance(note, Range)), bounds)
+    kind = type_name(annotation)
+    if kind is None:
+        raise TypeError(
+            f"{what} needs a type and may be int, float, str, bool, list, dict, or a Literal of texts or whole numbers"
+        )
+    choices = get_args(annotation) if get_origin(annotation) is Literal else ()
+    if bounds != Range():
+        _check_bounds(bounds, kind, choices, what)
+    entry = Parameter(name, kind, default, required, bounds.low, bounds.high, choices)
+    return entry if required else replace(entry, default=checked(entry, default))
+
+
+def _check_bounds(bounds: Range, kind: str, choices: tuple[int | str, ...], what: str) -> None:
+    if kind not in ("int", "float") or choices:
+        raise TypeError(f"{what} has a Range, which is for int and float alone")
+    ends = [end for end in (bounds.low, bounds.high) if end is not None]
+    if any(isinstance(end, bool) or not isinstance(end, int | float) or not math.isfinite(end) for end in ends):
+        raise TypeError(f"{what} has a Range whose ends are not finite numbers")
+    if ends != sorted(ends):
+        raise ValueError(f"{what} has a Range from {bounds.low} to {bounds.high}, which holds nothing")
+
+
+def _within(parameter: Parameter, value: Any) -> bool:
+    if parameter.low is not None and value < parameter.low:
+        return False
+    if parameter.high is not None and value > parameter.high:
+        return False
+    return not parameter.choices or value in parameter.choices
 
 
 def _is_json(value: Any) -> bool:

@@ -11,16 +11,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 DEFAULT_AGENT = "agent"
+"""The name of the agent that ``ep.ask`` asks."""
+EVERY_AGENT = ""
+"""Under which ``earned`` holds what goes to all of them."""
 LARGEST = 1e9
 """No reward or part is larger: their squares and sums stay finite, and their differences exact enough to train on."""
 
 
 class Skip(Exception):
-    """Raise it where this draw is no usable task: the episode counts for nothing."""
+    """Raise it where this draw is no usable task: the episode counts for nothing, another instance takes its place."""
 
 
 class Invalid(Exception):
-    """Raise it where the agent broke the rules: the episode ends with ``reward`` and is trained on."""
+    """Raise it where the agent broke the rules: the episode ends with ``reward`` and is trained on.
+
+    The reward is that of every agent, and what ``ep.reward`` earned is added. Any other exception is an error of the
+    environment: such an episode has no reward.
+    """
 
     def __init__(self, message: str = "", reward: float = 0.0) -> None:
         super().__init__(message)
@@ -28,7 +35,10 @@ class Invalid(Exception):
 
 
 class Score:
-    """A reward with named parts: ``Score(0.8, spelling=1.0, length=0.6)``. Parts are charted, the value trains."""
+    """A reward with named parts: ``Score(0.8, spelling=1.0, length=0.6)``. Parts are charted, the value trains.
+
+    All are finite numbers; the value need not be the sum of the parts.
+    """
 
     def __init__(self, value: float, **parts: float) -> None:
         self.value = value
@@ -58,8 +68,8 @@ def finite(value: object, what: str) -> float:
 def rewards_of(result: object, agents: Sequence[str], earned: Mapping[str, float]) -> Rewards:
     """Read what the function returned.
 
-    A number or ``Score`` goes to every agent that spoke, a dict to the agents that it names. ``earned`` are the sums
-    of ``ep.reward``; they are added, and stand alone where the function returns nothing.
+    A number or ``Score`` goes to every one of ``agents``, a dict to those that it names. ``earned`` are the sums of
+    ``ep.reward``; they are added, and stand alone where the function returns nothing.
     """
     names = list(agents) or [DEFAULT_AGENT]
     totals: dict[str, float] = {}
@@ -78,7 +88,10 @@ def rewards_of(result: object, agents: Sequence[str], earned: Mapping[str, float
     elif not earned:
         raise TypeError("the function returned None: return a number, a bool, a Score or a dict by agent")
     for name, extra in earned.items():
-        totals[name] = finite(totals.get(name, 0.0) + extra, f"the reward of {name!r}")
+        if name not in names and name != EVERY_AGENT:
+            raise ValueError(f"ep.reward names {name!r}, but the agents are {', '.join(names)}")
+        for agent in names if name == EVERY_AGENT else (name,):
+            totals[agent] = finite(totals.get(agent, 0.0) + extra, f"the reward of {agent!r}")
     return Rewards(totals, parts)
 
 

@@ -16,6 +16,8 @@ SOURCES = sorted(
     if "__pycache__" not in path.parts
 )
 MOST_LINES = 350
+DATA = {"bundled", "templates"}
+"""Folders of plugins that are read and copied, never imported."""
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -30,7 +32,7 @@ def test_imports_inside_a_package_are_relative(path: Path) -> None:
     package = path.relative_to(ROOT).parts[0]
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            inside = node.module.startswith(f"marlaas.{package}") and "bundled" not in path.parts
+            inside = node.module.startswith(f"marlaas.{package}") and not DATA & set(path.parts)
             assert not inside, f"line {node.lineno}: {node.module}"
 
 
@@ -48,4 +50,4 @@ def test_every_package_of_the_tree_is_in_the_wheel() -> None:
     listed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     folders = {path.parent for path in SOURCES if path.relative_to(ROOT).parts[0] in ("app", "engine", "plugins")}
     expected = {"marlaas." + ".".join(folder.relative_to(ROOT).parts) for folder in folders}
-    assert expected - set(listed.split()) <= {"marlaas.plugins.bundled"}  # data: its files are never imported
+    assert expected - set(listed.split()) <= {f"marlaas.plugins.{folder}" for folder in DATA}

@@ -22,7 +22,7 @@ _NONE = Content.styled("No trajectory yet.", "$text-muted")
 _TURN_CHARACTERS, _TURN_LINES = 4000, 200
 _FIRST_TURNS, _LAST_TURNS = 30, 10
 _ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning"}
-_ANEW = Turn("template", "The earlier turns were rewritten here: what follows was said to a prompt of its own.")
+_ANEW = Turn("template", "What follows was said to a prompt of its own: turns were rewritten here, or it is a fork.")
 
 
 class TrajectoryPane(VerticalScroll, can_focus=True):

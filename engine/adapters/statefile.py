@@ -100,6 +100,18 @@ def restart_moments(path: Path) -> int:
     )
 
 
+def write_blank(like: Path, path: Path) -> str:
+    """Write the adapter of an untrained policy, in the shapes of another file's, and return its checksum.
+
+    It is all zeros: that adds nothing to the base, as a fresh one does whose second factor is zero. Raises
+    ``AdapterError`` where a file or the disk does not do.
+    """
+    state = read_state(like, moments=False)
+    zeros = {name: np.zeros_like(array) for name, array in state.adapter.items()}
+    write_state(path, PolicyState(replace(state.header, step=0), zeros), sync=False)
+    return checksum(zeros)
+
+
 def _replace(path: Path, state: PolicyState, sync: bool, written: Point, named: Point) -> int:
     tensors = {f"adapter/{name}": array for name, array in state.adapter.items()}
     tensors |= {f"moment1/{name}": array for name, array in state.moment1.items()}

@@ -56,6 +56,8 @@ class Wanted:
     """That train at a time."""
     slots: int = 0
     """Policies that the trainer holds at a time; others are paged out."""
+    trains: bool = True
+    """Whether there is a trainer beside the sampler."""
 
 
 def weight_bytes(config: BaseConfig, parameters: int, weights: str) -> int:
@@ -71,7 +73,8 @@ def needs(
     wanted: Wanted, weights: str, sequences: int, context: int, room: int, slots: int
 ) -> tuple[tuple[str, int], ...]:
     """(what, in words; bytes) of every part, if these are chosen; ``room`` is what a training pass may take."""
-    return (*_sampler(wanted, weights, sequences, context), *_trainer(wanted, context, room, slots))
+    trainer = _trainer(wanted, context, room, slots) if wanted.trains else ()
+    return (*_sampler(wanted, weights, sequences, context), *trainer)
 
 
 def slot_bytes(config: BaseConfig, context: int) -> int:

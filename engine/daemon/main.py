@@ -11,7 +11,7 @@ import gc
 import signal
 import sys
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from ..base.model import BaseModel, load_base
 from ..base.soundness import check_base
 from ..config import Settings, load_settings
 from ..disk import DiskGuard
+from ..environments.dependencies.interpreters import Interpreters
 from ..environments.protocol import EnvironmentEvent, EnvironmentInfo
 from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, StoreError
@@ -32,6 +33,7 @@ from ..orchestrator.orchestrator import Orchestrator
 from ..orchestrator.worker_plan import plan_of, with_sampler
 from ..paths import BUNDLED_PLUGINS, Home
 from ..store.store import Store
+from .conformance import background
 from .control import create_database
 from .heartbeat import Heartbeat
 from .lock import EngineLock
@@ -88,16 +90,26 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, memory: Memory
         log("environment", describe(event), "warning" if event.failure else "info")
         with contextlib.suppress(StoreError):
             store.telemetry.environments(environments.infos())
+        if event.kind in ("loaded", "removed"):
+            conformance.changed(event.plugin)
         loaded = event.kind == "loaded" and started  # at the start every plugin is: no reason to hurry
         orchestrator.wake(names_of(event.plugin, environments.infos()) if loaded else frozenset())
 
+    def played() -> Set[str] | None:
+        with contextlib.suppress(StoreError):
+            return store.experience.environment_versions()
+        return None
+
     started = False
-    environments = EnvironmentService([BUNDLED_PLUGINS, home.plugins], home.scratch, on_environment)
+    interpreters = Interpreters(home.venvs, settings.environments)
+    folders = [BUNDLED_PLUGINS, home.plugins]
+    environments = EnvironmentService(folders, home.scratch, on_environment, needed=played, interpreters=interpreters)
     ledger = Ledger()
     heartbeat = Heartbeat(store, ledger, lambda: orchestrator.account())
     disk = DiskGuard(home, settings.disk, log)
     crew = Crew(home, settings, base, memory, store, environments, ledger, disk.shortage, log)
     orchestrator = Orchestrator(store, crew, settings.engine.tasks)
+    conformance = background(environments, store, crew.ruler(), log)
     _stop_on_signals(orchestrator)
     try:
         if not await start_up(_both(environments.start(), crew.start()), store, lambda: orchestrator.stopping):
@@ -109,7 +121,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, memory: Memory
         log("base", in_words(memory), "info")
         if crew.warning:
             log("base", crew.warning, "warning")
-        await _until_first(disk.run(), orchestrator.run(), crew.run(), heartbeat.run(crew))
+        await _until_first(disk.run(), orchestrator.run(), crew.run(), conformance.run(), heartbeat.run(crew))
     finally:
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopping")
@@ -163,7 +175,8 @@ def describe(event: EnvironmentEvent) -> str:
     text = f"The environment plugin {event.plugin} ({event.version or 'no version'}): {event.kind}"
     if event.failure is None:
         return f"{text}."
-    place = f" ({event.failure.file}, line {event.failure.line})" if event.failure.file else ""
+    line = f", line {event.failure.line}" if event.failure.line else ""
+    place = f" ({event.failure.file}{line})" if event.failure.file else ""
     return f"{text}, {event.failure.message}{place}"
 
 

@@ -9,23 +9,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from marlaas.plugins.host.channel import Channel, Record
 
 from ..errors import EnvironmentFailure
-from ..types import Failure
+from ..types import EpisodeStatus, Failure
+from .fields import WireError
 from .launch import Folders, Launched, launch
-from .protocol import Answer, EpisodeOutcome, EpisodeSpec
-from .wire import Asked, Broken, Described, Ended, Hello, Pong, WireError, decode, encode_reply, encode_start
+from .protocol import Answer, EpisodeOutcome, EpisodeSpec, Ranking, Transcript, Unscored
+from .scoring_wire import encode_rank, encode_score
+from .wire import Asked, Broken, Described, Ended, Hello, Outcome, Pong, decode, encode_reply, encode_start
 
 BEAT = 1.0
 """Seconds between two pings while episodes are under way."""
 _INTERRUPT_AFTER = 3
 _KILL_AFTER = 6
 _MOST_ASKS = 64
+_CLOSING = 3.0
+"""Seconds for a process that is told to end and has something to close first."""
 
 
 class BrokenPlugin(EnvironmentFailure):
@@ -50,10 +55,13 @@ class Owner(Protocol):
 
 @dataclass
 class _Play:
-    """An episode under way."""
+    """An episode, a scoring or a ranking under way."""
 
-    answer: Answer
-    ended: asyncio.Future[EpisodeOutcome]
+    answer: Answer | None
+    """None where nothing may be asked: in scoring."""
+    outcomes: tuple[type, ...]
+    """How it may end."""
+    ended: asyncio.Future[Outcome]
     began: float
     asks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -64,6 +72,8 @@ class Child:
     def __init__(self, process: Launched, owner: Owner) -> None:
         self.environments: dict[str, Described] = {}
         self.dead: Failure | None = None
+        self._closing = False
+        """Whether the process ends by itself, once it has closed what it has."""
         self._process = process
         self._channel: Channel | None = None
         self._owner: Owner | None = owner
@@ -78,7 +88,10 @@ class Child:
     @classmethod
     async def start(cls, path: Path, folders: Folders, owner: Owner, patience: float) -> Child:
         """Start a process and wait until it has imported the plugin; ``BrokenPlugin`` if that fails."""
-        child = cls(await launch(path, folders), owner)
+        try:
+            child = cls(await launch(path, folders), owner)
+        except OSError as error:  # its Python has gone, or there are no processes to be had
+            raise BrokenPlugin(Failure(f"its process cannot be started: {error}"), died=True) from error
         try:
             await child._connect(patience)
             if child.dead is not None:
@@ -87,6 +100,8 @@ class Child:
             child.kill("it was stopped while it started")
             await child.wait()
             raise
+        finally:
+            child._process.trim_log()
         return child
 
     @property
@@ -99,17 +114,44 @@ class Child:
         """Whether no episode is under way, not even one that is being cancelled."""
         return not self._plays and not self._cancelled
 
-    async def play(self, environment: str, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+    async def play(self, environment: str, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome | Unscored:
         """Play one episode. Raises only what ``answer`` raised, or ``CancelledError``."""
+        self._beat()
+        ended = self._run(lambda number: encode_start(number, environment, spec), answer, (EpisodeOutcome, Unscored))
+        return cast(EpisodeOutcome | Unscored, await ended)
+
+    async def score(self, environment: str, played: Unscored, transcript: Transcript, timeout: float) -> EpisodeOutcome:
+        """Score what was played. Raises ``ValueError`` where that is too large to be sent.
+
+        The process may be busy for ``timeout`` seconds without a sign of life, so it is not asked for any: whoever
+        waits has to interrupt it, and in the end to kill it.
+        """
+        ended = self._run(lambda n: encode_score(n, environment, played, transcript, timeout), None, (EpisodeOutcome,))
+        return cast(EpisodeOutcome, await ended)
+
+    async def rank(
+        self, environment: str, members: Sequence[EpisodeOutcome], timeout: float
+    ) -> Ranking | EpisodeOutcome:
+        """Compare the members of a group; an outcome says why that failed. Raises, and is watched, as ``score``."""
+        kinds = (Ranking, EpisodeOutcome)
+        ended = self._run(lambda number: encode_rank(number, environment, members, timeout), None, kinds)
+        return cast(Ranking | EpisodeOutcome, await ended)
+
+    def interrupt(self) -> None:
+        """Have the plugin's code break off at the line where it stands."""
+        self._process.interrupt()
+
+    async def _run(
+        self, request: Callable[[int], Record], answer: Answer | None, outcomes: tuple[type, ...]
+    ) -> Outcome:
         if self.dead is not None:
             return EpisodeOutcome("error", failure=self.dead)
         self._started += 1
         number = self._started
-        self._send(encode_start(number, environment, spec))
-        ended: asyncio.Future[EpisodeOutcome] = self._loop.create_future()
-        play = self._plays[number] = _Play(answer, ended, time.monotonic())
+        self._send(request(number))
+        ended: asyncio.Future[Outcome] = self._loop.create_future()
+        play = self._plays[number] = _Play(answer, outcomes, ended, time.monotonic())
         try:
-            self._beat()
             return await ended
         finally:
             for task in play.asks:
@@ -118,13 +160,20 @@ class Child:
                 self._cancelled.add(number)
                 self._send({"op": "cancel", "episode": number})
 
-    def kill(self, reason: str) -> None:
-        """End the process; episodes under way end as errors. The owner, who wants it so, is not told."""
+    def kill(self, reason: str, cut: bool = False) -> None:
+        """End the process; episodes under way end as errors, or as cancelled where they were ``cut`` off through no
+        fault of theirs. The owner, who wants it so, is not told."""
         self._owner = None
-        self._die(Failure(reason))
+        self._closing = any(found.closes for found in self.environments.values())
+        self._die(Failure(reason), status="cancelled" if cut else "error")
 
     async def wait(self) -> None:
         """Wait until the process is gone for the operating system, too."""
+        if self._closing:  # it has heard that its connection is closed
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSING):
+                    await self._process.wait()
+            self._process.kill()
         await self._process.wait()
 
     async def _connect(self, patience: float) -> None:
@@ -172,15 +221,15 @@ class Child:
         if asked.episode in self._cancelled:
             return
         play = self._plays.get(asked.episode)
-        if play is None or len(play.asks) >= _MOST_ASKS:
+        if play is None or play.answer is None or len(play.asks) >= _MOST_ASKS:
             raise WireError(f"an ask of episode {asked.episode} out of turn")
-        task = self._loop.create_task(self._reply(play, asked))
+        task = self._loop.create_task(self._reply(play, play.answer, asked))
         play.asks.add(task)
         task.add_done_callback(play.asks.discard)
 
-    async def _reply(self, play: _Play, asked: Asked) -> None:
+    async def _reply(self, play: _Play, answer: Answer, asked: Asked) -> None:
         try:
-            reply = await play.answer(asked.ask)
+            reply = await answer(asked.ask)
             self._send(encode_reply(asked.id, reply))
         except asyncio.CancelledError:
             play.ended.cancel()
@@ -195,9 +244,12 @@ class Child:
             if self.idle and self._owner is not None:
                 self._owner.idled()
             return
-        play = self._plays.pop(ended.episode, None)
+        play = self._plays.get(ended.episode)
         if play is None:
             raise WireError(f"episode {ended.episode} ended twice")
+        if not isinstance(ended.outcome, play.outcomes):
+            raise WireError(f"episode {ended.episode} ended as something else")
+        del self._plays[ended.episode]
         if not play.ended.done():
             play.ended.set_result(ended.outcome)
 
@@ -212,11 +264,12 @@ class Child:
                 reason = await self._process.wait()
         self._die(Failure(reason), silently=True)
 
-    def _die(self, failure: Failure, silently: bool = False) -> None:
+    def _die(self, failure: Failure, silently: bool = False, status: EpisodeStatus = "error") -> None:
         if self.dead is not None:
             return
         self.dead = failure
-        self._process.kill()
+        if not self._closing:
+            self._process.kill()
         if self._heart is not None:
             self._heart.cancel()
         if not self._hello.done():
@@ -224,7 +277,7 @@ class Child:
             self._hello.exception()
         for play in self._plays.values():
             if not play.ended.done():
-                play.ended.set_result(EpisodeOutcome("error", failure=failure, seconds=time.monotonic() - play.began))
+                play.ended.set_result(EpisodeOutcome(status, failure=failure, seconds=time.monotonic() - play.began))
         self._plays.clear()
         self._cancelled.clear()
         if self._channel is not None:

@@ -1,7 +1,7 @@
 """Starts the process of one plugin version: scrubbed environment, its own session, its prints in a log file.
 
-Flows in: the path to import and the folders to use. Flows out: the process and our end of its socket. What is said over
-the socket is not known here.
+Flows in: the path to import, the folders to use and what runs it. Flows out: the process and our end of its socket.
+What is said over the socket is not known here.
 """
 
 from __future__ import annotations
@@ -15,27 +15,51 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from .confinement import Confinement, inner
+
 MEMORY_MB = 4096
 """Address space of a plugin's process; beyond it, allocations in the plugin fail."""
 LARGEST_LOG = 8 << 20
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
+_UNWATCHED = 0
+"""Stands for the engine's process id where bwrap is the parent, which ends what it runs when the engine dies."""
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """What the processes of one plugin version run on. The default is marlaas's own Python, in the open."""
+
+    python: Path = Path(sys.executable)
+    author_api: Path | None = None
+    """Where that Python finds ``marlaas.plugins``; None where it is installed beside it."""
+    memory_mb: int = MEMORY_MB
+    confinement: Confinement | None = None
 
 
 @dataclass(frozen=True)
 class Folders:
-    """Where the processes of one plugin may write."""
+    """Where the processes of one plugin may write, and what runs them."""
 
     scratch: Path
     log: Path
+    runtime: Runtime = Runtime()
+
+    @classmethod
+    def of(cls, scratch: Path, plugin: str) -> Folders:
+        """Those of a plugin, below the scratch folder of a service."""
+        return cls(scratch / "work" / plugin, scratch / "logs" / f"{plugin}.log")
 
 
 class Launched:
     """A running process and the socket to it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, connection: socket.socket, log: Path) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, connection: socket.socket, log: Path, confined: bool = False
+    ) -> None:
         self.connection = connection
         self._process = process
         self._log = log
+        self._confined = confined
 
     @property
     def pid(self) -> int:
@@ -50,12 +74,16 @@ class Launched:
     def interrupt(self) -> None:
         """Ask the process to break out of what blocks it."""
         if self._process.returncode is None:  # os.kill, because Popen's own would take the exit status from asyncio
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGUSR1)
+            host = inner(self._process.pid) if self._confined else self._process.pid
+            if host is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(host, signal.SIGUSR1)
 
     async def wait(self) -> str:
         """Wait for the end; a sentence about it."""
         code = await self._process.wait()
+        if self._confined and code > 128:  # bwrap's way to say it
+            code = 128 - code
         if code < 0:
             with contextlib.suppress(ValueError):
                 return f"its process was ended by {signal.Signals(-code).name}"
@@ -72,19 +100,18 @@ async def launch(path: Path, folders: Folders) -> Launched:
     """Start a process that imports ``path``."""
     folders.scratch.mkdir(parents=True, exist_ok=True)
     folders.log.parent.mkdir(parents=True, exist_ok=True)
+    confined = folders.runtime.confinement is not None
     ours, theirs = socket.socketpair()
     log = os.open(folders.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        command = [sys.executable, "-P", "-m", "marlaas.plugins.host"]
         process = await asyncio.create_subprocess_exec(
-            *command,
-            *(str(theirs.fileno()), str(path), str(MEMORY_MB), str(os.getpid())),
+            *command(path, folders, theirs.fileno(), _UNWATCHED if confined else os.getpid()),
             pass_fds=(theirs.fileno(),),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             cwd=folders.scratch,
-            env=_environment(folders.scratch),
+            env=variables(folders),
             start_new_session=True,
         )
     except BaseException:
@@ -93,11 +120,26 @@ async def launch(path: Path, folders: Folders) -> Launched:
     finally:
         os.close(log)
         theirs.close()
-    return Launched(process, ours, folders.log)
+    return Launched(process, ours, folders.log, confined)
 
 
-def _environment(scratch: Path) -> dict[str, str]:
+def command(path: Path, folders: Folders, descriptor: int, parent: int) -> list[str]:
+    """The command line of a plugin's process; ``descriptor`` is its end of the socket, ``parent`` whom to die with."""
+    runtime = folders.runtime
+    before = runtime.confinement.command(path.parent, folders.scratch) if runtime.confinement is not None else []
+    host = [str(runtime.python), "-P", "-m", "marlaas.plugins.host"]
+    return [*before, *host, str(descriptor), str(path), str(runtime.memory_mb), str(parent)]
+
+
+def variables(folders: Folders) -> dict[str, str]:
+    """All that a plugin's process sees of the engine's environment variables, and what it gets of its own."""
+    runtime = folders.runtime
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    kept |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    if runtime.author_api is not None:
+        kept["PYTHONPATH"] = str(runtime.author_api)
+        kept["PATH"] = os.pathsep.join((str(runtime.python.parent), kept.get("PATH", os.defpath)))
+    if runtime.confinement is not None:
+        kept["HOME"] = str(folders.scratch)
     # The same draw gives the same episode in every process, also where a plugin iterates over a set.
-    return {**kept, **one_thread, "TMPDIR": str(scratch), "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}
+    return kept | {"TMPDIR": str(folders.scratch), "PYTHONHASHSEED": "0", "PYTHONUTF8": "1"}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Any
 
-from .serving import Serving
+from ..types import Failure
+from .serving import Serving, settings_of
 from .wire import Described
 
 
@@ -17,6 +19,10 @@ class Lease:
     """"plugin/environment"."""
     declared: Described
     serving: Serving
+    config: dict[str, Any] = field(default_factory=dict)
+    """The parameters that it was bound for, typed and completed by this very version."""
+    by_version: bool = False
+    """Bound by its version, not as the newest: however long it lasts, it is not cut off."""
     released: bool = False
 
     @property
@@ -24,11 +30,21 @@ class Lease:
         """What the group's episodes are recorded with."""
         return self.serving.version
 
+    @property
+    def cut(self) -> bool:
+        """Whether the version was replaced and its process ended before the group did: fill it on the newer one."""
+        return self.serving.cut
+
+    @property
+    def rest(self) -> Failure | None:
+        """Why no task should play on it: nothing but errors came of it with these parameters."""
+        return self.serving.health.resting_with(settings_of(self.declared.name, self.config))
+
     def release(self) -> None:
         """Let the version go; asking twice is harmless."""
         if not self.released:
             self.released = True
-            self.serving.release()
+            self.serving.release(self.by_version)
 
     def __enter__(self) -> Lease:
         return self

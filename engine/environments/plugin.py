@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ..errors import EnvironmentFailure, EnvironmentMissing
 from ..types import Failure
 from .child import BrokenPlugin
-from .launch import Folders
+from .dependencies.interpreters import Interpreters, Refused, Waiting
+from .launch import Folders, Runtime
+from .postponement import Postponement
 from .protocol import EnvironmentEvent, EnvironmentInfo, EventKind
 from .serving import Serving
-from .source import Source, Stamp
+from .snapshots import Snapshots
+from .source import Source, Stamp, read_source, shown
 from .wire import Described
 
 OnEvent = Callable[[EnvironmentEvent], None]
@@ -25,21 +30,36 @@ OnEvent = Callable[[EnvironmentEvent], None]
 class Plugin:
     """Everything that the engine knows of a plugin."""
 
-    def __init__(self, name: str, path: Path, scratch: Path, on_event: OnEvent) -> None:
+    def __init__(
+        self,
+        name: str,
+        path: Path,
+        scratch: Path,
+        interpreters: Interpreters,
+        on_event: OnEvent,
+        removed: bool = False,
+    ) -> None:
+        """``removed``: its files are gone; it is there for the sake of tasks that are pinned to a version of it."""
         self.name = name
         self.path = path
-        self.removed = False
+        self.removed = removed
         self.seen: Stamp = ()
         """How the files looked when their content was last read."""
-        self._snapshots = scratch / "snapshots"
-        self._folders = Folders(scratch / "work" / name, scratch / "logs" / f"{name}.log")
+        self.content = ""
+        """Digest of the newest content: the same under another name."""
+        self._snapshots = Snapshots(scratch / "snapshots")
+        self._folders = Folders.of(scratch, name)
+        self._interpreters = interpreters
         self._on_event = on_event
         self._active: Serving | None = None
         self._older: dict[str, Serving] = {}
+        self._replaced: list[Serving] = []
+        """Of versions that were started anew: they end with their groups."""
         self._failure: Failure | None = None
         self._newest = ""
         """Version of the newest content seen, whether it serves or not."""
         self._candidate: asyncio.Task[None] | None = None
+        self._postponement = Postponement()
 
     @property
     def environments(self) -> dict[str, Described]:
@@ -47,40 +67,44 @@ class Plugin:
         return self._active.environments if self._active is not None else {}
 
     def processes(self) -> list[int]:
-        """Ids of the processes that play its episodes, older versions' first."""
-        servings = [*self._older.values(), *([self._active] if self._active is not None else [])]
-        return [serving.pid for serving in servings if serving.pid is not None]
+        """Ids of the processes that play its episodes and score them, older versions' first."""
+        return [pid for serving in self._servings() for pid in serving.pids]
+
+    def versions(self) -> set[str]:
+        """Those that serve, that somebody holds, and that wait to be proven."""
+        held = {serving.version for serving in self._servings() if serving.leases or not serving.retired}
+        return held | {self._newest}
 
     def infos(self) -> tuple[EnvironmentInfo, ...]:
         """One entry per environment; one for the plugin itself where it never served."""
-        failure = self._failure or (self._active.quarantine if self._active is not None else None)
+        path = shown(str(self.path))
         if self._active is None:
-            state = "broken" if failure is not None else "loading"
-            return (EnvironmentInfo(self.name, "", state, failure=failure, path=str(self.path)),)
-        state = "ready"
-        if self._active.quarantine is not None:
-            state = "broken"
-        elif failure is not None:
-            state = "stale"
-        return tuple(
-            EnvironmentInfo(
-                name=f"{self.name}/{found.name}",
-                version=self._active.version,
-                state=state,
-                parameters=found.parameters,
-                failure=failure,
-                path=str(self.path),
-                description=found.description,
+            state = self._postponement.state or ("broken" if self._failure is not None else "loading")
+            return (EnvironmentInfo(self.name, "", state, failure=self._failure, path=path),)
+        found = []
+        for environment in self.environments.values():
+            state, failure = self._state(self._active, environment.name)
+            found.append(
+                EnvironmentInfo(
+                    name=f"{self.name}/{environment.name}",
+                    version=self._active.version,
+                    state=state,
+                    parameters=environment.parameters,
+                    failure=failure,
+                    path=path,
+                    description=environment.description,
+                )
             )
-            for found in self.environments.values()
-        )
+        return tuple(found)
 
     def update(self, source: Source) -> asyncio.Task[None] | None:
         """The content may have changed: start to prove it if it is new. The task ends when that is decided."""
+        self.content = source.content
         if source.version == self._newest and not self.removed:
             return self._candidate
         self.removed = False
         self._newest = source.version
+        self._postponement.end()
         if self._candidate is not None:
             self._candidate.cancel()
         if self._active is not None and self._active.version == source.version:
@@ -91,52 +115,75 @@ class Plugin:
         self._candidate = asyncio.get_running_loop().create_task(self._prove(source))
         return self._candidate
 
+    def reload(self, source: Source) -> asyncio.Task[None]:
+        """Prove the content anew, in another process, whatever is known of it; what serves goes on until then."""
+        self.content, self._newest, self.removed = source.content, source.version, False
+        self._postponement.end()
+        if self._candidate is not None:
+            self._candidate.cancel()
+        self._let_go(source.version)
+        self._candidate = asyncio.get_running_loop().create_task(self._prove(source))
+        return self._candidate
+
     def reject(self, failure: Failure) -> None:
         """The content cannot even be read."""
+        self.removed = False
         if self._failure != failure:
             self._newest = ""
+            self._postponement.end()
             self._reject("", failure)
 
-    def remove(self) -> None:
-        """The file is gone: no new groups; those that play finish."""
+    def remove(self, heir: str = "") -> None:
+        """The file is gone: no new groups; those that play finish. ``heir``: who has the same content."""
         if self.removed:
             return
         self.removed = True
         self._newest = ""
+        self._postponement.end()
         if self._candidate is not None:
             self._candidate.cancel()
             self._candidate = None
         self._failure = None
         version = self._active.version if self._active is not None else ""
         self._retire()
-        self._tell("removed", version, None)
+        self._tell("removed", version, Failure(f"the same content is served as {heir}") if heir else None)
 
     async def acquire(self, environment: str, version: str | None) -> Serving:
-        """The version for a new group, with a lease on it: the newest good one, or the one asked for."""
-        if version is None or (self._active is not None and self._active.version == version):
+        """The version for a new group, with a hold on it: the newest good one, or the one asked for."""
+        if version is None:
             while self._active is None and self._candidate is not None and not self._candidate.done():
                 await asyncio.wait((self._candidate,))
             serving = self._active
             if serving is None:
                 raise self._unserved()
         else:
-            serving = self._older.get(version) or self._recalled(version)
-        serving.leases += 1
+            serving = self.serving(version) or await self._recalled(version)
+        serving.hold(by_version=version is not None)
         try:
             await self._checked(serving, environment)
         except BaseException:
-            serving.release()
+            serving.release(by_version=version is not None)
             raise
         return serving
 
+    def serving(self, version: str | None = None) -> Serving | None:
+        """The newest version that serves, or the one asked for if it has been started before."""
+        if version is None or (self._active is not None and self._active.version == version):
+            return self._active
+        return self._older.get(version)
+
     async def stop(self) -> None:
         """End every process of this plugin."""
-        candidate = self._candidate
-        if candidate is not None:
-            candidate.cancel()
-            await asyncio.gather(candidate, return_exceptions=True)
-        servings = [*self._older.values(), *([self._active] if self._active is not None else [])]
-        await asyncio.gather(*(serving.stop("the engine stops") for serving in servings))
+        under_way = [task for task in (self._candidate, self._postponement.end()) if task is not None]
+        for task in under_way:
+            task.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+        await asyncio.gather(*(serving.stop("the engine stops") for serving in self._servings()))
+
+    def forget(self) -> None:
+        """Let go of older versions that nobody holds; their snapshots may be removed."""
+        self._older = {version: serving for version, serving in self._older.items() if serving.leases or serving.pid}
+        self._replaced = [serving for serving in self._replaced if serving.leases or serving.pid]
 
     async def _prove(self, source: Source) -> None:
         known = self._older.get(source.version)
@@ -144,11 +191,19 @@ class Plugin:
             await self._return_to(known)
             return
         try:
-            path = await asyncio.to_thread(source.write, self._snapshots)
+            path = await asyncio.to_thread(self._snapshots.write, source)
         except OSError as error:  # a full disk
             self._reject(source.version, Failure(f"its snapshot cannot be written: {error}"))
             return
-        candidate = self._serving(source.version, path)
+        try:
+            runtime = await self._interpreters.of(source, partial(self._warn, source.version))
+        except Refused as error:
+            self._reject(source.version, error.failure)
+            return
+        except Waiting as error:
+            self._postpone(source, error)
+            return
+        candidate = self._serving(source.version, path, runtime)
         try:
             await candidate.prove()
         except BrokenPlugin as error:
@@ -159,6 +214,21 @@ class Plugin:
         else:
             self._promote(candidate)
 
+    def _postpone(self, source: Source, waiting: Waiting) -> None:
+        """Its libraries are not there yet: go on when they may be."""
+
+        def again() -> None:
+            self._failure = None
+            self._candidate = asyncio.get_running_loop().create_task(self._prove(source))
+
+        self._failure = Failure(str(waiting))
+        self._candidate = None
+        self._postponement.begin(waiting.state, waiting.over, again)
+        self._tell(waiting.state, source.version, self._failure)
+
+    def _warn(self, version: str, message: str) -> None:
+        self._tell("unconfined", version, Failure(message))
+
     async def _return_to(self, known: Serving) -> None:
         """An edit was taken back to a version that served before."""
         try:
@@ -166,15 +236,21 @@ class Plugin:
         except BrokenPlugin as error:
             self._reject(known.version, error.failure)
         else:
-            del self._older[known.version]
+            self._older.pop(known.version, None)
             self._promote(known)
 
-    def _recalled(self, version: str) -> Serving:
+    async def _recalled(self, version: str) -> Serving:
         """An older version again, from its snapshot."""
-        path = self._snapshots / version / self.path.name
-        if not version.isalnum() or not path.exists():
+        kept = self._snapshots.find(version)
+        if kept is None or kept.plugin != self.name:
             raise EnvironmentMissing(f"There is no version {version!r} of {self.name} any more.")
-        serving = self._older[version] = self._serving(version, path)
+        try:
+            runtime = await self._interpreters.of(await asyncio.to_thread(read_source, kept.path))
+        except (Refused, Waiting) as error:
+            raise EnvironmentFailure(f"Version {version} of {self.name} does not serve: {error}.") from None
+        if known := self.serving(version):  # somebody else recalled it meanwhile
+            return known
+        serving = self._older[version] = self._serving(version, kept.path, runtime)
         serving.retired = True
         return serving
 
@@ -187,12 +263,25 @@ class Plugin:
         if environment not in serving.environments:
             raise EnvironmentMissing(f"Version {serving.version} of {self.name} has no environment {environment!r}.")
 
-    def _serving(self, version: str, path: Path) -> Serving:
-        return Serving(version, path, self._folders, self._tell)
+    def _serving(self, version: str, path: Path, runtime: Runtime) -> Serving:
+        return Serving(version, path, replace(self._folders, runtime=runtime), self._tell)
+
+    def _servings(self) -> list[Serving]:
+        return [*self._replaced, *self._older.values(), *([self._active] if self._active is not None else [])]
+
+    def _state(self, serving: Serving, environment: str) -> tuple[str, Failure | None]:
+        """What the screen says of an environment: see ``EnvironmentInfo.state``."""
+        if rest := serving.health.resting:
+            return "broken", self._failure or rest
+        if self._failure is not None:
+            return "stale", self._failure
+        if failing := serving.health.failing(environment):
+            return "failing", failing
+        return "ready", None
 
     def _promote(self, serving: Serving) -> None:
         self._retire()
-        serving.retired = False
+        serving.promote()
         self._active = serving
         self._failure = None
         self._candidate = None
@@ -201,9 +290,15 @@ class Plugin:
     def _retire(self) -> None:
         retired, self._active = self._active, None
         if retired is not None:
-            retired.retired = True
+            self._let_go(retired.version)
             self._older[retired.version] = retired
-            retired.stop_if_done()
+            retired.retire()
+
+    def _let_go(self, version: str) -> None:
+        """Never return to an older process of this version."""
+        before = self._older.pop(version, None)
+        if before is not None:
+            self._replaced.append(before)
 
     def _reject(self, version: str, failure: Failure) -> None:
         self._failure = failure
@@ -220,4 +315,5 @@ class Plugin:
 
 def said(failure: Failure) -> str:
     """A failure in one line, place first."""
-    return f"{failure.file}:{failure.line}: {failure.message}" if failure.file else failure.message
+    place = f"{failure.file}:{failure.line}" if failure.line else failure.file
+    return f"{place}: {failure.message}" if place else failure.message

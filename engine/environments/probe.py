@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from ..types import Failure
 from .child import BrokenPlugin, Child
-from .protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Reply
+from .protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Reply, Unscored
 from .wire import Described
 
-_PATIENCE = 10.0
+PATIENCE = 10.0
+"""Seconds of its own that an environment has until its first ask."""
 
-Play = Callable[[EpisodeSpec, Answer], Awaitable[EpisodeOutcome]]
+Ended = TypeVar("Ended", EpisodeOutcome, EpisodeOutcome | Unscored)
 
 
-async def first_ask(play: Play, spec: EpisodeSpec) -> Ask | EpisodeOutcome:
-    """The episode's first ask; its outcome where it ended without one."""
+async def first_ask(play: Callable[[EpisodeSpec, Answer], Awaitable[Ended]], spec: EpisodeSpec) -> Ask | Ended:
+    """The episode's first ask; how it ended where it did so without one."""
     asked: asyncio.Future[Ask] = asyncio.get_running_loop().create_future()
 
     async def listen(ask: Ask) -> Reply:
@@ -47,9 +49,9 @@ async def probe(child: Child) -> None:
 
 async def _tried(child: Child, found: Described) -> Failure | None:
     config = {parameter.name: parameter.default for parameter in found.parameters}
-    patience = min(_PATIENCE, found.timeout)
+    patience = min(PATIENCE, found.timeout)
     spec = EpisodeSpec("train", index=0, seed=0, member=0, config=config, timeout=patience)
     reached = await first_ask(lambda spec, answer: child.play(found.name, spec, answer), spec)
-    if isinstance(reached, Ask) or reached.status in ("ok", "skip"):
+    if isinstance(reached, Ask | Unscored) or reached.status in ("ok", "skip"):
         return None
     return reached.failure or Failure(f"{found.name} ended as {reached.status} before its first ask")

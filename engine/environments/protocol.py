@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from marlaas.plugins.messages import Answer, Ask, Message, Reply, ToolCall
+from marlaas.plugins.messages import Answer, Ask, Fork, Message, Reply, ToolCall
 from marlaas.plugins.parameters import Parameter
+from marlaas.plugins.scoring import Transcript
 
 from ..types import EpisodeStatus, Failure, Split
 
@@ -22,13 +23,29 @@ __all__ = [
     "EpisodeOutcome",
     "EpisodeSpec",
     "EventKind",
+    "Fork",
     "Message",
     "Parameter",
+    "Ranking",
     "Reply",
     "ToolCall",
+    "Transcript",
+    "Unscored",
 ]
 
-EventKind = Literal["loaded", "rejected", "removed", "died", "restarted", "quarantined"]
+EventKind = Literal[
+    "loaded",
+    "rejected",
+    "removed",
+    "hidden",
+    "waiting",
+    "building",
+    "unconfined",
+    "died",
+    "restarted",
+    "quarantined",
+    "recovered",
+]
 
 
 @dataclass(frozen=True)
@@ -58,6 +75,29 @@ class EpisodeOutcome:
     """Why the environment called the agent's play invalid; such an episode is ``ok`` and has a reward."""
     failure: Failure | None = None
     seconds: float = 0.0
+    task: Any = None
+    """What the environment was to do, where its ranking wants to know; None elsewhere."""
+    transcript: Transcript | None = None
+    """What was said, where the environment has a ranking; None elsewhere."""
+
+
+@dataclass(frozen=True)
+class Unscored:
+    """An episode that was played to its end; its reward is the score function's to give, in another process."""
+
+    task: Any
+    """JSON."""
+    earned: dict[str, float] = field(default_factory=dict)
+    """By agent, finite: what is added to the score."""
+    metrics: dict[str, float | str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What a group's ranking gave each of its members, in their order: finite rewards by agent."""
+
+    rewards: tuple[dict[str, float], ...]
 
 
 @dataclass(frozen=True)
@@ -69,7 +109,9 @@ class EnvironmentInfo:
     version: str
     """Content hash of the version that serves; empty when none ever did."""
     state: str
-    """ready, loading, broken (no version serves) or stale (an older version serves, the newest edit is broken)"""
+    """ready, loading, broken (no version serves), stale (an older version serves, the newest edit is broken), failing
+    (with some parameters only errors came of it, so tasks with these wait), hidden (another plugin has its name),
+    waiting (for somebody to allow its libraries) or building (they are being installed)"""
     parameters: tuple[Parameter, ...] = ()
     failure: Failure | None = None
     """Why the newest edit does not serve."""

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 from marlaas.plugins.parameters import complete
 
-from ..errors import ConfigError, EnvironmentFailure
-from ..types import Failure
+from ..config import EnvironmentSettings
+from ..errors import ConfigError, EnvironmentFailure, EnvironmentMissing
+from .dependencies.interpreters import Interpreters
 from .lease import Lease
 from .names import find
-from .plugin import Plugin
+from .plugin import said
 from .probe import first_ask
-from .protocol import Answer, Ask, EnvironmentEvent, EnvironmentInfo, EpisodeOutcome, EpisodeSpec
-from .source import SourceError, fresh, plugin_paths, read_source, stamp
-from .watch import hints
+from .protocol import Answer, Ask, EnvironmentEvent, EnvironmentInfo, EpisodeOutcome, EpisodeSpec, Ranking
+from .registry import Registry
+from .serving import Serving, settings_of
 
 FIRST_PROOFS = 5.0
 """Seconds that the start waits for plugins to prove themselves; slower ones are served when they have."""
@@ -36,91 +37,129 @@ class EnvironmentService:
         folders: Sequence[Path],
         scratch: Path,
         on_event: Callable[[EnvironmentEvent], None] | None = None,
+        only: Collection[str] | None = None,
+        needed: Callable[[], Set[str] | None] = lambda: None,
+        interpreters: Interpreters | None = None,
     ) -> None:
-        """``folders``: where plugins lie; a plugin in a later folder hides one of the same name in an earlier one."""
-        self._folders = tuple(folders)
-        self._scratch = scratch
-        self._on_event = on_event or (lambda event: None)
-        self._plugins: dict[str, Plugin] = {}
-        self._watching: asyncio.Task[None] | None = None
-        self._scanning = asyncio.Lock()
+        """``folders``: where plugins lie; a plugin in a later folder hides one of the same name in an earlier one.
+        ``only``: names of the plugins to serve, of all that lie there. ``needed``: versions that somebody may want
+        again; where it is None, the snapshots of all are kept. ``interpreters``: what plugins run on; without it,
+        their libraries lie below ``scratch``."""
+        interpreters = interpreters or Interpreters(scratch / "venvs", EnvironmentSettings())
+        self._registry = Registry(folders, scratch, interpreters, on_event or (lambda event: None), only, needed)
 
     async def start(self) -> None:
         """Serve what is there, then keep watching.
 
         Returns when every plugin has proven itself or failed; one whose import hangs holds up the others only so long.
         """
-        for folder in self._folders:
-            with contextlib.suppress(OSError):
-                folder.mkdir(parents=True, exist_ok=True)
-        self._scratch.mkdir(parents=True, exist_ok=True)
-        self._watching = asyncio.get_running_loop().create_task(self._watch())
-        await asyncio.sleep(0)  # the watch is set up in its first step: nothing saved from here on is missed
-        if proofs := await self.scan():
+        if proofs := await self._registry.start():
             await asyncio.wait(proofs, timeout=FIRST_PROOFS)
 
     async def stop(self) -> None:
         """End the watch and every process; no child outlives this call."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
-        await asyncio.gather(*(plugin.stop() for plugin in self._plugins.values()))
+        await self._registry.stop()
 
     async def scan(self) -> list[asyncio.Task[None]]:
         """Read the folders now; returns the proofs that are under way because of what changed."""
-        async with self._scanning:
-            found: dict[str, Path] = {}
-            for folder in self._folders:
-                found.update(await asyncio.to_thread(plugin_paths, folder))
-            for name, plugin in self._plugins.items():
-                if name not in found:
-                    plugin.remove()
-            proofs = [await self._update(name, path) for name, path in found.items()]
-            return [proof for proof in proofs if proof is not None]
+        return await self._registry.scan()
+
+    async def reload(self, plugin: str) -> None:
+        """Read a plugin again and start its newest version anew, which also ends its rest; groups that play finish.
+
+        Returns when the new process serves. Raises ``EnvironmentMissing`` where there is no plugin of that name, and
+        ``EnvironmentFailure``, with place and reason, where it does not load: what served before then goes on.
+        """
+        await self._registry.reload(plugin)
 
     def infos(self) -> tuple[EnvironmentInfo, ...]:
-        """Every environment, sorted by name."""
-        served = [plugin for _, plugin in sorted(self._plugins.items()) if not plugin.removed]
-        return tuple(info for plugin in served for info in plugin.infos())
+        """Every environment, sorted by name; then the plugins that another one hides."""
+        return self._registry.infos()
 
     def processes(self) -> list[tuple[str, int]]:
         """The name of a plugin and the id of a process of its, for every process that plays episodes."""
-        return [(plugin.name, pid) for _, plugin in sorted(self._plugins.items()) for pid in plugin.processes()]
+        plugins = sorted(self._registry.plugins.items())
+        return [(name, pid) for name, plugin in plugins for pid in plugin.processes()]
 
     def resolve(self, name: str) -> EnvironmentInfo:
         """What a task means by ``name``; ``EnvironmentMissing`` where there is no such environment.
 
         A plugin that is there but never served is found under any of its names, in state broken or loading.
         """
-        return find(name, self.infos())
-
-    def validate(self, name: str, config: dict[str, Any]) -> dict[str, Any]:
-        """``config`` typed and with its defaults; ``ConfigError`` says what is wrong with it."""
-        info = self.resolve(name)
-        if "/" not in info.name:
-            raise EnvironmentFailure(_no_version(info))
         try:
-            return complete(info.parameters, config, info.name.rpartition("/")[2])
-        except ValueError as error:
-            raise ConfigError(str(error)) from None
+            return find(name, self.infos())
+        except EnvironmentMissing:
+            if heir := self._registry.heirs.get(name.partition("/")[0]):
+                hint = f"The same content is served as {heir}: give it its name back, or submit the task for {heir}."
+                raise EnvironmentMissing(f"The plugin of {name!r} was renamed.", hint) from None
+            raise
 
-    async def bind(self, name: str, version: str | None = None) -> Lease:
-        """Hold one version for a group: the newest good one, or ``version``, started again where needed."""
-        owner, _, environment = name.rpartition("/")
-        if version is None or owner not in self._plugins:  # a pinned version may have what the newest has lost
-            owner = self.resolve(name).name.partition("/")[0]
-        plugin = self._plugins[owner]
+    def full_name(self, name: str, version: str | None) -> str:
+        """The name with its plugin, as of a version; ``name`` itself where the version is not known any more."""
+        with contextlib.suppress(EnvironmentMissing):
+            if version is not None:
+                return f"{self._registry.owner(version).name}/{name.rpartition('/')[2]}"
+        return name
+
+    def validate(self, name: str, config: dict[str, Any], version: str | None = None) -> dict[str, Any]:
+        """``config`` typed and with its defaults, for the newest version or the one asked for.
+
+        ``ConfigError`` says what is wrong with it; ``EnvironmentFailure`` that no version serves, or that it rests
+        with these parameters. Starts no process: of a version that has none, the parameters are believed.
+        """
+        environment = name.rpartition("/")[2]
+        if version is None:
+            info = self.resolve(name)
+            plugin, _, environment = info.name.rpartition("/")
+            if not plugin:
+                raise EnvironmentFailure(_no_version(info))
+            serving = self._registry.plugins[plugin].serving()
+        else:
+            serving = self._registry.owner(version).serving(version)
+        if serving is None or environment not in serving.environments:
+            return config
+        completed = _completed(serving, environment, config)
+        if rest := serving.health.resting_with(settings_of(environment, completed)):
+            raise EnvironmentFailure(f"environment {environment} does not serve: {said(rest)}")
+        return completed
+
+    async def bind(self, name: str, version: str | None = None, config: Mapping[str, Any] | None = None) -> Lease:
+        """Hold one version for a group: the newest good one, or ``version``, started again where needed.
+
+        ``config`` are the parameters that it is for; ``ConfigError`` where they do not fit that very version. The lease
+        knows whether it rests with them.
+        """
+        environment, by_version = name.rpartition("/")[2], version is not None
+        if version is not None:  # it may have what the newest has lost, and its plugin may have gone
+            plugin = self._registry.owner(version)
+        else:
+            plugin = self._registry.plugins[self.resolve(name).name.partition("/")[0]]
         serving = await plugin.acquire(environment, version)
-        return Lease(f"{plugin.name}/{environment}", serving.environments[environment], serving)
+        full, described = f"{plugin.name}/{environment}", serving.environments[environment]
+        lease = Lease(full, described, serving, by_version=by_version)
+        if config is not None:
+            try:
+                lease.config = _completed(serving, environment, config)
+            except BaseException:
+                lease.release()
+                raise
+        return lease
 
-    async def play(self, lease: Lease, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+    async def play(self, lease: Lease, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
         """Play one episode. What the plugin does wrong is in the outcome; what ``answer`` raises is raised here.
 
+        ``counts``: a policy answers, so an environment that only fails is to rest; on purpose, junk may be answered.
         Cancelling this coroutine cancels the episode in its process.
         """
         if lease.released:
             raise ValueError(f"the lease of {lease.environment} was released")
-        return await lease.serving.play(lease.declared.name, spec, answer)
+        return await lease.serving.play(lease.declared.name, spec, answer, counts)
+
+    async def rank(self, lease: Lease, members: Sequence[EpisodeOutcome]) -> Ranking | EpisodeOutcome:
+        """What an environment's ranking makes of the members of a group; an outcome says why it failed."""
+        if lease.released:
+            raise ValueError(f"the lease of {lease.environment} was released")
+        return await lease.serving.rank(lease.declared.name, members)
 
     async def peek(self, lease: Lease, spec: EpisodeSpec) -> Ask:
         """The episode's first ask, without a model; ``EnvironmentFailure`` where it ends before one."""
@@ -130,33 +169,20 @@ class EnvironmentService:
         reason = reached.failure.message if reached.failure is not None else reached.status
         raise EnvironmentFailure(f"{lease.environment} ended before its first question: {reason}.")
 
-    async def _watch(self) -> None:
-        async with contextlib.aclosing(hints(self._folders)) as changes:
-            async for _ in changes:
-                await self.scan()
 
-    async def _update(self, name: str, path: Path) -> asyncio.Task[None] | None:
-        plugin = self._plugins.get(name)
-        if plugin is None:
-            plugin = self._plugins[name] = Plugin(name, path, self._scratch, self._on_event)
-        try:
-            seen = await asyncio.to_thread(stamp, path)
-            if plugin.path == path and plugin.seen == seen and not plugin.removed:
-                return None
-            source = await asyncio.to_thread(read_source, path)
-            plugin.path = path
-            plugin.seen = () if fresh(seen) else seen
-            return plugin.update(source)
-        except FileNotFoundError:  # it went away meanwhile; the next hint will say so
-            return None
-        except (OSError, SourceError) as error:
-            plugin.reject(Failure(str(error), path.name))
-            return None
+def _completed(serving: Serving, environment: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters as a version completes them; ``ConfigError`` where they do not fit it."""
+    try:
+        return complete(serving.environments[environment].parameters, config, environment)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _no_version(info: EnvironmentInfo) -> str:
     """Why an environment serves nobody, with the place in its author's file."""
     if info.failure is None:
         return f"environment {info.name} is being loaded"
+    if info.state in ("waiting", "building"):
+        return f"environment {info.name} {info.failure.message}"
     place = f"{info.failure.file}, line {info.failure.line}: " if info.failure.file else ""
     return f"environment {info.name} has no working version: {place}{info.failure.message}"

@@ -1,51 +1,65 @@
 """One version of one plugin, kept served for as long as somebody needs it.
 
 Flows in: a snapshot to serve and episodes to play on it. Flows out: their outcomes. When the process dies it is started
-again, later each time; a version that keeps dying rests in quarantine. Which version is the newest is not known here.
+again, later each time; what keeps dying or failing rests (``health``). A version that was replaced ends with its last
+lease, or after a grace (``draining``). Which version is the newest is not known here.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import deque
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..types import Failure
 from .child import BrokenPlugin, Child
+from .draining import EpisodeTimes
+from .health import Health
 from .launch import Folders
 from .probe import probe
-from .protocol import Answer, EpisodeOutcome, EpisodeSpec, EventKind
+from .protocol import Answer, EpisodeOutcome, EpisodeSpec, EventKind, Ranking
+from .recorder import Recorder
+from .scoring import ScoringPool
 from .wire import Described
 
 IMPORT_PATIENCE = 30.0
 """Seconds that importing a plugin may take."""
+REPLACED = "a newer version took its place"
 _FIRST_PAUSE = 0.05
-_WINDOW = 60.0
-_MOST_DEATHS = 3
-"""Deaths within the window after which a version rests for as long as the window."""
 
 Told = Callable[[EventKind, str, Failure | None], None]
 
 
 class Serving:
-    """A version: its process if one is alive, its leases, and its record of deaths."""
+    """A version: its process if one is alive, its leases, and its health."""
 
     def __init__(self, version: str, path: Path, folders: Folders, tell: Told) -> None:
         self.version = version
         self.environments: dict[str, Described] = {}
+        self.health = Health()
         self.leases = 0
         self.retired = False
         """No new groups: the process ends with its last lease and episode."""
+        self.cut = False
+        """Its grace is over: what is still asked of it is cancelled."""
+        self._by_version = 0
         self._path = path
         self._folders = folders
         self._tell = tell
         self._child: Child | None = None
-        self._deaths: deque[float] = deque(maxlen=_MOST_DEATHS)
-        self._last_failure = Failure("")
+        self._shaken = False
+        """The process died and none has taken its place yet."""
+        self._times = EpisodeTimes()
+        self._grace: asyncio.TimerHandle | None = None
         self._starting: asyncio.Task[Child] | None = None
         self._ending: set[asyncio.Task[None]] = set()
+        self._scoring = ScoringPool(
+            start=lambda owner: Child.start(path, folders, owner, IMPORT_PATIENCE),
+            reap=self._reap,
+            tell=lambda failure: tell("died", version, failure),
+        )
 
     async def prove(self) -> None:
         """Start a process and play up to the first ask of every environment; ``BrokenPlugin`` if anything fails."""
@@ -56,7 +70,7 @@ class Serving:
                     return await probe(child)
                 except BrokenPlugin:
                     if child.dead is None:
-                        raise  # else it is tried again, until quarantine ends that
+                        raise  # else it is tried again, until it rests
         except BaseException:
             await self.stop("it was found broken")
             raise
@@ -65,37 +79,72 @@ class Serving:
         """Start the process if it is down; ``BrokenPlugin`` if that fails."""
         await self._child_alive()
 
-    @property
-    def quarantine(self) -> Failure | None:
-        """Why this version rests, while it does."""
-        if len(self._deaths) < _MOST_DEATHS or self._deaths[0] < self._deaths[-1] - _WINDOW:
-            return None
-        if time.monotonic() - self._deaths[-1] > _WINDOW:
-            return None
-        last = self._last_failure
-        message = f"it died {_MOST_DEATHS} times within {_WINDOW:g} s and rests; the last time: {last.message}"
-        return Failure(message, last.file, last.line, last.traceback)
+    def apart(self) -> Serving:
+        """This version once more, in processes of its own: what happens there concerns no group, and nobody is told."""
+        return Serving(self.version, self._path, self._folders, lambda kind, version, failure: None)
 
     @property
     def pid(self) -> int | None:
-        """The process, while one is alive."""
+        """The process that plays, while one is alive."""
         return self._child.pid if self._child is not None else None
 
-    async def play(self, environment: str, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
-        """Play one episode on the process of this version, starting it where it is down."""
-        try:
-            child = await self._child_alive()
-        except BrokenPlugin as error:
-            return EpisodeOutcome("error", failure=error.failure)
-        try:
-            return await child.play(environment, spec, answer)
-        finally:
-            self.stop_if_done()
+    @property
+    def pids(self) -> list[int]:
+        """All processes: the one that plays, and those that score."""
+        return [*([self._child.pid] if self._child is not None else []), *self._scoring.pids]
 
-    def release(self) -> None:
+    async def play(self, environment: str, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
+        """Play one episode on the process of this version, starting it where it is down; see ``EnvironmentService``."""
+        if self.cut:
+            return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
+        child = self._child
+        if child is None:
+            try:
+                child = await self._child_alive()
+            except BrokenPlugin as error:
+                return EpisodeOutcome("error", failure=error.failure)
+        try:
+            outcome = await self._played(child, environment, spec, answer)
+        finally:
+            if self.retired:
+                self.stop_if_done()
+        self._times.add(outcome.seconds)
+        if counts and (outcome.status != "ok" or self.health.troubled):
+            self._judge(environment, spec, outcome, child)
+        return outcome
+
+    async def rank(self, environment: str, members: Sequence[EpisodeOutcome]) -> Ranking | EpisodeOutcome:
+        """Have the members of a group compared; an outcome says why that failed."""
+        if self.cut:
+            return EpisodeOutcome("cancelled", failure=Failure(REPLACED))
+        return await self._scoring.rank(self.environments[environment], members)
+
+    def hold(self, by_version: bool) -> None:
+        """A lease begins."""
+        self.leases += 1
+        if by_version:
+            self._by_version += 1
+            self.cut = False  # whoever wants this very version is not sent to a newer one
+
+    def release(self, by_version: bool) -> None:
         """A lease ends."""
         self.leases -= 1
+        self._by_version -= by_version
         self.stop_if_done()
+
+    def retire(self) -> None:
+        """No new groups: the process ends when those under way are over, or when their grace is."""
+        self.retired = True
+        self.stop_if_done()
+        if self._grace is None and (self.leases or self._child is not None):
+            self._grace = asyncio.get_running_loop().call_later(self._times.grace, self._expire)
+
+    def promote(self) -> None:
+        """New groups get this version, perhaps once more."""
+        self.retired = self.cut = False
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
 
     def idled(self) -> None:
         """See ``child.Owner``."""
@@ -103,8 +152,10 @@ class Serving:
 
     def stop_if_done(self) -> None:
         """End the process of a retired version once nobody plays on it."""
-        if self.retired and not self.leases and self._child is not None and self._child.idle:
-            self._end(self._child, "its version was replaced")
+        if self.retired and not self.leases:
+            self._scoring.end(REPLACED)
+            if self._child is not None and self._child.idle:
+                self._end(self._child, REPLACED)
 
     async def settle(self) -> None:
         """Wait until the processes that were told to end are gone."""
@@ -112,12 +163,33 @@ class Serving:
 
     async def stop(self, reason: str) -> None:
         """End the process now and wait until it is gone."""
+        if self._grace is not None:
+            self._grace.cancel()
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)
+        self._scoring.end(reason)
         if self._child is not None:
             self._end(self._child, reason)
         await self.settle()
+
+    def died(self, failure: Failure) -> None:
+        """See ``child.Owner``."""
+        dead, self._child = self._child, None
+        if dead is not None:
+            self._reap(dead)
+        self._bury(failure)
+        if self.health.resting is None and (self.leases or not self.retired):
+            self._starting = asyncio.get_running_loop().create_task(self._start())
+            self._starting.add_done_callback(_retrieve)
+
+    async def _played(self, child: Child, environment: str, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+        """An episode on one process and, where it has a score function, its score on another."""
+        found, recorder = self.environments[environment], Recorder(answer)
+        played = await child.play(environment, spec, recorder if found.recorded else answer)
+        if isinstance(played, EpisodeOutcome) and not found.ranked:
+            return played
+        return await self._scoring.outcome(found, played, recorder)
 
     async def _child_alive(self) -> Child:
         if self._child is not None:
@@ -129,11 +201,9 @@ class Serving:
 
     async def _start(self) -> Child:
         while True:
-            rest = self.quarantine
-            if rest is not None:
+            if rest := self.health.resting:
                 raise BrokenPlugin(rest)
-            deaths = sum(time.monotonic() - death < _WINDOW for death in self._deaths)
-            if deaths:
+            if deaths := self.health.deaths:
                 await asyncio.sleep(_FIRST_PAUSE * 4 ** (deaths - 1))
             try:
                 child = await Child.start(self._path, self._folders, self, IMPORT_PATIENCE)
@@ -144,35 +214,50 @@ class Serving:
                 continue
             self.environments = child.environments
             self._child = child
-            if deaths:
+            if self._shaken:
+                self._shaken = False
                 self._tell("restarted", self.version, None)
             return child
 
-    def died(self, failure: Failure) -> None:
-        """See ``child.Owner``."""
-        dead, self._child = self._child, None
-        if dead is not None:
-            self._reap(dead)
-        self._bury(failure)
-        if self.quarantine is None and (self.leases or not self.retired):
-            self._starting = asyncio.get_running_loop().create_task(self._start())
-            self._starting.add_done_callback(_retrieve)
+    def _judge(self, environment: str, spec: EpisodeSpec, outcome: EpisodeOutcome, child: Child) -> None:
+        """Learn from how an episode ended. Who died with the process is counted there, once for all."""
+        settings = settings_of(environment, spec.config)
+        if outcome.status == "ok":
+            if self.health.did_well(settings):
+                self._tell("recovered", self.version, None)
+        elif outcome.status in ("error", "timeout") and child.dead is None:
+            failure = outcome.failure or Failure(f"{environment} ended as {outcome.status}")
+            if rest := self.health.failed(settings, (spec.split, spec.seed, spec.index), failure):
+                self._tell("quarantined", self.version, rest)
 
     def _bury(self, failure: Failure) -> None:
-        self._deaths.append(time.monotonic())
-        self._last_failure = failure
-        rest = self.quarantine
+        self._shaken = True
+        rest = self.health.died(failure)
         self._tell("quarantined" if rest else "died", self.version, rest or failure)
 
-    def _end(self, child: Child, reason: str) -> None:
+    def _expire(self) -> None:
+        """The grace of a replaced version is over."""
+        self._grace = None
+        if self.retired and not self._by_version:
+            self.cut = True
+            self._scoring.end(REPLACED, cut=True)
+            if self._child is not None:
+                self._end(self._child, REPLACED, cut=True)
+
+    def _end(self, child: Child, reason: str, cut: bool = False) -> None:
         self._child = None
-        child.kill(reason)
+        child.kill(reason, cut)
         self._reap(child)
 
     def _reap(self, child: Child) -> None:
         task = asyncio.get_running_loop().create_task(child.wait())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
+
+
+def settings_of(environment: str, config: Mapping[str, Any]) -> tuple[str, str]:
+    """What episodes have in common that fail for the same reason."""
+    return environment, json.dumps(config, sort_keys=True, default=repr)
 
 
 def _retrieve(task: asyncio.Task[Child]) -> None:

@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -18,8 +19,19 @@ from pathlib import Path
 
 API_VERSION = 1
 """Part of every plugin version: raise it when the same file would behave differently under a newer author API."""
+SUFFIXES = (".py", ".toml")
+"""Of plugins that are one file."""
+MANIFEST = ".plugin"
+"""In a snapshot: the name of the plugin and what is to be imported, a line each."""
+UNFINISHED = ".new-"
+"""Begins the name of a snapshot that is not complete."""
 _LARGEST = 256 << 20
+_MOST_FILES = 10_000
+_LONGEST_NAME = 64
 _CLOCK_GRAIN_NS = 1_000_000_000
+_FOLDER_SIGNS = ("__init__.py", "openenv.yaml")
+_NO_PLUGINS = ("pyproject.toml", "ruff.toml")
+"""Of a project whose folder the plugin folder is."""
 _IGNORED_SUFFIXES = (".pyc", ".swp", ".swx", ".tmp", "~")
 
 
@@ -36,25 +48,62 @@ def ignored(name: str) -> bool:
     return name.startswith(".") or name == "__pycache__" or name.endswith(_IGNORED_SUFFIXES)
 
 
-def plugin_paths(folder: Path) -> dict[str, Path]:
-    """The plugins in a folder by name: ``name.py``, or a folder ``name`` with an ``__init__.py``.
+def shown(text: str) -> str:
+    """A file's name or path as it may be stored and printed."""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
-    Names that start with ``_`` or ``.`` are not plugins. Where both forms exist, the file counts.
+
+def plugin_paths(folder: Path) -> dict[str, Path]:
+    """The plugins in a folder by name: ``name.py``, a folder ``name`` that is a package or an OpenEnv environment, or
+    ``name.toml``.
+
+    Names that start with ``_`` or ``.`` are not plugins. Where several forms exist, the first of these counts.
     """
-    found: dict[str, Path] = {}
+    return discover((folder,)).served
+
+
+@dataclass(frozen=True)
+class Found:
+    """What lies in the plugin folders."""
+
+    served: dict[str, Path]
+    """By name."""
+    hidden: dict[Path, str]
+    """Plugins that another one keeps from being served, with the name that they share."""
+
+
+def discover(folders: Sequence[Path]) -> Found:
+    """The plugins of several folders: of one name a later folder's counts, and in one folder as in ``plugin_paths``."""
+    served: dict[str, Path] = {}
+    hidden: dict[Path, str] = {}
+    for folder in folders:
+        for name, path in _entries(folder):
+            if name in served:
+                hidden[served[name]] = name
+            served[name] = path
+    return Found(served, hidden)
+
+
+def _entries(folder: Path) -> list[tuple[str, Path]]:
+    """Names and paths; of one name, the form that counts comes last."""
+    forms: tuple[list[Path], ...] = ([], [], [])
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
-        return found
+        return []
     for entry in entries:
         path = Path(entry.path)
-        if entry.name.startswith("_") or ignored(entry.name):
+        if entry.name.startswith("_") or ignored(entry.name) or entry.name in _NO_PLUGINS:
             continue
-        if path.suffix == ".py" and path.is_file():
-            found[path.stem] = path
-        elif (path / "__init__.py").is_file():
-            found.setdefault(path.name, path)
-    return found
+        if any((path / sign).is_file() for sign in _FOLDER_SIGNS):
+            forms[1].append(path)
+        elif path.suffix in SUFFIXES and path.is_file():
+            forms[2 if path.suffix == ".py" else 0].append(path)
+    return [(shown(_name(path)), path) for form in forms for path in form]
+
+
+def _name(path: Path) -> str:
+    return path.name if path.is_dir() else path.stem
 
 
 @dataclass(frozen=True)
@@ -76,33 +125,54 @@ class Source:
             digest.update(content)
         return digest.hexdigest()[:12]
 
+    @cached_property
+    def content(self) -> str:
+        """A digest of the content alone: the same under another name."""
+        digest = sha256()
+        for path, content in self.files:
+            digest.update(f"\0{path.removeprefix(self.name)}\0{len(content)}\0".encode("utf-8", "surrogateescape"))
+            digest.update(content)
+        return digest.hexdigest()
+
     def write(self, snapshots: Path) -> Path:
         """Keep the content under ``snapshots/<version>`` and return the path to import."""
         folder = snapshots / self.version
-        if not folder.is_dir():
-            snapshots.mkdir(parents=True, exist_ok=True)
-            unfinished = Path(tempfile.mkdtemp(prefix=".new-", dir=snapshots))
-            for path, content in self.files:
-                target = unfinished / path
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(content)
-            try:
-                unfinished.rename(folder)
-            except OSError:  # another engine's snapshot of the same content came first
-                shutil.rmtree(unfinished)
+        if folder.is_dir():
+            os.utime(folder)  # it is of use again: none of the old ones
+            return folder / self.entry
+        snapshots.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=snapshots))
+        try:
+            self._fill(unfinished)
+            unfinished.rename(folder)
+        except OSError:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            if not folder.is_dir():  # else another engine's snapshot of the same content came first
+                raise
         return folder / self.entry
+
+    def _fill(self, folder: Path) -> None:
+        for path, content in self.files:
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+        (folder / MANIFEST).write_text(f"{self.name}\n{self.entry}\n", "utf-8")
 
 
 def read_source(path: Path) -> Source:
     """Read a plugin's files; ``FileNotFoundError`` where it has gone, ``SourceError`` where it is no plugin."""
-    total, read = 0, []
+    name = _name(path)
+    if not name.isprintable() or len(name) > _LONGEST_NAME:
+        raise SourceError(f"the name of a plugin has at most {_LONGEST_NAME} printable characters: rename it")
+    room, read = _LARGEST, []
     for relative, file in _files(path):
-        content = file.read_bytes()
-        total += len(content)
-        if total > _LARGEST:
+        with file.open("rb") as opened:
+            content = opened.read(room + 1)  # a file may be larger than the memory
+        room -= len(content)
+        if room < 0:
             raise SourceError(f"the files of {path.name} are larger than {_LARGEST >> 20} MB")
         read.append((relative, content))
-    return Source(path.name if path.is_dir() else path.stem, path.name, tuple(read))
+    return Source(name, path.name, tuple(read))
 
 
 def stamp(path: Path) -> Stamp:
@@ -120,20 +190,37 @@ def fresh(seen: Stamp) -> bool:
 
 
 def _files(path: Path) -> list[tuple[str, Path]]:
+    """The plugin's files, sorted, each with its path relative to what is imported.
+
+    The plugin itself may be a link, to a working copy somewhere else. Links in it may not lead out of it: what lies
+    there is not the plugin's to read out, and changes unseen.
+    """
     if path.is_dir():
-        return sorted((f"{path.name}/{relative}", path / relative) for relative in _package_files(path))
-    if not path.is_file():
+        found = sorted((f"{path.name}/{relative}", path / relative) for relative in _package_files(path))
+        home = path.resolve()
+    elif path.is_file():
+        near = [entry for entry in path.parent.iterdir() if entry.name.startswith(f"{path.stem}.")]
+        found = sorted((entry.name, entry) for entry in near if entry.is_file() and not ignored(entry.name))
+        home = path.parent.resolve()
+    else:
         raise FileNotFoundError(path)
-    near = [entry for entry in path.parent.iterdir() if entry.name.startswith(f"{path.stem}.")]
-    return sorted((entry.name, entry) for entry in near if entry.is_file() and not ignored(entry.name))
+    for relative, file in found:
+        if file != path and file.is_symlink() and not file.resolve().is_relative_to(home):
+            raise SourceError(f"{shown(relative)} is a link that leads out of the plugin: put a copy there")
+    return found
 
 
 def _package_files(folder: Path) -> list[str]:
-    found = []
+    found: list[str] = []
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not ignored(name)]
+        for name in folders:
+            if os.path.islink(os.path.join(place, name)):
+                raise SourceError(f"{shown(name)} is a link to a folder: put the folder itself there")
         for name in names:
             file = Path(place, name)
             if not ignored(name) and file.is_file():  # a pipe or a socket would never end
                 found.append(str(file.relative_to(folder)))
+        if len(found) > _MOST_FILES:
+            raise SourceError(f"{folder.name} has more than {_MOST_FILES:,} files")
     return found

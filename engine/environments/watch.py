@@ -1,6 +1,7 @@
 """Tells when something in the plugin folders may have changed. Only when: what changed is read from the files.
 
-File events get lost (network file systems, a folder that is deleted and made anew), so silence ends in a hint too.
+File events get lost (a folder that is deleted and made anew, a link to somewhere else), so silence ends in a hint too.
+On network file systems there are none: their folders are looked through.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from watchfiles import Change, awatch
 
+from .mounts import networked
 from .source import ignored
 
 _DEBOUNCE_MS = 50
@@ -21,21 +23,21 @@ _SILENCE_MS = 2000
 
 async def hints(folders: Sequence[Path]) -> AsyncGenerator[None, None]:
     """Yield whenever it is worth reading the folders again; at least every few seconds, until cancelled."""
-    polling = False
+    exhausted = False
     while True:
         present = [folder for folder in folders if folder.is_dir()]
         seen = _identities(present)
         if not present:
             await asyncio.sleep(_SILENCE_MS / 1000)
         try:
-            async for _ in _watch(present, polling):
+            async for _ in _watch(present, exhausted or any(networked(folder) for folder in present)):
                 yield
                 if _identities([folder for folder in folders if folder.is_dir()]) != seen:
                     break
         except FileNotFoundError:
             pass  # gone between the look and the watch
         except OSError:
-            polling = True  # the kernel has no watches left to give
+            exhausted = True  # the kernel has no watches left to give
         yield
 
 

@@ -6,25 +6,33 @@ so that nothing behind this file has to doubt what it holds.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, get_args
 
 from marlaas.plugins.host.channel import Record
-from marlaas.plugins.rewards import LARGEST
 
 from ..types import EpisodeStatus, Failure
-from .protocol import Ask, EpisodeOutcome, EpisodeSpec, Message, Parameter, Reply, ToolCall
+from .fields import (
+    LONGEST_NAME,
+    WireError,
+    a_count,
+    a_list,
+    a_name,
+    a_number,
+    a_text,
+    an_object,
+    bounded,
+    clean,
+    entries,
+    pairs,
+)
+from .protocol import Ask, EpisodeOutcome, EpisodeSpec, Fork, Message, Parameter, Ranking, Reply, ToolCall, Unscored
 
 _ROLES = ("system", "user", "assistant", "tool")
 _STATUSES = get_args(EpisodeStatus)
 _PARAMETER_TYPES = ("int", "float", "str", "bool", "json")
-_LONGEST_NAME = 128
-_MOST_ENTRIES = 256
-
-
-class WireError(ValueError):
-    """The process sent something that the protocol does not know."""
+_MOST_MEMBERS = 4096
+"""Of a group, as a task file may ask for."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,22 @@ class Described:
     timeout: float
     description: str
     parameters: tuple[Parameter, ...]
+    scored: bool = False
+    """A function of its own scores what was played, in a scoring process."""
+    ranked: bool = False
+    """A function of its own compares the members of a training group, in a scoring process."""
+    score_timeout: float = 30.0
+    """Seconds that one call of either may take."""
+    closes: bool = False
+    """It is in the class form and has something to close when its process ends."""
+
+    @property
+    def recorded(self) -> bool:
+        """Whether somebody needs to see what was said."""
+        return self.scored or self.ranked
+
+
+Outcome = EpisodeOutcome | Unscored | Ranking
 
 
 @dataclass(frozen=True)
@@ -62,10 +86,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Ended:
-    """An episode is over."""
+    """An episode, a scoring or a ranking is over."""
 
     episode: int
-    outcome: EpisodeOutcome
+    outcome: Outcome
 
 
 @dataclass(frozen=True)
@@ -78,15 +102,25 @@ Received = Hello | Broken | Asked | Ended | Pong
 
 def decode(record: Record) -> Received:
     """Read one message of a plugin's process."""
+    try:
+        return _decode(record)
+    except RecursionError:
+        raise WireError("a message is nested too deeply") from None
+
+
+def _decode(record: Record) -> Received:
     match record.get("op"):
         case "ask":
-            return Asked(_count(record, "id"), _count(record, "episode"), _ask(record))
+            return Asked(a_count(record, "id"), a_count(record, "episode"), _ask(record))
         case "end":
-            return Ended(_count(record, "episode"), _outcome(record))
+            played = record.get("status") == "played"
+            return Ended(a_count(record, "episode"), _unscored(record) if played else _outcome(record))
+        case "ranked":
+            return Ended(a_count(record, "episode"), _ranking(record))
         case "pong":
             return Pong()
         case "hello":
-            found = tuple(_described(entry) for entry in _list(record, "environments"))
+            found = tuple(_described(entry) for entry in a_list(record, "environments"))
             if not found or len({entry.name for entry in found}) != len(found):
                 raise WireError("hello must name at least one environment, and each once")
             return Hello(found)
@@ -126,148 +160,128 @@ def encode_reply(id: int, reply: Reply) -> Record:
 
 
 def _ask(record: Record) -> Ask:
-    messages = tuple(_message(entry) for entry in _list(record, "messages"))
+    messages = tuple(_message(entry) for entry in a_list(record, "messages"))
     if not messages:
         raise WireError("an ask has no messages")
-    tools = tuple(_clean(_object(entry, "a tool")) for entry in _list(record, "tools"))
-    stop = tuple(_string(entry, "a stop") for entry in _list(record, "stop"))
+    tools = tuple(clean(an_object(entry, "a tool")) for entry in a_list(record, "tools"))
+    stop = tuple(a_text(entry, "a stop") for entry in a_list(record, "stop"))
     limit = record.get("max_tokens")
     if limit is not None and (type(limit) is not int or not 0 < limit < 1 << 31):
         raise WireError(f"max_tokens must be a positive whole number, not {limit!r:.80}")
-    return Ask(_name(record, "agent"), messages, tools, limit, stop)
+    branch = a_count(record, "branch") if "branch" in record else 0
+    return Ask(a_name(record, "agent"), messages, tools, limit, stop, branch, _fork(record.get("fork")))
+
+
+def _fork(entry: Any) -> Fork | None:
+    if entry is None:
+        return None
+    record = an_object(entry, "a fork")
+    turns = a_count(record, "turns")
+    if not turns:
+        raise WireError("a fork leaves a conversation after its first reply at the earliest")
+    return Fork(a_name(record, "agent"), a_count(record, "branch"), turns)
 
 
 def _message(entry: Any) -> Message:
-    record = _object(entry, "a message")
+    record = an_object(entry, "a message")
     role = record.get("role")
     if role not in _ROLES:
         raise WireError(f"unknown role {role!r:.80}")
-    calls = tuple(_tool_call(call) for call in _list(record, "tool_calls"))
-    name = _name(record, "name") if "name" in record else ""
-    return Message(role, _string(record.get("content"), "content"), name, calls)
+    calls = tuple(_tool_call(call) for call in a_list(record, "tool_calls"))
+    name = a_name(record, "name") if "name" in record else ""
+    return Message(role, a_text(record.get("content"), "content"), name, calls)
 
 
 def _tool_call(entry: Any) -> ToolCall:
-    record = _object(entry, "a tool call")
-    return ToolCall(_name(record, "name"), _clean(_object(record.get("arguments"), "arguments")))
+    record = an_object(entry, "a tool call")
+    return ToolCall(a_name(record, "name"), clean(an_object(record.get("arguments"), "arguments")))
 
 
 def _outcome(record: Record) -> EpisodeOutcome:
     if record.get("status") not in _STATUSES:
         raise WireError(f"unknown status {record.get('status')!r:.80}")
     status: EpisodeStatus = record["status"]
-    rewards = {_string(name, "agent")[:_LONGEST_NAME]: _bounded(x, "a reward") for name, x in _pairs(record, "rewards")}
+    rewards = _by_agent(record.get("rewards", {}))
     if (status == "ok") != bool(rewards):
         raise WireError(f"an episode that ends as {status} has {len(rewards)} rewards")
-    parts = {_string(name, "part")[:_LONGEST_NAME]: _bounded(x, "a part") for name, x in _pairs(record, "parts")}
-    metrics = {
-        _string(name, "metric")[:_LONGEST_NAME]: _string(x, "metric") if isinstance(x, str) else _bounded(x, "a metric")
-        for name, x in _pairs(record, "metrics")
-    }
+    parts = {a_text(name, "part")[:LONGEST_NAME]: bounded(x, "a part") for name, x in pairs(record, "parts")}
     failure = record.get("failure")
     return EpisodeOutcome(
         status=status,
         rewards=rewards,
         parts=parts,
-        metrics=metrics,
-        invalid=_string(record.get("invalid", ""), "invalid"),
+        metrics=_metrics(record),
+        invalid=a_text(record.get("invalid", ""), "invalid"),
         failure=None if failure is None else _failure(failure),
-        seconds=_number(record.get("seconds", 0.0), "seconds"),
+        seconds=a_number(record.get("seconds", 0.0), "seconds"),
+        task=clean(record.get("task")),
     )
 
 
+def _unscored(record: Record) -> Unscored:
+    earned, seconds = _by_agent(record.get("earned", {})), a_number(record.get("seconds", 0.0), "seconds")
+    return Unscored(clean(record.get("task")), earned, _metrics(record), seconds)
+
+
+def _ranking(record: Record) -> Ranking:
+    rewards = tuple(_by_agent(entry) for entry in a_list(record, "rewards", _MOST_MEMBERS))
+    if not all(rewards):
+        raise WireError("a ranking gives every member a reward")
+    return Ranking(rewards)
+
+
+def _by_agent(value: Any) -> dict[str, float]:
+    return {a_text(name, "agent")[:LONGEST_NAME]: bounded(x, "a reward") for name, x in entries(value, "rewards")}
+
+
+def _metrics(record: Record) -> dict[str, float | str]:
+    return {
+        a_text(name, "metric")[:LONGEST_NAME]: a_text(x, "metric") if isinstance(x, str) else bounded(x, "a metric")
+        for name, x in pairs(record, "metrics")
+    }
+
+
 def _failure(entry: Any) -> Failure:
-    record = _object(entry, "a failure")
+    record = an_object(entry, "a failure")
     return Failure(
-        message=_string(record.get("message"), "message"),
-        file=_string(record.get("file"), "file"),
-        line=_count(record, "line"),
-        traceback=_string(record.get("traceback"), "traceback"),
+        message=a_text(record.get("message"), "message"),
+        file=a_text(record.get("file"), "file"),
+        line=a_count(record, "line"),
+        traceback=a_text(record.get("traceback"), "traceback"),
     )
 
 
 def _described(entry: Any) -> Described:
-    record = _object(entry, "an environment")
-    parameters = tuple(_parameter(parameter) for parameter in _list(record, "parameters"))
-    timeout = _number(record.get("timeout"), "timeout")
-    return Described(_name(record, "name"), timeout, _string(record.get("description"), "description"), parameters)
+    record = an_object(entry, "an environment")
+    parameters = tuple(_parameter(parameter) for parameter in a_list(record, "parameters"))
+    return Described(
+        name=a_name(record, "name"),
+        timeout=a_number(record.get("timeout"), "timeout"),
+        description=a_text(record.get("description"), "description"),
+        parameters=parameters,
+        scored=record.get("scored") is True,
+        ranked=record.get("ranked") is True,
+        score_timeout=a_number(record.get("score_timeout", 30.0), "score_timeout"),
+        closes=record.get("closes") is True,
+    )
 
 
 def _parameter(entry: Any) -> Parameter:
-    record = _object(entry, "a parameter")
+    record = an_object(entry, "a parameter")
     if record.get("type") not in _PARAMETER_TYPES or not isinstance(record.get("required"), bool):
         raise WireError("a parameter has no known type")
-    return Parameter(_name(record, "name"), record["type"], _clean(record.get("default")), record["required"])
-
-
-def _object(value: Any, what: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise WireError(f"{what} must be an object, not {type(value).__name__}")
-    return value
-
-
-def _list(record: Record, key: str) -> list[Any]:
-    value = record.get(key, [])
-    if not isinstance(value, list) or len(value) > _MOST_ENTRIES:
-        raise WireError(f"{key} must be a list of at most {_MOST_ENTRIES}")
-    return value
-
-
-def _pairs(record: Record, key: str) -> list[tuple[str, Any]]:
-    value = _object(record.get(key, {}), key)
-    if len(value) > _MOST_ENTRIES:
-        raise WireError(f"{key} has over {_MOST_ENTRIES} entries")
-    return list(value.items())
-
-
-def _string(value: Any, what: str) -> str:
-    if not isinstance(value, str):
-        raise WireError(f"{what} must be a text, not {type(value).__name__}")
-    if value.isascii():
-        return value
-    return value.encode("utf-8", "replace").decode()  # JSON can carry lone surrogates; files and databases cannot
-
-
-def _clean(value: Any) -> Any:
-    """A free-form value, with the texts in it as ``_string`` has them."""
-    if isinstance(value, str):
-        return _string(value, "a text")
-    if isinstance(value, list):
-        return [_clean(entry) for entry in value]
-    if isinstance(value, dict):
-        return {_string(key, "a key"): _clean(entry) for key, entry in value.items()}
-    return value
-
-
-def _name(record: Record, key: str) -> str:
-    value = _string(record.get(key), key)
-    if not 0 < len(value) <= _LONGEST_NAME:
-        raise WireError(f"{key} must have 1 to {_LONGEST_NAME} characters")
-    return value
-
-
-def _count(record: Record, key: str) -> int:
-    value = record.get(key)
-    if type(value) is not int or not 0 <= value < 1 << 53:
-        raise WireError(f"{key} must be a whole number, not {value!r:.80}")
-    return value
-
-
-def _bounded(value: Any, what: str) -> float:
-    """A number whose square, and the sum of many, is finite."""
-    number = _number(value, what)
-    if abs(number) > LARGEST:
-        raise WireError(f"{what} must lie between {-LARGEST:g} and {LARGEST:g}")
-    return number
-
-
-def _number(value: Any, what: str) -> float:
-    if type(value) not in (int, float):
-        raise WireError(f"{what} must be a number, not {type(value).__name__}")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise WireError(f"{what} must be finite")
-    return number
+    for end in ("low", "high"):
+        if record.get(end) is not None:
+            a_number(record[end], end)
+    choices = tuple(clean(choice) for choice in a_list(record, "choices"))
+    if any(type(choice) not in (int, str) for choice in choices):
+        raise WireError("choices are texts or whole numbers")
+    return Parameter(
+        name=a_name(record, "name"),
+        type=record["type"],
+        default=clean(record.get("default")),
+        required=record["required"],
+        low=record.get("low"),
+        high=record.get("high"),
+        choices=choices,
+    )

@@ -1,13 +1,15 @@
-"""Carries out what the app asked for: a task's next state, a tenant's share, adapters to delete, the engine's end.
+"""Carries out what the app asked for: a task's next state, a tenant's share, what to delete or reload, an end.
 
 A command flows in; it is done, or the one sentence that says why not becomes its outcome.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
-from ..errors import ConfigError, MarlaasError
+from ..errors import ConfigError, MarlaasError, StoreError
 from ..queue import next_state
 from ..store.rows import PAUSED_BY_A_PERSON
 from ..store.store import Store
@@ -19,14 +21,28 @@ from .deletion import delete_versions
 class Commands:
     """The acts of one engine."""
 
-    def __init__(self, store: Store, end_run: Callable[[int], Awaitable[None]], stop: Callable[[], None]) -> None:
-        """``end_run`` stops a task at its last commit, if it runs, and records how it ended if it did by itself."""
+    def __init__(
+        self,
+        store: Store,
+        end_run: Callable[[int], Awaitable[None]],
+        stop: Callable[[], None],
+        reload: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """``end_run`` stops a task at its last commit, if it runs, and records how it ended if it did by itself.
+        ``reload`` reads an environment plugin anew; raises ``MarlaasError``."""
         self._store = store
         self._end_run = end_run
         self._stop = stop
+        self._reload = reload
+        self._reloads: dict[int, asyncio.Task[None]] = {}
+        """Under way, by command."""
 
     async def carry_out(self, command: Command) -> None:
-        """Do it and record the outcome."""
+        """Do it and record the outcome; a plugin is imported meanwhile, which takes its time and holds up nobody."""
+        if command.kind == "reload":
+            if command.id not in self._reloads:
+                self._reloads[command.id] = asyncio.ensure_future(self._reloaded(command))
+            return
         outcome = ""
         try:
             if command.kind == "stop":
@@ -40,6 +56,17 @@ class Commands:
         except MarlaasError as error:
             outcome = str(error)
         self._store.tasks.finish_command(command.id, outcome)
+
+    async def _reloaded(self, command: Command) -> None:
+        outcome = ""
+        try:
+            await self._reload(str(command.arguments.get("plugin")))
+        except MarlaasError as error:
+            outcome = str(error)
+        finally:
+            del self._reloads[command.id]
+        with contextlib.suppress(StoreError):  # on a full disk it is done again
+            self._store.tasks.finish_command(command.id, outcome)
 
     async def _steer(self, kind: str, task: int) -> None:
         """Move a task to the state that a command leads to. Raises ``ConfigError`` where it leads nowhere."""

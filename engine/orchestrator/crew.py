@@ -23,6 +23,7 @@ from ..paths import Home
 from ..rollout.episodes import Rollout
 from ..rollout.protocol import Sampler
 from ..rollout.renderer import Renderer
+from ..rollout.ruler import PromptRuler
 from ..rollout.seats import Seats
 from ..store.store import Store
 from ..training.protocol import Trainer
@@ -84,6 +85,10 @@ class Crew:
         """What people should know of the base's way to talk, in one sentence, or nothing."""
         return self._renderer.warning
 
+    def ruler(self) -> PromptRuler:
+        """Measures first prompts as this base reads them."""
+        return PromptRuler(self._renderer, self._memory.context)
+
     async def start(self) -> None:
         """Start both workers, again where one is killed meanwhile. Raises what they say if they cannot."""
         for _ in range(ATTEMPTS - 1):
@@ -134,6 +139,10 @@ class Crew:
         workers = [(name, handle.pid) for name, handle in self.handles.items()]
         environments = [(f"env {name}", pid) for name, pid in self._environments.processes()]
         return [("engine", os.getpid()), *workers, *environments]
+
+    async def reload(self, plugin: str) -> None:
+        """Read an environment plugin anew; see ``EnvironmentService.reload``."""
+        await self._environments.reload(plugin)
 
     def loads(self) -> dict[str, Load]:
         """What waits at the workers, and what they are at; nothing while there are none."""

@@ -7,7 +7,6 @@ on the same prompts: what a collapsed policy would score.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import math
 from collections import Counter
@@ -15,8 +14,8 @@ from collections.abc import Sequence
 
 from ..environments.lease import Lease
 from ..environments.protocol import Answer, Ask, EpisodeSpec, Reply
-from ..rollout.conversation import Unplayable, Voice
-from ..rollout.episodes import Played, PromptHash
+from ..rollout.conversation import Voice
+from ..rollout.episodes import Played
 from ..rollout.seeds import noise_seed
 from ..spec import TaskSpec
 from ..store.versions import Evaluation, Version
@@ -24,10 +23,9 @@ from ..types import Group
 from .endings import Paused, first_failure
 from .environment import TaskEnvironment
 from .floors import HeldOut
+from .held_out import EVAL_SEED, held_out_specs
 from .services import Services
 
-EVAL_SEED = 0
-"""Of every run: all runs and tenants are measured on the same instances."""
 ATTEMPTS = 3
 """At one held-out prompt."""
 USUAL_ANSWERS = ("", "0", "1", "yes", "no")
@@ -35,53 +33,34 @@ FLOOR_ANSWERS = 12
 """How many of the policy's own most frequent replies are tried as constant answers."""
 
 
+class Replaced(Exception):
+    """A newer environment version took the place of the one that was measured on, and its grace was too short."""
+
+
 class Evaluator:
     """Measures the versions of one policy."""
 
-    def __init__(
-        self, services: Services, task: int, spec: TaskSpec, policy: int, environment: TaskEnvironment
-    ) -> None:
+    def __init__(self, services: Services, spec: TaskSpec, policy: int, environment: TaskEnvironment) -> None:
         self._services = services
-        self._task = task
         self._spec = spec
         self._policy = policy
         self._environment = environment
         self._floors: dict[str, float] = {}
 
-    async def held_out(self) -> frozenset[PromptHash]:
-        """Hashes of all held-out first prompts, without asking the model.
-
-        Where most of them are the same (a game that always opens alike), a prompt does not tell one instance from
-        another: nothing is held out then, and the log says so.
-        """
-        environments = self._services.environments
-        async with self._environment.bound() as lease:
-            peeks = (environments.peek(lease, spec) for spec in self._specs())
-            asks = await asyncio.gather(*peeks, return_exceptions=True)
-        hashes = []
-        for ask in asks:
-            with contextlib.suppress(Unplayable):  # its evaluation will say so
-                if isinstance(ask, Ask):
-                    hashes.append(self._services.rollout.prompt_hash(ask))
-        distinct = frozenset(hashes)
-        if len(distinct) * 2 >= len(hashes):
-            return distinct
-        self._services.store.telemetry.event(
-            "evaluation",
-            f"Only {len(distinct)} of {len(hashes)} held-out prompts differ: training may meet them too.",
-            self._task,
-            "warning",
-        )
-        return frozenset()
-
     async def evaluate(self, version: Version, lease: Lease) -> Evaluation:
-        """Play every held-out prompt with a version that the caller holds, record the score and return it."""
+        """Play every held-out prompt with a version that the caller holds, record the score and return it.
+
+        Raises ``Replaced`` where the lease was cut off meanwhile, ``Blocked`` and ``Paused`` where no episode counts.
+        """
         played = await self._play(version, lease)
+        if lease.cut and any(one.episode.status == "cancelled" for one in played):
+            raise Replaced
         series, store = lease.environment_version, self._services.store
         for number, one in enumerate(played):
             group = Group(number, number, version.number, series, (one.episode,))
             store.experience.add_group(self._policy, "eval", group, one.transcripts, version.number)
         if all(t.reward is None for one in played for t in one.episode.trajectories):
+            self._environment.check()  # it may rest by now: then the task waits, and goes on by itself
             raise Paused(f"No held-out episode has a reward: {first_failure(played)}.")
         if series not in self._floors:
             self._floors[series] = await self._floor(lease, played)
@@ -89,12 +68,9 @@ class Evaluator:
         store.versions.add_evaluation(self._policy, version.id, evaluation)
         return evaluation
 
-    def _specs(self) -> list[EpisodeSpec]:
-        config = self._environment.config
-        return [EpisodeSpec("eval", index, EVAL_SEED, 0, config) for index in range(self._spec.eval.prompts)]
-
     async def _play(self, version: Version, lease: Lease) -> list[Played]:
-        return list(await asyncio.gather(*(self._prompt(version, lease, spec) for spec in self._specs())))
+        specs = held_out_specs(lease, self._spec.eval.prompts)
+        return list(await asyncio.gather(*(self._prompt(version, lease, spec) for spec in specs)))
 
     async def _prompt(self, version: Version, lease: Lease, spec: EpisodeSpec) -> Played:
         """One prompt; again where it failed, since its process may have died under another episode."""
@@ -126,7 +102,7 @@ class Evaluator:
             if role == "assistant"
         )
         answers = dict.fromkeys([*(text for text, _ in said.most_common(FLOOR_ANSWERS)), *USUAL_ANSWERS])
-        config = json.dumps(self._environment.config, sort_keys=True)
+        config = json.dumps(lease.config, sort_keys=True)
         held_out = HeldOut(lease.environment, lease.environment_version, config, self._spec.eval.prompts)
         return await self._services.floors.of(held_out, answers, lambda answer: self._constant(lease, answer))
 
@@ -135,8 +111,10 @@ class Evaluator:
             return Reply(text, "stop", 0)
 
         answer: Answer = say
-        environments = self._services.environments
-        outcomes = await asyncio.gather(*(environments.play(lease, spec, answer) for spec in self._specs()))
+        environments, specs = self._services.environments, held_out_specs(lease, self._spec.eval.prompts)
+        outcomes = await asyncio.gather(*(environments.play(lease, spec, answer) for spec in specs))
+        if lease.cut:
+            raise Replaced
         rewards = [math.fsum(o.rewards.values()) / len(o.rewards) for o in outcomes if o.status == "ok" and o.rewards]
         return math.fsum(rewards) / len(rewards) if rewards else None
 

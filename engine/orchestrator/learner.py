@@ -20,8 +20,9 @@ from .admitting import Admitting
 from .background import Background
 from .canary import Canary
 from .endings import Blocked, Fruitless
-from .environment import TaskEnvironment
+from .environment import History, TaskEnvironment
 from .evaluation import Evaluator
+from .held_out import HeldOutPrompts
 from .keeper import Keeper
 from .measuring import Measuring
 from .pool import GroupPool
@@ -44,14 +45,14 @@ class Learner:
         self._spec = spec
         self._batch = spec.train.groups_per_step
         self._policy = services.store.versions.policy(task, POLICY, {})
-        pinned = services.store.experience.first_environment(self._policy)
-        self._environment = TaskEnvironment(services.environments, spec, pinned)
+        self._environment = TaskEnvironment(services.environments, spec, self._history(), self._tell)
         self._shelf = Shelf(services.sampler)
         self._pool = GroupPool(self._batch)
         self._rules = closing_rules(spec)
         self._admitting = Admitting(services.store.experience, self._policy, spec, self._rules, self._shelf, self._pool)
         self._keeper = Keeper(services.store, task, self._policy, spec.keep.every, services.token_steps)
-        self._evaluator = Evaluator(services, task, spec, self._policy, self._environment)
+        self._held_out = HeldOutPrompts(services, task, spec.eval.prompts)
+        self._evaluator = Evaluator(services, spec, self._policy, self._environment)
         self._measuring = Measuring(
             services, spec.eval, self._policy, self._environment, self._shelf, self._evaluator, self._keeper
         )
@@ -76,8 +77,11 @@ class Learner:
         self._keeper.sweep(version_path(self._services, self._task, 0).parent)
         try:
             await self._shelf.publish(version)
-            held_out = await self._evaluator.held_out()
-            producer = Producer(self._services, self._spec, self._policy, self._environment, self._shelf, held_out)
+            async with self._environment.bound() as lease:
+                await self._held_out.of(lease)
+            producer = Producer(
+                self._services, self._spec, self._policy, self._environment, self._shelf, self._held_out
+            )
             self._started()
             async with Background() as background:
                 background.produce(self._admitting.run(producer, version.number, background))
@@ -100,6 +104,13 @@ class Learner:
             await self._keeper.retain(set())
         finally:
             await asyncio.shield(self._leave())
+
+    def _history(self) -> History:
+        experience = self._services.store.experience
+        return History(experience.first_environment(self._policy), experience.last_environment(self._policy))
+
+    def _tell(self, sentence: str) -> None:
+        self._services.store.telemetry.event("environment", sentence, self._task, "warning")
 
     def _check_room(self) -> None:
         """Raise ``Blocked`` before the disk is full: the task goes on by itself once there is room."""

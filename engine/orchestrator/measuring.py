@@ -1,18 +1,24 @@
 """When a policy is measured: untrained and every so many steps, both beside training, and at its end.
 
-Versions flow in as they are committed; scores flow out to the store. Says when the scores end the task.
+Versions flow in as they are committed; scores flow out to the store. Says when the scores end the task. Scores compare
+only on one environment version: where training has gone over to another one, a new series begins with the untrained
+policy and the version that training has come to, and the old series ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
 
+from ..adapters.statefile import write_blank
+from ..environments.lease import Lease
 from ..spec import EvalSpec
 from ..store.versions import Version
 from .background import Background
 from .early_stop import reached, remark, stalled
 from .environment import TaskEnvironment
-from .evaluation import Evaluator
+from .evaluation import Evaluator, Replaced
 from .keeper import Keeper
 from .services import Services
 from .shelf import Shelf
@@ -78,11 +84,11 @@ class Measuring:
             self.beside(version, background)
 
     def beside(self, version: Version, background: Background) -> None:
-        """Measure a version that is being served while training goes on, if it is time.
+        """Measure a version that is being served while training goes on, if it is time or a series has to begin.
 
         It takes hold of the version in its first turn of the loop, long before the next one can supersede it.
         """
-        if self._spec.every and version.number % self._spec.every == 0:
+        if self._spec.every and (version.number % self._spec.every == 0 or self._switched):
             self._start(version, background)
 
     async def after(self, version: Version) -> None:
@@ -94,14 +100,50 @@ class Measuring:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
+    @property
+    def _switched(self) -> bool:
+        """Whether training goes on on another environment version than the newest series is of.
+
+        Not while something is being measured: many edits in a row cost one series, on the last of them.
+        """
+        return not self._running and self._versions.series(self._policy) not in (None, self._environment.version)
+
     async def _measure(self, version: Version) -> None:
         self.pending.add(version.number)
         try:
             with self._shelf.hold(version):
-                async with self._one_at_a_time, self._environment.bound() as lease:
-                    if version.number in self._versions.evaluated(self._policy, lease.environment_version):
-                        return
-                    await self._evaluator.evaluate(version, lease)
+                async with self._one_at_a_time:
+                    while not await self._measured(version):
+                        pass
         finally:
             self.pending.discard(version.number)
         self._keeper.label()
+
+    async def _measured(self, version: Version) -> bool:
+        """Put a version into the series of the environment that serves now, after the untrained policy.
+
+        False where that environment was replaced so long ago that its process was ended in the middle.
+        """
+        try:
+            async with self._environment.bound() as lease:
+                series = lease.environment_version
+                known = self._versions.evaluated(self._policy, series)
+                if version.number > 0 and 0 not in known:
+                    await self._measure_untrained(version, lease)
+                if version.number not in known or series != self._versions.series(self._policy):
+                    await self._evaluator.evaluate(version, lease)
+        except Replaced:
+            return False
+        return True
+
+    async def _measure_untrained(self, like: Version, lease: Lease) -> None:
+        """Measure version 0, whose file has long gone: it added nothing, as an adapter of zeros does."""
+        path = Path(like.path).with_name(f"blank-{Path(like.path).name}")
+        try:
+            checksum = await asyncio.to_thread(write_blank, Path(like.path), path)
+            first = self._versions.untrained(self._policy)
+            blank = replace(first, name=f"{first.name}-blank", path=str(path), checksum=checksum)
+            async with self._shelf.lent(blank):
+                await self._evaluator.evaluate(blank, lease)
+        finally:
+            path.unlink(missing_ok=True)

@@ -40,7 +40,7 @@ class Orchestrator:
         self._crew = crew
         self._slots = slots
         self._clock = clock
-        self._commands = Commands(store, self._end_run, self.stop)
+        self._commands = Commands(store, self._end_run, self.stop, crew.reload)
         self._runs: dict[int, asyncio.Task[Ending]] = {}
         self._unwritten: dict[int, Ending] = {}
         self._since: dict[int, float] = {}

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence, Set
-from typing import Any
 
 from ..environments.lease import Lease
 from ..environments.protocol import EpisodeSpec
+from ..environments.ranking import ranked
 from ..errors import WorkerDied
 from ..faults import Point, reach
 from ..rollout.conversation import Voice
-from ..rollout.episodes import HeldOutPrompt, Play, Played, PromptHash
+from ..rollout.episodes import HeldOutPrompt, Played, PromptHash
 from ..rollout.seeds import noise_seed
 from ..spec import TaskSpec
 from ..store.versions import Version
@@ -24,6 +24,7 @@ from ..training.advantages import ClosedGroup, TooFewRewards, close_group
 from ..types import Group, Transcripts
 from .endings import Fruitless, Paused, first_failure
 from .environment import TaskEnvironment
+from .held_out import HeldOutPrompts
 from .rules import closing_rules, replacements
 from .services import Services
 from .shelf import Shelf
@@ -52,7 +53,7 @@ class Producer:
         policy: int,
         environment: TaskEnvironment,
         shelf: Shelf,
-        held_out: Set[PromptHash],
+        held_out: HeldOutPrompts,
     ) -> None:
         self._services = services
         self._spec = spec
@@ -74,8 +75,8 @@ class Producer:
             with self._shelf.hold(version):
                 async with self._environment.bound() as lease:
                     played = await self._play(number, attempt, version, lease)
-                    environment_version = lease.environment_version
-            if played is None:
+                    environment_version, cut = lease.environment_version, lease.cut
+            if played is None or (cut and any(one.episode.status == "cancelled" for one in played)):
                 continue
             index = instance(number, attempt)
             episodes = tuple(one.episode for one in played)
@@ -92,6 +93,7 @@ class Producer:
                 return closed
             failures += self._failed(closed, played)
             if failures >= MAX_FAILURES:
+                self._environment.check()  # it may rest by now: then the task waits, and goes on by itself
                 raise Paused(f"The environment failed {failures} groups in a row: {first_failure(played)}.")
         raise Fruitless(
             f"No usable training prompt was found in {MAX_ATTEMPTS} draws.",
@@ -100,13 +102,13 @@ class Producer:
 
     async def _play(self, number: int, attempt: int, version: Version, lease: Lease) -> list[Played] | None:
         """All members of one attempt, or None where the prompt is held out."""
-        player, config = self._environment.player(lease), self._environment.config
+        held_out = await self._held_out.of(lease)
         members = [
-            asyncio.ensure_future(self._member(number, attempt, member, version, player, config))
+            asyncio.ensure_future(self._member(number, attempt, member, version, lease, held_out))
             for member in range(self._spec.train.group_size)
         ]
         try:
-            return await asyncio.gather(*members)
+            played = await asyncio.gather(*members)
         except BaseException as error:
             for member in members:
                 member.cancel()
@@ -114,12 +116,18 @@ class Producer:
             if isinstance(error, HeldOutPrompt):
                 return None
             raise
+        return await self._ranked(played, lease) if lease.declared.ranked else played
+
+    async def _ranked(self, played: Sequence[Played], lease: Lease) -> list[Played]:
+        """The members with the rewards of their group's ranking, before anything is made of them."""
+        outcomes = await ranked(self._services.environments, lease, [one.outcome for one in played])
+        return [one.judged(outcome) for one, outcome in zip(played, outcomes, strict=True)]
 
     async def _member(
-        self, number: int, attempt: int, member: int, version: Version, play: Play, config: dict[str, Any]
+        self, number: int, attempt: int, member: int, version: Version, lease: Lease, held_out: Set[PromptHash]
     ) -> Played:
         seed = self._spec.train.seed
-        spec = EpisodeSpec("train", instance(number, attempt), seed, member, config)
+        spec = EpisodeSpec("train", instance(number, attempt), seed, member, lease.config)
         voice = Voice(
             version=version.name,
             number=version.number,
@@ -130,7 +138,8 @@ class Producer:
             thinking=self._spec.sampling.thinking,
         )
         name = f"{version.name}/g{number}.{attempt}.{member}"
-        return await self._services.rollout.play(play, spec, voice, name, self._held_out.__contains__)
+        play = self._environment.player(lease)
+        return await self._services.rollout.play(play, spec, voice, name, held_out.__contains__)
 
     def _current(self) -> Version:
         if self._shelf.current is None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from ..errors import AdapterError, WorkerDied
 from ..faults import Point, reach
@@ -32,16 +32,26 @@ class Shelf:
         """Serve a committed version from now on. Raises ``AdapterError`` if other bytes arrived than were committed."""
         with self.hold(version):  # loaded but not yet current: no sweep may take it
             reach(Point.PUBLISH_READY)
-            loading = asyncio.ensure_future(self._load(version))
-            try:
-                loaded = await asyncio.shield(loading)
-            except asyncio.CancelledError:
-                await asyncio.gather(loading, return_exceptions=True)  # the sampler loads it all the same
-                raise
-            if loaded != version.checksum:
-                raise AdapterError(f"The sampler loaded {loaded} as {version.name}; {version.checksum} was committed.")
+            await self._serve(version)
             self.current = version
             reach(Point.PUBLISH_DONE)
+
+    @asynccontextmanager
+    async def lent(self, version: Version) -> AsyncIterator[None]:
+        """Serve a version beside the current one while the block runs. Raises as ``publish`` does."""
+        with self.hold(version):
+            await self._serve(version)
+            yield
+
+    async def _serve(self, version: Version) -> None:
+        loading = asyncio.ensure_future(self._load(version))
+        try:
+            loaded = await asyncio.shield(loading)
+        except asyncio.CancelledError:
+            await asyncio.gather(loading, return_exceptions=True)  # the sampler loads it all the same
+            raise
+        if loaded != version.checksum:
+            raise AdapterError(f"The sampler loaded {loaded} as {version.name}; {version.checksum} was committed.")
 
     async def _load(self, version: Version) -> str:
         checksum = await self._sampler.load(version.name, version.path)

@@ -66,8 +66,8 @@ def with_sampler(settings: Settings, base: BaseModel) -> Settings:
     return replace(settings, rollout=replace(rollout, sampler=chosen))
 
 
-def plan_of(base: BaseModel, settings: Settings, free: int) -> MemoryPlan:
-    """What fits into ``free`` bytes under these settings.
+def plan_of(base: BaseModel, settings: Settings, free: int, trains: bool = True) -> MemoryPlan:
+    """What fits into ``free`` bytes under these settings; without ``trains`` of a sampler alone.
 
     Raises ``BaseModelError`` where the base does not, and where a GGUF file that they name cannot be looked at.
     """
@@ -83,6 +83,7 @@ def plan_of(base: BaseModel, settings: Settings, free: int) -> MemoryPlan:
         exact=rollout.exact,
         tasks=settings.engine.tasks,
         slots=settings.training.slots,
+        trains=trains,
     )
     return plan_memory(wanted, free)
 

@@ -2,7 +2,8 @@
 
 Asks flow in from the environment, sample requests flow out to the sampler, and what was sampled is kept token for
 token with its log-probabilities: the trajectory. Where the base's template rewrites earlier turns, the conversation
-goes on in a further trajectory; no sampled token is ever tokenised again, and each is trained on once.
+goes on in a further trajectory, and so does a fork of it; no sampled token is ever tokenised again, and each is trained
+on once.
 """
 
 from __future__ import annotations
@@ -50,6 +51,25 @@ class Voice:
 
 
 @dataclass
+class Spent:
+    """What an agent has used of its limits, in all its conversations of an episode together."""
+
+    tokens: int = 0
+    """That it sampled."""
+
+
+@dataclass(frozen=True)
+class _End:
+    """Where a reply ends."""
+
+    part: Part
+    tokens: int
+    """How many the part had by then."""
+    history: int
+    """How many entries the conversation's history had by then."""
+
+
+@dataclass
 class Conversation:
     """The growing token sequences of one agent: one, or several where the template rewrites what was said."""
 
@@ -61,12 +81,14 @@ class Conversation:
     """Tokens that each of its parts may grow to."""
     seed: int
     """Of its sampling noise."""
+    spent: Spent = field(default_factory=Spent)
     _parts: list[Part] = field(default_factory=lambda: [Part()])
     _history: list[Said] = field(default_factory=list)
     _tools: tuple[dict[str, Any], ...] = ()
-    _turns: int = 0
+    _ends: list[_End] = field(default_factory=list)
+    """Of its replies, in order."""
     _full: bool = False
-    _cut: bool = False
+    cut: bool = False
     """Whether the last reply ended for want of tokens, by the task's limits or the base's, not the environment's."""
     _unheard: int = 0
 
@@ -88,18 +110,18 @@ class Conversation:
                 raise Unplayable(f"it went on asking after the agent's {len(self._now.tokens)} tokens were used up")
         else:
             await self._hear(ask, sampler, renderer)
-            if not self._turns and len(self._now.tokens) >= self.context:
+            if not self._ends and len(self._now.tokens) >= self.context:
                 raise Unplayable(
                     f"its first prompt has {len(self._now.tokens)} tokens; a conversation has room for {self.context}"
                 )
         room = min(
             self.voice.max_tokens,
-            self.voice.max_episode_tokens - sum(part.sampled for part in self._parts),
+            self.voice.max_episode_tokens - self.spent.tokens,
             self.context - len(self._now.tokens),
         )
-        if room < 1:
-            self._full = self._cut = True
-            return Reply("", "length", self._turns)
+        if self._full or room < 1:
+            self._full = self.cut = True
+            return Reply("", "length", len(self._ends))
         request = SampleRequest(
             conversation=self.name,
             version=self.voice.version,
@@ -114,12 +136,32 @@ class Conversation:
         if wanted < len(result.tokens):  # a prefix of a sample is a sample; the sampler's memory has more, and goes
             await sampler.release(self.name)
             result = replace(result, tokens=result.tokens[:wanted], logprobs=result.logprobs[:wanted], finish="stop")
-        self._cut = result.finish == "length" and len(result.tokens) >= room
+        self.cut = result.finish == "length" and len(result.tokens) >= room
         return self._speak(result, ask.stop, renderer)
 
-    def trajectories(self, reward: float | None) -> tuple[Trajectory, ...]:
-        """What was said, as arrays, in order; prompt tokens after a last reply carry no weight and are left out."""
-        return tuple(part.trajectory(self.agent, reward, self._cut) for part in self._heard())
+    def fork(self, turns: int, place: str, agent: str, seed: int, spent: Spent) -> Conversation:
+        """A conversation of ``agent`` that begins as this one was after ``turns`` replies, and goes on by itself.
+
+        What was sampled up to there is a prompt to it; it is trained on in the conversation that sampled it. A fork
+        that is taken after this one has run out of room has none either.
+        """
+        forked = Conversation(place, agent, self.voice, self.context, seed, spent)
+        forked._tools, forked._ends = self._tools, self._ends[:turns]
+        if turns > len(self._ends):
+            forked._history, forked._full = [*self._history], True
+            forked._now.hear(self._now.tokens, ())
+        else:
+            end = self._ends[turns - 1]
+            forked._history = self._history[: end.history]
+            forked._now.hear(end.part.tokens[: end.tokens], ())
+        return forked
+
+    def trajectories(self, reward: float | None, cut: bool = False) -> tuple[Trajectory, ...]:
+        """What was said, as arrays, in order; prompt tokens after a last reply carry no weight and are left out.
+
+        ``cut``: whether another conversation of the agent was cut off, which is said of all its trajectories.
+        """
+        return tuple(part.trajectory(self.agent, reward, cut or self.cut) for part in self._heard())
 
     def transcripts(self) -> tuple[Transcript, ...]:
         """What was said, as people read it, for each of the trajectories: every turn once."""
@@ -164,6 +206,8 @@ class Conversation:
         spoken = renderer.parse(said, self._now.tokens, bool(self._tools))
         self._now.speak(said, result.logprobs.tolist(), self.voice.number, spoken)
         self._history.append(spoken)
-        self._turns += 1
+        self._ends.append(_End(self._now, len(self._now.tokens), len(self._history)))
+        self.spent.tokens += len(said)
         finish = "tool" if spoken.tool_calls else result.finish
-        return Reply(before_stop(spoken.text, stops), finish, self._turns - 1, spoken.tool_calls, spoken.thinking)
+        text = before_stop(spoken.text, stops)
+        return Reply(text, finish, len(self._ends) - 1, spoken.tool_calls, spoken.thinking)

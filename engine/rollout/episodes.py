@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Protocol
 
@@ -20,8 +20,8 @@ from ..environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Re
 from ..errors import BaseModelError, MarlaasError
 from ..fairness.ledger import Ledger
 from ..fairness.line import NOBODY, Payer
-from ..types import Episode, Failure, Transcripts
-from .conversation import Conversation, Unplayable, Voice
+from ..types import Episode, Failure, Trajectory, Transcripts
+from .conversation import Conversation, Spent, Unplayable, Voice
 from .protocol import Sampler
 from .renderer import Renderer
 from .seats import Seats
@@ -30,6 +30,8 @@ from .speaker import Speaker
 
 PromptHash = bytes
 
+CONVERSATIONS = 256
+"""Of one episode, forks included: an environment that never stops branching would fill the engine's memory."""
 EPISODES = 256
 """Of one payer at the same time. Most of them may be waiting for their environments, so more than there are seats."""
 
@@ -53,6 +55,21 @@ class Played:
     transcripts: Transcripts
     prompt: PromptHash | None
     """Of the first agent's first prompt; None where nothing was asked."""
+    outcome: EpisodeOutcome
+    """How it ended, as its environment has it."""
+
+    def judged(self, outcome: EpisodeOutcome) -> Played:
+        """The same episode under another judgement: that of its group."""
+        rewards = outcome.rewards if outcome.status == "ok" else {}
+        trajectories = tuple(replace(t, reward=rewards.get(t.agent)) for t in self.episode.trajectories)
+        episode = replace(
+            self.episode,
+            status=outcome.status,
+            trajectories=trajectories,
+            parts=outcome.parts,
+            failure=outcome.failure,
+        )
+        return replace(self, episode=episode, outcome=outcome)
 
 
 class Rollout:
@@ -154,7 +171,9 @@ class _Run:
         self._name = name
         self._refuse = refuse
         self._speaker = speaker
-        self._conversations: dict[str, Conversation] = {}
+        self._conversations: dict[tuple[str, int], Conversation] = {}
+        """By agent and branch."""
+        self._spent: dict[str, Spent] = {}
         self._turn = asyncio.Lock()
         self._prompt: PromptHash | None = None
         self.answering = 0.0
@@ -167,12 +186,7 @@ class _Run:
             self._prompt = rollout.prompt_hash(ask)
             if self._refuse(self._prompt):
                 raise HeldOutPrompt("This prompt belongs to the held-out set.")
-        conversation = self._conversations.get(ask.agent)
-        if conversation is None:
-            place = len(self._conversations)
-            name, seed = f"{self._name}/{place}", noise_seed(self._voice.seed, place)
-            conversation = Conversation(name, ask.agent, self._voice, rollout._context, seed)
-            self._conversations[ask.agent] = conversation
+        conversation = self._conversations.get((ask.agent, ask.branch)) or self._begin(ask)
         async with self._turn:
             began = monotonic()
             try:
@@ -180,29 +194,44 @@ class _Run:
             finally:
                 self.answering += monotonic() - began
 
+    def _begin(self, ask: Ask) -> Conversation:
+        """A further conversation: a new agent's, or one that leaves another."""
+        place = len(self._conversations)
+        if place >= CONVERSATIONS:
+            raise Unplayable(f"its agents and their forks have more than {CONVERSATIONS} conversations")
+        name, seed = f"{self._name}/{place}", noise_seed(self._voice.seed, place)
+        spent = self._spent.setdefault(ask.agent, Spent())
+        if ask.fork is None:
+            begun = Conversation(name, ask.agent, self._voice, self._rollout._context, seed, spent)
+        else:
+            origin = self._conversations.get((ask.fork.agent, ask.fork.branch))
+            if origin is None:
+                raise Unplayable(f"it forked the agent {ask.fork.agent!r}, which has not spoken")
+            begun = origin.fork(ask.fork.turns, name, ask.agent, seed, spent)
+        self._conversations[ask.agent, ask.branch] = begun
+        return begun
+
     def result(self, outcome: EpisodeOutcome) -> Played:
-        """The episode with each agent's trajectories, each with the agent's reward."""
-        trained = outcome.status == "ok"
-        trajectories = tuple(
-            trajectory
-            for agent, conversation in self._conversations.items()
-            for trajectory in conversation.trajectories(outcome.rewards.get(agent) if trained else None)
-        )
+        """The episode with each agent's trajectories, those of its forks behind its own, each with its reward."""
+        rewards = outcome.rewards if outcome.status == "ok" else {}
+        trajectories: list[Trajectory] = []
+        transcripts: Transcripts = {}
+        for agent in self._spent:
+            own = [conversation for (of, _), conversation in self._conversations.items() if of == agent]
+            cut = any(conversation.cut for conversation in own)
+            trajectories += [t for one in own for t in one.trajectories(rewards.get(agent), cut)]
+            said = (transcript for one in own for transcript in one.transcripts())
+            transcripts |= {(self._spec.member, agent, place): transcript for place, transcript in enumerate(said)}
         episode = Episode(
             member=self._spec.member,
             status=outcome.status,
-            trajectories=trajectories,
+            trajectories=tuple(trajectories),
             parts=outcome.parts,
             metrics=outcome.metrics | ({"invalid": outcome.invalid} if outcome.invalid else {}),
             failure=outcome.failure,
             seconds=outcome.seconds,
         )
-        transcripts = {
-            (self._spec.member, agent, place): transcript
-            for agent, conversation in self._conversations.items()
-            for place, transcript in enumerate(conversation.transcripts())
-        }
-        return Played(episode, transcripts, self._prompt)
+        return Played(episode, transcripts, self._prompt, outcome)
 
 
 def _hash(tokens: list[int]) -> PromptHash:

@@ -23,8 +23,6 @@ class Part:
     turns: list[tuple[str, str]] = field(default_factory=list)
     """(role, text) of what was said here for the first time."""
     spans: list[Span] = field(default_factory=list)
-    sampled: int = 0
-    """How many of the tokens."""
     _mask: list[int] = field(default_factory=list)
     _logprobs: list[float] = field(default_factory=list)
 
@@ -40,7 +38,6 @@ class Part:
             self.turns.append(("thinking", spoken.thinking))
         if spoken.shown or not spoken.thinking:
             self.turns.append(("assistant", spoken.shown))
-        self.sampled += len(tokens)
         self._append(tokens, logprobs, 1)
 
     def trajectory(self, agent: str, reward: float | None, cut: bool) -> Trajectory:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..environments.protocol import Message
+from ..environments.protocol import Message, ToolCall
 from ..errors import BaseModelError, ConfigError
 from .marks import Marks, Said, plain
 from .spoken import CLOSE, Spoken, opened_thought, read_plain, read_reply, stopped_at
@@ -108,6 +108,10 @@ class Renderer:
         if not self.thinks:
             return read_plain(tokens, self.stop_ids, decode, self._calls, tools)
         return read_reply(tokens, opened_thought(prompt, decode), self.stop_ids, decode, self._calls, tools)
+
+    def reread(self, shown: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
+        """The answer without its calls, and the calls, of a reply of which only ``Spoken.shown`` was kept."""
+        return self._calls(shown, tools)
 
     def stopped_at(self, tokens: Sequence[int], stops: Sequence[str]) -> int:
         """How many of the ids there are up to the first of the texts ``stops``, it included; all where none comes."""

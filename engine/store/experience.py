@@ -108,6 +108,17 @@ class ExperienceTable:
         rows = self._db.query("SELECT environment_version FROM groups WHERE policy = ? ORDER BY id LIMIT 1", [policy])
         return next((row["environment_version"] for row in rows), None)
 
+    def last_environment(self, policy: int) -> str | None:
+        """The environment version of the policy's newest stored group."""
+        rows = self._db.query(
+            "SELECT environment_version FROM groups WHERE policy = ? ORDER BY id DESC LIMIT 1", [policy]
+        )
+        return next((row["environment_version"] for row in rows), None)
+
+    def environment_versions(self) -> set[str]:
+        """All that stored groups were played on: those that a pinned task or a replay may ask for."""
+        return {row["environment_version"] for row in self._db.query("SELECT DISTINCT environment_version FROM groups")}
+
     def _episodes(self, group: int) -> tuple[Episode, ...]:
         episodes: dict[int, list[tuple[EpisodeStatus, Trajectory, dict[str, float]]]] = {}
         for row in self._db.query('SELECT * FROM trajectories WHERE "group" = ? ORDER BY id', [group]):

@@ -309,5 +309,23 @@ def m007_room(db: Database) -> None:
     db.execute("CREATE INDEX idx_groups_whole ON groups (policy, step) WHERE shrunk = 0")
 
 
+@migrations()
+def m008_conformance(db: Database) -> None:
+    """What the checks of an environment found, by version."""
+    _table(
+        db,
+        "conformance",
+        {
+            "environment": str,  # "plugin/environment"
+            "version": str,
+            "base": str,  # fingerprint of the base whose tokens were counted
+            "findings": str,  # JSON [{"check", "level", "message"}, …]
+            "created": float,
+        },
+        pk=("environment", "version"),
+        not_null={"base", "findings", "created"},
+    )
+
+
 KNOWN_MIGRATIONS = frozenset(migration.name for migration in migrations.pending(Database(memory=True)))
 """Names that a database of this program may have applied; any other name comes from a newer program."""

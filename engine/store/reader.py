@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ..environments.conformance.finding import Finding
 from ..errors import StoreError
 from .rows import (
     ACTIVE,
@@ -230,8 +231,11 @@ class Reader:
 
     def environments(self) -> list[EnvironmentRow]:
         """Environments as the engine last saw them."""
-        rows = self._all("SELECT * FROM environments ORDER BY name")
-        return [EnvironmentRow(**{**dict(row), "parameters": tuple(json.loads(row["parameters"]))}) for row in rows]
+        rows = self._all(
+            "SELECT e.*, c.findings, c.created AS checked FROM environments e"
+            " LEFT JOIN conformance c ON c.environment = e.name AND c.version = e.version ORDER BY e.name"
+        )
+        return [_environment(row) for row in rows]
 
     def command_outcomes(self, commands: Iterable[int]) -> dict[int, str]:
         """Outcome of those of the commands that the engine has carried out; empty text is success."""
@@ -250,6 +254,11 @@ def _task(row: sqlite3.Row) -> TaskRow:
             "adapter_version": row["adapter_version"] or "",
         }
     )
+
+
+def _environment(row: sqlite3.Row) -> EnvironmentRow:
+    found = tuple(Finding(**finding) for finding in json.loads(row["findings"] or "[]"))
+    return EnvironmentRow(**{**dict(row), "parameters": tuple(json.loads(row["parameters"])), "findings": found})
 
 
 def _trajectory(row: sqlite3.Row) -> TrajectoryRow:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..environments.conformance.finding import Finding
+
 ACTIVE = ("submitted", "queued", "running", "paused")
 FINISHED = ("done", "failed", "cancelled")
 PAUSED_BY_A_PERSON = "paused by a person"
@@ -250,3 +252,7 @@ class EnvironmentRow:
     line: int
     path: str
     updated: float
+    findings: tuple[Finding, ...] = ()
+    """What was found wrong, or noted, with the version that serves."""
+    checked: float | None = None
+    """When; None where that version was not checked yet."""

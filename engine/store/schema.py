@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-LATEST = "m007_room"
+LATEST = "m008_conformance"
 """The name of the last migration in ``migrations.py``."""
 
 

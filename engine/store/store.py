@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..faults import Point, reach
+from .conformance import ConformanceTable
 from .database import barrier, open_database
 from .experience import ExperienceTable
 from .stages import StageTable
@@ -28,6 +29,7 @@ class Store:
         self.fingerprint = fingerprint
         self._database = open_database(path)
         self.telemetry = TelemetryTable(self._database)
+        self.conformance = ConformanceTable(self._database)
         self.tasks = TaskTable(self._database)
         self.tenants = TenantTable(self._database)
         self.usage = UsageTable(self._database)

@@ -16,10 +16,10 @@ from typing import Any
 
 from ..errors import StoreError, UnknownTask
 
-COMMANDS = ("pause", "resume", "cancel", "retry", "stop", "delete", "tenant")
-"""``stop`` and ``tenant`` have no task: the first ends the engine, the second sets what its arguments say of the tenant
-``name``. ``delete`` takes adapter versions of a finished task from the disk: all, or the one that the argument
-``version`` gives the number of."""
+COMMANDS = ("pause", "resume", "cancel", "retry", "stop", "delete", "tenant", "reload")
+"""``stop``, ``tenant`` and ``reload`` have no task: the first ends the engine, the second sets what its arguments say
+of the tenant ``name``, the third reads the plugin anew that its argument ``plugin`` names. ``delete`` takes
+adapter versions of a finished task from the disk: all, or the one that the argument ``version`` gives the number of."""
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,11 @@ class VersionTable:
         )
         return [_version(row) for row in rows]
 
+    def untrained(self, policy: int) -> Version:
+        """Version 0, whether its file is still there or not."""
+        sql = f"SELECT {_COLUMNS} FROM versions WHERE policy = ? AND number = 0 AND state != 'void' ORDER BY id DESC"
+        return next(_version(row) for row in self._db.query(f"{sql} LIMIT 1", [policy]))
+
     def unused(self, name: str) -> str:
         """``name``, or with a number behind it where a version bore it already, void by now."""
         rows = self._db.query("SELECT name FROM versions WHERE name = ? OR name GLOB ?", [name, f"{name}-*"])
@@ -200,14 +205,17 @@ class VersionTable:
         )
         return {row["step"]: row["score"] for row in rows}
 
+    def series(self, policy: int) -> str | None:
+        """The environment version of the newest evaluation series; None before the first evaluation."""
+        rows = self._db.query(
+            "SELECT environment_version FROM evals WHERE policy = ? ORDER BY id DESC LIMIT 1", [policy]
+        )
+        return next((row["environment_version"] for row in rows), None)
+
     def scores(self, policy: int) -> dict[int, float]:
         """Held-out score by version number, of the newest evaluation series."""
-        rows = self._db.query(
-            "SELECT step, score FROM evals WHERE policy = ? AND environment_version ="
-            " (SELECT environment_version FROM evals WHERE policy = ? ORDER BY id DESC LIMIT 1)",
-            [policy, policy],
-        )
-        return {row["step"]: row["score"] for row in rows}
+        series = self.series(policy)
+        return self.evaluated(policy, series) if series is not None else {}
 
     def label(self, policy: int, labels: dict[int, str]) -> None:
         """Name versions (by number) best or last; all others lose their label."""

@@ -91,11 +91,11 @@ def close_group(group: Group, rules: ClosingRules = PLAIN) -> ClosedGroup | TooF
     """Fix the advantages of all trajectories, per agent name; those without a reward keep 0 and train nothing.
 
     An agent's baseline is taken over the episodes in which it was rewarded; an episode that holds several of its
-    trajectories (its history was rewritten between turns) enters with their mean, so that their number does not move
-    the baseline. Each of them carries the episode's advantage whole, not a share of it: a sampled token is marked in
-    exactly one of them, so an episode weighs as much as if its turns stood in one trajectory, however often it began
-    anew. Where overlong episodes are masked they keep 0, too, and are no part of the baseline (``overlong``). Raises
-    ``ValueError`` if a reward is not finite.
+    trajectories (its history was rewritten between turns, or it forked) enters with their mean, so that their number
+    does not move the baseline. Each of them carries the episode's advantage whole, not a share of it: a sampled token
+    is marked in exactly one of them, so an episode weighs as much as if its turns stood in one trajectory, however
+    often it began anew. Where overlong episodes are masked they keep 0, too, and are no part of the baseline
+    (``overlong``). Raises ``ValueError`` if a reward is not finite.
     """
     rewarded = sum(any(t.reward is not None for t in episode.trajectories) for episode in group.episodes)
     if rewarded < MIN_REWARDED:

@@ -8,15 +8,14 @@ reply is the sum, whatever stands around it. When only the reward rises, the pol
 """
 
 import re
+from typing import Annotated
 
-from marlaas.plugins import Episode, env
+from marlaas.plugins import Episode, Range, env
 
 
 @env
-async def arithmetic(ep: Episode, digits: int = 2) -> bool:
+async def arithmetic(ep: Episode, digits: Annotated[int, Range(1, 9)] = 2) -> bool:
     """Adds two numbers of so many digits."""
-    if not 1 <= digits <= 9:
-        raise ValueError(f"digits must be 1 to 9, not {digits}")
     low, high = 10 ** (digits - 1), 10**digits - 1
     a, b = ep.rng.randint(low, high), ep.rng.randint(low, high)
     reply = await ep.ask(f"{a}+{b}=", max_tokens=digits + 8)

@@ -1,4 +1,7 @@
-"""``python -P -m marlaas.plugins.host FD PATH MEMORY_MB PARENT``: started by the engine, never by hand."""
+"""``python -P -m marlaas.plugins.host FD PATH MEMORY_MB PARENT``: started by the engine, never by hand.
+
+FD is the socket to the engine, PATH what to import, PARENT the engine's process id; see ``limits`` for the rest.
+"""
 
 from __future__ import annotations
 

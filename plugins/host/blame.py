@@ -15,6 +15,7 @@ from typing import Any
 from .channel import Record
 
 _LONGEST = 8000
+_ADAPTERS = f"{Path(__file__).parent.parent / 'adapters'}/"
 
 
 class Blame:
@@ -49,9 +50,12 @@ class Blame:
         return code.co_filename.startswith(self._prefix)
 
     def inside(self, frame: FrameType | None) -> bool:
-        """Whether the plugin's code is running in this frame or in one that called it."""
+        """Whether the plugin's code is running in this frame or in one that called it.
+
+        An adapter counts as the plugin's: a plugin that is one line, or a ``.toml`` file, runs no other code.
+        """
         while frame is not None:
-            if self.owns(frame.f_code):
+            if self.owns(frame.f_code) or frame.f_code.co_filename.startswith(_ADAPTERS):
                 return True
             frame = frame.f_back
         return False

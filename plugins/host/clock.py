@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 class Clock:
@@ -29,6 +30,15 @@ class Clock:
         self._asks -= 1
         if self._asks == 0 and self._timer is not None:
             self._run()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """While the episode waits for what others do: a place in the sandbox, the set-up of its class."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
 
     def stop(self) -> None:
         """The episode has ended."""

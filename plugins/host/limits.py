@@ -17,7 +17,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def apply(memory_mb: int, parent: int) -> None:
-    """Bound memory, files and priority, and die with the engine."""
+    """Bound memory, files and priority, and die with the engine, which is ``parent``.
+
+    0 is an engine that cannot be seen from here: whoever stands between it and this process ends both.
+    """
     import resource
 
     bounds = {
@@ -33,7 +36,7 @@ def apply(memory_mb: int, parent: int) -> None:
         os.nice(5)
     if sys.platform == "linux":
         _die_with_parent()
-    if os.getppid() != parent:  # it died before it could be watched
+    if parent and os.getppid() != parent:  # it died before it could be watched
         os._exit(1)
 
 

@@ -1,41 +1,73 @@
 """Imports a plugin from its snapshot and finds the environments in it.
 
-Flows in: the path of a ``.py`` file or of a package folder. Flows out: environments by name. Every file is compiled
-first, so that a broken helper is known now and not in the middle of a run.
+Flows in: the path of a ``.py`` file, of a package folder, of a ``.toml`` file or of an OpenEnv folder. Flows out:
+environments by name. Every file is compiled first, so that a broken helper is known now and not in the middle of a run.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 
 from ..definition import Environment
+from .recognition import LOOKED_FOR, OPENENV_SIGN, recognised, recognised_folder
 
 
 def load(path: Path) -> dict[str, Environment]:
     """Import the plugin; raises whatever its code raises, and ``ImportError`` where it declares no environment."""
-    package = path.is_dir()
-    for source in sorted(path.rglob("*.py")) if package else [path]:
+    name = path.name if path.is_dir() else path.stem
+    try:
+        found = _named(_environments(path, name), name)
+    except ModuleNotFoundError as error:
+        from ..adapters.library import missing  # here, because a plugin that lacks nothing needs no advice
+
+        raise missing(error) from None
+    if not found:
+        raise ImportError(f"{name} declares no environment: there is none of {LOOKED_FOR}")
+    return found
+
+
+def _environments(path: Path, name: str) -> list[Environment]:
+    if path.suffix == ".toml" and path.is_file():
+        from ..adapters.toml_plugins import environments_in
+
+        return environments_in(path)
+    for source in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
         compile(source.read_bytes(), str(source), "exec")
-    name = path.name if package else path.stem
+    module = _imported(path, f"plugin_{name}")
+    native = [value for value in vars(module).values() if isinstance(value, Environment)]
+    if native:
+        return native
+    if (path / OPENENV_SIGN).is_file():
+        return recognised_folder(path, module.__name__)
+    return recognised(module, name)
+
+
+def _imported(path: Path, module_name: str) -> ModuleType:
+    package = path.is_dir()
     entry = path / "__init__.py" if package else path
+    if package and not entry.is_file():  # an OpenEnv folder need not be a package
+        module = ModuleType(module_name)
+        module.__path__ = [str(path)]
+        sys.modules[module_name] = module
+        return module
     spec = importlib.util.spec_from_file_location(
-        f"plugin_{name}", entry, submodule_search_locations=[str(path)] if package else None
+        module_name, entry, submodule_search_locations=[str(path)] if package else None
     )
     if spec is None or spec.loader is None:
         raise ImportError(f"{entry.name} cannot be imported")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    return _environments(vars(module), name)
+    return module
 
 
-def _environments(names: dict[str, object], plugin: str) -> dict[str, Environment]:
+def _named(environments: Iterable[Environment], plugin: str) -> dict[str, Environment]:
     found: dict[str, Environment] = {}
-    for value in names.values():
-        if isinstance(value, Environment) and found.setdefault(value.name, value) is not value:
-            raise ImportError(f"two environments of {plugin} are called {value.name!r}")
-    if not found:
-        raise ImportError(f"{plugin} declares no environment: put @env over an async function")
+    for environment in environments:
+        if found.setdefault(environment.name, environment) is not environment:
+            raise ImportError(f"two environments of {plugin} are called {environment.name!r}")
     return found

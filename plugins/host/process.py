@@ -1,6 +1,7 @@
 """The host of one plugin version: imports it, says what it found, plays episodes until the engine goes away.
 
-Flows in: messages ``start reply cancel ping`` of the engine. Flows out: ``hello`` or ``broken``, then ``ask end pong``.
+Flows in: messages ``start reply cancel ping`` of the engine, or ``score rank`` where this process scores instead of
+playing. Flows out: ``hello`` or ``broken``, then ``ask end ranked pong``.
 It keeps the table of episodes and of asks in flight, and nothing else.
 """
 
@@ -13,18 +14,21 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from ..data import rows_of
 from ..definition import Environment
-from ..messages import Ask, Message, Reply, ToolCall
+from ..messages import Ask, Reply, ToolCall
 from .blame import Blame
 from .channel import Channel, Record
+from .instances import Instances
 from .loading import load
+from .records import message_record
 from .runner import Run
+from .scoring import ScoringRun
 from .threads import Stopped
 
 _BLOCKED_AFTER = 0.8
@@ -45,6 +49,8 @@ class PluginHost:
         self._rows: dict[tuple[str, str], asyncio.Future[Sequence[Any]]] = {}
         self._heard = time.monotonic()
         self._loading = True
+        self._scoring: ScoringRun | None = None
+        self._instances = Instances()
         self._closed = asyncio.Event()
 
     async def serve(self, channel: Channel) -> None:
@@ -64,6 +70,7 @@ class PluginHost:
             self._loading = False
         channel.send({"op": "hello", "environments": [_described(found) for found in self._environments.values()]})
         await self._closed.wait()
+        await self._instances.close()
 
     def receive(self, message: Record) -> None:
         """The engine said something; it is trusted."""
@@ -79,6 +86,8 @@ class PluginHost:
                 run_or_none = self._runs.get(message["episode"])
                 if run_or_none is not None:
                     run_or_none.cancel()
+            case "score" | "rank":
+                self._scoring = ScoringRun(self, message, self._environments[message["environment"]])
             case "ping":
                 self._heard = time.monotonic()
                 self._channel.send({"op": "pong"})
@@ -95,7 +104,7 @@ class PluginHost:
             "id": self._asked,
             "episode": run.number,
             "agent": ask.agent,
-            "messages": [_message(message) for message in ask.messages],
+            "messages": [message_record(message) for message in ask.messages],
         }
         if ask.tools:
             record["tools"] = ask.tools
@@ -103,6 +112,10 @@ class PluginHost:
             record["max_tokens"] = ask.max_tokens
         if ask.stop:
             record["stop"] = ask.stop
+        if ask.branch:
+            record["branch"] = ask.branch
+        if ask.fork is not None:
+            record["fork"] = {"agent": ask.fork.agent, "branch": ask.fork.branch, "turns": ask.fork.turns}
         self._channel.send(record)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._asks[self._asked] = future
@@ -118,6 +131,10 @@ class PluginHost:
         rows = await asyncio.shield(self._rows[key])
         return rows[index % len(rows)]
 
+    async def player(self, environment: Environment) -> Callable[..., Any]:
+        """See ``runner.Host``."""
+        return await self._instances.player(environment)
+
     def ended(self, run: Run, record: Record) -> None:
         """See ``runner.Host``."""
         del self._runs[run.number]
@@ -129,6 +146,11 @@ class PluginHost:
             self._channel.send({"op": "end", "episode": run.number, "status": "error", "failure": failure})
         if threading.active_count() > _MOST_THREADS:
             self._leave(f"{_MOST_THREADS} threads of this plugin did not end when they were told to")
+
+    def scored(self, run: ScoringRun, record: Record) -> None:
+        """See ``scoring.Host``."""
+        self._scoring = None
+        self._channel.send(record)
 
     def give_up(self, run: Run) -> None:
         """See ``runner.Host``."""
@@ -143,7 +165,7 @@ class PluginHost:
 
     def _interrupt(self, _signal: int, frame: FrameType | None) -> None:
         """The engine hears no pong: end what blocks the loop, at the very line where it stands."""
-        blocked = self._loading or time.monotonic() - self._heard > _BLOCKED_AFTER
+        blocked = self._loading or self._scoring is not None or time.monotonic() - self._heard > _BLOCKED_AFTER
         if blocked and self.blame.inside(frame):
             raise Stopped("blocked")
 
@@ -154,16 +176,11 @@ def _described(environment: Environment) -> Record:
         "timeout": environment.timeout,
         "description": environment.description,
         "parameters": [dataclasses.asdict(parameter) for parameter in environment.parameters],
+        "scored": environment.scorer is not None,
+        "ranked": environment.ranker is not None,
+        "score_timeout": environment.score_timeout,
+        "closes": hasattr(environment.form, "close"),
     }
-
-
-def _message(message: Message) -> Record:
-    record: Record = {"role": message.role, "content": message.content}
-    if message.name:
-        record["name"] = message.name
-    if message.tool_calls:
-        record["tool_calls"] = [{"name": call.name, "arguments": call.arguments} for call in message.tool_calls]
-    return record
 
 
 def _reply(record: Record) -> Reply:

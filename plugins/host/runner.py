@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from ..blocking import BlockingEpisode, wait_on
@@ -16,9 +17,11 @@ from ..definition import Environment
 from ..episode import Episode
 from ..messages import Ask, Reply
 from ..rewards import Invalid, Skip, finite, rewards_of
+from ..scoring import sendable
 from .blame import Blame
 from .channel import Record
 from .clock import Clock
+from .instances import Late
 from .threads import Stopped, in_thread
 
 GRACE = 5.0
@@ -36,6 +39,9 @@ class Host(Protocol):
     async def row(self, environment: Environment, split: str, index: int) -> Any:
         """The task of an instance."""
 
+    async def player(self, environment: Environment) -> Callable[..., Any]:
+        """What plays an environment in the class form; see ``Instances.player``."""
+
     def ended(self, run: Run, record: Record) -> None:
         """Carry the end to the engine and forget the run."""
 
@@ -50,6 +56,10 @@ class Run:
         self.number: int = start["episode"]
         self.environment = environment
         self._host = host
+        self._seconds: float = environment.timeout if start["timeout"] is None else start["timeout"]
+        self._late = False
+        self._loop = asyncio.get_running_loop()
+        self._clock = Clock(self._loop, self._seconds, self._expire)
         self._episode = Episode(
             self._answer,
             split=start["split"],
@@ -57,14 +67,11 @@ class Run:
             seed=start["seed"],
             member=start["member"],
             config=start["config"],
+            queueing=self._clock.paused,
         )
-        self._seconds: float = environment.timeout if start["timeout"] is None else start["timeout"]
         self._asks: set[asyncio.Future[Reply]] = set()
-        self._late = False
         self._began = time.monotonic()
-        self._loop = asyncio.get_running_loop()
         self._grace: asyncio.TimerHandle | None = None
-        self._clock = Clock(self._loop, self._seconds, self._expire)
         self.task = self._loop.create_task(self._play())
 
     def cancel(self) -> None:
@@ -83,6 +90,8 @@ class Run:
             end.setdefault("status", "cancelled")
         except Stopped as error:
             end = self._timeout(error, "the plugin blocked its process: nothing may run for seconds without an await")
+        except Late as error:
+            end = self._timeout(error, str(error))
         except BaseException as error:  # SystemExit too: a plugin does not end its process
             end = {"status": "error", "failure": self._host.blame.of(error)}
         self._clock.stop()
@@ -103,10 +112,27 @@ class Run:
         try:
             if invalid:
                 result = finite(result, "the reward of Invalid")
+            task = self._task()
+            if self.environment.scorer is not None and not invalid:
+                return self._unscored(result) | task
             rewards = rewards_of(result, tuple(self._episode.agents), self._episode.earned)
         except (TypeError, ValueError) as error:
             return {"status": "error", "failure": self._host.blame.of_function(error, self.environment.function)}
-        return {"status": "ok", "rewards": rewards.by_agent, "parts": rewards.parts, "invalid": invalid}
+        return {"status": "ok", "rewards": rewards.by_agent, "parts": rewards.parts, "invalid": invalid} | task
+
+    def _task(self) -> Record:
+        """What another process needs to see of the task, where one is to judge the episode."""
+        environment = self.environment
+        if environment.scorer is None and environment.ranker is None:
+            return {}
+        return {"task": sendable(self._episode.task, environment.name)}
+
+    def _unscored(self, result: object) -> Record:
+        """The end of an episode whose reward its score function gives."""
+        if result is not None:
+            name = self.environment.name
+            raise TypeError(f"{name} has a score function, so {name} itself must return nothing, not {result!r:.40}")
+        return {"status": "played", "earned": self._episode.earned}
 
     async def _call(self) -> object:
         environment, episode = self.environment, self._episode
@@ -115,10 +141,14 @@ class Run:
             episode.task = await self._host.row(environment, episode.split, episode.index)
         if environment.takes_task:
             arguments["task"] = episode.task
+        play = environment.function
+        if environment.form is not None:
+            with self._clock.paused():
+                play = await self._host.player(environment)
         if environment.blocking:
             blocking = BlockingEpisode(episode, wait_on(self._loop))
-            return await in_thread(functools.partial(environment.function, blocking, **arguments))
-        return await environment.function(episode, **arguments)
+            return await in_thread(functools.partial(play, blocking, **arguments))
+        return await play(episode, **arguments)
 
     async def _answer(self, ask: Ask) -> Reply:
         if self.task.done():

@@ -56,7 +56,7 @@ def test_submit(filling: Filling, home: Home, marlaas: Commander, engine: FakeEn
     [
         ("arithmetik", "", "There is no environment 'arithmetik'."),
         ("arithmetic", "digit = 2", "has no parameter 'digit'"),
-        ("arithmetic", "digits = 'two'", "must be of type int"),
+        ("arithmetic", "digits = 'two'", "must be a whole number, not 'two'"),
     ],
 )
 def test_all_or_none(

@@ -39,6 +39,8 @@ def test_all_is_well(marlaas: Commander, probed: list[Any], home: Home) -> None:
         "llama.cpp",
         "home",
         "plugins",
+        "installer",
+        "sandbox",
         "base",
         "engine",
     ]
@@ -92,3 +94,20 @@ def test_a_home_that_is_a_file(marlaas: Commander, probed: list[Any], tmp_path: 
     (tmp_path / "file").write_text("x")
     said = marlaas("--home", str(tmp_path / "file" / below), "doctor")
     assert said.code == 2 and f"✗ home       {tmp_path}/file is no folder" in said.out
+
+
+@pytest.mark.parametrize(("sandbox", "verdict", "code"), [("true", "missing", 2), ("false", "ok", 0)])
+def test_a_sandbox_is_missed_where_it_is_asked_for(
+    marlaas: Commander,
+    probed: list[Any],
+    home: Home,
+    monkeypatch: pytest.MonkeyPatch,
+    sandbox: str,
+    verdict: str,
+    code: int,
+) -> None:
+    monkeypatch.setattr("marlaas.engine.environments.confinement.obstacle", lambda: "bwrap is not installed")
+    home.create().config.write_text(f"[environments]\nsandbox = {sandbox}\n")
+    said = marlaas("doctor", "--json")
+    found = {finding["name"]: finding for finding in said.json["findings"]}["sandbox"]
+    assert (found["verdict"], said.code) == (verdict, code) and "bwrap is not installed" in found["value"]

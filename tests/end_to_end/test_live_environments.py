@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,16 @@ def served(lab: Lab, name: str, state: str, other_than: str = "") -> str:
         for row in json.loads(lab.marlaas("env", "list", "--json")):
             if row["name"] == name and row["state"] == state and row["version"] != other_than:
                 return str(row["version"])
+    raise AssertionError(lab.marlaas("env", "list"))
+
+
+def checked(lab: Lab, name: str) -> dict[str, Any]:
+    """Wait until an environment was checked; returns its row."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        for row in json.loads(lab.marlaas("env", "list", "--json")):
+            if row["name"] == name and row["checked"] is not None:
+                return dict(row)
     raise AssertionError(lab.marlaas("env", "list"))
 
 
@@ -78,12 +89,22 @@ def check_groups(lab: Lab, task: int, versions: set[str]) -> None:
     assert {row.environment_version for row in rows} == versions
 
 
-def test_an_environment_that_always_fails_pauses_its_task_with_the_place(lab: Lab) -> None:
-    (lab.home.plugins / "broken.py").write_text(
+def test_an_environment_that_always_fails_makes_its_task_wait_until_it_is_mended(lab: Lab) -> None:
+    path = lab.home.plugins / "broken.py"
+    path.write_text(
         'from marlaas.plugins import env\n\n\n@env\nasync def broken(ep):\n    await ep.ask("hi")\n    return 1 / 0\n'
     )
-    served(lab, "broken/broken", "ready")
+    version = served(lab, "broken/broken", "ready")
     task = lab.submit("doomed", "broken")
-    assert "paused" in lab.marlaas("wait", str(task), code=1)
-    shown = lab.show(task)
-    assert shown["state"] == "paused" and "broken.py" in shown["reason"] and "line 7" in shown["reason"]
+    deadline = time.monotonic() + PATIENCE
+    while "ZeroDivisionError" not in lab.row(task).reason and time.monotonic() < deadline:
+        time.sleep(0.02)
+    waiting = lab.row(task)
+    assert waiting.state == "queued" and "blocked: " in waiting.reason and "broken.py:7" in waiting.reason
+    assert served(lab, "broken/broken", "failing") == version
+    assert any("ZeroDivisionError" in found["message"] for found in checked(lab, "broken/broken")["findings"])
+    lab.marlaas("env", "reload", "broken")
+    assert lab.marlaas("logs").count(f"broken ({version}): loaded") == 2
+    path.write_text(path.read_text().replace("1 / 0", "ep.noise.random()"))
+    lab.marlaas("wait", str(task))
+    assert lab.row(task).state == "done"

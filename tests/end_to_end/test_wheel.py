@@ -58,6 +58,7 @@ def test_the_wheel_holds_what_the_program_reads(wheel: Path) -> None:
         "marlaas/engine/base/tiny/model.safetensors",
         "marlaas/engine/base/tiny/chat_template.jinja",
         "marlaas/plugins/bundled/guess.py",
+        "marlaas/plugins/templates/rows.jsonl",
         "marlaas/plugins/py.typed",
     } <= names
     assert not any(name.startswith(("tests", "tools", "app/", "engine/")) for name in names)

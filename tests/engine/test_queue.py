@@ -55,10 +55,20 @@ def test_configuration_is_checked_before_the_queue_takes_it() -> None:
     check_environment(submission(task("add", digits=3)), rows)
     with pytest.raises(ConfigError, match="Did you mean 'digits'"):
         check_environment(submission(task("add", digit=3)), rows)
-    with pytest.raises(ConfigError, match="of type int"):
+    with pytest.raises(ConfigError, match="'digits' of a/add must be a whole number, not '3'"):
         check_environment(submission(task("add", digits="3")), rows)
-    with pytest.raises(ConfigError, match="of type int"):
+    with pytest.raises(ConfigError, match="must be a whole number, not True"):
         check_environment(submission(task("add", digits=True)), rows)
+
+
+def test_bounds_and_choices_are_checked_before_the_queue_takes_it() -> None:
+    level: dict[str, object] = {"name": "level", "type": "str", "default": "easy", "required": False}
+    rows = [served("a/add", DIGITS | {"low": 1, "high": 4}, level | {"choices": ["easy", "hard"]})]
+    check_environment(submission(task("add", digits=4, level="hard")), rows)
+    with pytest.raises(ConfigError, match="must be a whole number from 1 to 4, not 5"):
+        check_environment(submission(task("add", digits=5)), rows)
+    with pytest.raises(ConfigError, match="'level' of a/add must be one of 'easy', 'hard', not 'odd'"):
+        check_environment(submission(task("add", level="odd")), rows)
 
 
 def test_a_broken_environment_is_no_reason_to_refuse() -> None:

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
 from marlaas.plugins import Episode, Invalid, Message, Reply, Score, ToolCall, env
-from marlaas.plugins.data import rows_of
 from marlaas.plugins.messages import Ask
 from marlaas.plugins.rewards import rewards_of
 from marlaas.plugins.tools import schema_of
 
-
-class Model:
-    """Answers from a list, and keeps what it was asked."""
-
-    def __init__(self, *replies: Reply | str) -> None:
-        self.replies = list(replies)
-        self.asks: list[Ask] = []
-
-    async def __call__(self, ask: Ask) -> Reply:
-        self.asks.append(ask)
-        reply = self.replies.pop(0)
-        return Reply(reply, "stop", len(self.asks)) if isinstance(reply, str) else reply
+from .scripted import Model, play
 
 
 def calling(name: str, **arguments: Any) -> Reply:
@@ -132,6 +119,8 @@ async def test_the_tool_loop_ends() -> None:
         ({"a": 1, "b": Score(-1)}, ("a", "b"), {}, {"a": 1.0, "b": -1.0}),
         ({"a": 1}, ("a", "b"), {"b": 0.5}, {"a": 1.0, "b": 0.5}),
         (None, ("a",), {"a": 0.5}, {"a": 0.5}),
+        (None, ("a", "b"), {"": 0.5, "b": 1.0}, {"a": 0.5, "b": 1.5}),
+        (0.5, (), {"": 0.5}, {"agent": 1.0}),
     ],
 )
 def test_rewards(result: object, agents: tuple[str, ...], earned: dict[str, float], expected: dict[str, float]) -> None:
@@ -155,6 +144,27 @@ def test_what_is_no_reward(result: object, says: str) -> None:
         rewards_of(result, ("a", "b"), {})
 
 
+def test_a_reward_for_an_agent_that_is_not_there_is_no_reward() -> None:
+    with pytest.raises(ValueError, match=r"ep\.reward names 'c', but the agents are a, b"):
+        rewards_of(1, ("a", "b"), {"c": 0.5})
+
+
+async def test_rewards_for_turns_are_summed_and_logged_under_their_name() -> None:
+    @env
+    async def walk(ep: Episode, steps: int = 3) -> None:
+        for _ in range(steps):
+            await ep.agent("walker").ask("go")
+            ep.reward(0.25, name="progress")
+        ep.reward(1)
+        ep.reward(1, "walker", name="arrived")
+
+    played = await play(walk, lambda ask: "", steps=3)
+    assert played.rewards.by_agent == {"walker": 2.75}
+    assert played.episode.logged == {"progress": 0.75, "arrived": 1.0}
+    with pytest.raises(ValueError, match="a reward must be finite"):
+        played.episode.reward(float("inf"))
+
+
 @pytest.mark.parametrize("content", [42, None, {"role": "user"}, Message("user", "x"), [42]])
 async def test_what_is_no_question(content: Any) -> None:
     with pytest.raises(TypeError, match=r"ask takes a text or (a list of )?messages, not \w+"):
@@ -169,25 +179,3 @@ async def test_an_environment_is_still_a_function() -> None:
 
     assert (addition.name, addition.timeout, addition.description) == ("sum", 5.0, "Adds.")
     assert await addition(Episode(Model("2")))
-
-
-def test_rows_are_divided_by_content(tmp_path: Path) -> None:
-    lines = [f'{{"n": {n}}}' for n in range(30)] * 2
-    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
-    train, held = ({row["n"] for row in rows_of("rows.jsonl", split, tmp_path)} for split in ("train", "eval"))
-    assert len(held) == 3 and train | held == set(range(30)) and not train & held
-    (tmp_path / "marked.jsonl").write_text('{"n": 1, "split": "train"}\n{"n": 2, "split": "eval"}\n')
-    assert rows_of("marked.jsonl", "eval", tmp_path) == [{"n": 2, "split": "eval"}]
-    (tmp_path / "x.eval.jsonl").write_text("[1]\n")
-    assert rows_of("x.{split}.jsonl", "eval", tmp_path) == [[1]]
-    assert rows_of(lambda split: [split], "train", tmp_path) == ["train"]
-
-
-def test_bad_data_says_where(tmp_path: Path) -> None:
-    (tmp_path / "bad.jsonl").write_text("1\n{\n")
-    (tmp_path / "one.jsonl").write_text("1\n1\n")
-    for data, says in (("bad.jsonl", "bad.jsonl:2"), ("one.jsonl", "two different"), ("no.jsonl", "not part of")):
-        with pytest.raises((ValueError, OSError), match=says):
-            rows_of(data, "train", tmp_path)
-    with pytest.raises(ValueError, match="no rows"):
-        rows_of(lambda split: [], "train", tmp_path)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+import re
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.plugins import env
+from marlaas.plugins import Range, env
 from marlaas.plugins.parameters import Parameter, checked, complete, parameters_of
 
 
@@ -102,3 +104,83 @@ def test_a_complete_configuration_is_a_fixed_point(config: dict[str, Any]) -> No
 
 def test_whole_numbers_are_numbers() -> None:
     assert type(checked(Parameter("rate", "float", 0.0), 3)) is float
+
+
+def test_bounds_and_choices_stand_in_the_signature() -> None:
+    async def f(  # type: ignore[no-untyped-def]
+        ep: object,
+        digits: Annotated[int, Range(1, 4)] = 2,
+        rate: Annotated[float, "any other note", Range(low=0)] = 1,
+        share: Annotated[float, Range(high=1.5)] = 0.5,
+        level: Literal["easy", "hard"] = "easy",
+        size: Annotated[Literal[3, 5], "a note"] = 3,
+    ): ...
+
+    found = parameters_of(f)
+    assert found == (
+        Parameter("digits", "int", 2, low=1, high=4),
+        Parameter("rate", "float", 1.0, low=0),
+        Parameter("share", "float", 0.5, high=1.5),
+        Parameter("level", "str", "easy", choices=("easy", "hard")),
+        Parameter("size", "int", 3, choices=(3, 5)),
+    )
+    edges = {"digits": 4, "rate": 0.0, "share": 1.5, "level": "hard", "size": 5}
+    assert complete(found, edges, "sums") == edges
+    for config, says in (
+        ({"digits": 5}, "'digits' of sums must be a whole number from 1 to 4, not 5."),
+        ({"digits": 0}, "'digits' of sums must be a whole number from 1 to 4, not 0."),
+        ({"digits": "5"}, "'digits' of sums must be a whole number from 1 to 4, not '5'."),
+        ({"rate": -0.1}, "'rate' of sums must be a number, at least 0, not -0.1."),
+        ({"share": 2}, "'share' of sums must be a number, at most 1.5, not 2.0."),
+        ({"level": "odd"}, "'level' of sums must be one of 'easy', 'hard', not 'odd'."),
+        ({"size": 4}, "'size' of sums must be one of 3, 5, not 4."),
+    ):
+        with pytest.raises(ValueError, match=f"^{re.escape(says)}$"):
+            complete(found, config, "sums")
+
+
+def test_a_required_parameter_says_what_it_may_be() -> None:
+    required = Parameter("level", "str", None, required=True, choices=("a", "b"))
+    with pytest.raises(ValueError, match="sums needs 'level': one of 'a', 'b'"):
+        complete((required,), {}, "sums")
+
+
+def test_bounds_that_mean_nothing() -> None:
+    def text(ep, word: Annotated[str, Range(1, 4)] = "x"): ...  # type: ignore[no-untyped-def]
+
+    def turned(ep, size: Annotated[int, Range(4, 1)] = 2): ...  # type: ignore[no-untyped-def]
+
+    def endless(ep, size: Annotated[float, Range(0, math.inf)] = 2): ...  # type: ignore[no-untyped-def]
+
+    def outside(ep, size: Annotated[int, Range(1, 4)] = 7): ...  # type: ignore[no-untyped-def]
+
+    def mixed(ep, size: Literal[1, "a"] = 1): ...  # type: ignore[no-untyped-def]
+
+    for function, says in (
+        (text, "has a Range, which is for int and float alone"),
+        (turned, "has a Range from 4 to 1, which holds nothing"),
+        (endless, "whose ends are not finite numbers"),
+        (outside, "'size' must be a whole number from 1 to 4, not 7"),
+        (mixed, "a Literal of texts or whole numbers"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=says):
+            env(function)
+
+
+def test_annotations_may_be_texts() -> None:
+    """As they are under ``from __future__ import annotations``, which holds for this file."""
+
+    @env
+    async def f(ep: object, digits: Annotated[int, Range(1, 4)] = 2) -> int:
+        return digits
+
+    assert f.parameters[0].high == 4
+
+
+@given(st.integers() | st.floats(), st.integers(-5, 5), st.integers(0, 9))
+def test_what_is_accepted_lies_within_the_bounds(value: float, low: int, more: int) -> None:
+    parameter = Parameter("rate", "float", 0.0, low=low, high=low + more)
+    try:
+        assert low <= checked(parameter, value) <= low + more
+    except ValueError:
+        assert not low <= value <= low + more

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
+from marlaas.engine.adapters.statefile import (
+    PolicyState,
+    StateHeader,
+    checksum,
+    read_state,
+    write_blank,
+    write_state,
+)
 from marlaas.engine.errors import AdapterError
 
 ADAPTER = {"q.lora_A": np.arange(6, dtype=np.float32).reshape(2, 3), "q.lora_B": np.ones((4, 2), dtype=np.float32)}
@@ -96,3 +103,14 @@ def test_other_files_are_told_apart(tmp_path: Path) -> None:
     save_file({"x": np.zeros(1, dtype=np.float32)}, path, metadata={"marlaas": json.dumps({**header, "format": 1})})
     with pytest.raises(AdapterError, match="holds no adapter"):
         read_state(path)
+
+
+def test_a_blank_adapter_has_the_shapes_of_another_and_adds_nothing(tmp_path: Path) -> None:
+    write_state(tmp_path / "7", STATE)
+    found = write_blank(tmp_path / "7", tmp_path / "blank")
+    blank = read_state(tmp_path / "blank")
+    assert found == checksum(blank.adapter) and blank.header == replace(STATE.header, step=0) and not blank.resumable
+    assert {name: array.shape for name, array in blank.adapter.items()} == {n: a.shape for n, a in ADAPTER.items()}
+    assert not any(array.any() for array in blank.adapter.values())
+    with pytest.raises(AdapterError):
+        write_blank(tmp_path / "nothing", tmp_path / "blank")

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from marlaas.engine.environments import child
-from marlaas.engine.environments.protocol import Ask, Reply
+from marlaas.engine.environments.protocol import Ask, Reply, ToolCall
 from marlaas.engine.errors import EnvironmentFailure
 
 from .conftest import ECHO, World, a_spec, echoing
@@ -99,6 +99,35 @@ async def surrogate(ep):
     return 1
 
 @env
+async def tools(ep):
+    def lost(what: str):
+        "Loses it."
+        raise KeyError(what)
+    return (await ep.agent(tools=[lost]).act("x")).text == "I go on"
+
+@env
+async def stranger(ep):
+    await ep.ask("x")
+    return {"agent": 1, "nobody": 0}
+
+@env
+async def infinite(ep):
+    await ep.ask("x")
+    return 1e400
+
+@env
+async def storms(ep):
+    await ep.ask("x")
+    for _ in range(200_000):
+        print("x" * 100)
+    return 1
+
+@env
+async def four_gigabytes(ep):
+    await ep.ask("x")
+    return len(bytearray(4 << 30))
+
+@env
 async def scored(ep):
     await ep.ask("x")
     ep.log(length=3, word="cat", bad=math.inf)
@@ -130,6 +159,9 @@ def line_of(text: str) -> int:
         ("leaves", "error", "SystemExit", "raise SystemExit"),
         ("hogs", "error", "MemoryError", "bytearray"),
         ("floods", "error", "over the limit", "8 << 20"),
+        ("four_gigabytes", "error", "MemoryError", "bytearray(4 <<"),
+        ("infinite", "error", "must be finite", "async def infinite"),
+        ("stranger", "error", "nobody", "async def stranger"),
     ],
 )
 async def test_the_episode_fails_alone_with_its_place(
@@ -156,9 +188,31 @@ async def test_what_is_no_fault(bad: World) -> None:
     assert odd.metrics == {"note": "?"}
 
 
+async def test_an_exception_in_a_tool_is_an_answer_to_the_model(bad: World) -> None:
+    heard: list[str] = []
+
+    async def model(ask: Ask) -> Reply:
+        if ask.tools:
+            return Reply("", "tool", 0, (ToolCall("lost", {"what": "the key"}),))
+        heard.extend(message.content for message in ask.messages)
+        return Reply("I go on", "stop", 1)
+
+    with await bad.service.bind("tools") as lease:
+        outcome = await bad.service.play(lease, a_spec(), model)
+    assert (outcome.status, outcome.rewards) == ("ok", {"agent": 1.0})
+    (said,) = heard
+    assert "KeyError" in said and "the key" in said
+
+
 async def test_prints_go_to_the_plugins_log(bad: World) -> None:
     await bad.play("prints")
     assert "hello from the plugin" in (bad.scratch / "logs" / "bad.log").read_text()
+
+
+async def test_a_storm_of_prints_fills_no_disk(bad: World) -> None:
+    assert (await bad.play("storms")).status == "ok"
+    while (bad.scratch / "logs" / "bad.log").stat().st_size > 1 << 20:  # looked at once a beat
+        assert (await bad.play("prints")).status == "ok"
 
 
 async def test_a_blocked_loop_costs_its_episode_only(bad: World, monkeypatch: pytest.MonkeyPatch) -> None:

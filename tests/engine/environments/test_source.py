@@ -9,7 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from marlaas.engine.environments.source import Source, fresh, plugin_paths, read_source, stamp
+from marlaas.engine.environments import source
+from marlaas.engine.environments.source import (
+    Source,
+    SourceError,
+    discover,
+    fresh,
+    plugin_paths,
+    read_source,
+    stamp,
+)
 
 files = st.dictionaries(st.text("abc", min_size=1, max_size=3), st.binary(max_size=20), min_size=1, max_size=4).map(
     lambda found: tuple(sorted(found.items()))
@@ -50,6 +59,14 @@ def test_the_files_of_a_plugin(tmp_path: Path) -> None:
     assert [name for name, _ in read_source(tmp_path / "pack").files] == ["pack/__init__.py", "pack/a.txt"]
 
 
+def test_toml_files_and_openenv_folders(tmp_path: Path) -> None:
+    for name in ("sums.toml", "sums.txt", "pyproject.toml", "echo/openenv.yaml", "echo/server/echo.py", "other/x.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert plugin_paths(tmp_path) == {"sums": tmp_path / "sums.toml", "echo": tmp_path / "echo"}
+    assert [name for name, _ in read_source(tmp_path / "echo").files] == ["echo/openenv.yaml", "echo/server/echo.py"]
+
+
 def test_a_missing_plugin(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text("")
     with pytest.raises(FileNotFoundError):
@@ -62,3 +79,71 @@ def test_a_stamp_is_trusted_only_once_it_is_old(tmp_path: Path) -> None:
     seen = stamp(tmp_path / "x.py")
     assert fresh(seen) and seen == stamp(tmp_path / "x.py")
     assert not fresh(tuple((name, inode, size, 0) for name, inode, size, _ in seen))
+
+
+def test_of_one_name_one_is_served_and_the_others_are_named(tmp_path: Path) -> None:
+    bundled, own = tmp_path / "bundled", tmp_path / "own"
+    for place in (bundled / "a", own / "a", own / "b"):
+        place.mkdir(parents=True)
+        (place / "__init__.py").write_text("")
+    for file in (bundled / "b.py", own / "a.py", own / "a.toml", own / "c.py"):
+        file.write_text("")
+    found = discover((bundled, own))
+    assert found.served == {"a": own / "a.py", "b": own / "b", "c": own / "c.py"}
+    assert found.hidden == {bundled / "a": "a", own / "a": "a", own / "a.toml": "a", bundled / "b.py": "b"}
+
+
+def test_a_renamed_plugin_is_known_by_its_content(tmp_path: Path) -> None:
+    for name in ("old.py", "old.jsonl", "new.py", "new.jsonl", "other.py"):
+        (tmp_path / name).write_text(name.split(".")[1])
+    old, new, other = (read_source(tmp_path / f"{name}.py") for name in ("old", "new", "other"))
+    assert old.content == new.content != other.content and old.version != new.version
+
+
+def test_a_plugin_may_be_a_link_but_none_may_lead_out_of_it(tmp_path: Path) -> None:
+    work, plugins = tmp_path / "work", tmp_path / "plugins"
+    (work / "pack").mkdir(parents=True)
+    plugins.mkdir()
+    for name in ("x.py", "pack/__init__.py", "secret.txt"):
+        (work / name).write_text(name)
+    (plugins / "x.py").symlink_to(work / "x.py")
+    (plugins / "pack").symlink_to(work / "pack")
+    assert read_source(plugins / "x.py").files == (("x.py", b"x.py"),)
+    (work / "pack" / "again.txt").symlink_to("__init__.py")
+    assert dict(read_source(plugins / "pack").files)["pack/again.txt"] == b"pack/__init__.py"
+    (work / "pack" / "data.txt").symlink_to(work / "secret.txt")
+    (plugins / "x.txt").symlink_to(work / "secret.txt")
+    for path, name in ((plugins / "pack", "pack/data.txt"), (plugins / "x.py", "x.txt")):
+        for read in (read_source, stamp):
+            with pytest.raises(SourceError, match=f"{name} is a link that leads out of the plugin: put a copy there"):
+                read(path)
+    (work / "pack" / "data.txt").unlink()
+    (work / "pack" / "more").symlink_to(work)
+    with pytest.raises(SourceError, match="more is a link to a folder"):
+        read_source(plugins / "pack")
+
+
+def test_files_without_end_are_refused_before_they_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pack").mkdir()
+    for name in ("__init__.py", "a.txt", "b.txt"):
+        (tmp_path / "pack" / name).write_bytes(b"x" * 10)
+    monkeypatch.setattr(source, "_LARGEST", 30)
+    assert len(read_source(tmp_path / "pack").files) == 3
+    monkeypatch.setattr(source, "_LARGEST", 29)
+    with pytest.raises(SourceError, match="the files of pack are larger than"):
+        read_source(tmp_path / "pack")
+    monkeypatch.setattr(source, "_MOST_FILES", 2)
+    with pytest.raises(SourceError, match="pack has more than 2 files"):
+        read_source(tmp_path / "pack")
+
+
+@pytest.mark.parametrize("name", ["a\x1b[2J", "a\udcff", "a" * 65])
+def test_names_that_no_screen_could_show_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / f"{name}.py").write_text("")
+    ((found, path),) = plugin_paths(tmp_path).items()
+    assert found.isprintable() and path == tmp_path / f"{name}.py"
+    with pytest.raises(SourceError, match="at most 64 printable characters") as caught:
+        read_source(path)
+    assert str(caught.value).isprintable()

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.engine.environments.protocol import Ask, EpisodeOutcome, Message, Reply, ToolCall
-from marlaas.engine.environments.wire import Asked, Broken, Ended, Hello, Pong, WireError, decode, encode_reply
+from marlaas.engine.environments.fields import WireError
+from marlaas.engine.environments.protocol import Ask, EpisodeOutcome, Fork, Message, Parameter, Reply, ToolCall
+from marlaas.engine.environments.wire import Asked, Broken, Ended, Hello, Pong, decode, encode_reply
 from marlaas.engine.types import Failure
 from marlaas.plugins.host.channel import Record
 from marlaas.plugins.host.process import _reply
@@ -28,12 +29,27 @@ json_values = st.recursive(
 )
 
 
+def hello(**parameter: object) -> Record:
+    return {"op": "hello", "environments": [DESCRIBED | {"parameters": [PARAMETER | parameter]}]}
+
+
 def test_what_is_well_formed() -> None:
     assert decode(ASK) == Asked(1, 2, Ask("a", (Message("user", "x"),)))
     assert decode(END) == Ended(2, EpisodeOutcome("ok", {"a": 1.0}, seconds=0.5))
     assert decode({"op": "pong"}) == Pong()
     assert decode({"op": "broken", "failure": FAILURE}) == Broken(Failure("m", "f.py", 3, "t"))
     assert isinstance(decode({"op": "hello", "environments": [DESCRIBED]}), Hello)
+    forked = decode(ASK | {"branch": 3, "fork": {"agent": "b", "branch": 1, "turns": 2}})
+    assert forked == Asked(1, 2, Ask("a", (Message("user", "x"),), branch=3, fork=Fork("b", 1, 2)))
+
+
+def test_bounds_and_choices_arrive() -> None:
+    limits: tuple[Record, ...] = ({"low": 1, "high": 4.5}, {"low": None, "high": None}, {"choices": ["a", 2]})
+    for limit in limits:
+        described = decode(hello(**limit))
+        assert isinstance(described, Hello)
+        (parameter,) = described.environments[0].parameters
+        assert parameter == Parameter(**{**PARAMETER, **limit, "choices": tuple(limit.get("choices", ()))})
 
 
 def test_a_reply_arrives_as_it_was_given() -> None:
@@ -63,6 +79,17 @@ def test_a_reply_arrives_as_it_was_given() -> None:
         END | {"status": "error"},
         END | {"metrics": {str(n): n for n in range(1000)}},
         END | {"episode": -1},
+        ASK | {"branch": -1},
+        ASK | {"branch": True},
+        ASK | {"fork": []},
+        ASK | {"fork": {"agent": "a", "branch": 0}},
+        ASK | {"fork": {"agent": "a", "branch": 0, "turns": 0}},
+        hello(low=float("inf")),
+        hello(high="4"),
+        hello(choices=[1.5]),
+        hello(choices=[True]),
+        hello(choices="ab"),
+        hello(choices=[0] * 1000),
     ],
 )
 def test_what_is_refused(record: Record) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+from marlaas.engine.errors import EnvironmentMissing
 from marlaas.engine.orchestrator.commands import Commands
+from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import command
 from marlaas.engine.store.tenants import Tenant
@@ -19,8 +22,12 @@ async def outcome(store: Store, stops: list[str] | None = None) -> str:
     async def end_run(task: int) -> None:
         """Nothing runs."""
 
+    async def reload(plugin: str) -> None:
+        """There are no plugins."""
+
     (waiting,) = store.tasks.new_commands()
-    await Commands(store, end_run, lambda: (stops if stops is not None else []).append("stop")).carry_out(waiting)
+    stop = (stops if stops is not None else []).append
+    await Commands(store, end_run, lambda: stop("stop"), reload).carry_out(waiting)
     rows = store._database.query("SELECT outcome FROM commands WHERE id = ? AND done IS NOT NULL", [waiting.id])
     return str(next(iter(rows))["outcome"])
 
@@ -56,3 +63,30 @@ async def test_stop_ends_the_engine(tmp_path: Path) -> None:
     world, stops = World(tmp_path, SPEC), list[str]()
     command(world.home.database, "stop")
     assert await outcome(world.store, stops) == "" and stops == ["stop"]
+
+
+async def test_a_plugin_is_reloaded_once_while_other_commands_go_on(tmp_path: Path) -> None:
+    world, asked, imported = World(tmp_path, SPEC), list[str](), asyncio.Event()
+
+    async def reload(plugin: str) -> None:
+        asked.append(plugin)
+        await imported.wait()
+        if plugin == "missing":
+            raise EnvironmentMissing("There is no plugin 'missing'.")
+
+    async def end_run(task: int) -> None:
+        """Nothing runs."""
+
+    commands = Commands(world.store, end_run, lambda: None, reload)
+    sent = [command(world.home.database, "reload", None, plugin=plugin) for plugin in ("games", "missing")]
+    sent.append(command(world.home.database, "pause", world.task))
+    for _ in range(2):  # the engine looks again while they are under way
+        for waiting in world.store.tasks.new_commands():
+            await commands.carry_out(waiting)
+    with Reader(world.home.database) as reader:
+        assert reader.command_outcomes(sent) == {sent[2]: ""}
+        imported.set()
+        while world.store.tasks.new_commands():
+            await asyncio.sleep(0)
+        assert reader.command_outcomes(sent) == {sent[0]: "", sent[1]: "There is no plugin 'missing'.", sent[2]: ""}
+    assert asked == ["games", "missing"]

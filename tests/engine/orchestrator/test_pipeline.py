@@ -133,7 +133,7 @@ async def begins_early(root: Path, held: int) -> None:
     crowd = Crowd(root, [replace(BASE, train=TrainSpec(groups_per_step=4, group_size=2, max_staleness=0))], 1, 0, 3)
     trainer, play, released = crowd.workers.trainer, crowd.environments.play, asyncio.Event()
 
-    async def held_back(lease: Any, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+    async def held_back(lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
         if spec.split == "train" and spec.index == held:
             await released.wait()
         return await play(lease, spec, answer)

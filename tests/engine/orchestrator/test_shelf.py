@@ -76,3 +76,19 @@ async def test_a_publish_that_is_cut_off_leaves_nothing_behind(tmp_path: Path) -
         await publishing
     await shelf.clear()
     assert served(sampler) == set()
+
+
+async def test_a_version_that_is_lent_is_served_beside_the_current_one(tmp_path: Path) -> None:
+    sampler = FakeSampler()
+    shelf = Shelf(sampler)
+    current, old = version(tmp_path, 2), version(tmp_path, 1)
+    await shelf.publish(current)
+    async with shelf.lent(old):
+        assert served(sampler) == {"v1", "v2"} and shelf.current == current
+    await asyncio.sleep(0)
+    assert served(sampler) == {"v2"}
+    with pytest.raises(AdapterError, match="was committed"):
+        async with shelf.lent(version(tmp_path, 3, said="other bytes")):
+            raise AssertionError("it is never lent")
+    await asyncio.sleep(0)
+    assert served(sampler) == {"v2"}

@@ -221,7 +221,7 @@ async def test_a_blocked_task_says_so_until_its_environment_is_there(tmp_path: P
         await until(world, saying("blocked: There is no environment 'broken'"))
         await until(world, reached("running"), task=2)
         await until(world, saying("blocked: There is no environment 'broken'"))
-        world.environments.validate = lambda name, config: config  # type: ignore[method-assign]
+        world.environments.validate = lambda name, config, version=None: config  # type: ignore[method-assign]
         command(world.home.database, "cancel", 2)
         await until(world, reached("done"))
     with pytest.raises(EnvironmentMissing):

@@ -29,6 +29,13 @@ def test_what_does_not_fit_is_refused_before_anything_is_started() -> None:
         plan_of(BASE, Settings(), 100 << 20)
 
 
+def test_a_sampler_alone_needs_no_room_for_a_trainer() -> None:
+    settings = Settings(rollout=RolloutSettings(sequences=4))
+    both, alone = (plan_of(BASE, settings, ENOUGH, trains=trains) for trains in (True, False))
+    assert dict(alone.parts) == {what: size for what, size in both.parts if "train" not in what}
+    assert alone.total < both.total / 2
+
+
 def test_both_workers_get_what_was_planned(tmp_path: Path) -> None:
     settings = Settings(rollout=RolloutSettings(sequences=16, context=256, weights="q8_0"))
     memory = plan_of(BASE, settings, ENOUGH)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
-from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Message
+from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Message, Ranking
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import EnvironmentMissing, WorkerDied
 from marlaas.engine.fairness.ledger import Ledger
@@ -194,21 +194,37 @@ class FakeEnvironments:
     version: str = "e1"
     failing: Callable[[EpisodeSpec], bool] = lambda spec: False
     score: Callable[[EpisodeSpec], float | None] = lambda spec: None
+    ranking: Callable[[Sequence[EpisodeOutcome]], Ranking | EpisodeOutcome] | None = None
 
-    def validate(self, name: str, config: dict[str, Any]) -> dict[str, Any]:
+    def validate(self, name: str, config: dict[str, Any], version: str | None = None) -> dict[str, Any]:
         if name == "broken":
             raise EnvironmentMissing(f"There is no environment {name!r}.")
         return config
 
-    async def bind(self, name: str, version: str | None = None) -> Any:
+    def full_name(self, name: str, version: str | None) -> str:
+        return name
+
+    async def bind(self, name: str, version: str | None = None, config: dict[str, Any] | None = None) -> Any:
         await self.chance.wait()
-        self.validate(name, {})
-        return SimpleNamespace(environment=name, environment_version=version or self.version, release=lambda: None)
+        return SimpleNamespace(
+            environment=name,
+            environment_version=version or self.version,
+            declared=SimpleNamespace(name=name, ranked=self.ranking is not None),
+            config=self.validate(name, config or {}),
+            cut=False,
+            rest=None,
+            release=lambda: None,
+        )
+
+    async def rank(self, lease: Any, members: Sequence[EpisodeOutcome]) -> Ranking | EpisodeOutcome:
+        await self.chance.wait()
+        assert self.ranking is not None
+        return self.ranking(members)
 
     async def peek(self, lease: Any, spec: EpisodeSpec) -> Ask:
         return self._ask(spec, 0, self.agents[0])
 
-    async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+    async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
         await self.chance.wait()
         if self.failing(spec):
             return EpisodeOutcome("error", failure=Failure("it broke", "env.py", 3))
@@ -251,6 +267,9 @@ class World:
     def lost(self) -> asyncio.Event:
         """See ``Crew.lost``."""
         return self.workers.lost
+
+    async def reload(self, plugin: str) -> None:
+        """See ``Crew.reload``."""
 
     async def services(self) -> Services:
         """See ``Crew.services``."""

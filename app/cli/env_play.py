@@ -1,0 +1,93 @@
+"""``env play``: a person plays an environment in the terminal, or watches a policy play it, or both share a game."""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+from .. import output
+from .env_config import add_config
+from .verbs import Verbs, add_verb, home_of
+
+HOTTEST = 10.0
+LARGEST = 1 << 53
+"""Instances and seeds, on the wire to a plugin."""
+
+
+def register(family: Verbs) -> None:
+    """Add the verb."""
+    play = add_verb(
+        family,
+        "play",
+        run,
+        "play an environment yourself, or let a policy play it",
+        epilog="Needs no engine. Prompts, tools, results, rewards and errors are shown as the episode goes; /help says"
+        " what can be typed. From a pipe it reads replies line by line, and ends with the input.",
+    )
+    play.add_argument("name", metavar="NAME", help="an environment, or the path of a plugin (./my_env.py)")
+    add_config(play)
+    play.add_argument("--split", choices=("train", "eval"), default="train", help="whose instances (default train)")
+    play.add_argument("--index", type=_whole, default=0, metavar="N", help="the first instance (default 0)")
+    play.add_argument("--seed", type=_whole, default=0, metavar="S", help="the run's seed (default 0)")
+    play.add_argument(
+        "--as", dest="mine", action="append", default=[], metavar="AGENT", help="an agent that you play; others do not"
+    )
+    who = play.add_mutually_exclusive_group()
+    who.add_argument("--policy", metavar="TASK[@VERSION]", help="the newest version of a task's adapter plays, or N")
+    who.add_argument("--base", action="store_true", help="the home's base model plays, without an adapter")
+    play.add_argument("--temperature", type=_temperature, metavar="T", help="of the policy (default: the task's, or 1)")
+    play.add_argument("--max-tokens", type=_positive, metavar="N", help="of a turn of the policy (likewise, or 256)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play until the person has enough."""
+    import asyncio
+
+    from marlaas.engine.errors import ConfigError
+
+    from .env_keyboard import Keyboard
+    from .env_session import Wish, play
+    from .env_voice import Speaking
+
+    watches = args.base or args.policy is not None
+    if args.mine and not watches:
+        raise ConfigError("With --as somebody has to play the others.", "Add --policy TASK or --base.")
+    wish = Wish(
+        environment=args.name,
+        config=tuple(args.config),
+        split=args.split,
+        index=args.index,
+        seed=args.seed,
+        mine=tuple(args.mine),
+        policy=Speaking(args.policy or "", args.temperature, args.max_tokens) if watches else None,
+    )
+    try:
+        code = asyncio.run(play(home_of(args), wish, Keyboard()))
+    except KeyboardInterrupt:
+        code = output.INTERRUPTED
+    if code == output.INTERRUPTED:
+        output.talk("Interrupted; nothing of it goes on.")
+    return code
+
+
+def _whole(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 16 or int(text) >= LARGEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to {LARGEST - 1:,}")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    number = _whole(text)
+    if not 0 < number <= 131072:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens from 1 to 131,072")
+    return number
+
+
+def _temperature(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= HOTTEST:
+        raise argparse.ArgumentTypeError(f"{text!r} is no temperature from 0 to {HOTTEST:g}")
+    return value

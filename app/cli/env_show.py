@@ -1,0 +1,118 @@
+"""``env show`` and ``env log``: all that is known of one environment, and what its plugin has printed."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from .. import output
+from ..format import line, pad, plain
+from .env_rows import STATES, bounds, named, place_of, plugin_of
+from .verbs import Verbs, add_verb, home_of
+
+if TYPE_CHECKING:
+    from marlaas.engine.paths import Home
+    from marlaas.engine.store.rows import EnvironmentRow
+
+TAIL = 5
+"""Lines of the log that ``show`` prints."""
+LINES = 50
+LONGEST_TAIL = 1 << 20
+"""Bytes of a log that are looked at."""
+
+
+def register(family: Verbs) -> None:
+    """Add the verbs."""
+    show = add_verb(family, "show", run_show, "print all that is known of an environment", json=True)
+    show.add_argument("name", metavar="NAME", help="an environment, or a plugin for all of its environments")
+    log = add_verb(family, "log", run_log, "print what a plugin has printed, newest last")
+    log.add_argument("name", metavar="NAME", help="a plugin, or one of its environments")
+    log.add_argument(
+        "-n", "--lines", type=int, default=LINES, metavar="N", help=f"at most the last N (default {LINES})"
+    )
+
+
+def run_show(args: argparse.Namespace) -> int:
+    """Print one environment, or those of a plugin."""
+    home = home_of(args)
+    rows = found(home, args.name)
+    if args.json:
+        output.result_json([asdict(row) for row in rows])
+        return output.OK
+    for number, row in enumerate(rows):
+        if number:
+            output.result("")
+        _show(row)
+    printed = tail(home, plugin_of(rows[0]), TAIL)
+    if printed:
+        output.result("  printed lately")
+        for text in printed:
+            output.result(f"    {text}")
+    return output.OK
+
+
+def run_log(args: argparse.Namespace) -> int:
+    """Print the end of a plugin's log."""
+    home = home_of(args)
+    plugin = plugin_of(found(home, args.name)[0])
+    printed = tail(home, plugin, max(0, args.lines))
+    for text in printed:
+        output.result(text)
+    if not printed:
+        output.talk(f"The plugin {line(plugin)} has printed nothing.")
+    return output.OK
+
+
+def found(home: Home, name: str) -> list[EnvironmentRow]:
+    """The environments that a name means, as the engine last saw them. Raises ``EnvironmentMissing``."""
+    from marlaas.engine.errors import EnvironmentMissing
+
+    from .reading import reading
+
+    with reading(home) as reader:
+        rows = reader.environments() if reader else []
+    if not rows:
+        raise EnvironmentMissing(
+            "No engine has looked for environments in this home yet.", "`marlaas engine start` starts one."
+        )
+    return named(name, rows)
+
+
+def tail(home: Home, plugin: str, lines: int) -> list[str]:
+    """The last lines that a plugin has printed, each made safe."""
+    from marlaas.engine.environments.launch import Folders
+
+    try:
+        with Folders.of(home.scratch, plugin).log.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - LONGEST_TAIL))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    return plain(text).rstrip("\n").split("\n")[-lines:] if text.strip() and lines else []
+
+
+def _show(row: EnvironmentRow) -> None:
+    from ..findings import spoken
+
+    output.result(f"{line(row.name)}: {line(row.description.partition(chr(10))[0])}".rstrip(": "))
+    fields = [
+        ("state", f"{line(row.state)}: {STATES.get(row.state, 'see the engine')}"),
+        ("version", line(row.version)),
+        ("file", line(row.path)),
+        ("error", line(f"{row.message}{place_of(row)}") if row.message else ""),
+    ]
+    for name, value in fields:
+        if value:
+            output.result(f"  {pad(name, 10)} {value}")
+    for number, parameter in enumerate(row.parameters):
+        words = [str(parameter.get("type"))]
+        words += [bounds(parameter)] if bounds(parameter) else []
+        words += ["required" if parameter.get("required") else f"default {parameter.get('default')!r}"]
+        label = "" if number else "parameters"
+        output.result(f"  {pad(label, 10)} {line(str(parameter.get('name')))}: {line(', '.join(words))}")
+    for number, finding in enumerate(row.findings):
+        output.result(f"  {pad('' if number else 'findings', 10)} {spoken(finding)}")
+    for text in plain(row.description).strip().split("\n")[1:]:
+        output.result(f"  {text}".rstrip())

@@ -1,0 +1,45 @@
+"""The checks of promoted environments in this engine: what they find goes to the store, errors to the log as well.
+
+Made from the service and the store; run it beside them. Knows no check.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from ..environments.conformance.background import PROMPTS, REST, SECONDS, Background
+from ..environments.conformance.check import Scope
+from ..environments.conformance.finding import Finding, count
+from ..environments.conformance.lengths import Ruler
+from ..environments.service import EnvironmentService
+from ..errors import StoreError
+from ..paths import BUNDLED_PLUGINS
+from ..store.store import Store
+
+Log = Callable[[str, str, str], None]
+"""Takes the kind, a sentence and the level."""
+
+
+def background(environments: EnvironmentService, store: Store, ruler: Ruler, log: Log) -> Background:
+    """The checks of an engine. What ships with marlaas is checked by its tests, not by every engine."""
+
+    def known(environment: str, version: str) -> bool:
+        return store.conformance.known(environment, version, store.fingerprint)
+
+    def found(environment: str, version: str, findings: list[Finding]) -> None:
+        with contextlib.suppress(StoreError):  # a full disk: the next engine looks again
+            store.conformance.add(environment, version, store.fingerprint, findings)
+        if count(findings, "error"):
+            log("environment", sentence(environment, version, findings), "warning")
+
+    scope = Scope(PROMPTS, SECONDS, REST, ruler)
+    return Background(environments, scope, known, found, spare=(BUNDLED_PLUGINS,))
+
+
+def sentence(environment: str, version: str, findings: list[Finding]) -> str:
+    """One sentence on the errors among findings, with the first of them."""
+    first = next(finding for finding in findings if finding.level == "error")
+    more = count(findings, "error") - 1
+    others = f" (and {more} more: `marlaas env list`)" if more else ""
+    return f"The environment {environment} ({version}) has an error: {first.message}{others}"

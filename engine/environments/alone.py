@@ -1,0 +1,117 @@
+"""One environment for one person, without an engine: found by its name in the plugin folders, or by the path of a file.
+
+Flows in: what somebody typed, and a scratch folder of the caller's. Flows out: a service with just the plugins in
+question, and the environment that was meant. Nothing is watched: ``settled`` takes up an edit. Knows no sampler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import EnvironmentMissing
+from .dependencies.interpreters import Interpreters
+from .names import find
+from .protocol import EnvironmentInfo
+from .service import EnvironmentService
+from .source import SUFFIXES, plugin_paths
+
+LOOK = 0.1
+"""Seconds between two looks at a plugin whose libraries are being installed."""
+_PATH_STARTS = (".", "~", "/")
+
+
+@dataclass(frozen=True)
+class Meant:
+    """What a name means before anything has run."""
+
+    folders: tuple[Path, ...]
+    plugins: frozenset[str]
+    """To be served: the one that is named, else all, for any of them may have an environment of that name."""
+    plugin: str
+    """The one that is named; empty where the name is none of a plugin."""
+    environment: str
+    """As it was said, but with its plugin instead of a path; the plugin alone where no environment was named."""
+
+
+def meant(name: str, folders: Sequence[Path]) -> Meant:
+    """Read a name ("guess", "games/guess") or a path ("./games.py", "~/envs/games/", "games.py/guess").
+
+    A plugin's own name goes before that of an environment of another plugin. Raises ``EnvironmentMissing`` for a path
+    that leads to no plugin.
+    """
+    if _is_path(name):
+        return _at(name)
+    found: set[str] = set()
+    for folder in folders:
+        found |= plugin_paths(folder).keys()
+    plugin = name.partition("/")[0]
+    known = plugin in found
+    return Meant(tuple(folders), frozenset({plugin} if known else found), plugin if known else "", name)
+
+
+@asynccontextmanager
+async def serve_alone(
+    name: str, folders: Sequence[Path], scratch: Path, interpreters: Interpreters | None = None
+) -> AsyncIterator[tuple[EnvironmentService, EnvironmentInfo]]:
+    """Serve the environment that ``name`` means (as ``meant`` reads it) until the block ends; no process outlives it.
+
+    ``interpreters``: as for ``EnvironmentService``. Raises ``EnvironmentMissing`` with the nearest names. A plugin that
+    does not load is found all the same: its info says why, and ``bind`` raises.
+    """
+    wish = meant(name, folders)
+    service = EnvironmentService(wish.folders, scratch, only=wish.plugins, interpreters=interpreters)
+    try:
+        await settled(service)
+        yield service, chosen(wish, service.infos())
+    finally:
+        await service.stop()
+
+
+async def settled(service: EnvironmentService) -> None:
+    """Read the folders again, and wait until every plugin that changed serves, has failed, or waits for a person."""
+    if proofs := await service.scan():
+        await asyncio.wait(proofs)
+    if await _over(service, "building"):
+        await _over(service, "loading")  # on the libraries that are there now
+
+
+async def _over(service: EnvironmentService, state: str) -> bool:
+    """Wait until nothing is in that state; whether anything was."""
+    waited = False
+    while any(info.state == state for info in service.infos()):
+        waited = True
+        await asyncio.sleep(LOOK)
+    return waited
+
+
+def chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> EnvironmentInfo:
+    """The environment that was meant, now that it is known which there are; the only one of a plugin needs no name."""
+    own = [info for info in infos if info.name.partition("/")[0] == wish.plugin]
+    if wish.environment == wish.plugin and len(own) == 1:
+        return own[0]
+    return find(wish.environment, own or list(infos))
+
+
+def _is_path(name: str) -> bool:
+    return name.startswith(_PATH_STARTS) or name.endswith(SUFFIXES) or Path(name).parent.suffix in SUFFIXES
+
+
+def _at(name: str) -> Meant:
+    path, environment = Path(os.path.expanduser(name)).absolute(), ""
+    if not path.exists() and path.parent.suffix in SUFFIXES:
+        path, environment = path.parent, path.name
+    if not path.exists():
+        raise EnvironmentMissing(f"There is no file or folder {path}.")
+    plugins = plugin_paths(path.parent)
+    plugin = next((found for found, entry in plugins.items() if entry == path), "")
+    if not plugin:
+        raise EnvironmentMissing(
+            f"{path} is no environment plugin.",
+            "That is a file NAME.py or a folder with an __init__.py, whose name begins with neither . nor _.",
+        )
+    return Meant((path.parent,), frozenset({plugin}), plugin, f"{plugin}/{environment}" if environment else plugin)

@@ -1,0 +1,133 @@
+"""Every check of one environment, in order.
+
+Flows in: an environment that is served, and how much may be spent on it. Flows out: findings, the worst first. What a
+check found may spare the next one its work; what they cost together is bounded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import ConfigError, EnvironmentFailure
+from ...types import Failure, Split
+from ..lease import Lease
+from ..plugin import said
+from ..protocol import Ask, EnvironmentInfo
+from ..service import EnvironmentService
+from . import determinism, floor, instances, junk, latency, leaks, lengths, rewards, variety
+from .draws import Draw, draws
+from .finding import LEVELS, Finding
+from .lengths import Ruler
+from .pace import Pace
+from .stand import Stand
+from .subject import Subject
+
+
+@dataclass(frozen=True)
+class Scope:
+    """How much is looked at."""
+
+    prompts: int = 64
+    """Instances of each split."""
+    seconds: float = 60.0
+    """After which the checks come to their end; what one episode takes may come on top."""
+    rest: float = 0.0
+    """Seconds between two episodes in which others have the processor."""
+    ruler: Ruler | None = None
+    """Of the base that is trained, where one is known."""
+
+
+async def check(
+    service: EnvironmentService, name: str, config: Mapping[str, Any] | None = None, scope: Scope | None = None
+) -> list[Finding]:
+    """Check an environment of ``service`` under ``config``; its defaults fill what is not given.
+
+    Raises ``EnvironmentMissing`` where there is none of that name. One that does not serve, or refuses the
+    configuration, is a finding.
+    """
+    info = service.resolve(name)
+    broken = [Finding("load", "error", _unserved(info, info.failure))] if info.failure else []
+    if not info.version:
+        return broken or [Finding("load", "error", f"{info.name} does not serve: it is {info.state}.")]
+    if missing := unset(info, config or {}):
+        return [*broken, Finding("config", "error", missing)]
+    try:
+        with await service.bind(info.name, config=config or {}) as lease:
+            return [*broken, *await check_version(lease, scope or Scope())]
+    except ConfigError as error:
+        return [*broken, Finding("config", "error", error.message)]
+    except EnvironmentFailure as error:
+        return [*broken, Finding("load", "error", error.message)]
+
+
+def _unserved(info: EnvironmentInfo, failure: Failure) -> str:
+    what = "does not load" if info.state in ("broken", "stale") else f"is {info.state}"
+    return f"{info.name} {what}: {said(failure).rstrip('.')}."
+
+
+def unset(info: EnvironmentInfo, config: Mapping[str, Any]) -> str:
+    """Which required parameters are not given, in one sentence; empty where none is missing."""
+    missing = [one for one in info.parameters if one.required and one.name not in config]
+    if not missing:
+        return ""
+    names = " and ".join(f"{one.name!r} ({one.type})" for one in missing)
+    options = " ".join(f"{one.name}=…" for one in missing)
+    return f"{info.name} needs {names}: give it as in `marlaas env check NAME --config {options}`."
+
+
+async def check_version(lease: Lease, scope: Scope) -> list[Finding]:
+    """Check the version that ``lease`` holds, under the configuration that it was bound for."""
+    async with Stand(lease) as stand:
+        return await examine(stand, scope)
+
+
+async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = time.monotonic) -> list[Finding]:
+    """Look, then judge; raises ``BrokenPlugin`` where a fresh process cannot be started."""
+    pace = Pace(scope.seconds, scope.rest, clock)
+    start = await subject.renew()
+    splits: tuple[Split, Split] = ("train", "eval")
+    wanted = [(split, index) for index in range(scope.prompts) for split in splits]
+    seen = await draws(subject, wanted, pace, share=0.3)
+    train, held_out = ([draw for draw in seen if draw.split == split] for split in splits)
+    usable = [draw.index for draw in train if draw.prompt is not None]
+    if not usable:
+        return _sorted(instances.judge(seen))
+    distant = await draws(subject, leaks.far(), pace, share=0.4)
+    repeats = await determinism.look(subject, seen, pace, share=0.5)
+    measured = await lengths.look(seen, scope.ruler, pace, share=0.55)
+    odd = await junk.look(subject, usable, _offers_tools(train), pace, share=0.75)
+    constant = await floor.look(subject, usable, junk.failing(odd), pace, share=0.95)
+    repeated = await rewards.look(subject, [*odd, *constant], pace, share=1.0)
+    turns = [seconds for one in constant or odd for seconds in one.turns]  # by then, all processes have started
+    return _sorted(
+        [
+            *instances.judge([*seen, *distant]),
+            *determinism.judge(repeats),
+            *variety.judge(seen),
+            *leaks.judge(train, held_out, distant),
+            *lengths.judge(measured),
+            *junk.judge(odd),
+            *floor.judge(constant, subject.ranked),
+            *rewards.judge([*odd, *constant], repeated),
+            *latency.judge(start, seen[0].seconds, turns),
+            *_cut(len(seen), len(wanted), scope),
+        ]
+    )
+
+
+def _offers_tools(seen: list[Draw]) -> bool:
+    return any(isinstance(draw.reached, Ask) and draw.reached.tools for draw in seen)
+
+
+def _cut(seen: int, wanted: int, scope: Scope) -> list[Finding]:
+    if seen == wanted:
+        return []
+    text = f"Only {seen} of {wanted} instances were drawn, as they are slow or long: what is said here rests on few."
+    return [Finding("time", "note", text)]
+
+
+def _sorted(findings: list[Finding]) -> list[Finding]:
+    return sorted(findings, key=lambda finding: LEVELS.index(finding.level))

@@ -1,0 +1,74 @@
+"""Check: rewards cannot be had without reading the prompt.
+
+Constant answers flow in, each given to many instances; the best of their mean scores is the floor. A policy that does
+not score higher has learned nothing but that answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from .finding import Finding, Level
+from .pace import Pace
+from .plays import Played, play
+from .replies import CONSTANTS, Canned
+from .subject import Subject
+
+CHECK = "floor"
+HIGH = 0.5
+"""Mean score from which a constant answer is worth a warning: rewards are mostly 0 to 1."""
+BROKEN = 0.9
+"""… and from which the environment teaches nothing."""
+ALIKE = 0.05
+FEW = 16
+"""Instances below which chance may have done it."""
+_SCALE = 1.0
+"""Where rewards go beyond it, the mean score of an answer does not tell how much of them it gets."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """What one answer gets from everybody."""
+
+    reply: Canned
+    mean: float
+    instances: int
+
+
+async def look(
+    subject: Subject, indices: Sequence[int], without: Collection[Canned], pace: Pace, share: float
+) -> list[Played]:
+    """Give every constant answer, but those ``without`` a reward, to one instance after the other."""
+    plan = product(indices, [reply for reply in CONSTANTS if reply not in without])
+    return [await play(subject, index, reply, pace) async for index, reply in pace.take(plan, share)]
+
+
+def constants(played: Sequence[Played]) -> list[Constant]:
+    """The means by answer, best first; of two that are as good, the one that comes first in ``CONSTANTS``."""
+    found = []
+    for reply in CONSTANTS:
+        scores = [one.score for one in played if one.reply == reply and one.score is not None]
+        if scores:
+            found.append(Constant(reply, math.fsum(scores) / len(scores), len(scores)))
+    return sorted(found, key=lambda constant: -constant.mean)
+
+
+def judge(played: Sequence[Played], ranked: bool = False) -> list[Finding]:
+    """One finding about the best constant answer; ``ranked``: in training, others than these rewards count."""
+    found = constants(played)
+    if not found:
+        return []
+    best, name = found[0], found[0].reply.label
+    many = f"{best.instances} instance{'' if best.instances == 1 else 's'}"
+    text = f"{name[0].upper()}{name[1:]} scores {best.mean:.2f} on average over {many}"
+    if best.mean < HIGH or best.instances < FEW:
+        return [Finding(CHECK, "note", f"{text}: the best of {len(found)} constant answers.")]
+    as_good = sum(constant.mean >= best.mean - ALIKE for constant in found) - 1
+    others = f" {as_good} of {len(found) - 1} other constant answers do as well." if as_good else ""
+    largest = max(abs(one.score) for one in played if one.score is not None)
+    level: Level = "error" if best.mean >= BROKEN and largest <= _SCALE and not ranked else "warning"
+    where = " In training the group's ranking counts instead." if ranked else ""
+    return [Finding(CHECK, level, f"{text}: rewards can be had without reading the prompt.{others}{where}")]

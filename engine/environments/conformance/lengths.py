@@ -1,0 +1,92 @@
+"""Check: first prompts leave room for an answer.
+
+Draws and a ruler of the base flow in; the longest and the mean flow out, in tokens. Without a ruler, in characters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...errors import MarlaasError
+from ..protocol import Ask
+from .draws import Draw
+from .finding import Finding
+from .pace import Pace
+
+CHECK = "lengths"
+CROWDED = 0.75
+"""Share of the context from which a prompt leaves little room."""
+_LONGEST_TOKENS = 16
+"""Characters that tokens have on average in no language: a text of so many for each token of the context is too long,
+and to count its tokens would hold up an engine."""
+
+
+class Ruler(Protocol):
+    """Measures as the base does that is trained."""
+
+    @property
+    def context(self) -> int:
+        """Tokens that a conversation may grow to."""
+
+    def tokens(self, ask: Ask) -> int:
+        """Of a first prompt. Raises ``ValueError`` or ``BaseModelError`` where the base's template refuses it."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """What was measured."""
+
+    by_draw: tuple[tuple[Draw, int], ...]
+    context: int | None
+    """None: the lengths are characters."""
+    refused: tuple[Draw, str] | None = None
+    """The first prompt that the base's template refuses, and why."""
+
+
+async def look(draws: Sequence[Draw], ruler: Ruler | None, pace: Pace, share: float) -> Lengths:
+    """Measure the first prompts."""
+    found: list[tuple[Draw, int]] = []
+    refused = None
+    asked = [(draw, draw.reached) for draw in draws if isinstance(draw.reached, Ask)]
+    async for draw, ask in pace.take(asked, share):
+        try:
+            found.append((draw, _length(ask, ruler)))
+        except (ValueError, MarlaasError) as error:
+            refused = refused or (draw, str(error))
+    return Lengths(tuple(found), ruler.context if ruler else None, refused)
+
+
+def _length(ask: Ask, ruler: Ruler | None) -> int:
+    characters = sum(len(said.content) for said in ask.messages)
+    if ruler is None:
+        return characters
+    least = characters // _LONGEST_TOKENS
+    return least if least > ruler.context else ruler.tokens(ask)
+
+
+def judge(lengths: Lengths) -> list[Finding]:
+    """Errors for prompts that cannot be put to the base, a warning for those that leave little room."""
+    findings = []
+    if lengths.refused:
+        draw, reason = lengths.refused
+        text = f"The first prompt of {draw.place} cannot be put to the base model: {reason}"
+        findings.append(Finding(CHECK, "error", text))
+    if not lengths.by_draw:
+        return findings
+    draw, longest = max(lengths.by_draw, key=lambda pair: pair[1])
+    mean = math.fsum(length for _, length in lengths.by_draw) / len(lengths.by_draw)
+    unit = "characters" if lengths.context is None else "tokens"
+    text = f"First prompts have {mean:,.0f} {unit} on average, at most {longest:,}"
+    if lengths.context is None:
+        return [*findings, Finding(CHECK, "note", f"{text}; no base was there to count tokens.")]
+    text = f"{text} ({draw.place}); a conversation has room for {lengths.context:,}"
+    if longest >= lengths.context:
+        findings.append(Finding(CHECK, "error", f"{text}. Say less at once, or give the base a larger context."))
+    elif longest > CROWDED * lengths.context:
+        findings.append(Finding(CHECK, "warning", f"{text}, and little of it is left for answers."))
+    else:
+        findings.append(Finding(CHECK, "note", f"{text}."))
+    return findings

@@ -1,0 +1,35 @@
+"""How much time a check may take, and how much it leaves to others.
+
+Things to play flow in, as many of them flow out as there is time for, one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+LEAST = 2
+"""Items of each part that are played however little time is left."""
+
+
+class Pace:
+    """Counts from the moment when it is made."""
+
+    def __init__(self, seconds: float, rest: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
+        """``rest``: seconds that are left to others after each item."""
+        self.clock = clock
+        self._seconds = seconds
+        self._rest = rest
+        self._began = clock()
+
+    async def take(self, items: Iterable[Item], share: float) -> AsyncIterator[Item]:
+        """The items, until ``share`` of all the time is used up."""
+        for number, item in enumerate(items):
+            if number >= LEAST and self.clock() - self._began > share * self._seconds:
+                return
+            yield item
+            await asyncio.sleep(self._rest)

@@ -1,0 +1,53 @@
+"""Check: rewards are of a usable size, and the same reply earns the same reward.
+
+Episodes with canned replies flow in; the range and the spread of their rewards flow out.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from .finding import Finding
+from .pace import Pace
+from .plays import Played, play
+from .subject import Subject
+
+CHECK = "rewards"
+LARGE = 100.0
+AGAIN = 8
+"""Episodes that are played a second time."""
+
+
+async def look(subject: Subject, played: Sequence[Played], pace: Pace, share: float) -> list[tuple[Played, Played]]:
+    """Play some episodes again, the same to the last word."""
+    chosen = [one for one in played if one.score is not None][:: max(1, len(played) // AGAIN)]
+    return [(one, await play(subject, one.index, one.reply, pace)) async for one in pace.take(chosen, share)]
+
+
+def judge(played: Sequence[Played], repeated: Sequence[tuple[Played, Played]]) -> list[Finding]:
+    """What canned replies earned, and whether they earn it again."""
+    scores = [one.score for one in played if one.score is not None]
+    if not scores:
+        return []
+    low, high = min(scores), max(scores)
+    text = (
+        f"Canned replies earned {low:.3g} to {high:.3g}, {statistics.fmean(scores):.3g} on average"
+        f" (standard deviation {statistics.pstdev(scores):.2g})."
+    )
+    large = max(abs(low), abs(high)) > LARGE
+    advice = " Rewards of such a size make steps of that size: bring them to the order of 1." if large else ""
+    findings = [Finding(CHECK, "warning" if large else "note", text + advice)]
+    changed = [(one, again) for one, again in repeated if again.score is not None and again.score != one.score]
+    if changed:
+        one, again = changed[0]
+        findings.append(
+            Finding(
+                CHECK,
+                "warning",
+                f"The same replies earn another reward the second time ({len(changed)} of {len(repeated)} episodes):"
+                f" {one.reply.label} at train instance {one.index} earns {one.score:.3g}, then {again.score:.3g}."
+                " Draw what is random from ep.rng or ep.noise.",
+            )
+        )
+    return findings

@@ -1,0 +1,67 @@
+"""A version of an environment in a process of its own, to be checked.
+
+Junk may kill that process or block it: no group plays there, and nobody is told of its deaths. It computes only what
+running episodes leave over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable
+from types import TracebackType
+
+from ..lease import Lease
+from ..protocol import Answer, EpisodeOutcome, EpisodeSpec
+from ..serving import Serving
+
+NICENESS = 15
+
+
+class Stand:
+    """A ``subject.Subject`` for as long as its ``async with`` block; hold the lease as long."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.config = lease.config
+        self.timeout = lease.declared.timeout
+        self.ranked = lease.declared.ranked
+        self._lease = lease
+        self._serving: Serving | None = None
+        self._calmed: set[int] = set()
+
+    async def __aenter__(self) -> Stand:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stop()
+
+    async def renew(self) -> float:
+        """See ``subject.Subject``."""
+        await self._stop()
+        began = time.monotonic()
+        self._serving = self._lease.serving.apart()
+        await self._serving.warm()
+        return time.monotonic() - began
+
+    async def play(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+        """See ``subject.Subject``."""
+        serving = self._serving
+        if serving is None or serving.health.resting is not None:  # it died too often: what killed it has been told
+            await self.renew()
+            return await self.play(spec, answer)
+        self._calm(serving.pids)
+        return await serving.play(self._lease.declared.name, spec, answer)
+
+    async def _stop(self) -> None:
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            await serving.stop("its check is over")
+
+    def _calm(self, pids: Iterable[int]) -> None:
+        for pid in set(pids) - self._calmed:
+            with contextlib.suppress(OSError):  # it may just have ended
+                os.setpriority(os.PRIO_PGRP, pid, NICENESS)
+            self._calmed.add(pid)

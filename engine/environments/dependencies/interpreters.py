@@ -1,0 +1,130 @@
+"""What a plugin runs on: marlaas's own Python, or one that has the libraries which it declares.
+
+Flows in: a plugin's content. Flows out: a ``Runtime``, or ``Waiting`` for a person or a build, with a sentence and a
+way to wait for its end. ``of`` itself never waits for either: a plugin that is held up holds up nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from ...config import EnvironmentSettings
+from ...types import Failure
+from ..confinement import Confinement, obstacle, readable_for
+from ..launch import Runtime
+from ..source import Source
+from .author_api import INSTALLED, author_api
+from .building import BuildFailed, build
+from .declaration import DeclarationError, requirements_of
+from .pythons import OWN, NoPython, suitable
+from .requirements import Requirements, named
+from .venv import Stamp, Venv
+
+_LOOK = 0.5
+"""Seconds between two looks for a consent."""
+
+Warn = Callable[[str], None]
+
+
+class Refused(Exception):
+    """The plugin cannot run here as it is."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class Waiting(Exception):
+    """The plugin can run once something has happened; the message is the sentence for a person."""
+
+    def __init__(
+        self, state: Literal["waiting", "building"], message: str, over: Callable[[], Awaitable[None]]
+    ) -> None:
+        super().__init__(message)
+        self.state = state
+        """``waiting`` for a person, or ``building``."""
+        self.over = over
+        """Await it, then ask again. Cancelling ends a build."""
+
+
+class Interpreters:
+    """The Pythons of one home's plugins."""
+
+    def __init__(self, folder: Path, settings: EnvironmentSettings) -> None:
+        """``folder``: where virtual environments are kept; it is made when the first plugin needs one."""
+        self._folder = folder
+        self._settings = settings
+        self._failed: dict[Path, tuple[Stamp, str]] = {}
+        """Why a build failed, until a person or another process does something about it."""
+
+    async def of(self, source: Source, warn: Warn = lambda message: None) -> Runtime:
+        """What ``source`` runs on. Raises ``Refused`` and ``Waiting``; ``warn`` hears of a wish that is not granted."""
+        requirements, venv = await asyncio.to_thread(needs_of, source, self._folder)
+        python, api = OWN.executable, None
+        if venv is not None:
+            if not venv.built:
+                raise self._held_up(venv, source.name)
+            python, api = venv.python, author_api(self._folder)
+        confined = not requirements.limits.network or self._settings.sandbox
+        confinement = await self._confinement(python, api, warn) if confined else None
+        return Runtime(python, api, requirements.limits.memory_mb, confinement)
+
+    def _held_up(self, venv: Venv, plugin: str) -> Exception:
+        """What stands between a plugin and its libraries."""
+        wanted = f"needs {named(venv.dependencies)}" if venv.dependencies else f"needs Python {venv.base.version}"
+        again = f"`marlaas env allow {plugin}`"
+        stamp = venv.stamp()  # taken before the look: what happens from here on is not missed
+        failed_at, failure = self._failed.get(venv.folder, (None, ""))
+        if self._settings.allow == "never":
+            return Refused(Failure(f'{wanted}, which `allow = "never"` under [environments] in marlaas.toml forbids'))
+        changed = partial(_changed, venv, stamp)
+        if self._settings.allow == "ask" and not venv.allowed:
+            return Waiting("waiting", f"{wanted}: allow with {again}", changed)
+        if failed_at == stamp:
+            return Waiting("waiting", f"{wanted}, which cannot be installed: {failure}; {again} tries again", changed)
+        return Waiting("building", f"{wanted}, which is being installed", partial(self._build, venv))
+
+    async def _build(self, venv: Venv) -> None:
+        before = venv.stamp()
+        try:
+            await build(venv, self._settings)
+        except BuildFailed as error:
+            self._failed[venv.folder] = before, str(error)
+
+    async def _confinement(self, python: Path, api: Path | None, warn: Warn) -> Confinement | None:
+        reason = await asyncio.to_thread(obstacle)
+        if not reason:
+            readable = (*readable_for(python), INSTALLED, *([api] if api is not None else []))
+            return Confinement((self._folder.parent,), readable)
+        if self._settings.sandbox:
+            raise Refused(
+                Failure(f"`sandbox = true` under [environments] in marlaas.toml cannot be kept here: {reason}")
+            )
+        warn(f"it asks to run without a network, which cannot be kept here: {reason}")
+        return None
+
+
+def needs_of(source: Source, folder: Path) -> tuple[Requirements, Venv | None]:
+    """What a plugin declares, and the virtual environment below ``folder`` that it needs, if any; raises ``Refused``.
+
+    It may start processes, to ask other Pythons for their version.
+    """
+    try:
+        requirements = requirements_of(source)
+        base = suitable(requirements.requires_python)
+    except DeclarationError as error:
+        raise Refused(Failure(str(error), error.file, error.line)) from None
+    except NoPython as error:
+        raise Refused(Failure(str(error))) from None
+    own = base == OWN and not requirements.dependencies
+    return requirements, None if own else Venv.of(requirements, base, folder)
+
+
+async def _changed(venv: Venv, before: Stamp) -> None:
+    """Wait until a consent was given, or another process has built it."""
+    while venv.stamp() == before:
+        await asyncio.sleep(_LOOK)

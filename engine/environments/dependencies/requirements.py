@@ -1,0 +1,108 @@
+"""What a plugin needs to run: libraries, a Python, memory, a network. Pure.
+
+Flows in: what a declaration says, as TOML has it. Flows out: ``Requirements``, in one spelling, so that equal sets are
+equal. Where the declaration stood, and what is done about it, is not known here.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+
+from ...validation import between, build
+from ..launch import MEMORY_MB
+
+_OURS = "marlaas"
+"""Authors may name it; the author API is always there, and nothing else of marlaas is for plugins."""
+
+
+class BadRequirements(ValueError):
+    """A declaration says something that cannot be; ``near`` is a text that stands where it says so."""
+
+    def __init__(self, message: str, near: str) -> None:
+        super().__init__(message)
+        self.near = near
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The table ``[tool.marlaas]`` of a declaration."""
+
+    memory_mb: int = between(MEMORY_MB, 64, 1 << 20)
+    """Address space of the plugin's process."""
+    network: bool = True
+    """False asks for a process that reaches no network and sees no other files: see ``confinement``."""
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """A whole declaration. The defaults are those of a plugin that declares nothing."""
+
+    dependencies: tuple[str, ...] = ()
+    """As PEP 508 writes them, in one spelling, sorted, each once."""
+    requires_python: str = ""
+    """A specifier set (PEP 440); empty where any Python does."""
+    limits: Limits = Limits()
+
+    def key(self, python: str) -> str:
+        """Twelve hexadecimal digits of what is installed, for a Python ("3.11") on this platform."""
+        content = "\n".join((f"python={python}", f"platform={sysconfig.get_platform()}", *self.dependencies))
+        return sha256(content.encode()).hexdigest()[:12]
+
+
+def requirements(dependencies: object, requires_python: object, limits: object) -> Requirements:
+    """Check a declaration's three parts, each None where it is absent; raises ``BadRequirements``."""
+    return Requirements(_normalised(dependencies), _specifiers(requires_python), _limits(limits))
+
+
+def named(dependencies: tuple[str, ...], most: int = 3) -> str:
+    """The first few of them for a sentence."""
+    shown = ", ".join(dependencies[:most])
+    return shown if len(dependencies) <= most else f"{shown} and {len(dependencies) - most} more"
+
+
+def _normalised(entries: object) -> tuple[str, ...]:
+    if entries is None:
+        return ()
+    if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+        raise BadRequirements("dependencies must be a list of texts", "dependencies")
+    found = set()
+    for entry in entries:
+        try:
+            requirement = Requirement(entry)
+        except InvalidRequirement as error:
+            reason = str(error).partition("\n")[0]
+            raise BadRequirements(f"{entry!r:.80} is no requirement: {reason}", entry) from None
+        requirement.name = canonicalize_name(requirement.name)
+        if requirement.name != _OURS:
+            found.add(str(requirement))
+    return tuple(sorted(found))
+
+
+def _specifiers(value: object) -> str:
+    if value is None:
+        return ""
+    try:
+        return str(SpecifierSet(value if isinstance(value, str) else repr(value)))
+    except InvalidSpecifier:
+        raise BadRequirements(
+            f'requires-python must be a text like ">=3.11", not {value!r:.80}', "requires-python"
+        ) from None
+
+
+def _limits(table: object) -> Limits:
+    if table is None:
+        return Limits()
+    if not isinstance(table, Mapping):
+        raise BadRequirements("tool.marlaas must be a table", "marlaas")
+    try:
+        return build(Limits, dict(table), "[tool.marlaas]")
+    except ValueError as error:
+        wrong = next((key for key in table if repr(key) in str(error)), "tool.marlaas")
+        raise BadRequirements(str(error), wrong) from None

@@ -1,0 +1,96 @@
+"""The virtual environment of one set of libraries: where it lies, whether it may be built, whether it is.
+
+All of it is files, so that the engine and the command line agree without talking: a file ``KEY.allowed`` is a person's
+consent, a file ``complete`` in the folder says that the build came to its end. A folder without it is nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from .pythons import OWN, Python
+from .requirements import Requirements
+
+_COMPLETE = "complete"
+
+Stamp = tuple[bool, int]
+"""Whether it is built, and when the consent was given."""
+
+
+@dataclass(frozen=True)
+class Venv:
+    """A set of libraries for one Python, on the disk or yet to be."""
+
+    folder: Path
+    """Named by the key of the set. It is built where it stays: what is installed holds its path."""
+    dependencies: tuple[str, ...]
+    base: Python = OWN
+
+    @classmethod
+    def of(cls, requirements: Requirements, base: Python, folder: Path) -> Venv:
+        """The one that a plugin needs, below the folder of them all."""
+        return cls(folder / requirements.key(base.version), requirements.dependencies, base)
+
+    @property
+    def python(self) -> Path:
+        """The interpreter that has the libraries."""
+        return self.folder / "bin" / "python"
+
+    @property
+    def log(self) -> Path:
+        """What the last build said."""
+        return self.folder.with_suffix(".log")
+
+    @property
+    def lock(self) -> Path:
+        """Held by whoever builds, of all sets of a home one at a time."""
+        return self.folder.parent / "lock"
+
+    @property
+    def built(self) -> bool:
+        """Whether it is whole, and the Python that it rests on is still there."""
+        return self._complete.exists() and self.python.exists()
+
+    @property
+    def allowed(self) -> bool:
+        """Whether there is nothing to ask: a person saw the list, or there is nothing in it."""
+        return not self.dependencies or self._consent.exists()
+
+    def allow(self) -> None:
+        """Remember a person's consent; giving it again asks for another try of a build that failed."""
+        self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write(self._consent, self.dependencies)
+
+    def clear(self) -> None:
+        """Remove what is there; the sign that it is whole goes first."""
+        self._complete.unlink(missing_ok=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def finish(self) -> None:
+        """The build has come to its end."""
+        _write(self._complete, self.dependencies)
+
+    def stamp(self) -> Stamp:
+        """Differs after a consent was given and after a build; cheap enough to be asked all the time."""
+        try:
+            return self.built, self._consent.stat().st_mtime_ns
+        except FileNotFoundError:
+            return self.built, 0
+
+    @property
+    def _complete(self) -> Path:
+        return self.folder / _COMPLETE
+
+    @property
+    def _consent(self) -> Path:
+        return self.folder.with_suffix(".allowed")
+
+
+def _write(path: Path, lines: tuple[str, ...]) -> None:
+    """All of it or nothing, whenever the process is killed."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    unfinished.replace(path)

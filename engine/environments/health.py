@@ -1,0 +1,117 @@
+"""Whether a plugin version may go on playing: how often its process died, and which of its environments only fail.
+
+Deaths and the ends of episodes flow in; flows out why something rests, while it does. A rest that did not help is
+followed by one twice as long. Knows no process and no task; the time comes from the clock that it is given.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from ..types import Failure
+
+WINDOW = 60.0
+"""Seconds within which deaths count together; also the first rest."""
+MOST_DEATHS = 3
+MOST_FAILURES = 8
+"""Instances of one environment, under the same parameters, that fail in a row before it rests. Instances, not episodes:
+all members of a group meet the same bad row."""
+LONGEST_REST = 3600.0
+
+Settings = tuple[str, str]
+"""An environment, and the parameters that it is played with, as one text: with others it may do well."""
+Instance = tuple[str, int, int]
+"""Split, seed and index."""
+
+
+@dataclass
+class _Rest:
+    """The rests of one thing."""
+
+    until: float = 0.0
+    length: float = WINDOW
+    failure: Failure | None = None
+    """Why the last one began."""
+
+    def begin(self, now: float, failure: Failure) -> Failure:
+        self.until, self.failure = now + self.length, failure
+        self.length = min(2 * self.length, LONGEST_REST)
+        return failure
+
+
+@dataclass
+class _Trouble:
+    """An environment under parameters with which nothing has gone well lately."""
+
+    failed: set[Instance] = field(default_factory=set)
+    rest: _Rest = field(default_factory=_Rest)
+
+
+class Health:
+    """The record of one version."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._deaths: deque[float] = deque(maxlen=MOST_DEATHS)
+        self._rest = _Rest()
+        self._troubles: dict[Settings, _Trouble] = {}
+
+    @property
+    def deaths(self) -> int:
+        """Within the window."""
+        since = self._clock() - WINDOW
+        return sum(death > since for death in self._deaths)
+
+    @property
+    def troubled(self) -> bool:
+        """Whether any environment failed since it last did well; while none did, nothing has to be recorded."""
+        return bool(self._troubles)
+
+    def died(self, failure: Failure) -> Failure | None:
+        """The process died; the reason for a rest, if this is one too many."""
+        now = self._clock()
+        self._deaths.append(now)
+        if self.deaths < MOST_DEATHS:
+            return None
+        message = f"it died {MOST_DEATHS} times within {WINDOW:g} s and rests; the last time: {failure.message}"
+        return self._rest.begin(now, replace(failure, message=message))
+
+    def failed(self, settings: Settings, instance: Instance, failure: Failure) -> Failure | None:
+        """An episode failed in the plugin's own code; the reason for a rest, if this is one too many."""
+        now, trouble = self._clock(), self._troubles.setdefault(settings, _Trouble())
+        if now < trouble.rest.until:
+            return None  # it was under way when the rest began
+        trouble.failed.add(instance)
+        if len(trouble.failed) < MOST_FAILURES:
+            return None
+        message = (
+            f"{settings[0]} failed on {MOST_FAILURES} instances in a row and rests for {trouble.rest.length:g} s;"
+            f" the last time: {failure.message}"
+        )
+        return trouble.rest.begin(now, replace(failure, message=message))
+
+    def did_well(self, settings: Settings) -> bool:
+        """An episode has its reward; whether that ends a series of rests."""
+        trouble = self._troubles.pop(settings, None)
+        return trouble is not None and trouble.rest.until > 0
+
+    @property
+    def resting(self) -> Failure | None:
+        """Why nothing of this version is played, while that is so."""
+        return self._rest.failure if self._clock() < self._rest.until else None
+
+    def resting_with(self, settings: Settings) -> Failure | None:
+        """Why an environment is not played under these parameters, while that is so."""
+        trouble = self._troubles.get(settings)
+        if trouble is not None and self._clock() < trouble.rest.until:
+            return trouble.rest.failure
+        return self.resting
+
+    def failing(self, environment: str) -> Failure | None:
+        """Why an environment rested last, under whatever parameters, unless it did well with them since."""
+        rests = [trouble.rest for (name, _), trouble in self._troubles.items() if name == environment]
+        begun = [rest for rest in rests if rest.until > 0]
+        return max(begun, key=lambda rest: rest.until).failure if begun else None

@@ -1,0 +1,47 @@
+"""Remembers what is said in an episode, for those who score or rank it later.
+
+Flows in: asks on their way to the model and its replies. Flows out: the same, and in the end a transcript. It is made
+here, not in the plugin's process, so it is what was really said, and nobody sends it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from marlaas.plugins.scoring import Transcript
+
+from .protocol import Answer, Ask, Message, Reply
+
+LARGEST = 2 << 20
+"""Characters of all messages of an episode: together with its task it has to fit into one message of the wire."""
+
+
+class Recorder:
+    """Answers as ``answer`` does; an ``Answer`` itself."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.too_long = False
+        """More was said than is kept: there is no transcript."""
+        self._answer = answer
+        self._said: dict[str, list[Message]] = {}
+        self._size = 0
+
+    async def __call__(self, ask: Ask) -> Reply:
+        """Pass an ask on, and its reply back."""
+        self._keep(ask.agent, ask.messages)
+        reply = await self._answer(ask)
+        self._keep(ask.agent, (Message("assistant", reply.text, tool_calls=reply.tool_calls),))
+        return reply
+
+    @property
+    def transcript(self) -> Transcript:
+        """What was said until now, by agent."""
+        return Transcript({agent: tuple(said) for agent, said in self._said.items()})
+
+    def _keep(self, agent: str, messages: Sequence[Message]) -> None:
+        self._size += sum(len(message.content) for message in messages)
+        self.too_long = self.too_long or self._size > LARGEST
+        if self.too_long:
+            self._said.clear()
+        else:
+            self._said.setdefault(agent, []).extend(messages)

@@ -1,0 +1,181 @@
+"""The plugins of an engine as their folders say: found, kept up to date while files change, and let go.
+
+Flows in: folders, and hints that something in them may have changed. Flows out: plugins by name, and events for the
+screen. What is done with a plugin is not known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from pathlib import Path
+
+from ..errors import EnvironmentFailure, EnvironmentMissing
+from ..types import Failure
+from .dependencies.interpreters import Interpreters
+from .plugin import Plugin, said
+from .protocol import EnvironmentEvent, EnvironmentInfo
+from .snapshots import Snapshots
+from .source import Found, SourceError, discover, fresh, read_source, shown, stamp
+from .watch import hints
+
+TIDY_EVERY = 64
+"""Versions that are loaded between two tidyings of the snapshots."""
+
+
+class Registry:
+    """Every plugin, whether its files are still there or not."""
+
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        scratch: Path,
+        interpreters: Interpreters,
+        on_event: Callable[[EnvironmentEvent], None],
+        only: Collection[str] | None = None,
+        needed: Callable[[], Set[str] | None] = lambda: None,
+    ) -> None:
+        """See ``EnvironmentService``."""
+        self.plugins: dict[str, Plugin] = {}
+        self.heirs: dict[str, str] = {}
+        """Of plugins whose files have gone: who has the same content."""
+        self._folders = tuple(folders)
+        self._scratch = scratch
+        self._interpreters = interpreters
+        self._snapshots = Snapshots(scratch / "snapshots")
+        self._on_event = on_event
+        self._only = only
+        self._needed = needed
+        self._untidy = TIDY_EVERY
+        self._hidden: dict[Path, EnvironmentInfo] = {}
+        self._watching: asyncio.Task[None] | None = None
+        self._scanning = asyncio.Lock()
+
+    async def start(self) -> list[asyncio.Task[None]]:
+        """Take up what is there, then keep watching; returns the proofs that are under way."""
+        for folder in self._folders:
+            with contextlib.suppress(OSError):
+                folder.mkdir(parents=True, exist_ok=True)
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
+        await asyncio.sleep(0)  # the watch is set up in its first step: nothing saved from here on is missed
+        return await self.scan()
+
+    async def stop(self) -> None:
+        """End the watch and every process."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        await asyncio.gather(*(plugin.stop() for plugin in self.plugins.values()))
+
+    async def scan(self) -> list[asyncio.Task[None]]:
+        """Read the folders now; returns the proofs that are under way because of what changed."""
+        async with self._scanning:
+            found = await asyncio.to_thread(discover, self._folders)
+            served = {n: path for n, path in found.served.items() if self._only is None or n in self._only}
+            proofs = [await self._update(name, path) for name, path in served.items()]
+            self._remove_all_but(served.keys())
+            self._show_hidden(found, served)
+            await self._tidy()
+            return [proof for proof in proofs if proof is not None]
+
+    async def reload(self, name: str) -> None:
+        """See ``EnvironmentService.reload``."""
+        async with self._scanning:
+            plugin = self.plugins.get(name)
+            if plugin is None or plugin.removed:
+                known = ", ".join(sorted(name for name, plugin in self.plugins.items() if not plugin.removed))
+                raise EnvironmentMissing(f"There is no plugin {name!r}.", f"There are: {known or 'none'}.")
+            try:
+                proof = plugin.reload(await asyncio.to_thread(read_source, plugin.path))
+            except (OSError, SourceError) as error:
+                raise EnvironmentFailure(f"{name} does not serve: {shown(str(error))}.") from None
+        await asyncio.wait((proof,))
+        failures = [info.failure for info in plugin.infos() if info.failure is not None]
+        if failures:
+            raise EnvironmentFailure(f"{name} does not serve: {said(failures[0])}.")
+
+    def infos(self) -> tuple[EnvironmentInfo, ...]:
+        """Every environment, sorted by name; then the plugins that another one hides."""
+        served = [plugin for _, plugin in sorted(self.plugins.items()) if not plugin.removed]
+        hidden = {info.name: info for info in self._hidden.values()}
+        return (*(info for plugin in served for info in plugin.infos()), *hidden.values())
+
+    def owner(self, version: str) -> Plugin:
+        """The plugin of a version, also where its files have gone; ``EnvironmentMissing`` where none is kept."""
+        for plugin in self.plugins.values():
+            if plugin.serving(version) is not None:
+                return plugin
+        kept = self._snapshots.find(version)
+        if kept is None:
+            raise EnvironmentMissing(f"There is no version {version!r} of this environment any more.")
+        if kept.plugin not in self.plugins:
+            path = self._folders[-1] / kept.path.name
+            self.plugins[kept.plugin] = self._plugin(kept.plugin, path, removed=True)
+        return self.plugins[kept.plugin]
+
+    async def _watch(self) -> None:
+        async with contextlib.aclosing(hints(self._folders)) as changes:
+            async for _ in changes:
+                await self.scan()
+
+    async def _update(self, name: str, path: Path) -> asyncio.Task[None] | None:
+        plugin = self.plugins.get(name)
+        if plugin is None:
+            plugin = self.plugins[name] = self._plugin(name, path)
+        try:
+            seen = await asyncio.to_thread(stamp, path)
+            if plugin.path == path and plugin.seen == seen and not plugin.removed:
+                return None
+            source = await asyncio.to_thread(read_source, path)
+            plugin.path = path
+            plugin.seen = () if fresh(seen) else seen
+            return plugin.update(source)
+        except FileNotFoundError:  # it went away meanwhile; the next hint will say so
+            return None
+        except (OSError, SourceError) as error:
+            plugin.path, plugin.seen = path, ()  # once mended, it may look as it did when it was last read
+            plugin.reject(Failure(shown(str(error)), shown(path.name)))
+            return None
+
+    def _plugin(self, name: str, path: Path, removed: bool = False) -> Plugin:
+        return Plugin(name, path, self._scratch, self._interpreters, self._tell, removed)
+
+    def _remove_all_but(self, served: Collection[str]) -> None:
+        contents = {plugin.content: name for name, plugin in self.plugins.items() if name in served}
+        for name, plugin in self.plugins.items():
+            if name in served:
+                self.heirs.pop(name, None)
+            elif not plugin.removed:
+                heir = contents.get(plugin.content, "")
+                if heir:
+                    self.heirs[name] = heir
+                plugin.remove(heir)
+
+    def _show_hidden(self, found: Found, served: Mapping[str, Path]) -> None:
+        """Tell of plugins that are not served because of their name; of each once."""
+        before, self._hidden = self._hidden, {}
+        for path, name in found.hidden.items():
+            if name not in served:
+                continue
+            other = shown(str(served[name]))
+            failure = Failure(f"{shown(str(path))} is not served: {other} has its name; rename one of them")
+            label = f"{name} ({shown(path.name)}, hidden)"
+            self._hidden[path] = EnvironmentInfo(label, "", "hidden", failure=failure, path=shown(str(path)))
+            if self._hidden[path] != before.get(path):
+                self._tell(EnvironmentEvent("hidden", name, "", failure))
+
+    async def _tidy(self) -> None:
+        """Remove snapshots that nobody wants again, now and then."""
+        if self._untidy < TIDY_EVERY or (needed := self._needed()) is None:
+            return
+        self._untidy = 0
+        for plugin in self.plugins.values():
+            plugin.forget()
+        wanted = set(needed).union(*(plugin.versions() for plugin in self.plugins.values()))
+        await asyncio.to_thread(self._snapshots.tidy, wanted)
+
+    def _tell(self, event: EnvironmentEvent) -> None:
+        self._untidy += event.kind == "loaded"
+        self._on_event(event)

@@ -1,0 +1,197 @@
+"""The scoring processes of one plugin version: none until something is to be scored, then as few as will do.
+
+Flows in: episodes that were played, or groups that are to be compared. Flows out: an outcome for each, in time,
+whatever the author's function does. A process has one request at a time, so the one that it dies of is known; episodes
+are played elsewhere and notice nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+from ..types import Failure
+from .child import BrokenPlugin, Child, Owner
+from .protocol import EpisodeOutcome, Ranking, Unscored
+from .recorder import Recorder
+from .wire import Described
+
+MOST_PROCESSES = 4
+PATIENCE = 0.25
+"""Seconds that a request waits for a process before it gets a further one."""
+GRACE = 0.5
+"""Seconds beyond the time limit until a function is interrupted, and again until its process is killed."""
+REST = 60.0
+"""Seconds after which processes beyond the first end, unless they are needed just then."""
+TRIES = 2
+"""Of a request whose process dies: what it died of need not have been the request."""
+
+Verdict = TypeVar("Verdict", EpisodeOutcome, Ranking | EpisodeOutcome)
+Ask = Callable[[Child], Awaitable[Verdict]]
+
+
+class ScoringPool:
+    """Stateless: a process that died is replaced when the next request comes."""
+
+    def __init__(
+        self,
+        start: Callable[[Owner], Awaitable[Child]],
+        reap: Callable[[Child], None],
+        tell: Callable[[Failure], None],
+    ) -> None:
+        """``start`` starts a process of the version, ``reap`` sees a dead one off, ``tell`` hears of what died."""
+        self._start = start
+        self._reap = reap
+        self._tell = tell
+        self._alive: set[Child] = set()
+        self._idle: list[Child] = []
+        self._size = 1
+        self._free = asyncio.Semaphore(self._size)
+        self._ends = 0
+        self._rest: asyncio.TimerHandle | None = None
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes."""
+        return [child.pid for child in self._alive]
+
+    async def outcome(self, found: Described, played: EpisodeOutcome | Unscored, recorder: Recorder) -> EpisodeOutcome:
+        """How an episode ended: with its score if it wants one, with task and transcript where it may be ranked."""
+        outcome = await self._score(found, played, recorder) if isinstance(played, Unscored) else played
+        return replace(outcome, task=played.task, transcript=recorder.transcript) if found.ranked else outcome
+
+    async def rank(self, found: Described, members: Sequence[EpisodeOutcome]) -> Ranking | EpisodeOutcome:
+        """What the ranking makes of the members, or how it failed."""
+
+        async def ask(child: Child) -> Ranking | EpisodeOutcome:
+            verdict = await child.rank(found.name, members, found.score_timeout)
+            if isinstance(verdict, Ranking) and len(verdict.rewards) != len(members):
+                return EpisodeOutcome("error", failure=Failure("its process sent rewards for another group"))
+            return verdict
+
+        return await self._judge(found.score_timeout, ask)
+
+    def end(self, reason: str, cut: bool = False) -> None:
+        """End the processes, and what they are at (``cut`` as in ``Child.kill``); a later request starts one anew."""
+        self._ends += 1
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
+        for child in self._alive:
+            child.kill(reason, cut)
+            self._reap(child)
+        self._alive.clear()
+        self._idle.clear()
+
+    async def _score(self, found: Described, played: Unscored, recorder: Recorder) -> EpisodeOutcome:
+        if recorder.too_long:
+            return EpisodeOutcome("error", failure=Failure("more was said in the episode than can be scored"))
+        transcript, seconds = recorder.transcript, found.score_timeout
+        scored = await self._judge(seconds, lambda child: child.score(found.name, played, transcript, seconds))
+        return replace(scored, metrics=played.metrics, seconds=played.seconds + scored.seconds)
+
+    async def _judge(self, seconds: float, ask: Ask[Verdict]) -> Verdict | EpisodeOutcome:
+        """Have it judged; once more where the process died of itself, before its time was up."""
+        ends, tries = self._ends, 0
+        while True:
+            tries += 1
+            last = tries == TRIES
+            try:
+                async with self._process() as child:
+                    verdict = await _within(seconds, child, ask)
+                    failed = isinstance(verdict, EpisodeOutcome) and verdict.status == "error"
+                    if last or not failed or child.dead is None or self._ends != ends:
+                        return verdict
+            except BrokenPlugin as error:
+                if last or not error.died:
+                    return EpisodeOutcome("error", failure=error.failure)
+            except ValueError as error:
+                return EpisodeOutcome("error", failure=Failure(f"too much was said to be scored: {error}"))
+
+    @asynccontextmanager
+    async def _process(self) -> AsyncIterator[Child]:
+        """A process for one request alone."""
+        await self._turn()
+        child: Child | None = None
+        try:
+            child = await self._started()
+            yield child
+        finally:
+            if child is not None:
+                self._put_back(child)
+            self._free.release()
+
+    async def _turn(self) -> None:
+        """Wait until a process is free or may be started: one more when all were busy for long."""
+        if self._size < MOST_PROCESSES:
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await self._free.acquire()
+                    return
+            except TimeoutError:
+                if self._size < MOST_PROCESSES:
+                    self._size += 1
+                    return
+        await self._free.acquire()
+
+    async def _started(self) -> Child:
+        while self._idle:
+            child = self._idle.pop()
+            if child.dead is None:
+                return child
+            self._bury(child)
+        ends = self._ends
+        child = await self._start(self)
+        self._alive.add(child)
+        if self._ends != ends:
+            self.end("it was stopped while it started")
+        return child
+
+    def _put_back(self, child: Child) -> None:
+        if child.dead is not None:
+            self._bury(child)
+            return
+        self._idle.append(child)
+        if len(self._idle) > 1 and self._rest is None:
+            self._rest = asyncio.get_running_loop().call_later(REST, self._shrink)
+
+    def _shrink(self) -> None:
+        """End what is idle, but for the process that was used last."""
+        self._rest = None
+        for child in self._idle[:-1]:
+            child.kill("there was too little to be scored")
+            self._bury(child)
+        del self._idle[:-1]
+
+    def _bury(self, child: Child) -> None:
+        if child in self._alive:  # else it was ended with all others
+            self._alive.remove(child)
+            self._reap(child)
+
+    def died(self, failure: Failure) -> None:
+        """See ``child.Owner``: whoever waits for it sees that it is dead, or the next who would take it."""
+        self._tell(replace(failure, message=f"its scoring process: {failure.message}"))
+
+    def idled(self) -> None:
+        """See ``child.Owner``."""
+
+
+async def _within(seconds: float, child: Child, ask: Ask[Verdict]) -> Verdict | EpisodeOutcome:
+    """Wait for a verdict, but not for ever: past its time a function is interrupted, then its process killed."""
+    verdict = asyncio.ensure_future(ask(child))
+    try:
+        await asyncio.wait((verdict,), timeout=seconds + GRACE)
+        if not verdict.done():
+            child.interrupt()
+            await asyncio.wait((verdict,), timeout=GRACE)
+        if verdict.done():
+            return verdict.result()
+        return EpisodeOutcome("timeout", failure=Failure(f"its score took longer than {seconds:g} s and did not stop"))
+    finally:
+        if not verdict.done():  # late, or nobody waits for it any more
+            child.kill("it did not stop scoring")
+            verdict.cancel()
+            await asyncio.gather(verdict, return_exceptions=True)

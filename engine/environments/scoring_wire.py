@@ -1,0 +1,49 @@
+"""What a scoring process is asked: one episode to score, or the members of one group to compare, as JSON.
+
+Flows in: what was played and said. Flows out: records for the wire. What comes back is read in ``wire``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from marlaas.plugins.host.channel import Record
+from marlaas.plugins.host.records import transcript_record
+from marlaas.plugins.scoring import Transcript
+
+from .protocol import EpisodeOutcome, Unscored
+
+
+def encode_score(number: int, environment: str, played: Unscored, transcript: Transcript, timeout: float) -> Record:
+    """The message that has an episode scored; ``timeout`` in seconds."""
+    return {
+        "op": "score",
+        "episode": number,
+        "environment": environment,
+        "task": played.task,
+        "transcript": transcript_record(transcript),
+        "earned": played.earned,
+        "timeout": timeout,
+    }
+
+
+def encode_rank(number: int, environment: str, members: Sequence[EpisodeOutcome], timeout: float) -> Record:
+    """The message that has the members of a group compared; ``timeout`` in seconds."""
+    return {
+        "op": "rank",
+        "episode": number,
+        "environment": environment,
+        "members": [_member(member) for member in members],
+        "timeout": timeout,
+    }
+
+
+def _member(outcome: EpisodeOutcome) -> Record:
+    return {
+        "task": outcome.task,
+        "transcript": transcript_record(outcome.transcript or Transcript({})),
+        "rewards": outcome.rewards,
+        "parts": outcome.parts,
+        "logged": outcome.metrics,
+        "invalid": outcome.invalid,
+    }

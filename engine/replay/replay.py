@@ -1,0 +1,77 @@
+"""Plays recorded groups again on another environment version, with what was replied then.
+
+Recorded groups and a lease on a version flow in, verdicts flow out. Nothing is sampled, trained or written; it may run
+beside an engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from marlaas.plugins.parameters import complete
+
+from ..environments.lease import Lease
+from ..environments.protocol import EpisodeSpec
+from ..environments.ranking import ranked
+from ..environments.service import EnvironmentService
+from ..errors import ConfigError
+from ..spec import TaskSpec
+from ..store.recorded import RecordedEpisode, RecordedGroup
+from ..types import Split
+from .playback import BeyondRecord, Calls, Playback
+from .verdicts import Replayed, Verdict, verdicts
+
+AT_ONCE = 64
+"""Groups that are played at the same time."""
+_UNRANKED = "another episode of its group cannot be compared, and they are ranked together"
+
+
+@dataclass(frozen=True)
+class Replay:
+    """How a task's groups are replayed."""
+
+    service: EnvironmentService
+    lease: Lease
+    spec: TaskSpec
+    split: Split
+    calls: Calls
+
+    async def run(self, groups: Sequence[RecordedGroup]) -> list[Verdict]:
+        """Replay groups; verdicts in their order. Raises ``ConfigError`` where the version refuses the parameters."""
+        declared = self.lease.declared
+        try:
+            config = complete(declared.parameters, self.spec.environment_config, declared.name)
+        except ValueError as error:
+            raise ConfigError(f"This version refuses what the task is played with: {error}") from None
+        permits = asyncio.Semaphore(AT_ONCE)
+
+        async def one(group: RecordedGroup) -> list[Verdict]:
+            async with permits:
+                seed = self.spec.train.seed if self.split == "train" else 0
+                specs = (EpisodeSpec(self.split, group.instance, seed, e.member, config) for e in group.episodes)
+                played = await asyncio.gather(*map(self._episode, group.episodes, specs))
+                return verdicts(group, await self._ranked(played))
+
+        return [verdict for found in await asyncio.gather(*map(one, groups)) for verdict in found]
+
+    async def _episode(self, recorded: RecordedEpisode, spec: EpisodeSpec) -> Replayed:
+        playback = Playback(recorded, self.spec.sampling.max_tokens, self.calls)
+        try:
+            outcome = await self.service.play(self.lease, spec, playback)
+        except BeyondRecord as error:
+            return Replayed(recorded, None, playback.difference or error.message)
+        over = outcome.status in ("ok", "skip")  # else it is no wonder that it ended before all had been said
+        return Replayed(recorded, outcome, playback.difference or (playback.unheard if over else ""))
+
+    async def _ranked(self, played: Sequence[Replayed]) -> Sequence[Replayed]:
+        """With the rewards of the version's ranking, where it has one; groups of evaluations are not ranked."""
+        if not self.lease.declared.ranked or self.split == "eval":
+            return played
+        if any(one.difference and one.recorded.status == "ok" for one in played):
+            return [replace(one, difference=one.difference or _UNRANKED) for one in played]
+        members = [one for one in played if one.outcome is not None and not one.difference]
+        outcomes = await ranked(self.service, self.lease, [one.outcome for one in members if one.outcome is not None])
+        judged = {one.recorded.member: outcome for one, outcome in zip(members, outcomes, strict=True)}
+        return [replace(one, outcome=judged.get(one.recorded.member, one.outcome)) for one in played]

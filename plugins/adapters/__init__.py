@@ -1,0 +1,31 @@
+"""Environments that were written for other libraries, each in one line.
+
+    from marlaas.plugins.adapters import reasoning_gym
+
+    chain = reasoning_gym("chain_sum", min_terms=2)
+
+Flows in: the name of a dataset or a game, a class, or a function that makes an environment. Flows out: an
+``Environment`` as ``@env`` makes it. Standard library only: a library is imported when its adapter is called, in the
+process of the plugin that calls it, so that marlaas itself depends on none of them.
+"""
+
+from .catalogue import default_dependencies, dependencies_of
+from .gymnasium_worlds import gymnasium
+from .openenv_worlds import openenv
+from .reasoning_gym_datasets import reasoning_gym
+from .textarena_games import textarena
+from .tool_classes import tool_class
+from .verifiers_rollouts import verifiers
+from .verifiers_tasksets import verifiers_taskset
+
+__all__ = [
+    "default_dependencies",
+    "dependencies_of",
+    "gymnasium",
+    "openenv",
+    "reasoning_gym",
+    "textarena",
+    "tool_class",
+    "verifiers",
+    "verifiers_taskset",
+]

@@ -1,0 +1,61 @@
+"""What every adapter does at its end: turns a play function into a declared environment.
+
+Flows in: a play function, the name that the foreign library uses, and settings found in it. Flows out: an
+``Environment`` whose parameters are those settings.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..definition import Data, Environment, env
+
+_RESERVED = ("ep", "task")
+
+
+def declared(
+    play: Callable[..., Any],
+    name: str,
+    about: str,
+    *,
+    timeout: float,
+    score_timeout: float = 30.0,
+    data: Data | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Environment:
+    """Declare ``play`` under a usable form of ``name``.
+
+    ``options``: settings by name with their defaults; those that are whole numbers, numbers, texts or booleans become
+    parameters of the environment, and reach ``play`` as keywords.
+    """
+    play.__doc__ = about
+    keywords = [
+        inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=type(default))
+        for option, default in simple(options or {}).items()
+    ]
+    episode = inspect.Parameter("ep", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    task = [inspect.Parameter("task", inspect.Parameter.KEYWORD_ONLY)] if data is not None else []
+    play.__signature__ = inspect.Signature([episode, *task, *keywords])  # type: ignore[attr-defined]
+    return env(name=usable(name), data=data, timeout=timeout, score_timeout=score_timeout)(play)
+
+
+def simple(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Those settings that a task file can hold as one value."""
+    return {
+        name: value
+        for name, value in options.items()
+        if type(value) in (int, float, str, bool) and name.isidentifier() and name not in _RESERVED
+    }
+
+
+def usable(name: str) -> str:
+    """A name as environments have them: at most 64 letters, digits, - and _."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:64].strip("_") or "environment"
+
+
+async def settled(result: Any) -> Any:
+    """What a method of either kind, plain or ``async``, came to."""
+    return await result if inspect.isawaitable(result) else result

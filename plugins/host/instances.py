@@ -1,0 +1,102 @@
+"""The instances of environments in the class form: one in this process for each, set up before its first episode.
+
+Flows in: environments that are to be played. Flows out: the method that plays, bound to its instance. A set-up is timed
+apart from the episodes that wait for it; one that fails is tried again with the next episode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from ..definition import Environment
+from .threads import in_thread
+
+_GRACE = 1.0
+"""Seconds in which a set-up that is late has to end, before it is left alone."""
+_CLOSING = 2.0
+"""Seconds for closing all instances."""
+
+
+class Late(Exception):
+    """A set-up took longer than the environment's time limit."""
+
+
+@dataclass(frozen=True)
+class _Made:
+    """An instance that is set up, or why there is none and where that happened."""
+
+    instance: Any = None
+    error: BaseException | None = None
+    trace: TracebackType | None = None
+
+
+class Instances:
+    """Those of one process."""
+
+    def __init__(self) -> None:
+        self._making: dict[str, asyncio.Task[_Made]] = {}
+
+    async def player(self, environment: Environment) -> Callable[..., Any]:
+        """What plays an episode. Raises what the set-up raised, or ``Late``."""
+        making = self._making.get(environment.name)
+        if making is None:
+            making = self._making[environment.name] = asyncio.create_task(_timed(environment))
+        made = await asyncio.shield(making)
+        if made.error is not None:
+            if self._making.get(environment.name) is making:
+                del self._making[environment.name]
+            raise made.error.with_traceback(made.trace)
+        return functools.partial(environment.function, made.instance)
+
+    async def close(self) -> None:
+        """Call ``close`` of every instance that has one; what goes wrong is printed to the plugin's log."""
+        made = [making.result() for making in self._making.values() if making.done()]
+        closing = [
+            asyncio.create_task(_closed(one.instance.close))
+            for one in made
+            if one.error is None and hasattr(one.instance, "close")
+        ]
+        if closing:
+            await asyncio.wait(closing, timeout=_CLOSING)
+
+
+async def _timed(environment: Environment) -> _Made:
+    making = asyncio.create_task(_made(environment))
+    await asyncio.wait((making,), timeout=environment.timeout)
+    if making.done():
+        return making.result()
+    making.cancel()
+    await asyncio.wait((making,), timeout=_GRACE)
+    stopped_at = making.result().trace if making.done() else None
+    return _Made(None, Late(f"the set-up of {environment.name} took longer than {environment.timeout:g} s"), stopped_at)
+
+
+async def _made(environment: Environment) -> _Made:
+    """Raises nothing: a SystemExit would end the loop."""
+    try:
+        if environment.form is None:
+            raise LookupError(f"{environment.name} is a function, there is nothing to set up")
+        instance = await in_thread(environment.form)
+        if hasattr(instance, "setup"):
+            await _done(instance.setup)
+        return _Made(instance)
+    except BaseException as error:
+        return _Made(None, error, error.__traceback__)
+
+
+async def _closed(close: Callable[[], Any]) -> None:
+    try:
+        await _done(close)
+    except BaseException:  # the process ends either way
+        traceback.print_exc()
+
+
+async def _done(method: Callable[[], Any]) -> Any:
+    return await (method() if inspect.iscoroutinefunction(method) else in_thread(method))

@@ -1,0 +1,107 @@
+"""One scoring, or one ranking, in a process that does nothing else: from the engine's request to its answer.
+
+Flows in: an environment with such a function, and what it is to look at. Flows out: exactly one record, whatever the
+function does. A plain ``def`` runs in the main thread, where the signals work by which graders bound their own time;
+it blocks the loop meanwhile, and the engine, whose watch it is, interrupts the process where it stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ..definition import Environment
+from ..rewards import Skip
+from ..scoring import Member, ranks_of, score_of
+from .blame import Blame
+from .channel import Record
+from .records import read_transcript
+from .threads import Stopped
+
+
+class Host(Protocol):
+    """What a scoring asks of the process around it."""
+
+    blame: Blame
+
+    def scored(self, run: ScoringRun, record: Record) -> None:
+        """Carry the answer to the engine."""
+
+
+class ScoringRun:
+    """A scoring on its way."""
+
+    def __init__(self, host: Host, request: Record, environment: Environment) -> None:
+        self.number: int = request["episode"]
+        self.environment = environment
+        self._host = host
+        self._request = request
+        self._what = "ranking" if request["op"] == "rank" else "score"
+        self._limit = asyncio.timeout(request["timeout"])
+        self.task = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The author's function that is to be called."""
+        found = self.environment.ranker if self._request["op"] == "rank" else self.environment.scorer
+        if found is None:
+            raise LookupError(f"{self.environment.name} has no {self._what} function")
+        return found
+
+    async def _run(self) -> None:
+        began = time.monotonic()
+        try:
+            answer = await (self._ranked() if self._request["op"] == "rank" else self._scored())
+        except Skip:
+            answer = {"status": "skip"}
+        except BaseException as error:  # SystemExit too: a plugin does not end its process
+            answer = self._failed(error)
+        if "status" in answer:
+            answer |= {"op": "end", "seconds": time.monotonic() - began}
+        self._host.scored(self, answer | {"episode": self.number})
+
+    async def _scored(self) -> Record:
+        transcript = read_transcript(self._request["transcript"])
+        result = await self._call(self._request["task"], transcript)
+        try:
+            rewards = score_of(result, tuple(transcript.agents), self._request["earned"])
+        except (TypeError, ValueError) as error:
+            return self._refused(error)
+        return {"status": "ok", "rewards": rewards.by_agent, "parts": rewards.parts}
+
+    async def _ranked(self) -> Record:
+        members = [
+            Member(
+                task=member["task"],
+                transcript=read_transcript(member["transcript"]),
+                rewards=member["rewards"],
+                parts=member["parts"],
+                logged=member["logged"],
+                invalid=member["invalid"],
+            )
+            for member in self._request["members"]
+        ]
+        result = await self._call(members)
+        try:
+            return {"op": "ranked", "rewards": ranks_of(result, members)}
+        except (TypeError, ValueError) as error:
+            return self._refused(error)
+
+    async def _call(self, *arguments: Any) -> object:
+        async with self._limit:
+            result = self.function(*arguments)
+            return await result if inspect.isawaitable(result) else result
+
+    def _refused(self, error: Exception) -> Record:
+        return {"status": "error", "failure": self._host.blame.of_function(error, self.function)}
+
+    def _failed(self, error: BaseException) -> Record:
+        late = self._limit.expired()
+        if not late and not isinstance(error, Stopped):
+            return {"status": "error", "failure": self._host.blame.of(error)}
+        where = error.__cause__ if late and error.__cause__ is not None else error  # the limit hides where it stood
+        message = f"the {self._what} of {self.environment.name} took longer than {self._request['timeout']:g} s"
+        return {"status": "timeout", "failure": self._host.blame.of(where) | {"message": message}}

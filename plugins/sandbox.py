@@ -1,0 +1,153 @@
+"""Runs code that a model wrote, each time in a process that is thrown away.
+
+Flows in: Python code and what it is to read. Flows out: what it printed and how it ended. Whether that is right is for
+the environment to say: nothing that the code can write is a verdict.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import IO
+from weakref import WeakKeyDictionary
+
+SECONDS = 2.0
+MEMORY_MB = 256
+LARGEST_OUTPUT = 1 << 20
+"""Bytes of each stream that are kept."""
+_GRACE = 2.0
+"""Seconds for the process that keeps the time to clear up, beyond what the code may take."""
+_MOST_AT_ONCE = 16
+_KEEPER = os.path.join(os.path.dirname(__file__), "sandbox_keeper.py")
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+_places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a piece of code printed, and how it ended."""
+
+    stdout: str
+    stderr: str
+    exit_code: int
+    """0 where it ran to its end, 1 after an exception, what it gave ``sys.exit``; 128 + n where signal n ended it."""
+    timed_out: bool
+    cut: bool
+    """Whether it printed more than the 1 MiB that is kept of each stream."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended in time and with exit code 0: nothing is said about what it printed."""
+        return self.exit_code == 0 and not self.timed_out
+
+
+class Sandbox:
+    """The ``ep.sandbox`` of an episode."""
+
+    def __init__(self, queueing: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        """``queueing`` is entered while a run waits for others to end."""
+        self._queueing = queueing
+
+    async def python(self, code: str, stdin: str = "", *, seconds: float = SECONDS, memory_mb: int = MEMORY_MB) -> Ran:
+        """Run Python ``code`` as a program that reads ``stdin``; it may take ``seconds`` of wall-clock time.
+
+        It runs in a session and an empty folder of its own, without your environment variables, and has bounds on the
+        memory of each process, processor time, sizes of files and numbers of processes. At its end, or when its time
+        is up, all that it started is killed and the folder removed. Only so many run at once as there are processors;
+        waiting for a place takes nothing off the episode's time. Equal code prints equal things: hashes are not
+        randomised.
+
+        It keeps accidents and cheap tricks apart: endless loops, floods of prints, memory, processes that stay behind.
+        **It is no security boundary**: the code has your rights. It can read your files (those of this plugin, and the
+        answers in them, as well), use the network, and end processes of yours. Where that matters, confine plugins with
+        all that they start: ``sandbox = true`` under ``[environments]`` of ``marlaas.toml``.
+
+        Judge by what only the environment knows: give the code an input, and compare ``stdout`` with the answer here.
+        ``ok`` alone proves nothing, as code that is followed by assertions can leave before them.
+
+        Raises ``TypeError`` or ``ValueError`` for arguments that mean nothing, ``OSError`` where no process can be
+        started. What the code does wrong is never raised.
+        """
+        if not isinstance(code, str) or not isinstance(stdin, str):
+            raise TypeError("the sandbox runs a text and gives it a text to read")
+        if not 0 < seconds <= 86_400 or not 0 < memory_mb < 1 << 24:
+            raise ValueError(f"the sandbox cannot grant {seconds} seconds or {memory_mb} MB")
+        place = _place()
+        with self._queueing():
+            await place.acquire()
+        try:
+            return await _run(code, stdin, seconds, int(memory_mb))
+        finally:
+            place.release()
+
+
+def _place() -> asyncio.Semaphore:
+    """Places are shared by all episodes of the process."""
+    loop = asyncio.get_running_loop()
+    if loop not in _places:
+        _places[loop] = asyncio.Semaphore(min(_MOST_AT_ONCE, os.cpu_count() or 1))
+    return _places[loop]
+
+
+async def _run(code: str, stdin: str, seconds: float, memory_mb: int) -> Ran:
+    import shutil  # these two take longer to import than a plugin without a sandbox should wait
+    from tempfile import TemporaryFile, mkdtemp
+
+    folder = mkdtemp(prefix="sandbox-")
+    try:
+        with open(os.path.join(folder, "main.py"), "wb") as program:
+            program.write(code.encode("utf-8", "replace"))
+        with TemporaryFile(buffering=0) as given, TemporaryFile(buffering=0) as out, TemporaryFile(buffering=0) as err:
+            given.write(stdin.encode("utf-8", "replace"))
+            given.seek(0)
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-s", _KEEPER, str(seconds), str(memory_mb), str(os.getpid())),
+                stdin=given,
+                stdout=out,
+                stderr=err,
+                cwd=folder,
+                env=_environment(folder),
+                start_new_session=True,
+            )
+            ended = await _end_of(process, seconds + _GRACE)
+            (stdout, more_out), (stderr, more_err) = _read(out), _read(err)
+        exit_code = ended if ended >= 0 else 128 - ended
+        return Ran(stdout, stderr, exit_code, ended == -signal.SIGALRM, more_out or more_err)
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+async def _end_of(process: asyncio.subprocess.Process, patience: float) -> int:
+    """The exit code of the keeper, or minus the signal that ended it; SIGALRM is the end of the code's time."""
+    try:
+        async with asyncio.timeout(patience):
+            return await process.wait()
+    except TimeoutError:
+        return -signal.SIGALRM
+    finally:
+        with contextlib.suppress(ProcessLookupError, TimeoutError):
+            if process.returncode is None:
+                process.terminate()  # it knows what else there is to kill
+                async with asyncio.timeout(_GRACE):
+                    await process.wait()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+def _environment(folder: str) -> dict[str, str]:
+    """As ``python -I`` would have it, but for the seed of hashes: an unknown one makes a verdict a matter of luck."""
+    python = {"PYTHONHASHSEED": "0", "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {"PATH": os.defpath, "HOME": folder, "TMPDIR": folder, "LC_ALL": "C.UTF-8", **python, **_ONE_THREAD}
+
+
+def _read(stream: IO[bytes]) -> tuple[str, bool]:
+    """What was printed, and whether there was more."""
+    found = os.pread(stream.fileno(), LARGEST_OUTPUT + 1, 0)
+    return found[:LARGEST_OUTPUT].decode("utf-8", "replace"), len(found) > LARGEST_OUTPUT

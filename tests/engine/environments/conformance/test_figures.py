@@ -1,0 +1,163 @@
+"""The checks that judge figures: instances, variety, lengths, rewards, latency."""
+
+from __future__ import annotations
+
+import pytest
+
+from marlaas.engine.environments.conformance import instances, latency, lengths, rewards, variety
+from marlaas.engine.environments.conformance.draws import HOPELESS, draws
+from marlaas.engine.environments.conformance.pace import LEAST, Pace
+from marlaas.engine.environments.protocol import Ask, EpisodeOutcome
+from marlaas.engine.errors import BaseModelError
+from marlaas.engine.types import Failure
+from marlaas.plugins import Episode
+
+from .scripted import Clock, Scripted, asking, ended, levels, only, scored
+
+GOOD = [asking(f"task {index}", index=index) for index in range(10)]
+
+
+class Characters:
+    """A ruler with a token for each character."""
+
+    def __init__(self, context: int) -> None:
+        self.context = context
+
+    def tokens(self, ask: Ask) -> int:
+        text = "".join(message.content for message in ask.messages)
+        if "\x00" in text:
+            raise BaseModelError("The template refuses it.")
+        return len(text)
+
+
+def test_instances_that_fail_are_counted_and_the_first_is_named() -> None:
+    failed = ended(EpisodeOutcome("error", failure=Failure("KeyError: 'x'", "env.py", 12)), "eval", 3)
+    late = ended(EpisodeOutcome("timeout", failure=Failure("the episode took longer than 10 s")), "eval", 5)
+    finding = only(instances.judge([*GOOD, failed, late]))
+    assert finding.level == "error"
+    assert finding.message == (
+        "2 of 12 instances have no first prompt: eval instance 3 ends before it: env.py:12: KeyError: 'x'."
+    )
+
+
+def test_instances_that_are_skipped_or_never_ask() -> None:
+    skipped = [ended(EpisodeOutcome("skip"))] * 3
+    assert only(instances.judge([*GOOD, *skipped])).level == "note"
+    assert only(instances.judge([*GOOD[:2], *skipped])).level == "warning"
+    silent = only(instances.judge([*GOOD, ended(EpisodeOutcome("ok", {"agent": 1.0}), index=7)]))
+    assert silent.level == "warning" and "end without asking the model, such as train instance 7" in silent.message
+    assert instances.judge(GOOD) == []
+
+
+def test_variety() -> None:
+    held_out = [asking("the same", "eval", index) for index in range(8)]
+    findings = variety.judge([*GOOD, *held_out])
+    assert levels(findings) == ["warning", "note"]
+    assert findings[0].message.startswith("All 8 eval prompts are the same.")
+    assert findings[1].message == "10 of 10 train prompts differ."
+    assert levels(variety.judge(held_out[:7])) == ["note"]
+
+
+@pytest.mark.parametrize(("context", "level"), [(100, "note"), (16, "warning"), (15, "error"), (4, "error")])
+async def test_lengths(context: int, level: str) -> None:
+    drawn = [asking("x" * length, index=length) for length in (1, 2, 15)]
+    measured = await lengths.look(drawn, Characters(context), Pace(60), 1.0)
+    finding = only(lengths.judge(measured))
+    assert finding.level == level
+    text = (
+        f"First prompts have 6 tokens on average, at most 15 (train instance 15); a conversation has room for {context}"
+    )
+    assert finding.message.startswith(text)
+
+
+async def test_lengths_without_a_base_are_characters() -> None:
+    finding = only(lengths.judge(await lengths.look(GOOD, None, Pace(60), 1.0)))
+    assert finding.level == "note" and "6 characters on average, at most 6;" in finding.message
+    assert lengths.judge(await lengths.look([], None, Pace(60), 1.0)) == []
+
+
+async def test_a_prompt_of_megabytes_is_not_counted_token_by_token() -> None:
+    class Refusing(Characters):
+        def tokens(self, ask: Ask) -> int:
+            raise AssertionError("it takes too long")
+
+    drawn = [asking("x" * (1 << 20), index=index) for index in range(2)]
+    finding = only(lengths.judge(await lengths.look(drawn, Refusing(2048), Pace(60), 1.0)))
+    assert finding.level == "error" and "at most 65,536" in finding.message
+
+
+async def test_prompts_of_megabytes_are_not_all_kept() -> None:
+    async def play(ep: Episode) -> float:
+        await ep.ask(f"{ep.index}" + "x" * (1 << 22))
+        return 1.0
+
+    made = await draws(Scripted(play), [("train", index) for index in range(64)], Pace(60), 1.0)
+    assert len(made) == 4
+
+
+async def test_a_prompt_that_the_template_refuses() -> None:
+    measured = await lengths.look([asking("\x00"), *GOOD], Characters(100), Pace(60), 1.0)
+    refused, note = lengths.judge(measured)
+    assert (refused.level, note.level) == ("error", "note")
+    assert "train instance 0 cannot be put to the base model: The template refuses it." in refused.message
+
+
+def test_rewards() -> None:
+    played = [scored(reward) for reward in (0.0, 0.0, 1.0, 0.0)]
+    finding = only(rewards.judge(played, []))
+    assert finding.message == "Canned replies earned 0 to 1, 0.25 on average (standard deviation 0.43)."
+    assert only(rewards.judge([scored(-500.0)], [])).level == "warning"
+    assert rewards.judge([], []) == []
+
+
+async def test_a_reward_that_is_thrown() -> None:
+    dice = iter(range(100))
+
+    async def play(ep: Episode) -> float:
+        await ep.ask("x")
+        return next(dice) / 100
+
+    played = [scored(0.5, index=index) for index in range(30)]
+    repeated = await rewards.look(Scripted(play), played, Pace(60), 1.0)
+    note, changed = rewards.judge(played, repeated)
+    assert (note.level, changed.level) == ("note", "warning")
+    assert "the empty reply at train instance 0 earns 0.5, then 0. Draw what is random from ep.rng" in changed.message
+
+
+@pytest.mark.parametrize(
+    ("start", "turns", "expected"),
+    [
+        (0.1, [0.001] * 9, ["note", "note"]),
+        (11.0, [0.001] * 9, ["warning", "note"]),
+        (0.1, [0.001] * 9 + [6.0], ["note", "warning"]),
+        (0.1, [1.5] * 9, ["note", "warning"]),
+        (0.1, [], ["note"]),
+    ],
+)
+def test_latency(start: float, turns: list[float], expected: list[str]) -> None:
+    assert levels(latency.judge(start, 0.2, turns)) == expected
+
+
+def test_latency_is_spoken_in_fitting_units() -> None:
+    start, turn = latency.judge(0.075, 2.0, [0.0004, 0.0004, 0.02])
+    assert start.message == "Its process takes 75 ms to start and 2.0 s to its first prompt."
+    assert turn.message == "A turn takes 0.4 ms of its own time (median of 3), 20 ms at worst."
+
+
+async def test_a_pace_ends_when_its_share_of_the_time_is_used_up() -> None:
+    clock = Clock()
+    pace = Pace(10, clock=clock)
+    taken = []
+    async for item in pace.take(range(100), share=0.5):
+        clock.now += 1
+        taken.append(item)
+    assert taken == [0, 1, 2, 3, 4, 5]
+    assert [item async for item in pace.take("abc", share=0.1)] == ["a", "b"] and LEAST == 2
+
+
+async def test_hopeless_draws_are_given_up() -> None:
+    async def play(ep: Episode) -> float:
+        raise KeyError("x")
+
+    made = await draws(Scripted(play), [("train", index) for index in range(64)], Pace(60), 1.0)
+    assert len(made) == HOPELESS

@@ -1,0 +1,74 @@
+"""What can be had without reading the prompt."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marlaas.engine.environments.conformance import floor
+from marlaas.engine.environments.conformance.pace import Pace
+from marlaas.engine.environments.conformance.plays import Played
+from marlaas.engine.environments.conformance.replies import CONSTANTS, EMPTY, Canned
+from marlaas.engine.environments.protocol import EpisodeOutcome
+from marlaas.plugins import Episode
+
+from .scripted import Scripted, only, scored
+
+ZERO = CONSTANTS[1]
+COIN = [scored(float(index % 16 != 0), ZERO, index) for index in range(64)]
+
+
+def test_the_defect_of_coin_flip_is_one_clear_sentence() -> None:
+    finding = only(floor.judge([*COIN, *(scored(0.0, EMPTY, index) for index in range(64))]))
+    assert finding.level == "error"
+    assert finding.message == (
+        "The answer '0' scores 0.94 on average over 64 instances: rewards can be had without reading the prompt."
+    )
+
+
+def test_the_defect_of_game_of_life_halting_names_how_many_answers_do() -> None:
+    anything = [scored(float(reply != EMPTY), reply, index) for reply in CONSTANTS for index in range(32)]
+    finding = only(floor.judge(anything))
+    assert finding.level == "error"
+    others = len(CONSTANTS) - 1
+    assert finding.message.endswith(f"the prompt. {others - 1} of {others} other constant answers do as well.")
+
+
+@pytest.mark.parametrize(
+    ("reward", "instances", "level"),
+    [(0.89, 64, "warning"), (0.5, 64, "warning"), (0.49, 64, "note"), (1.0, 15, "note"), (5.0, 64, "warning")],
+)
+def test_levels(reward: float, instances: int, level: str) -> None:
+    assert only(floor.judge([scored(reward, ZERO, index) for index in range(instances)])).level == level
+
+
+def test_where_a_ranking_trains_it_is_no_error() -> None:
+    finding = only(floor.judge(COIN, ranked=True))
+    assert finding.level == "warning" and finding.message.endswith("In training the group's ranking counts instead.")
+
+
+async def test_every_answer_goes_to_every_instance_but_those_that_fail() -> None:
+    async def play(ep: Episode) -> float:
+        return float((await ep.ask(f"{ep.index}")).text == "yes")
+
+    played = await floor.look(Scripted(play), [4, 9], {ZERO}, Pace(60), 1.0)
+    assert {one.index for one in played} == {4, 9} and len(played) == 2 * (len(CONSTANTS) - 1)
+    best = floor.constants(played)[0]
+    assert (best.reply.text, best.mean, best.instances) == ("yes", 1.0, 2)
+
+
+@given(st.lists(st.tuples(st.sampled_from(CONSTANTS), st.floats(-1e9, 1e9)), max_size=60))
+def test_the_best_is_no_worse_than_any(pairs: list[tuple[Canned, float]]) -> None:
+    found = floor.constants([scored(reward, reply) for reply, reward in pairs])
+    assert [constant.mean for constant in found] == sorted((constant.mean for constant in found), reverse=True)
+    assert sum(constant.instances for constant in found) == len(pairs)
+
+
+def test_several_agents_count_by_their_mean() -> None:
+    outcome = EpisodeOutcome("ok", {"first": 1.0, "second": -1.0})
+    assert only(floor.judge([Played(ZERO, 0, outcome)])).message.startswith("The answer '0' scores 0.00")
+
+
+def test_nothing_is_said_without_rewards() -> None:
+    assert floor.judge([Played(ZERO, 0, EpisodeOutcome("error"))]) == []

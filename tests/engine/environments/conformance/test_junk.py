@@ -1,0 +1,116 @@
+"""Every way in which an environment may fail to bear what a model says."""
+
+from __future__ import annotations
+
+from marlaas.engine.environments.conformance import junk
+from marlaas.engine.environments.conformance.finding import Finding
+from marlaas.engine.environments.conformance.pace import Pace
+from marlaas.engine.environments.conformance.plays import MOST_TURNS
+from marlaas.engine.environments.conformance.replies import JUNK, Canned
+from marlaas.engine.environments.protocol import Ask, Message
+from marlaas.plugins import Episode, Invalid, Skip
+
+from .scripted import Play, Scripted, levels, only
+
+
+async def found(function: Play, tools: bool = False) -> list[Finding]:
+    subject = Scripted(function)
+    return junk.judge(await junk.look(subject, [0, 1], tools, Pace(60), 1.0))
+
+
+async def test_an_environment_that_bears_all() -> None:
+    async def play(ep: Episode) -> float:
+        if not (await ep.ask("x")).text:
+            raise Invalid("empty", reward=-1)
+        return 0.0
+
+    finding = only(await found(play))
+    assert (finding.level, finding.message) == ("note", f"{len(JUNK)} odd replies ended in time, and with a reward.")
+
+
+async def test_many_replies_with_one_failure_are_one_finding() -> None:
+    async def play(ep: Episode) -> float:
+        assert (await ep.ask("x")).text == "right", "not right"
+        return 1.0
+
+    finding = only(await found(play))
+    assert finding.message.startswith(
+        f"Given the empty reply, the answer '0', the answer '1' or {len(JUNK) - 3} others, it fails: env.py:3:"
+    )
+
+
+async def test_a_time_limit() -> None:
+    async def play(ep: Episode) -> float:
+        if len((await ep.ask("x")).text) > 10_000:
+            raise TimeoutError
+        return 0.0
+
+    finding = only(await found(play))
+    assert finding.level == "error"
+    assert finding.message.startswith("Given a reply of 20,000 characters, it ends too late: env.py:7: too late.")
+
+
+async def test_an_endless_game() -> None:
+    async def play(ep: Episode) -> float:
+        while (await ep.ask("again")).text != "0":
+            pass
+        return 0.0
+
+    finding = only(await found(play))
+    assert finding.level == "error" and f"it asks more than {MOST_TURNS:,} times" in finding.message
+    assert "the answer '0'" not in finding.message
+
+
+async def test_skip_as_an_answer_to_junk() -> None:
+    async def play(ep: Episode) -> float:
+        if (await ep.ask("x")).text == "None":
+            raise Skip
+        return 0.0
+
+    finding = only(await found(play))
+    assert finding.level == "warning" and finding.message.startswith("Given the answer 'None', it raises Skip")
+
+
+async def test_what_fails_is_not_tried_again() -> None:
+    async def play(ep: Episode) -> float:
+        await ep.ask("x")
+        raise TimeoutError
+
+    subject = Scripted(play)
+    await junk.look(subject, [0, 1, 2], False, Pace(60), 1.0)
+    assert subject.played == len(JUNK)
+
+
+async def test_a_wrong_call_goes_to_environments_with_tools_only() -> None:
+    calls: list[str] = []
+
+    async def play(ep: Episode) -> float:
+        def price(item: str) -> int:
+            "Price of an item."
+            raise AssertionError("it is never called with such arguments")
+
+        reply = await ep.agent(tools=[price]).act("buy", max_turns=2)
+        calls.extend(call.name for call in reply.tool_calls)
+        return 0.0
+
+    assert levels(await found(play, tools=True)) == ["note"] and set(calls) == {"tool"}
+    calls.clear()
+    await found(play)
+    assert not calls
+
+
+def test_a_reply_keeps_to_what_was_asked() -> None:
+    ask = Ask("agent", (Message("user", "x"),), (), 2, ("9",))
+    assert Canned("", "a" * 50).reply(ask, 3).text == "a" * 16
+    assert Canned("", "a" * 50).reply(ask, 3).finish == "length"
+    stopped = Canned("", "12 9 12").reply(ask, 0)
+    assert (stopped.text, stopped.finish, stopped.turn) == ("12 ", "stop", 0)
+
+
+async def test_words_that_quote_the_reply_are_one_failure() -> None:
+    async def play(ep: Episode) -> float:
+        return float((await ep.ask("x")).text) and 0.0
+
+    findings = await found(play)
+    assert levels(findings) == ["error"]
+    assert "others, it fails: env.py:3: ValueError: could not convert string to float: ''." in findings[0].message

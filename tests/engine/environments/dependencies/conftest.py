@@ -1,0 +1,15 @@
+"""What the tests of libraries share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .standins import StandIns
+
+
+@pytest.fixture
+def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIns:
+    """Scripts that go before the real programs."""
+    return StandIns(tmp_path / "bin", monkeypatch)

@@ -1,0 +1,165 @@
+"""Builds, with the real installers where that is the point, with stand-ins where what goes wrong is.
+
+No network: the library is a wheel that the test makes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from marlaas.engine.config import EnvironmentSettings
+from marlaas.engine.environments.dependencies import building
+from marlaas.engine.environments.dependencies.author_api import author_api
+from marlaas.engine.environments.dependencies.building import BuildFailed, build
+from marlaas.engine.environments.dependencies.commands import find_uv
+from marlaas.engine.environments.dependencies.pythons import OWN
+from marlaas.engine.environments.dependencies.requirements import Requirements
+from marlaas.engine.environments.dependencies.venv import Venv
+
+from .standins import BUILDS, FAILS, StandIns
+from .wheels import make_wheel
+
+pytestmark = pytest.mark.processes
+ANYTHING = EnvironmentSettings()
+
+
+def a_venv(tmp_path: Path, *dependencies: str) -> Venv:
+    return Venv.of(Requirements(dependencies or ("anything",)), OWN, tmp_path / "home" / "venvs")
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> EnvironmentSettings:
+    folder = tmp_path / "wheels"
+    make_wheel(folder, "needed", "2.0", {"needed.py": "VALUE = 41\n"})
+    make_wheel(folder, "tiny", "1.0", {"tiny.py": "from needed import VALUE\nVALUE += 1\n"}, requires=("needed>=1",))
+    return EnvironmentSettings(wheels=str(folder), offline=True)
+
+
+@pytest.fixture(params=["pip", "uv"])
+def installer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each of the real ones."""
+    if request.param == "pip":
+        monkeypatch.setattr(building, "find_uv", lambda: None)
+    elif find_uv() is None:
+        pytest.skip("uv is not installed")
+    return str(request.param)
+
+
+async def test_a_plugin_s_python_has_its_libraries_and_the_author_api_and_nothing_else_of_ours(
+    tmp_path: Path, wheels: EnvironmentSettings, installer: str
+) -> None:
+    venv, said = a_venv(tmp_path, "tiny==1.0"), list[str]()
+    await build(venv, wheels, said.append)
+    assert venv.built and "tiny" in " ".join(said) and "tiny" in venv.log.read_text()
+    code = """
+import importlib.util, tiny, marlaas.plugins
+others = [name for name in ("marlaas.engine", "marlaas.app", "torch", "pip") if importlib.util.find_spec(name)]
+print(tiny.VALUE, marlaas.plugins.env.__name__, others)
+"""
+    done = subprocess.run(
+        [venv.python, "-P", "-c", code],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(author_api(venv.folder.parent))},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split(maxsplit=2) == ["42", "env", "[]\n"]
+    compiled = list(venv.folder.rglob("tiny.*.pyc"))
+    assert compiled, "the host writes no bytecode: without it every start would compile the libraries"
+
+
+async def test_one_set_is_built_once(tmp_path: Path, stand_ins: StandIns) -> None:
+    stand_ins.put("uv", BUILDS)
+    venv = a_venv(tmp_path)
+    said = list[str]()
+    await asyncio.gather(build(venv, ANYTHING), build(venv, ANYTHING, said.append))
+    await build(venv, ANYTHING)
+    assert said == ["Another installation of this home is under way; this one comes after it."]
+    assert [call.split()[0] for call in stand_ins.calls] == ["venv", "pip"] and venv.built
+
+
+async def test_what_was_built_needs_no_installer(tmp_path: Path, stand_ins: StandIns) -> None:
+    stand_ins.put("uv", BUILDS)
+    await build(a_venv(tmp_path), ANYTHING)
+    stand_ins.put("uv", FAILS)
+    await build(a_venv(tmp_path), ANYTHING)
+
+
+async def test_what_a_killed_build_left_is_built_anew(tmp_path: Path, stand_ins: StandIns) -> None:
+    venv = a_venv(tmp_path)
+    venv.python.parent.mkdir(parents=True)
+    venv.python.symlink_to(OWN.executable)
+    (venv.folder / "half").touch()
+    stand_ins.put("uv", BUILDS)
+    await build(venv, ANYTHING)
+    assert venv.built and not (venv.folder / "half").exists()
+
+
+async def test_cancelling_ends_the_installer(tmp_path: Path, stand_ins: StandIns) -> None:
+    started = stand_ins.hang("uv")
+    venv = a_venv(tmp_path)
+    task = asyncio.create_task(build(venv, ANYTHING))
+    installer = os.pidfd_open(int(await asyncio.to_thread(started.read_text)))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(ProcessLookupError):  # it was waited for, so that its id is gone
+        signal.pidfd_send_signal(installer, 0)
+    os.close(installer)
+    stand_ins.put("uv", BUILDS)
+    await build(venv, ANYTHING)
+    assert venv.built
+
+
+async def test_a_build_that_takes_too_long_ends(
+    tmp_path: Path, stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "PATIENCE", 0.01)
+    stand_ins.put("uv", "exec sleep 600")
+    with pytest.raises(BuildFailed, match="took longer than"):
+        await build(a_venv(tmp_path), ANYTHING)
+
+
+async def test_an_installer_that_outlives_a_killed_engine_keeps_the_next_one_out(
+    tmp_path: Path, stand_ins: StandIns
+) -> None:
+    started = stand_ins.hang("uv")
+    venv = a_venv(tmp_path)
+    engine = subprocess.Popen([sys.executable, "-P", "-c", ENGINE, str(venv.folder)])
+    installer = int(await asyncio.to_thread(started.read_text))
+    engine.kill()
+    engine.wait()
+    with venv.lock.open() as lock:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        stand_ins.put("uv", BUILDS)
+        task = asyncio.create_task(build(venv, ANYTHING))
+        os.kill(installer, signal.SIGKILL)
+        await task
+    assert venv.built
+
+
+ENGINE = """
+import asyncio, sys
+from pathlib import Path
+from marlaas.engine.config import EnvironmentSettings
+from marlaas.engine.environments.dependencies.building import build
+from marlaas.engine.environments.dependencies.venv import Venv
+
+asyncio.run(build(Venv(Path(sys.argv[1]), ("anything",)), EnvironmentSettings()))
+"""
+
+
+async def test_a_home_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a file")
+    with pytest.raises(BuildFailed, match="home"):
+        await build(a_venv(tmp_path), ANYTHING)

@@ -1,0 +1,44 @@
+"""Consent and completeness are files: whoever looks sees the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from marlaas.engine.environments.dependencies.pythons import OWN
+from marlaas.engine.environments.dependencies.requirements import Requirements
+from marlaas.engine.environments.dependencies.venv import Venv
+
+
+def test_the_life_of_one(tmp_path: Path) -> None:
+    venv = Venv.of(Requirements(("a", "b")), OWN, tmp_path / "venvs")
+    assert not venv.built and not venv.allowed
+    seen = {venv.stamp()}
+    venv.allow()
+    assert venv.allowed and not venv.built
+    seen.add(venv.stamp())
+    venv.python.parent.mkdir(parents=True)
+    venv.python.symlink_to(OWN.executable)
+    assert not venv.built, "a build that did not come to its end is nothing"
+    venv.finish()
+    assert venv.built
+    seen.add(venv.stamp())
+    assert len(seen) == 3
+    venv.clear()
+    assert not venv.built and venv.allowed and not venv.folder.exists()
+
+
+def test_an_environment_whose_python_has_gone_is_nothing(tmp_path: Path) -> None:
+    venv = Venv.of(Requirements(("a",)), OWN, tmp_path)
+    venv.python.parent.mkdir(parents=True)
+    venv.python.symlink_to(tmp_path / "gone")
+    venv.finish()
+    assert not venv.built
+
+
+def test_nothing_to_install_is_nothing_to_ask(tmp_path: Path) -> None:
+    assert Venv.of(Requirements(), OWN, tmp_path).allowed
+
+
+def test_plugins_that_need_the_same_share_it(tmp_path: Path) -> None:
+    one, other = (Venv.of(Requirements(("a",), requires), OWN, tmp_path) for requires in ("", ">=3"))
+    assert one == other != Venv.of(Requirements(("b",)), OWN, tmp_path)

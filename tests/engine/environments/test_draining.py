@@ -1,0 +1,134 @@
+"""How long a replaced version may go on, and what becomes of what it is still playing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marlaas.engine.environments import draining
+from marlaas.engine.environments.draining import LONGEST, SHORTEST, EpisodeTimes, percentile
+from marlaas.engine.environments.lease import Lease
+from marlaas.engine.environments.protocol import Ask, EpisodeOutcome, Reply
+
+from .conftest import ECHO, World, a_spec, echoing
+
+WORSE = ECHO.replace("reply.text == word", "0.25")
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.floats(0, 1))
+def test_a_percentile_is_a_value_that_its_share_does_not_exceed(values: list[float], share: float) -> None:
+    found = percentile(values, share)
+    assert found in values and sum(value <= found for value in values) >= share * len(values)
+
+
+@pytest.mark.parametrize(("seconds", "grace"), [([], SHORTEST), ([1.0] * 50, SHORTEST), ([20.0] * 50, 60.0)])
+def test_the_grace_follows_from_what_episodes_take(seconds: list[float], grace: float) -> None:
+    times = EpisodeTimes()
+    for value in seconds:
+        times.add(value)
+    assert times.grace == grace
+
+
+def test_no_plugin_can_make_its_grace_endless() -> None:
+    times = EpisodeTimes()
+    times.add(1e300)
+    assert times.grace == LONGEST
+
+
+class Slow:
+    """A model that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked, self.go = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, ask: Ask) -> Reply:
+        self.asked.set()
+        await self.go.wait()
+        return await echoing(ask)
+
+
+async def under_way(world: World, lease: Lease, model: Slow) -> asyncio.Task[EpisodeOutcome]:
+    """An episode that waits for its answer."""
+    episode = asyncio.create_task(world.service.play(lease, a_spec(word="x"), model))
+    await model.asked.wait()
+    return episode
+
+
+async def replaced(world: World) -> None:
+    """A newer version of echo serves."""
+    await world.until("loaded", "echo")
+    world.save("echo.py", WORSE)
+    await world.until("loaded", "echo")
+
+
+@pytest.fixture
+async def served(world: World) -> World:
+    world.save("echo.py", ECHO)
+    await world.service.start()
+    return world
+
+
+@pytest.mark.processes
+async def test_after_its_grace_a_replaced_version_is_cut_off(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draining, "SHORTEST", 0.0)
+    lease = await served.service.bind("echo")
+    episode = await under_way(served, lease, Slow())
+    assert not lease.cut
+    await replaced(served)
+    outcome = await episode
+    assert (outcome.status, outcome.rewards) == ("cancelled", {}) and lease.cut
+    assert outcome.failure is not None and "newer version" in outcome.failure.message
+    late = await served.service.play(lease, a_spec(), echoing)
+    assert late.status == "cancelled", "nothing brings the process back for this group"
+    await lease.serving.settle()
+    assert lease.serving.pid is None and len(served.pids()) == 1
+    lease.release()
+    assert (await served.play("echo")).rewards == {"agent": 0.25}
+
+
+@pytest.mark.processes
+async def test_who_bound_a_version_by_its_name_is_not_cut_off(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draining, "SHORTEST", 0.0)
+    model = Slow()
+    lease = await served.service.bind("echo", served.service.resolve("echo").version)
+    episode = await under_way(served, lease, model)
+    await replaced(served)
+    model.go.set()
+    assert (await episode).rewards == {"agent": 1.0} and not lease.cut
+    lease.release()
+    await lease.serving.settle()
+    assert lease.serving.pid is None
+
+
+@pytest.mark.processes
+async def test_an_edit_that_is_taken_back_ends_the_grace(served: World) -> None:
+    model = Slow()
+    lease = await served.service.bind("echo")
+    episode = await under_way(served, lease, model)
+    await replaced(served)
+    served.save("echo.py", ECHO)
+    assert (await served.until("loaded", "echo")).version == lease.environment_version
+    lease.serving._expire()  # as a timer would that was not stopped
+    model.go.set()
+    assert (await episode).rewards == {"agent": 1.0} and not lease.cut
+    lease.release()
+    assert lease.serving.pid is not None
+
+
+@pytest.mark.processes
+async def test_a_group_stays_on_its_version_when_the_process_dies_in_the_middle(served: World) -> None:
+    lease = await served.service.bind("echo")
+    first = await served.service.play(lease, a_spec(word="x"), echoing)
+    await replaced(served)
+    assert lease.serving.pid is not None
+    os.kill(lease.serving.pid, signal.SIGKILL)
+    await served.until("restarted", "echo")
+    second = await served.service.play(lease, a_spec(word="x"), echoing)
+    assert first.rewards == second.rewards == {"agent": 1.0}, "the newer one would pay 0.25"
+    lease.release()
+    await lease.serving.settle()

@@ -1,0 +1,56 @@
+"""What a plugin's process is started with: the command line and every variable."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import pytest
+
+from marlaas.engine.environments.confinement import Confinement
+from marlaas.engine.environments.launch import Folders, Runtime, command, variables
+
+PLAIN = Folders.of(Path("/h/scratch"), "x")
+OF_ITS_OWN = Runtime(Path("/h/venvs/k/bin/python"), Path("/h/venvs/api"), 512)
+SNAPSHOT = Path("/h/scratch/snapshots/1/x.py")
+
+
+def on(runtime: Runtime) -> Folders:
+    return dataclasses.replace(PLAIN, runtime=runtime)
+
+
+@pytest.fixture(autouse=True)
+def _variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "PATH": "/bin",
+        "HOME": "/me",
+        "SECRET": "s",
+        "PYTHONPATH": "/mine",
+        "UV_INDEX_URL": "i",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_on_marlaas_s_own_python() -> None:
+    assert command(SNAPSHOT, PLAIN, 7, 99) == [
+        *(sys.executable, "-P", "-m", "marlaas.plugins.host", "7", str(SNAPSHOT), "4096", "99")
+    ]
+    seen = variables(PLAIN)
+    assert (seen["PATH"], seen["HOME"], seen["TMPDIR"]) == ("/bin", "/me", "/h/scratch/work/x")
+    assert not {"SECRET", "PYTHONPATH", "UV_INDEX_URL"} & set(seen)
+
+
+def test_on_a_python_of_its_own() -> None:
+    words = command(SNAPSHOT, on(OF_ITS_OWN), 7, 99)
+    assert words[0] == "/h/venvs/k/bin/python" and words[-2:] == ["512", "99"]
+    seen = variables(on(OF_ITS_OWN))
+    assert (seen["PYTHONPATH"], seen["PATH"]) == ("/h/venvs/api", "/h/venvs/k/bin:/bin")
+    assert not {"SECRET", "UV_INDEX_URL"} & set(seen)
+
+
+def test_behind_bwrap() -> None:
+    confined = on(dataclasses.replace(OF_ITS_OWN, confinement=Confinement((), ())))
+    words = command(SNAPSHOT, confined, 7, 0)
+    assert words[0].endswith("bwrap") and words[words.index("--") + 1] == "/h/venvs/k/bin/python" and words[-1] == "0"
+    assert variables(confined)["HOME"] == "/h/scratch/work/x", "the person's own is not there"

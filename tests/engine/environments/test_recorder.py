@@ -1,0 +1,41 @@
+"""What is said is remembered as it was said, by agent, and not without bound."""
+
+from __future__ import annotations
+
+import pytest
+
+from marlaas.engine.environments import recorder
+from marlaas.engine.environments.protocol import Ask, Message, Reply, ToolCall
+from marlaas.engine.environments.recorder import Recorder
+
+
+async def replying(ask: Ask) -> Reply:
+    return Reply(ask.messages[-1].content.upper(), "stop", 0, (ToolCall("f", {}),), "hm")
+
+
+async def test_a_transcript_holds_what_each_agent_heard_and_said() -> None:
+    heard = Recorder(replying)
+    system = Message("system", "be brief")
+    assert (await heard(Ask("a", (system, Message("user", "x"))))).text == "X"
+    await heard(Ask("b", (Message("user", "y"),)))
+    await heard(Ask("a", (Message("tool", "3", name="f"),)))
+    calls = (ToolCall("f", {}),)
+    assert heard.transcript.agents == {
+        "a": (
+            system,
+            Message("user", "x"),
+            Message("assistant", "X", tool_calls=calls),
+            Message("tool", "3", name="f"),
+            Message("assistant", "3", tool_calls=calls),
+        ),
+        "b": (Message("user", "y"), Message("assistant", "Y", tool_calls=calls)),
+    }
+
+
+async def test_what_is_too_long_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "LARGEST", 10)
+    heard = Recorder(replying)
+    await heard(Ask("a", (Message("user", "12345"),)))
+    assert not heard.too_long
+    await heard(Ask("a", (Message("user", "6"),)))
+    assert heard.too_long and heard.transcript.agents == {}

@@ -1,0 +1,82 @@
+"""Which version a task gets: the newest, or the one that it began with, long after the plugin has changed or gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from marlaas.engine.environments import registry, snapshots
+from marlaas.engine.environments.service import EnvironmentService
+from marlaas.engine.errors import ConfigError, EnvironmentMissing
+
+from .conftest import ECHO, World, a_spec, echoing
+
+pytestmark = pytest.mark.processes
+WIDER = ECHO.replace('word: str = "hello"', "times: int")
+
+
+async def reward(world: World, name: str, version: str | None) -> float:
+    with await world.service.bind(name, version, {}) as lease:
+        return (await world.service.play(lease, a_spec(word="x"), echoing)).rewards["agent"]
+
+
+async def test_a_pinned_version_outlives_its_plugin_and_its_engine(world: World) -> None:
+    world.save("echo.py", ECHO)
+    await world.service.start()
+    first = world.service.resolve("echo").version
+    (world.folder / "echo.py").unlink()
+    await world.until("removed", "echo")
+    assert await reward(world, "echo", first) == 1.0
+    await world.service.stop()
+    world.service = EnvironmentService([world.folder], world.scratch, world._hear)
+    await world.service.start()
+    assert world.service.infos() == ()
+    assert world.service.full_name("echo", first) == "echo/echo"
+    assert world.service.validate("echo", {"word": 3}, first) == {"word": 3}, "its process will tell"
+    assert await reward(world, "echo", first) == await reward(world, "echo/echo", first) == 1.0
+    with pytest.raises(ConfigError, match="'word' of echo must be a text"):
+        world.service.validate("echo", {"word": 3}, first)
+    with pytest.raises(EnvironmentMissing, match="There is no environment 'echo'"):
+        await world.service.bind("echo")
+    world.save("echo.py", ECHO)
+    assert (await world.until("loaded", "echo")).version == first
+
+
+async def test_parameters_are_checked_by_the_version_that_plays(world: World) -> None:
+    world.save("echo.py", ECHO)
+    await world.service.start()
+    first = world.service.resolve("echo").version
+    await world.until("loaded", "echo")
+    world.save("echo.py", WIDER.replace("ask(word)", "ask('x')").replace("== word", "== 'x'"))
+    second = (await world.until("loaded", "echo")).version
+    with await world.service.bind("echo", first, {"word": "x"}) as lease:
+        assert lease.config == {"word": "x"} and lease.by_version
+    with await world.service.bind("echo", None, {"times": 2}) as lease:
+        assert (lease.environment_version, lease.config) == (second, {"times": 2})
+    for version, config in ((first, {"times": 2}), (second, {"word": "x"}), (None, {})):
+        with pytest.raises(ConfigError):
+            await world.service.bind("echo", version, config)
+    newest = world.service._registry.plugins["echo"].serving()
+    assert newest is not None and newest.leases == 0, "a lease that was refused is released"
+
+
+async def test_snapshots_that_nobody_needs_are_removed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "TIDY_EVERY", 1)
+    monkeypatch.setattr(snapshots, "SPARE", 1)
+    needed: set[str] = set()
+    world.service = EnvironmentService([world.folder], world.scratch, world._hear, needed=lambda: needed)
+    world.save("echo.py", ECHO)
+    await world.service.start()
+    versions = [(await world.until("loaded", "echo")).version]
+    needed.add(versions[0])
+    for number in range(4):
+        world.save("echo.py", ECHO.replace("reply.text == word", f"0.{number}"))
+        versions.append((await world.until("loaded", "echo")).version)
+    await world.service.scan()
+    kept = {entry.name for entry in (world.scratch / "snapshots").iterdir()}
+    assert {versions[0], versions[-1]} <= kept and versions[1] not in kept
+    assert await reward(world, "echo", versions[0]) == 1.0
+    with pytest.raises(EnvironmentMissing, match="no version"):
+        await world.service.bind("echo", versions[1])
+    world.save("echo.py", ECHO.replace("reply.text == word", "0.0"))
+    assert (await world.until("loaded", "echo")).version == versions[1], "an edit that is taken back is proven anew"
+    assert await reward(world, "echo", None) == 0.0

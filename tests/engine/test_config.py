@@ -1,0 +1,35 @@
+"""marlaas.toml: what a new home's file says of every key is what holds without it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from marlaas.engine.config import DOCUMENTED, Settings, load_settings
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.paths import Home
+
+
+def test_every_key_is_documented_with_its_default() -> None:
+    assert tomllib.loads(re.sub(r"^# (\w+ = )", r"\1", DOCUMENTED, flags=re.MULTILINE)) == asdict(Settings())
+    assert all(len(line) <= 120 for line in DOCUMENTED.splitlines())
+
+
+def test_files_and_folders_count_from_the_home(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.config.write_text('[rollout]\ngguf = "a.gguf"\n[environments]\nwheels = "w"\n')
+    settings = load_settings(home)
+    assert (settings.rollout.gguf, settings.environments.wheels) == (str(tmp_path / "a.gguf"), str(tmp_path / "w"))
+    home.config.write_text('[environments]\nwheels = "/w"\n')
+    assert load_settings(home).environments.wheels == "/w"
+
+
+def test_a_word_that_is_none_is_said(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.config.write_text('[environments]\nallow = "allways"\n')
+    with pytest.raises(ConfigError, match="Did you mean 'always'"):
+        load_settings(home)

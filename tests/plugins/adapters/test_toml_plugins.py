@@ -1,0 +1,86 @@
+"""A ``.toml`` file alone is a plugin, and what is wrong with it is said with its line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from marlaas.plugins.adapters import default_dependencies, dependencies_of
+from marlaas.plugins.adapters.toml_plugins import ADAPTERS, TomlError
+from marlaas.plugins.host.blame import Blame
+from marlaas.plugins.host.loading import load
+
+GAME = 'adapter = "textarena"\ngame = "Nim-v0"\n'
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = ModuleType("textarena")
+    library.make = lambda game, **options: None  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "textarena", library)
+
+
+def saved(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "games.toml"
+    path.write_text(text)
+    return path
+
+
+def test_one_environment(tmp_path: Path) -> None:
+    path = saved(
+        tmp_path, f'{GAME}timeout = 5\ndependencies = ["x"]\n[args]\npile = 7\n[tool.marlaas]\nmemory_mb = 99\n'
+    )
+    (found,) = load(path).values()
+    assert (found.name, found.timeout) == ("Nim-v0", 5.0)
+
+
+def test_several_environments(tmp_path: Path) -> None:
+    tables = "".join(f'[[environments]]\nname = "{name}"\n{GAME}' for name in ("one", "two"))
+    assert set(load(saved(tmp_path, tables))) == {"one", "two"}
+    with pytest.raises(ImportError, match="two environments of games are called 'one'"):
+        load(saved(tmp_path, tables.replace("two", "one")))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ('adapter = "textarena"\ngame = \n', 2, "Invalid value"),
+        ("", 1, "adapter must be one of reasoning_gym, gymnasium"),
+        ('\nadapter = "chess"\n', 2, "not 'chess'"),
+        ('adapter = "textarena"\n', 1, "the adapter textarena needs 'game', a text"),
+        (f"{GAME}seats = 3\n", 3, "the adapter textarena knows no 'seats'; it knows game, players"),
+        (f"{GAME}args = 3\n", 3, r"args must be a table: \[args\]"),
+        (f"{GAME}[args]\nplayers = 3\n", 4, "'players' is not one of the args"),
+        (f"[[environments]]\n{GAME}\n[more]\nx = 1\n", 5, "'more' belongs into an environment"),
+        ("environments = []\n", 1, "environments must be tables"),
+        (f'{GAME}name = ""\ntimeout = 0\n', 2, "timeout of Nim-v0 must be a number of seconds"),
+    ],
+)
+def test_mistakes_have_a_line(tmp_path: Path, text: str, line: int, says: str) -> None:
+    path = saved(tmp_path, text)
+    with pytest.raises(TomlError, match=says) as caught:
+        load(path)
+    record = Blame(tmp_path).of(caught.value)
+    assert (record["file"], record["line"]) == ("games.toml", line)
+    assert record["message"].startswith("TomlError: ")
+
+
+def test_a_library_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ModuleNotFoundError, match="this plugin needs openenv=="):
+        load(saved(tmp_path, 'adapter = "openenv"\nenvironment = "guess:Guess"\n'))
+
+
+def test_default_dependencies() -> None:
+    assert [len(default_dependencies(adapter)) for adapter in ADAPTERS] == [1] * len(ADAPTERS)
+    with pytest.raises(ValueError, match="no adapter 'chess'; there are reasoning_gym"):
+        default_dependencies("chess")
+    one, other = {"adapter": "textarena"}, {"adapter": "gymnasium"}
+    both = default_dependencies("textarena") + default_dependencies("gymnasium")
+    assert dependencies_of({"environments": [one, other, one]}) == both
+    assert dependencies_of(one | {"dependencies": []}) == ()
+    assert dependencies_of({"adapter": "chess"}) == dependencies_of({"environments": 3}) == ()
+    with pytest.raises(ValueError, match="list of texts"):
+        dependencies_of(one | {"dependencies": "x"})

@@ -1,0 +1,212 @@
+"""Code of all kinds in the sandbox: what comes back, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from marlaas.plugins import BlockingEpisode, Episode, Ran, env, sandbox
+
+from .scripted import Model, play
+
+pytestmark = pytest.mark.processes
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell whose child a process was")
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where sandboxes have their folders: empty again afterwards."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    yield tmp_path
+    assert not list(tmp_path.glob("sandbox-*"))
+
+
+async def run(code: str, stdin: str = "", seconds: float = 10.0, memory_mb: int = 256) -> Ran:
+    return await Episode(Model()).sandbox.python(code, stdin, seconds=seconds, memory_mb=memory_mb)
+
+
+async def test_a_program_reads_and_prints() -> None:
+    ran = await run("import sys\nprint(int(input()) * 2)\nprint('é', file=sys.stderr)", "21\n")
+    assert ran == Ran("42\n", "é\n", 0, timed_out=False, cut=False) and ran.ok
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code", "says"),
+    [
+        ("raise SystemExit(3)", 3, ""),
+        ("import sys; sys.exit('sorry')", 1, "sorry\n"),
+        ("1 +", 1, 'File "main.py", line 1'),
+        ("print(1 / 0)", 1, 'Traceback (most recent call last):\n  File "main.py", line 1, in <module>'),
+        ("\0", 1, "null bytes"),
+        ("import os; os._exit(7)", 7, ""),
+        ("import os; os.kill(os.getpid(), 9)", 128 + 9, ""),
+        ("input()", 1, "EOFError"),
+    ],
+)
+async def test_how_a_program_ends(code: str, exit_code: int, says: str) -> None:
+    ran = await run(code)
+    assert (ran.exit_code, ran.ok, ran.timed_out, ran.stdout) == (exit_code, False, False, "")
+    assert says in ran.stderr and "sandbox_keeper" not in ran.stderr
+
+
+async def test_a_program_is_main_and_alone() -> None:
+    ran = await run(
+        "import os, sys\n"
+        "print(__name__, sys.argv, sys.modules['__main__'].__dict__ is globals())\n"
+        "print(os.listdir('.'), sorted(os.environ))\n"
+        "print(os.getcwd() == os.environ['HOME'], hash('a'))\n"
+    )
+    first, second, third = ran.stdout.splitlines()
+    assert first == "__main__ ['main.py'] True"
+    assert second.startswith("['main.py']") and "PYTEST_CURRENT_TEST" not in second
+    assert third.startswith("True") and third == (await run("print('True', hash('a'))")).stdout.strip()
+
+
+async def test_an_endless_loop_ends_with_its_time() -> None:
+    ran = await run("while True: pass", seconds=0.1)
+    assert ran.timed_out and not ran.ok and ran.stdout == ""
+
+
+async def test_memory_is_bounded() -> None:
+    ran = await run("print('begun', flush=True)\nbytearray(4 << 30)")
+    assert not ran.ok and ran.stdout == "begun\n" and "MemoryError" in ran.stderr
+
+
+async def test_a_storm_of_prints_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "LARGEST_OUTPUT", 1000)
+    ran = await run("print('x' * 1001)")
+    assert ran.ok and ran.cut and ran.stdout == "x" * 1000
+    ran = await run("while True: print('x' * 1000)", seconds=20)
+    assert not ran.ok and not ran.timed_out and ran.cut and len(ran.stdout) == 1000
+    assert "File too large" in ran.stderr
+
+
+async def test_files_go_with_their_folder() -> None:
+    ran = await run("import os; os.makedirs('a/b'); open('a/b/c', 'w').write('x'); print(os.getcwd())")
+    assert ran.ok and not Path(ran.stdout.strip()).exists()
+    ran = await run("open('large', 'wb').write(bytes(64 << 20))")
+    assert not ran.ok and "File too large" in ran.stderr
+
+
+def alive(pid: int) -> bool:
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+DAEMON = """
+import os, sys, time
+def daemon():
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            print(os.getpid(), flush=True)
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
+daemon()
+while not open(1, 'rb', closefd=False).seek(0, 2): time.sleep(0.01)
+"""
+
+
+@LINUX
+@pytest.mark.parametrize("end", ["", "os._exit(5)", "os.kill(os.getpid(), 9)"])
+async def test_what_a_program_leaves_behind_is_killed(end: str) -> None:
+    ran = await run(DAEMON + end)
+    assert not ran.timed_out and not alive(int(ran.stdout))
+
+
+@LINUX
+async def test_a_fork_bomb_fizzles_out() -> None:
+    ran = await run(
+        "import os, time\n"
+        "first = os.getpid()\n"
+        "for _ in range(6):\n"
+        "    os.fork()\n"
+        "os.write(1, b'%8d\\n' % os.getpid())\n"
+        "while os.getpid() != first or os.fstat(1).st_size < 64 * 9: time.sleep(0.01)\n"
+    )
+    pids = [int(pid) for pid in ran.stdout.split()]
+    assert ran.ok and len(set(pids)) == 64 and not any(map(alive, pids))
+
+
+@LINUX
+async def test_a_program_that_kills_its_keeper_dies_with_it() -> None:
+    ran = await run("import os, time\nprint(os.getpid(), flush=True)\nos.kill(os.getppid(), 9)\ntime.sleep(600)")
+    assert (ran.ok, ran.timed_out, ran.exit_code) == (False, False, 128 + signal.SIGKILL)
+    while alive(int(ran.stdout)):  # its end is the kernel's, and may be a moment away
+        await asyncio.sleep(0)
+
+
+async def test_a_program_cannot_make_itself_right() -> None:
+    """It may end well and print anything: the answer is not there to be printed."""
+    for attempt in ("import os; os._exit(0)", "print('ok')", "import sys; sys.stdout = open('verdict', 'w')"):
+        ran = await run(f"{attempt}\nassert False", "21\n")
+        assert ran.stdout != "42\n"
+
+
+@LINUX
+async def test_an_episode_that_is_cancelled_leaves_nothing() -> None:
+    folder = Path(tempfile.gettempdir())
+    running = asyncio.create_task(run("import os, time\nopen('pid', 'w').write(f'{os.getpid()}\\n')\ntime.sleep(600)"))
+    while not (found := [path.read_text() for path in folder.glob("sandbox-*/pid")]) or not found[0].endswith("\n"):
+        await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert not alive(int(found[0]))
+
+
+async def test_only_so_many_run_at_once_and_waiting_is_told() -> None:
+    told: list[str] = []
+
+    @contextlib.contextmanager
+    def queueing() -> Iterator[None]:
+        told.append("waits")
+        yield
+        told.append("has a place")
+
+    place = sandbox._place()
+    for _ in range(free := place._value):
+        await place.acquire()
+    waiting = asyncio.create_task(Episode(Model(), queueing=queueing).sandbox.python("print(1)"))
+    await asyncio.sleep(0)
+    assert told == ["waits"] and not waiting.done()
+    for _ in range(free):
+        place.release()
+    assert (await waiting).stdout == "1\n" and told == ["waits", "has a place"]
+
+
+async def test_many_at_once() -> None:
+    found = await asyncio.gather(*(run(f"print({number})") for number in range(12)))
+    assert [ran.stdout for ran in found] == [f"{number}\n" for number in range(12)]
+
+
+async def test_a_plain_function_runs_code_too() -> None:
+    @env
+    def coding(ep: BlockingEpisode) -> bool:
+        return ep.sandbox.python(ep.ask("?").text, stdin="2", seconds=10).stdout == "4\n"
+
+    assert (await play(coding, lambda ask: "print(int(input()) * 2)")).reward == 1.0
+
+
+@pytest.mark.parametrize("arguments", [{"seconds": 0}, {"seconds": float("nan")}, {"memory_mb": -1}])
+async def test_arguments_that_mean_nothing(arguments: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="cannot grant"):
+        await Episode(Model()).sandbox.python("", **arguments)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="runs a text"):
+        await Episode(Model()).sandbox.python(b"1")  # type: ignore[arg-type]
+
+
+def test_the_keeper_is_no_module_to_import() -> None:
+    from marlaas.plugins import sandbox_keeper
+
+    assert os.path.samefile(sandbox_keeper.__file__, sandbox._KEEPER)
