@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import watchfiles
 
 from marlaas.engine.environments import watch
 from marlaas.engine.environments.protocol import EnvironmentInfo
@@ -141,11 +142,10 @@ async def test_a_file_that_cannot_be_read_is_shown(world: World, monkeypatch: py
 
 async def test_folders_of_another_machine_are_looked_through(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    awatch = watch.awatch
 
     def spy(*folders: Path, **settings: Any) -> object:
         asked.append(settings["force_polling"])
-        return awatch(*folders, **settings)
+        return watchfiles.awatch(*folders, **settings)
 
     monkeypatch.setattr(watch, "awatch", spy)
     monkeypatch.setattr(watch, "networked", lambda folder: folder == world.folder)
