@@ -21,7 +21,8 @@ from .postponement import Postponement
 from .protocol import EnvironmentEvent, EnvironmentInfo, EventKind
 from .serving import Serving
 from .snapshots import Snapshots
-from .source import Source, Stamp, read_source, shown
+from .source import Source, Stamp, read_source
+from .states import never_served, served
 from .wire import Described
 
 OnEvent = Callable[[EnvironmentEvent], None]
@@ -77,25 +78,9 @@ class Plugin:
 
     def infos(self) -> tuple[EnvironmentInfo, ...]:
         """One entry per environment; one for the plugin itself where it never served."""
-        path = shown(str(self.path))
         if self._active is None:
-            state = self._postponement.state or ("broken" if self._failure is not None else "loading")
-            return (EnvironmentInfo(self.name, "", state, failure=self._failure, path=path),)
-        found = []
-        for environment in self.environments.values():
-            state, failure = self._state(self._active, environment.name)
-            found.append(
-                EnvironmentInfo(
-                    name=f"{self.name}/{environment.name}",
-                    version=self._active.version,
-                    state=state,
-                    parameters=environment.parameters,
-                    failure=failure,
-                    path=path,
-                    description=environment.description,
-                )
-            )
-        return tuple(found)
+            return (never_served(self.name, self.path, self._postponement.state, self._failure),)
+        return served(self.name, self.path, self._active, self._failure)
 
     def update(self, source: Source) -> asyncio.Task[None] | None:
         """The content may have changed: start to prove it if it is new. The task ends when that is decided."""
@@ -268,16 +253,6 @@ class Plugin:
 
     def _servings(self) -> list[Serving]:
         return [*self._replaced, *self._older.values(), *([self._active] if self._active is not None else [])]
-
-    def _state(self, serving: Serving, environment: str) -> tuple[str, Failure | None]:
-        """What the screen says of an environment: see ``EnvironmentInfo.state``."""
-        if rest := serving.health.resting:
-            return "broken", self._failure or rest
-        if self._failure is not None:
-            return "stale", self._failure
-        if failing := serving.health.failing(environment):
-            return "failing", failing
-        return "ready", None
 
     def _promote(self, serving: Serving) -> None:
         self._retire()

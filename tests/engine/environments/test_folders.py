@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+import watchfiles
 
+from marlaas.engine.environments import watch
 from marlaas.engine.environments.protocol import EnvironmentInfo
 from marlaas.engine.errors import EnvironmentMissing
 
@@ -135,3 +138,18 @@ async def test_a_file_that_cannot_be_read_is_shown(world: World, monkeypatch: py
     assert (await world.play("echo/echo")).status == "ok"
     monkeypatch.undo()
     await world.until("loaded", "locked")
+
+
+async def test_folders_of_another_machine_are_looked_through(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def spy(*folders: Path, **settings: Any) -> object:
+        asked.append(settings["force_polling"])
+        return watchfiles.awatch(*folders, **settings)
+
+    monkeypatch.setattr(watch, "awatch", spy)
+    monkeypatch.setattr(watch, "networked", lambda folder: folder == world.folder)
+    await world.service.start()
+    world.save("echo.py", ECHO)
+    await world.until("loaded", "echo")
+    assert asked == [True]

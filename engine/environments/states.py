@@ -1,0 +1,49 @@
+"""What the screen says of a plugin's environments: one entry each, with a state and the reason for it.
+
+The serving version and why the newest content does not serve flow in, entries flow out. Pure.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..types import Failure
+from .protocol import EnvironmentInfo
+from .serving import Serving
+from .source import shown
+
+
+def never_served(plugin: str, path: Path, waiting: str, failure: Failure | None) -> EnvironmentInfo:
+    """The entry of a plugin of which no version serves: its environments are not known. ``waiting``: what for."""
+    state = waiting or ("broken" if failure is not None else "loading")
+    return EnvironmentInfo(plugin, "", state, failure=failure, path=shown(str(path)))
+
+
+def served(plugin: str, path: Path, serving: Serving, rejected: Failure | None) -> tuple[EnvironmentInfo, ...]:
+    """The entries of a version that serves; ``rejected``: why the newest content does not."""
+    found = []
+    for environment in serving.environments.values():
+        state, failure = _state(serving, environment.name, rejected)
+        found.append(
+            EnvironmentInfo(
+                name=f"{plugin}/{environment.name}",
+                version=serving.version,
+                state=state,
+                parameters=environment.parameters,
+                failure=failure,
+                path=shown(str(path)),
+                description=environment.description,
+            )
+        )
+    return tuple(found)
+
+
+def _state(serving: Serving, environment: str, rejected: Failure | None) -> tuple[str, Failure | None]:
+    """See ``EnvironmentInfo.state``."""
+    if rest := serving.health.resting:
+        return "broken", rejected or rest
+    if rejected is not None:
+        return "stale", rejected
+    if failing := serving.health.failing(environment):
+        return "failing", failing
+    return "ready", None
