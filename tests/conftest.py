@@ -1,8 +1,14 @@
-"""Every property test draws the same examples everywhere, and takes the time that it needs."""
+"""The same for every test, wherever and however the tests are started.
+
+Every property test draws the same examples everywhere, and takes the time that it needs. Ctrl-C ends what a test starts
+also where the tests run in the background of a shell, which has them ignore it.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
+import threading
 
 import hypothesis
 
@@ -11,3 +17,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # a test process per core: threads of o
 
 hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
 hypothesis.settings.load_profile("repeatable")
+
+if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
