@@ -18,10 +18,10 @@ install:
 dev:
 	@$(PYTHON) tools/install.py dev
 
-# Two rounds: tests of pure code in parallel, then those that start worker processes, one at a time.
+# Two rounds: tests of pure code, then those that start worker processes, a file of them at a time on each core.
 test: dev
 	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not processes and not slow and not libraries"
-	@$(BIN)/python -m pytest -q -p no:xdist -m "processes and not slow and not libraries"
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile -m "processes and not slow and not libraries"
 
 # What takes minutes: kills, eight whole runs alone and together, 200 steps under the canary; then dear properties with
 # more examples than `make test` draws.

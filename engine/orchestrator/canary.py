@@ -118,6 +118,11 @@ class Canary:
         finally:
             asked.cancel()
             await asyncio.gather(asked, return_exceptions=True)
+        if not np.isfinite(trained).all():
+            raise AdapterError(
+                f"What the trainer says of {version} is not finite: the policy has blown up.",
+                "A smaller learning rate usually helps, in a task of its own; the versions before are kept.",
+            )
         report = compare(trained - probe.trained, served - probe.served, served - trained, self._rounding)
         self._judge(version, report)
         self._probe = self._kept(probe.chosen, trained, served, probe.age + 1) if report.resolved else None

@@ -169,7 +169,7 @@ def test_a_gradient_that_is_no_number_pauses_the_task_with_the_evidence(lab: Lab
     lab.marlaas("engine", "start")
     lab.marlaas("resume", str(task))
     reason = waits(lab, task, "paused")
-    assert "is not finite, so step" in reason
+    assert "is not finite" in reason  # the next gradient, or the version after where no group had one
     lab.marlaas("cancel", str(task))
     step = lab.row(other).step
     assert lab.until(other, step + 2).step >= step + 2

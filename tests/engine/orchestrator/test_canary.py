@@ -78,6 +78,11 @@ async def test_a_step_that_rounding_may_hide_is_not_resolved() -> None:
     assert not (await Pair().step(trained=-1.0, served=-0.999)).resolved
 
 
+async def test_a_policy_that_has_blown_up_is_not_taken_for_one_that_did_not_arrive() -> None:
+    with pytest.raises(AdapterError, match="not finite: the policy has blown up"):
+        await Pair().step(float("nan"), float("nan"))
+
+
 @pytest.mark.parametrize("served", [-1.5, float("nan")])
 async def test_what_rounding_does_not_explain_is_refused(served: float) -> None:
     with pytest.raises(AdapterError, match="away from the trainer's"):
