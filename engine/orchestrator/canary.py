@@ -121,7 +121,7 @@ class Canary:
         if not np.isfinite(trained).all():
             raise AdapterError(
                 f"What the trainer says of {version} is not finite: the policy has blown up.",
-                "A smaller learning rate usually helps, in a task of its own; the versions before are kept.",
+                "A smaller learning rate usually helps, in a task of its own.",
             )
         report = compare(trained - probe.trained, served - probe.served, served - trained, self._rounding)
         self._judge(version, report)

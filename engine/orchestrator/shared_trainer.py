@@ -29,7 +29,7 @@ FUSED_SECONDS = 0.05
 FUSED_TOKENS = 1024
 """Of such a pass, while nothing is known of how long one takes."""
 NEWEST = 0.25
-"""Share of the newest call in the moving mean of what a token takes."""
+"""Share of the newest call in the moving mean of the tokens that such a pass holds."""
 
 
 @dataclass(eq=False)
@@ -163,8 +163,12 @@ class SharedTrainer:
 
     def _learn(self, calls: Sequence[Call], results: Sequence[Any]) -> None:
         """How many tokens go into a pass follows from how long the last ones took."""
-        seconds = sum(result.seconds for result in results if isinstance(result, GroupStats))
-        tokens = sum(call.tokens for call in calls)
+        made = [
+            (call.tokens, each.seconds)
+            for call, each in zip(calls, results, strict=True)
+            if isinstance(each, GroupStats)
+        ]
+        tokens, seconds = sum(each for each, _ in made), sum(each for _, each in made)
         if tokens and seconds > 0:
             self._fused_tokens += NEWEST * (FUSED_SECONDS * tokens / seconds - self._fused_tokens)
 
