@@ -43,7 +43,6 @@ class Board:
         self._order = Order()
         self._running: dict[Turn, None] = {}
         """Turns being decoded, the one that was served the longest ago first."""
-        self._pressed = never
         self._sampled = self._prefilled = 0
         self._seconds = 0.0
 
@@ -87,21 +86,20 @@ class Board:
 
         It ends early, though never before it has sampled something, once ``pressed`` says that somebody waits.
         """
-        self._pressed = pressed
         begin = time.perf_counter()
         fresh = self._admit()
         if self._pace.tokens > 1 and not self._context.mixes:
-            self._decode_fresh(fresh)
+            self._decode_fresh(fresh, pressed)
         if self._running:
-            self._decode(self._next())
+            self._decode(self._next(), pressed)
         self._seconds += time.perf_counter() - begin
 
-    def _decode_fresh(self, fresh: list[Turn]) -> None:
+    def _decode_fresh(self, fresh: list[Turn], pressed: Pressed) -> None:
         """What turns hold that have just begun is in the cache; those of accounts that are ahead have to wait."""
         for version in dict.fromkeys(turn.version.name for turn in fresh):
             turns = [turn for turn in fresh if turn.version.name == version]
             if not self._order.ahead(turns[0].account, self._running):
-                self._decode(sorted(turns, key=_seat_of)[: self._pace.rows])
+                self._decode(sorted(turns, key=_seat_of)[: self._pace.rows], pressed)
 
     def fail(self, error: Exception) -> None:
         """End every turn with ``error`` and start over with an empty board."""
@@ -210,7 +208,7 @@ class Board:
         start = min(turns.index(first), max(0, len(turns) - self._pace.rows))
         return turns[start : start + self._pace.rows]
 
-    def _decode(self, turns: list[Turn]) -> None:
+    def _decode(self, turns: list[Turn], pressed: Pressed) -> None:
         """Some tokens for each of ``turns``, which go into one call; then it is the others' turn."""
         for turn in turns:
             del self._running[turn]
@@ -218,13 +216,13 @@ class Board:
         left = self._pace.tokens
         while turns and left > 0:
             try:
-                tokens, logprobs = burst(self._context, turns, left, self._pressed)
+                tokens, logprobs = burst(self._context, turns, left, pressed)
             except CallFailed as error:
                 self._fail(turns, error)
                 return
             left -= tokens.shape[1]
             turns = self._accept(turns, tokens, logprobs)
-            if self._pressed():
+            if pressed():
                 return
 
     def _accept(self, turns: list[Turn], tokens: Tokens, logprobs: Logprobs) -> list[Turn]:
