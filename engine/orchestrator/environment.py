@@ -6,10 +6,11 @@ that follows goes on with the last version that takes its parameters where a new
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from ..environments.lease import Lease
 from ..environments.plugin import said
@@ -18,6 +19,8 @@ from ..errors import ConfigError, EnvironmentFailure, EnvironmentMissing
 from ..rollout.episodes import Play
 from ..spec import TaskSpec
 from .endings import Blocked
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -50,20 +53,20 @@ class TaskEnvironment:
         self.version = ""
         """Of the newest lease: what the task plays on."""
 
-    def check(self) -> None:
+    async def check(self) -> None:
         """Raise ``Blocked`` where no version can serve the task, before anything is loaded."""
-        try:
-            self._validate()
-        except (ConfigError, EnvironmentFailure) as error:
-            raise Blocked(f"blocked: {error}") from error
+
+        async def valid(name: str, version: str | None) -> None:
+            self._service.validate(name, self._spec.environment_config, version)
+
+        with _blocking():
+            await self._fitting(valid)
 
     @asynccontextmanager
     async def bound(self) -> AsyncIterator[Lease]:
         """A lease on the version that serves now: a group never mixes versions."""
-        try:
-            lease = await self._bind()
-        except (ConfigError, EnvironmentFailure) as error:
-            raise Blocked(f"blocked: {error}") from error
+        with _blocking():
+            lease = await self._fitting(partial(self._service.bind, config=self._spec.environment_config))
         if rest := lease.rest:
             lease.release()
             raise Blocked(f"blocked: environment {lease.declared.name} does not serve: {said(rest)}")
@@ -80,40 +83,25 @@ class TaskEnvironment:
         """Episodes on one lease, answered by a policy."""
         return partial(self._service.play, lease, counts=True)
 
-    async def _bind(self) -> Lease:
-        config = self._spec.environment_config
+    async def _fitting(self, attempt: Callable[[str, str | None], Awaitable[T]]) -> T:
+        """What ``attempt`` makes of the version that the task plays on: the pinned one, else the newest, else, where
+        that does not take the task's parameters, the last that did. It gets a name and, if not the newest, a version.
+        """
         if self._pinned is not None:
-            return await self._service.bind(self._spec.environment, self._pinned, config)
+            return await attempt(self._spec.environment, self._pinned)
         try:
-            return await self._service.bind(self._current_name(), None, config)
+            return await attempt(self._current_name(), None)
         except EnvironmentMissing:
             raise
         except ConfigError as error:
             if self._fits is None:
                 raise
             try:
-                lease = await self._service.bind(self._name, self._fits, config)
+                found = await attempt(self._name, self._fits)
             except EnvironmentMissing:
                 raise error from None
             self._stays(error)
-            return lease
-
-    def _validate(self) -> None:
-        config = self._spec.environment_config
-        if self._pinned is not None:
-            self._service.validate(self._spec.environment, config, self._pinned)
-            return
-        try:
-            self._service.validate(self._current_name(), config)
-        except EnvironmentMissing:
-            raise
-        except ConfigError as error:
-            if self._fits is None:
-                raise
-            try:
-                self._service.validate(self._name, config, self._fits)
-            except EnvironmentMissing:
-                raise error from None
+            return found
 
     def _current_name(self) -> str:
         """The full name, unless that is gone: then as the task file has it."""
@@ -130,3 +118,12 @@ class TaskEnvironment:
             self._told.add(str(error))
             sentence = f"The task stays on version {self._fits} of its environment, for the newest does not take its"
             self._tell(f"{sentence} parameters: {error}")
+
+
+@contextmanager
+def _blocking() -> Iterator[None]:
+    """The task waits for what a person, or a rest, may mend."""
+    try:
+        yield
+    except (ConfigError, EnvironmentFailure) as error:
+        raise Blocked(f"blocked: {error}") from error

@@ -60,7 +60,7 @@ class Evaluator:
             group = Group(number, number, version.number, series, (one.episode,))
             store.experience.add_group(self._policy, "eval", group, one.transcripts, version.number)
         if all(t.reward is None for one in played for t in one.episode.trajectories):
-            self._environment.check()  # it may rest by now: then the task waits, and goes on by itself
+            await self._environment.check()  # it may rest by now: then the task waits, and goes on by itself
             raise Paused(f"No held-out episode has a reward: {first_failure(played)}.")
         if series not in self._floors:
             self._floors[series] = await self._floor(lease, played)

@@ -69,7 +69,7 @@ class Learner:
     async def run(self) -> None:
         """Train to the last step. Raises ``Blocked``, ``Paused``, ``ConfigError``, ``WorkerDied`` or ``StoreError``."""
         self._check_room()
-        self._environment.check()
+        await self._environment.check()
         check_servable(self._spec, self._services)
         version = await open_policy(self._services, self._task, self._policy, self._spec)
         self.step = version.number

@@ -93,7 +93,7 @@ class Producer:
                 return closed
             failures += self._failed(closed, played)
             if failures >= MAX_FAILURES:
-                self._environment.check()  # it may rest by now: then the task waits, and goes on by itself
+                await self._environment.check()  # it may rest by now: then the task waits, and goes on by itself
                 raise Paused(f"The environment failed {failures} groups in a row: {first_failure(played)}.")
         raise Fruitless(
             f"No usable training prompt was found in {MAX_ATTEMPTS} draws.",

@@ -84,7 +84,7 @@ def told() -> Told:
 
 
 async def version_of(environment: TaskEnvironment) -> str:
-    environment.check()
+    await environment.check()
     async with environment.bound() as lease:
         assert lease.config == TASK.environment_config and environment.version == lease.environment_version
         return lease.environment_version
@@ -124,7 +124,7 @@ async def test_with_nothing_to_stay_on_it_waits(told: Told) -> None:
     edit(told, "v2", "width")
     for environment in (told.of(), told.of(last="v0")):  # v0 was removed from the disk
         with pytest.raises(Blocked, match="blocked: v2 does not take it"):
-            environment.check()
+            await environment.check()
         with pytest.raises(Blocked, match="blocked: v2 does not take it"):
             async with environment.bound():
                 pass
@@ -140,7 +140,7 @@ async def test_a_pinned_task_stays_with_its_first_version_whatever_becomes_of_th
     assert await version_of(told.of(PINNED, first="v1", last="v1")) == "v1"
     del told.shelf.takes["v1"]
     with pytest.raises(Blocked, match="There is no version v1"):
-        told.of(PINNED, first="v1").check()
+        await told.of(PINNED, first="v1").check()
 
 
 async def test_a_second_environment_of_that_name_is_another_ones_affair(told: Told) -> None:
@@ -150,7 +150,7 @@ async def test_a_second_environment_of_that_name_is_another_ones_affair(told: To
     assert await version_of(environment) == "v1"
     assert await version_of(told.of(last="v1")) == "v1", "also for the next engine"
     with pytest.raises(Blocked, match="2 environments are called 'sums'"):
-        told.of().check()
+        await told.of().check()
 
 
 async def test_a_plugin_that_was_renamed_is_found_by_the_short_name(told: Told) -> None:
@@ -160,7 +160,7 @@ async def test_a_plugin_that_was_renamed_is_found_by_the_short_name(told: Told) 
     assert await version_of(environment) == "v1"
     whole = told.of(replace(TASK, environment="math/sums"))
     with pytest.raises(Blocked, match="0 environments are called 'math/sums'"):
-        whole.check()
+        await whole.check()
 
 
 async def test_what_rests_blocks(told: Told) -> None:
@@ -168,7 +168,7 @@ async def test_what_rests_blocks(told: Told) -> None:
     await version_of(environment)
     told.shelf.resting = {"v1"}
     with pytest.raises(Blocked, match="blocked: v1 rests"):
-        environment.check()
+        await environment.check()
     with pytest.raises(Blocked, match="blocked: environment math/sums does not serve: v1 rests"):
         async with environment.bound():
             pass
