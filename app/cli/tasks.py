@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from marlaas.engine.store.rows import ACTIVE, FINISHED
 
 from .. import output
+from ..filters import FIELDS, SYNTAX, in_order, matches, parse
 from ..format import count, duration, line, number, score, size, sparkline
 from .verbs import Verbs, add_verb, home_of, task_number
 
@@ -24,6 +25,11 @@ def register(verbs: Verbs) -> None:
     listing.add_argument("--tenant", metavar="NAME", help="only of this tenant")
     listing.add_argument("--state", choices=(*ACTIVE, *FINISHED), metavar="STATE", help="only in this state")
     listing.add_argument("--family", metavar="NAME", help="only of this sweep")
+    listing.add_argument("--filter", metavar="QUERY", default="", help=f"only those that fit: {SYNTAX}")
+    listing.add_argument(
+        "--sort", choices=FIELDS, metavar="FIELD", help=f"words from A, numbers from the largest: {', '.join(FIELDS)}"
+    )
+    listing.add_argument("--reverse", action="store_true", help="the other way round")
     show = add_verb(verbs, "show", show_task, "show one task", json=True)
     show.add_argument("task", type=task_number, metavar="ID")
 
@@ -38,7 +44,12 @@ def list_tasks(args: argparse.Namespace) -> int:
     home = home_of(args)
     with reading(home) as reader:
         everything = reader.tasks() if reader else []
-    tasks = [task for task in everything if _fits(task, args)]
+    query = parse(args.filter)
+    tasks = [task for task in everything if _fits(task, args) and matches(query, task)]
+    if args.sort:
+        tasks = in_order(tasks, args.sort, args.reverse)
+    elif not args.json:
+        tasks = sorted(tasks, key=queue_order, reverse=args.reverse)
     if any(task.unfinished for task in tasks) and not control.alive(home):
         output.talk("No engine is alive; `marlaas engine start` goes on with the unfinished tasks.")
     if args.json:
@@ -64,7 +75,7 @@ def list_tasks(args: argparse.Namespace) -> int:
                 score(task.score),
                 line(task.reason, REASON_CELLS),
             )
-            for task in sorted(tasks, key=queue_order)
+            for task in tasks
         ],
         right=("ID", "STEP", "REWARD", "HELD-OUT"),
     )

@@ -19,10 +19,9 @@ def has_terminal() -> bool:
 def run(args: argparse.Namespace) -> int:
     """Open the terminal application."""
     if not has_terminal():
-        from .tasks import list_tasks
+        from .main import main
 
-        everything = dict.fromkeys(("tenant", "state", "family"))
-        return list_tasks(argparse.Namespace(home=str(home_of(args).root), json=False, **everything))
+        return main(["--home", str(home_of(args).root), "list"])
     return open_application(home_of(args))
 
 

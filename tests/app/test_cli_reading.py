@@ -57,6 +57,16 @@ def test_list(home: Home, marlaas: Commander) -> None:
     assert [task["id"] for task in marlaas("list", "--json").json] == [1, 2, 3]
 
 
+def test_list_by_a_query_and_in_an_order(home: Home, marlaas: Commander) -> None:
+    fill_full(home.database, tasks=8)
+    assert [task["id"] for task in marlaas("list", "--json", "--filter", "state:running tenant:bio").json] == [2]
+    assert [task["id"] for task in marlaas("list", "--json", "--sort", "id", "--filter", "step>9").json] == [7, 6, 5, 4]
+    assert marlaas("list", "--sort", "step", "--reverse").out.splitlines()[1].split()[0] in ("3", "8")
+    said = marlaas("list", "--filter", "reward>high")
+    assert (said.code, said.out) == (2, "") and "compared with a number" in said.err
+    assert marlaas("list", "--filter", "nobody").err.endswith("None of the 8 tasks fits.\n")
+
+
 def test_a_reason_of_pages_is_cut_in_the_list_and_whole_in_show(filling: Filling, marlaas: Commander) -> None:
     filling.task(state="paused", reason="z" * 4000)
     assert len(marlaas("list").out.splitlines()[1]) < 300

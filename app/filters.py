@@ -1,0 +1,147 @@
+"""The small query of ``marlaas list --filter`` and of the queue's filter bar, and the order that goes with it.
+
+Text flows in, a ``Query`` flows out, and ``matches`` says which rows of the store it means. Pure; knows neither
+argparse nor Textual.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.store.rows import ACTIVE, FINISHED, TaskRow
+
+STATES = (*ACTIVE, *FINISHED)
+TEXTS: dict[str, Callable[[TaskRow], str]] = {
+    "state": lambda task: task.state,
+    "tenant": lambda task: task.tenant,
+    "env": lambda task: task.environment,
+    "family": lambda task: task.family,
+    "name": lambda task: task.name,
+}
+NUMBERS: dict[str, Callable[[TaskRow], float | None]] = {
+    "id": lambda task: task.id,
+    "reward": lambda task: task.reward,
+    "score": lambda task: task.score,
+    "best": lambda task: task.best,
+    "step": lambda task: task.step,
+    "steps": lambda task: task.steps,
+    "priority": lambda task: task.priority,
+    "staleness": lambda task: task.staleness,
+    "tokens": lambda task: task.tokens,
+    "seconds": lambda task: task.seconds,
+}
+FIELDS = (*TEXTS, *NUMBERS)
+_KNOWN = f"Known are {', '.join(FIELDS)}."
+SYNTAX = (
+    'state:running tenant:bio env:sums family:x name:"two words" id:17 reward>0.5 score>=0.3 step<10; all must hold;'
+    " ! or - before one turns it round; a word alone is looked for in name, tenant and environment"
+)
+"""For help texts."""
+
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    ":": operator.eq,
+    "=": operator.eq,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+_TERM = re.compile(
+    r"(?P<negated>[!-]?)"
+    r"(?:(?P<field>[A-Za-z_]++)(?P<sign>>=|<=|!=|[:=<>]))?"
+    r'(?:"(?P<quoted>[^"]*)"?|(?P<bare>[^\s"]*))'
+)
+
+
+@dataclass(frozen=True)
+class Term:
+    """One word of a query."""
+
+    field: str
+    """One of ``FIELDS``; empty: name, tenant or environment."""
+    sign: str
+    """One of : = > >= < <= for numbers, : (contains) or = (is) for text."""
+    value: str | float
+    """Text in lower case."""
+    negated: bool = False
+
+
+@dataclass(frozen=True)
+class Query:
+    """Terms that must all hold; none: every task fits."""
+
+    terms: tuple[Term, ...] = ()
+
+
+def parse(text: str) -> Query:
+    """What somebody typed, at any moment while they type. Raises ``ConfigError`` with one sentence."""
+    found = (_term(match) for match in _TERM.finditer(text) if match[0].strip("!-"))
+    return Query(tuple(term for term in found if term is not None))
+
+
+def _term(match: re.Match[str]) -> Term | None:
+    negated, field, sign = bool(match["negated"]), (match["field"] or "").lower(), match["sign"] or ":"
+    if sign == "!=":
+        negated, sign = not negated, "="
+    value = match["bare"] if match["quoted"] is None else match["quoted"]
+    if not field:
+        return Term("", ":", value.lower(), negated) if value else None
+    field = "env" if field == "environment" else field
+    if field in NUMBERS:
+        return Term(field, sign, _number(field, value), negated)
+    if field not in TEXTS:
+        hint = f"{_KNOWN} Text with {match['sign']} in it goes in quotes."
+        raise ConfigError(f"There is no field {field!r} to filter by.", hint)
+    if sign not in (":", "="):
+        raise ConfigError(f"The field {field!r} is text: write {field}:{value or 'word'}.")
+    if field == "state" and not any(state.startswith(value.lower()) for state in STATES):
+        raise ConfigError(f"There is no state {value!r}.", f"Known are {', '.join(STATES)}.")
+    return Term(field, sign, value.lower(), negated)
+
+
+def _number(field: str, value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        raise ConfigError(f"The field {field!r} is compared with a number, as in {field}>0.5, not with {value!r}.")
+    return number
+
+
+def matches(query: Query, task: TaskRow) -> bool:
+    """Whether all terms hold. A number that a task does not have yet fits no comparison."""
+    return all(_holds(term, task) is not term.negated for term in query.terms)
+
+
+def _holds(term: Term, task: TaskRow) -> bool:
+    if isinstance(term.value, float):
+        has = NUMBERS[term.field](task)
+        return has is not None and _COMPARE[term.sign](has, term.value)
+    if not term.field:
+        return any(term.value in text.lower() for text in (task.name, task.tenant, task.environment))
+    text = TEXTS[term.field](task).lower()
+    if term.field == "state":
+        return text.startswith(term.value)
+    return text == term.value if term.sign == "=" else term.value in text
+
+
+def in_order(tasks: Sequence[TaskRow], field: str, backwards: bool = False) -> list[TaskRow]:
+    """By a field: words from A to Z, numbers from the largest, or ``backwards``; those without it come last.
+
+    Raises ``ConfigError`` for a field that does not exist.
+    """
+    if field in TEXTS:
+        text = TEXTS[field]
+        return sorted(tasks, key=lambda task: text(task).lower(), reverse=backwards)
+    if field not in NUMBERS:
+        raise ConfigError(f"There is no field {field!r} to sort by.", _KNOWN)
+    number = NUMBERS[field]
+    having = [(value, task) for task in tasks if (value := number(task)) is not None and not math.isnan(value)]
+    without = [task for task in tasks if (value := number(task)) is None or math.isnan(value)]
+    return [task for _, task in sorted(having, key=lambda pair: pair[0], reverse=not backwards)] + without
