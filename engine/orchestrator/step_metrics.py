@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..store.metric_names import stale
 from ..training.advantages import ClosedGroup
 from ..training.protocol import GroupStats, StepResult
+from ..types import Episode
 from .admission import staleness
 
 
@@ -39,14 +42,23 @@ class StepTally:
     def metrics(self, result: StepResult, seconds: float) -> dict[str, float]:
         """Everything that is known when the step commits; ``seconds`` is the wall time since the last commit.
 
-        ``drift_max`` is the largest difference between the trainer's and the sampler's log-probability of a token. At
-        staleness 0 the two disagree by rounding alone; stale tokens differ because the policy has moved.
+        - ``reward_min``, ``reward_max``: the worst and the best of a group, each as the mean over the groups. Where
+          rewards are 0 or 1, the second is the share of instances that were solved at least once.
+        - ``drift_mean``, ``drift_max``: differences between the trainer's and the sampler's log-probability of a token,
+          in nats. At staleness 0 the two disagree by rounding alone; stale tokens differ because the policy has moved.
+        - ``length``, ``length_max``: tokens that the policy wrote in an episode; ``cut``: the share of episodes that
+          the length limit ended.
+        - ``staleness_0``, ``staleness_1``, …: groups by their age in versions.
         """
         measured = max(1, sum(stats.measured for stats in self.stats))
         ages = [staleness(c.group.number, c.group.version, self.groups_per_step) for c in self.groups]
         members = max(1, sum(closed.rewards.count for closed in self.groups))
+        episodes = [episode for closed in self.groups for episode in closed.group.episodes]
+        lengths = [_sampled(episode) for episode in episodes]
         return {
             "reward": math.fsum(c.rewards.mean * c.rewards.count for c in self.groups) / members,
+            "reward_min": math.fsum(c.rewards.least for c in self.groups) / len(self.groups),
+            "reward_max": math.fsum(c.rewards.most for c in self.groups) / len(self.groups),
             "reward_spread": math.fsum(c.rewards.spread for c in self.groups) / len(self.groups),
             "no_signal": sum(closed.rewards.constant for closed in self.groups) / len(self.groups),
             "replaced": float(sum(closed.group.replaced for closed in self.groups)),
@@ -56,19 +68,20 @@ class StepTally:
             "kl": math.fsum(stats.kl for stats in self.stats) / measured,
             "grad_norm": result.grad_norm,
             "learning_rate": result.learning_rate,
+            "drift_mean": math.fsum(stats.gap_sum for stats in self.stats) / measured,
             "drift_max": max(stats.gap_max for stats in self.stats),
             "staleness": math.fsum(ages) / len(ages),
             "staleness_max": float(max(ages)),
-            "tokens": float(sum(_sampled(closed) for closed in self.groups)),
-            "errors": float(_without_reward(self.groups)),
+            "tokens": float(sum(lengths)),
+            "length": sum(lengths) / max(1, len(episodes)),
+            "length_max": float(max(lengths, default=0)),
+            "cut": sum(any(t.cut for t in episode.trajectories) for episode in episodes) / max(1, len(episodes)),
+            "errors": float(sum(episode.status != "ok" for episode in episodes)),
             "training_seconds": math.fsum(stats.seconds for stats in self.stats) + result.seconds,
             "seconds": seconds,
-        }
+        } | {stale(age): float(groups) for age, groups in sorted(Counter(ages).items())}
 
 
-def _sampled(closed: ClosedGroup) -> int:
-    return sum(int(np.count_nonzero(t.mask)) for episode in closed.group.episodes for t in episode.trajectories)
-
-
-def _without_reward(groups: list[ClosedGroup]) -> int:
-    return sum(episode.status != "ok" for closed in groups for episode in closed.group.episodes)
+def _sampled(episode: Episode) -> int:
+    """Tokens that the policy wrote."""
+    return sum(int(np.count_nonzero(trajectory.mask)) for trajectory in episode.trajectories)

@@ -34,6 +34,8 @@ class RewardSummary:
     """Population standard deviation."""
     constant: bool
     """Whether every advantage is zero, so that the group gives no signal."""
+    least: float
+    most: float
 
 
 @dataclass(frozen=True)
@@ -149,4 +151,5 @@ def _summary(group: Group) -> RewardSummary:
                 constant = constant and trajectory.advantage == 0.0
         rewards += [_mean(own) for own in by_agent.values()]
     values = np.array(rewards, dtype=np.float64)
-    return RewardSummary(len(rewards), float(values.mean()), float(values.std()), constant)
+    mean, spread, least, most = (float(of) for of in (values.mean(), values.std(), values.min(), values.max()))
+    return RewardSummary(len(rewards), mean, spread, constant, least, most)

@@ -16,7 +16,7 @@ def closed(number: int, tokens: int = 1) -> ClosedGroup:
     none, floats = np.zeros(tokens, np.uint8), np.zeros(tokens, np.float32)
     trajectory = Trajectory("agent", np.zeros(tokens, np.int32), none, floats, ())
     episode = Episode(0, "ok", (trajectory,))
-    return ClosedGroup(Group(number, number, 0, "e", (episode,)), RewardSummary(2, 0.5, 0.5, False))
+    return ClosedGroup(Group(number, number, 0, "e", (episode,)), RewardSummary(2, 0.5, 0.5, False, 0.0, 1.0))
 
 
 async def take(pool: GroupPool, wanted: set[int], one_by_one: bool = False) -> list[int]:
