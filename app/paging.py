@@ -1,0 +1,97 @@
+"""Rows of long lists, read page by page: which rows are at hand, and which are to be read next.
+
+A listing (ids in the order shown, and how to read some of them) flows in, rows and wanted ids flow out. Rows are kept
+by id, so that what is known stays known when others come before it. Knows neither threads nor widgets.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from marlaas.engine.store.reader import Reader
+
+Row = TypeVar("Row")
+
+PAGE = 64
+"""Rows that are read at once."""
+KEPT = 32 * PAGE
+"""Rows that are kept; more than any screen shows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Listing(Generic[Row]):
+    """What a list shows."""
+
+    ids: Sequence[int]
+    """Of all rows, in order; an ``array`` holds 100,000 of them in less than a megabyte."""
+    read: Callable[[Reader, Sequence[int]], Mapping[int, Row]] = field(default=lambda reader, ids: {})
+    """Reads some rows by id, in a thread; rows that are gone are left out."""
+    stamp: object = 0
+    """What was read under another stamp is shown until it has been read anew."""
+    at_hand: Mapping[int, Row] | None = None
+    """All rows, where they need not be read."""
+
+    @classmethod
+    def of(cls, rows: Mapping[int, Row]) -> Listing[Row]:
+        """A listing of rows that are at hand, in their order."""
+        return cls(tuple(rows), at_hand=rows)
+
+
+class Pages(Generic[Row]):
+    """The newest rows that were looked at, of one listing at a time."""
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        self._rows: OrderedDict[int, tuple[object, Row | None]] = OrderedDict()
+        self.listing: Listing[Row] = Listing(())
+        self.generation = 0
+        """What was asked for in another one is of no use any more."""
+
+    def show(self, listing: Listing[Row]) -> None:
+        """From now on, rows of this listing; the same ids mean the same rows as before."""
+        self.listing = listing
+
+    def forget(self) -> None:
+        """From now on the same ids mean other rows."""
+        self._rows.clear()
+        self.generation += 1
+
+    def row(self, place: int) -> Row | None:
+        """The row at a place, if it is at hand."""
+        if not 0 <= place < len(self.listing.ids):
+            return None
+        key = self.listing.ids[place]
+        if self.listing.at_hand is not None:
+            return self.listing.at_hand.get(key)
+        if key not in self._rows:
+            return None
+        self._rows.move_to_end(key)
+        return self._rows[key][1]
+
+    def known(self, place: int) -> bool:
+        """Whether it is known what is at a place, be it that nothing is there any more."""
+        return self.listing.at_hand is not None or self.listing.ids[place] in self._rows
+
+    def wanted(self, first: int, stop: int) -> list[int]:
+        """Ids of the page to read next so that all places from ``first`` to ``stop`` are known; empty: they are."""
+        ids = self.listing.ids
+        for place in range(max(0, first), min(stop, len(ids))):
+            if self._is_wanted(ids[place]):
+                start = place // PAGE * PAGE
+                return [key for key in ids[start : start + PAGE] if self._is_wanted(key)]
+        return []
+
+    def keep(self, ids: Sequence[int], rows: Mapping[int, Row], stamp: object) -> None:
+        """Remember what was read for ``ids``; those of them that ``rows`` lacks are gone."""
+        for key in ids:
+            self._rows[key] = (stamp, rows.get(key))
+            self._rows.move_to_end(key)
+        while len(self._rows) > self._kept:
+            self._rows.popitem(last=False)
+
+    def _is_wanted(self, key: int) -> bool:
+        found = self._rows.get(key)
+        return self.listing.at_hand is None and (found is None or found[0] != self.listing.stamp)

@@ -1,0 +1,293 @@
+"""A list of any length: it draws the lines in sight and reads their rows in a thread.
+
+A ``Listing`` flows in (``show``), messages about cursor and choice flow out. Rows that have not been read yet are drawn
+as placeholders, so that a slow disk never holds up a key. Subclasses say how a row reads. Knows no SQL.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Generic
+
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.events import Click
+from textual.geometry import Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.visual import Visual
+from textual.worker import get_current_worker
+
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.store.reader import Reader
+
+from ..format import line
+from ..paging import Listing, Pages, Row
+
+OpenReader = Callable[[], Reader]
+"""Opens a connection for one page; raises ``StoreError``."""
+
+CURSOR, MARK = "▸", "•"
+GUTTER = 2
+"""Cells before each row: cursor and mark."""
+
+
+class VirtualList(ScrollView, Generic[Row], can_focus=True):
+    """Rows under a cursor. Marks and cursor belong to ids: they stay with their rows when others come."""
+
+    @dataclass
+    class Said(Message):
+        """What all its messages say."""
+
+        list: VirtualList[Any]
+        id: int
+
+        @property
+        def control(self) -> VirtualList[Any]:
+            """The list, for selectors."""
+            return self.list
+
+    class Moved(Said):
+        """The cursor is on another row."""
+
+    class Opened(Said):
+        """The person wants to see a row."""
+
+    class Arrived(Said):
+        """The row under the cursor has been read."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "open", id="list.open"),
+        Binding("down,j", "move(1)", "down", show=False, id="list.down"),
+        Binding("up,k", "move(-1)", "up", show=False, id="list.up"),
+        Binding("pagedown,ctrl+f", "page(1)", "page down", show=False, id="list.page_down"),
+        Binding("pageup,ctrl+b", "page(-1)", "page up", show=False, id="list.page_up"),
+        Binding("home,g", "first", "first", show=False, id="list.first"),
+        Binding("end,G", "last", "last", show=False, id="list.last"),
+        Binding("space", "mark", "mark", show=False, id="list.mark"),
+    ]
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"list--cursor", "list--waiting"}
+    DEFAULT_CSS = """
+    VirtualList { height: 1fr; overflow-x: hidden; }
+    VirtualList > .list--cursor { background: $surface-lighten-1; }
+    VirtualList:focus > .list--cursor { background: $primary-muted; text-style: bold; }
+    VirtualList > .list--waiting { color: $text-disabled; }
+    """
+
+    cursor: reactive[int] = reactive(0, repaint=False)
+    """Place of the cursor."""
+
+    def __init__(self, open_reader: OpenReader, *, follow: str = "", **options: Any) -> None:
+        """``follow``: "first" or "last", where new rows come: a cursor that stands there goes on standing there."""
+        super().__init__(**options)
+        self.marks: set[int] = set()
+        self._open_reader = open_reader
+        self._follow = follow
+        self._pages: Pages[Row] = Pages()
+        self._reading = False
+        self._problem = ""
+
+    @abstractmethod
+    def row_text(self, row: Row, width: int) -> Content:
+        """A row in one line of ``width`` cells; what is foreign in it is clean."""
+
+    # What is shown.
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self._pages.listing.ids)
+
+    @property
+    def current(self) -> int | None:
+        """The id under the cursor."""
+        return self._pages.listing.ids[self.cursor] if self.cursor < self.count else None
+
+    @property
+    def current_row(self) -> Row | None:
+        """The row under the cursor, if it has been read."""
+        return self._pages.row(self.cursor)
+
+    @property
+    def chosen(self) -> list[int]:
+        """What an act is for: the marked rows in order, else the one under the cursor."""
+        marked = [key for key in self._pages.listing.ids if key in self.marks] if self.marks else []
+        return marked or ([] if self.current is None else [self.current])
+
+    def show(self, listing: Listing[Row], *, anew: bool = False) -> None:
+        """Show a listing. The cursor stays on its row; ``anew``: it is about other things, and begins at the top."""
+        current, place, count = self.current, self.cursor, self.count
+        if anew:
+            self._pages.forget()
+            self.marks.clear()
+        self._pages.show(listing)
+        self.virtual_size = Size(0, self.count)
+        if self.marks:
+            self.marks.intersection_update(listing.ids)
+        if anew or current is None:
+            self._place(self.count - 1 if self._follow == "last" else 0, moved=True)
+        elif (self._follow == "first" and place == 0) or (self._follow == "last" and place == count - 1):
+            self._place(0 if self._follow == "first" else self.count - 1, moved=self._at(0, -1) != current)
+        else:
+            found = _index(listing, current, place)
+            self._place(min(place, self.count - 1) if found is None else found, moved=found is None)
+        self.refresh()
+        self._read_on()
+
+    def go(self, key: int) -> bool:
+        """Put the cursor on a row by its id; False where it is not in the list."""
+        place = _index(self._pages.listing, key, self.cursor)
+        if place is not None:
+            self._place(place, moved=place != self.cursor)
+        return place is not None
+
+    # Drawing.
+
+    def render_line(self, y: int) -> Strip:
+        """One line of what is in sight."""
+        width, place = self.scrollable_content_region.width, self.scroll_offset.y + y
+        if not 0 <= place < self.count:
+            return Strip.blank(width, self.rich_style)
+        row, at_cursor = self._pages.row(place), place == self.cursor
+        marked = MARK if self._pages.listing.ids[place] in self.marks else " "
+        gutter = Content.styled(f"{CURSOR if at_cursor else ' '}{marked}", "$text-primary" if self.has_focus else "")
+        classes = ("list--cursor",) if at_cursor else ()
+        if row is not None:
+            return self._strip(gutter + self.row_text(row, max(0, width - GUTTER)), width, *classes)
+        waiting = "gone" if self._pages.known(place) else line(self._problem, width) or "…"
+        return self._strip(gutter + Content(waiting), width, *(classes or ("list--waiting",)))
+
+    def _strip(self, content: Content, width: int, *classes: str) -> Strip:
+        style = self.get_visual_style(*classes)
+        (strip,) = Visual.to_strips(self, content.truncate(width), width, 1, style, pad=True) or [Strip.blank(width)]
+        return strip
+
+    # Reading: one thread at a time asks what is in sight, so that what was scrolled past is never read.
+
+    def _in_sight(self) -> tuple[int, int]:
+        first = self.scroll_offset.y
+        return first, first + max(1, self.size.height)
+
+    def _read_on(self) -> None:
+        if self._reading or not self.is_mounted:
+            return
+        ids = self._wanted()
+        if ids:
+            self._reading = True
+            read = partial(self._read, self._pages.listing, ids, self._pages.generation)
+            self.run_worker(read, thread=True, exit_on_error=False)
+
+    def _wanted(self) -> list[int]:
+        return self._pages.wanted(*self._in_sight()) or self._pages.wanted(self.cursor, self.cursor + 1)
+
+    def _read(self, listing: Listing[Row], ids: list[int], generation: int) -> None:
+        try:
+            with self._open_reader() as reader:
+                rows, problem = listing.read(reader, ids), ""
+        except MarlaasError as error:
+            rows, problem = {}, str(error)
+        if not get_current_worker().is_cancelled:
+            self.post_message(_Read(ids, rows, listing.stamp, generation, problem))
+
+    def on__read(self, message: _Read) -> None:
+        """Rows have come, or it is known why not: then the next listing tries again."""
+        self._reading, self._problem = False, message.problem
+        if not message.problem:
+            if message.generation == self._pages.generation:
+                self._pages.keep(message.ids, message.rows, message.stamp)
+            self._read_on()
+        self.refresh()
+        if self.current in message.ids and self.current is not None:
+            self.post_message(self.Arrived(self, self.current))
+
+    # Moving.
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Other rows are in sight."""
+        super().watch_scroll_y(old_value, new_value)
+        self._read_on()
+
+    def on_resize(self) -> None:
+        """More rows may be in sight, and the cursor not."""
+        self._place(self.cursor)
+        self._read_on()
+
+    def _place(self, place: int, moved: bool = False) -> None:
+        self.cursor = max(0, min(place, self.count - 1))
+        height, top = self.scrollable_content_region.height, self.scroll_offset.y
+        if height and not top <= self.cursor < top + height:
+            middle = self.cursor if self.cursor < top else self.cursor - height + 1
+            self.scroll_to(y=middle, animate=False, immediate=True, force=True)
+        self.refresh()
+        self._read_on()
+        if moved and self.current is not None:
+            self.post_message(self.Moved(self, self.current))
+
+    def _at(self, *places: int) -> int | None:
+        place = places[0] if self._follow == "first" else places[1]
+        return self._pages.listing.ids[place] if self.count else None
+
+    def action_move(self, by: int) -> None:
+        """Some rows down, or up."""
+        place = max(0, min(self.cursor + by, self.count - 1))
+        if place != self.cursor:
+            self._place(place, moved=True)
+
+    def action_page(self, by: int) -> None:
+        """A page down, or up."""
+        self.action_move(by * max(1, self.size.height - 1))
+
+    def action_first(self) -> None:
+        """To the first row."""
+        self.action_move(-self.count)
+
+    def action_last(self) -> None:
+        """To the last row."""
+        self.action_move(self.count)
+
+    def action_mark(self) -> None:
+        """Mark the row under the cursor, or take its mark away; go on to the next."""
+        if self.current is not None:
+            self.marks.symmetric_difference_update({self.current})
+            self.action_move(1)
+            self.refresh()
+
+    def action_open(self) -> None:
+        """Open the row under the cursor."""
+        if self.current is not None:
+            self.post_message(self.Opened(self, self.current))
+
+    def on_click(self, event: Click) -> None:
+        """To the row that was clicked; a second click opens it."""
+        place = self.scroll_offset.y + event.y
+        if place < self.count:
+            self._place(place, moved=place != self.cursor)
+            if event.chain == 2:
+                self.action_open()
+
+
+@dataclass
+class _Read(Message, bubble=False):
+    """Rows from the thread."""
+
+    ids: list[int]
+    rows: Mapping[int, Any]
+    stamp: object
+    generation: int
+    problem: str
+
+
+def _index(listing: Listing[Any], key: int, near: int) -> int | None:
+    """Where an id is; looked for first where it was."""
+    ids = listing.ids
+    if 0 <= near < len(ids) and ids[near] == key:
+        return near
+    try:
+        return ids.index(key)
+    except ValueError:
+        return None
