@@ -25,6 +25,9 @@ class Lease:
     """Bound by its version, not as the newest: however long it lasts, it is not cut off."""
     released: bool = False
 
+    def __post_init__(self) -> None:
+        self._cuts = self.serving.cuts
+
     @property
     def environment_version(self) -> str:
         """What the group's episodes are recorded with."""
@@ -32,8 +35,11 @@ class Lease:
 
     @property
     def cut(self) -> bool:
-        """Whether the version was replaced and its process ended before the group did: fill it on the newer one."""
-        return self.serving.cut
+        """Whether the version was replaced and its process ended before the group did: fill it on the newer one.
+
+        It stays so when the version is started again for somebody else: what was cancelled is lost to this group.
+        """
+        return self.serving.cut or self.serving.cuts > self._cuts
 
     @property
     def rest(self) -> Failure | None:

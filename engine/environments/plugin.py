@@ -61,6 +61,8 @@ class Plugin:
         """Version of the newest content seen, whether it serves or not."""
         self._candidate: asyncio.Task[None] | None = None
         self._postponement = Postponement()
+        self._overtaken: set[asyncio.Task[None]] = set()
+        """Proofs and builds that were told to end."""
 
     @property
     def environments(self) -> dict[str, Described]:
@@ -89,11 +91,8 @@ class Plugin:
             return self._candidate
         self.removed = False
         self._newest = source.version
-        self._postponement.end()
-        if self._candidate is not None:
-            self._candidate.cancel()
+        self._overtake()
         if self._active is not None and self._active.version == source.version:
-            self._candidate = None
             self._failure = None  # the edit was taken back
             self._tell("loaded", source.version, None)
             return None
@@ -103,9 +102,7 @@ class Plugin:
     def reload(self, source: Source) -> asyncio.Task[None]:
         """Prove the content anew, in another process, whatever is known of it; what serves goes on until then."""
         self.content, self._newest, self.removed = source.content, source.version, False
-        self._postponement.end()
-        if self._candidate is not None:
-            self._candidate.cancel()
+        self._overtake()
         self._let_go(source.version)
         self._candidate = asyncio.get_running_loop().create_task(self._prove(source))
         return self._candidate
@@ -115,7 +112,7 @@ class Plugin:
         self.removed = False
         if self._failure != failure:
             self._newest = ""
-            self._postponement.end()
+            self._overtake()
             self._reject("", failure)
 
     def remove(self, heir: str = "") -> None:
@@ -124,10 +121,7 @@ class Plugin:
             return
         self.removed = True
         self._newest = ""
-        self._postponement.end()
-        if self._candidate is not None:
-            self._candidate.cancel()
-            self._candidate = None
+        self._overtake()
         self._failure = None
         version = self._active.version if self._active is not None else ""
         self._retire()
@@ -159,10 +153,8 @@ class Plugin:
 
     async def stop(self) -> None:
         """End every process of this plugin."""
-        under_way = [task for task in (self._candidate, self._postponement.end()) if task is not None]
-        for task in under_way:
-            task.cancel()
-        await asyncio.gather(*under_way, return_exceptions=True)
+        self._overtake()
+        await asyncio.gather(*self._overtaken, return_exceptions=True)
         await asyncio.gather(*(serving.stop("the engine stops") for serving in self._servings()))
 
     def forget(self) -> None:
@@ -199,6 +191,15 @@ class Plugin:
         else:
             self._promote(candidate)
 
+    def _overtake(self) -> None:
+        """End what is under way for content that is the newest no longer; ``stop`` waits for it."""
+        for task in (self._candidate, self._postponement.end()):
+            if task is not None:
+                task.cancel()
+                self._overtaken.add(task)
+                task.add_done_callback(self._overtaken.discard)
+        self._candidate = None
+
     def _postpone(self, source: Source, waiting: Waiting) -> None:
         """Its libraries are not there yet: go on when they may be."""
 
@@ -216,6 +217,7 @@ class Plugin:
 
     async def _return_to(self, known: Serving) -> None:
         """An edit was taken back to a version that served before."""
+        known.hold(by_version=False)
         try:
             await known.warm()
         except BrokenPlugin as error:
@@ -223,6 +225,8 @@ class Plugin:
         else:
             self._older.pop(known.version, None)
             self._promote(known)
+        finally:
+            known.release(by_version=False)
 
     async def _recalled(self, version: str) -> Serving:
         """An older version again, from its snapshot."""

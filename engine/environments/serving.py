@@ -44,6 +44,8 @@ class Serving:
         """No new groups: the process ends with its last lease and episode."""
         self.cut = False
         """Its grace is over: what is still asked of it is cancelled."""
+        self.cuts = 0
+        """How often that has come to pass."""
         self._by_version = 0
         self._path = path
         self._folders = folders
@@ -158,8 +160,9 @@ class Serving:
                 self._end(self._child, REPLACED)
 
     async def settle(self) -> None:
-        """Wait until the processes that were told to end are gone."""
-        await asyncio.gather(*self._ending)
+        """Wait until the processes that were told to end are gone; they end also where nobody waits any longer."""
+        if self._ending:
+            await asyncio.wait(self._ending)
 
     async def stop(self, reason: str) -> None:
         """End the process now and wait until it is gone."""
@@ -217,6 +220,7 @@ class Serving:
             if self._shaken:
                 self._shaken = False
                 self._tell("restarted", self.version, None)
+            self.stop_if_done()  # whoever wanted it may have gone meanwhile
             return child
 
     def _judge(self, environment: str, spec: EpisodeSpec, outcome: EpisodeOutcome, child: Child) -> None:
@@ -240,6 +244,7 @@ class Serving:
         self._grace = None
         if self.retired and not self._by_version:
             self.cut = True
+            self.cuts += 1
             self._scoring.end(REPLACED, cut=True)
             if self._child is not None:
                 self._end(self._child, REPLACED, cut=True)

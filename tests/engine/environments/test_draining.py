@@ -106,6 +106,22 @@ async def test_who_bound_a_version_by_its_name_is_not_cut_off(served: World, mon
 
 
 @pytest.mark.processes
+async def test_a_group_that_was_cut_off_stays_cut_whoever_wants_its_version_next(
+    served: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draining, "SHORTEST", 0.0)
+    lease = await served.service.bind("echo")
+    episode = await under_way(served, lease, Slow())
+    await replaced(served)
+    assert (await episode).status == "cancelled"
+    with await served.service.bind("echo", lease.environment_version) as other:
+        assert lease.cut and not other.cut, "one of its episodes is lost, so the group is no whole one"
+        assert (await served.service.play(other, a_spec(word="x"), echoing)).rewards == {"agent": 1.0}
+    lease.release()
+    await lease.serving.settle()
+
+
+@pytest.mark.processes
 async def test_an_edit_that_is_taken_back_ends_the_grace(served: World) -> None:
     model = Slow()
     lease = await served.service.bind("echo")
