@@ -101,8 +101,12 @@ async def launch(path: Path, folders: Folders) -> Launched:
     folders.scratch.mkdir(parents=True, exist_ok=True)
     folders.log.parent.mkdir(parents=True, exist_ok=True)
     confined = folders.runtime.confinement is not None
-    ours, theirs = socket.socketpair()
     log = os.open(folders.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        ours, theirs = socket.socketpair()
+    except BaseException:
+        os.close(log)
+        raise
     try:
         process = await asyncio.create_subprocess_exec(
             *command(path, folders, theirs.fileno(), _UNWATCHED if confined else os.getpid()),

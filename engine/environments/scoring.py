@@ -33,6 +33,10 @@ Verdict = TypeVar("Verdict", EpisodeOutcome, Ranking | EpisodeOutcome)
 Ask = Callable[[Child], Awaitable[Verdict]]
 
 
+class _Ended(Exception):
+    """The processes were ended before a request had one."""
+
+
 class ScoringPool:
     """Stateless: a process that died is replaced when the next request comes."""
 
@@ -51,6 +55,8 @@ class ScoringPool:
         self._size = 1
         self._free = asyncio.Semaphore(self._size)
         self._ends = 0
+        self._ended = EpisodeOutcome("error")
+        """What becomes of requests that the last end came upon."""
         self._rest: asyncio.TimerHandle | None = None
 
     @property
@@ -75,8 +81,10 @@ class ScoringPool:
         return await self._judge(found.score_timeout, ask)
 
     def end(self, reason: str, cut: bool = False) -> None:
-        """End the processes, and what they are at (``cut`` as in ``Child.kill``); a later request starts one anew."""
+        """End the processes, what they are at (``cut`` as in ``Child.kill``) and what waits for one; a later request
+        starts one anew."""
         self._ends += 1
+        self._ended = EpisodeOutcome("cancelled" if cut else "error", failure=Failure(reason))
         if self._rest is not None:
             self._rest.cancel()
             self._rest = None
@@ -100,11 +108,13 @@ class ScoringPool:
             tries += 1
             last = tries == TRIES
             try:
-                async with self._process() as child:
+                async with self._process(ends) as child:
                     verdict = await _within(seconds, child, ask)
                     failed = isinstance(verdict, EpisodeOutcome) and verdict.status == "error"
                     if last or not failed or child.dead is None or self._ends != ends:
                         return verdict
+            except _Ended:
+                return self._ended
             except BrokenPlugin as error:
                 if last or not error.died:
                     return EpisodeOutcome("error", failure=error.failure)
@@ -112,12 +122,12 @@ class ScoringPool:
                 return EpisodeOutcome("error", failure=Failure(f"too much was said to be scored: {error}"))
 
     @asynccontextmanager
-    async def _process(self) -> AsyncIterator[Child]:
-        """A process for one request alone."""
+    async def _process(self, ends: int) -> AsyncIterator[Child]:
+        """A process for one request alone; ``_Ended`` where there have been more than ``ends`` by then."""
         await self._turn()
         child: Child | None = None
         try:
-            child = await self._started()
+            child = await self._started(ends)
             yield child
         finally:
             if child is not None:
@@ -137,17 +147,20 @@ class ScoringPool:
                     return
         await self._free.acquire()
 
-    async def _started(self) -> Child:
+    async def _started(self, ends: int) -> Child:
+        if self._ends != ends:
+            raise _Ended
         while self._idle:
             child = self._idle.pop()
             if child.dead is None:
                 return child
             self._bury(child)
-        ends = self._ends
         child = await self._start(self)
         self._alive.add(child)
         if self._ends != ends:
-            self.end("it was stopped while it started")
+            child.kill("it was stopped while it started")
+            self._bury(child)
+            raise _Ended
         return child
 
     def _put_back(self, child: Child) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from marlaas.engine.environments.confinement import Confinement
-from marlaas.engine.environments.launch import Folders, Runtime, command, variables
+from marlaas.engine.environments.launch import Folders, Runtime, command, launch, variables
 
 PLAIN = Folders.of(Path("/h/scratch"), "x")
 OF_ITS_OWN = Runtime(Path("/h/venvs/k/bin/python"), Path("/h/venvs/api"), 512)
@@ -47,6 +48,15 @@ def test_on_a_python_of_its_own() -> None:
     seen = variables(on(OF_ITS_OWN))
     assert (seen["PYTHONPATH"], seen["PATH"]) == ("/h/venvs/api", "/h/venvs/k/bin:/bin")
     assert not {"SECRET", "UV_INDEX_URL"} & set(seen)
+
+
+async def test_what_cannot_be_started_leaves_no_socket_open(tmp_path: Path) -> None:
+    folders = Folders.of(tmp_path, "x")
+    folders.log.mkdir(parents=True)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(IsADirectoryError):
+        await launch(SNAPSHOT, folders)
+    assert os.listdir("/proc/self/fd") == before
 
 
 def test_behind_bwrap() -> None:

@@ -56,9 +56,10 @@ class Pool:
     async def _start(self, owner: Owner) -> Child:
         if self.broken is not None:
             raise self.broken
-        self.children.append(FakeChild(len(self.children)))
+        child = FakeChild(len(self.children))
+        self.children.append(child)
         await self.may_start.wait()
-        return cast(Child, self.children[-1])
+        return cast(Child, child)
 
     def score(self) -> asyncio.Task[EpisodeOutcome]:
         recorder = Recorder(cast(Answer, None))
@@ -131,6 +132,30 @@ async def test_what_is_ended_is_not_tried_again() -> None:
     made.may_start.set()
     assert (await request).status == "error"
     assert made.reaped == made.children and made.pool.pids == []
+
+
+async def test_what_waits_when_all_is_ended_starts_nothing() -> None:
+    made = Pool()
+    requests = [made.score() for _ in range(3)]
+    await made.until_started(1)
+    made.pool.end("replaced", cut=True)
+    assert {outcome.status for outcome in await asyncio.gather(*requests)} == {"cancelled"}
+    assert len(made.children) == 1 and made.pool.pids == []
+
+
+async def test_what_was_being_started_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "PATIENCE", 0.0)
+    made = Pool()
+    made.may_start.clear()
+    late = made.score()
+    await made.until_started(1)
+    made.pool.end("replaced")
+    later = made.score()
+    await made.until_started(2)
+    made.may_start.set()
+    made.children[1].verdict.set_result(OK)
+    assert (await late).status == "error" and await later == OK
+    assert made.reaped == made.children[:1] and made.pool.pids == [1]
 
 
 async def test_a_request_that_nobody_waits_for_ends_its_process() -> None:
