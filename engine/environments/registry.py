@@ -74,8 +74,10 @@ class Registry:
         async with self._scanning:
             found = await asyncio.to_thread(discover, self._folders)
             served = {n: path for n, path in found.served.items() if self._only is None or n in self._only}
-            proofs = [await self._update(name, path) for name, path in served.items()]
-            self._remove_all_but(served.keys())
+            plugins = self.plugins.items()
+            unseen = {name for name, plugin in plugins if not plugin.removed and plugin.path.parent in found.unread}
+            proofs = [await self._update(name, path) for name, path in served.items() if name not in unseen]
+            self._remove_all_but(served.keys() | unseen)
             self._show_hidden(found, served)
             await self._tidy()
             return [proof for proof in proofs if proof is not None]
@@ -118,7 +120,8 @@ class Registry:
     async def _watch(self) -> None:
         async with contextlib.aclosing(hints(self._folders)) as changes:
             async for _ in changes:
-                await self.scan()
+                with contextlib.suppress(OSError, RuntimeError):  # no files or threads left: the next hint tries again
+                    await self.scan()
 
     async def _update(self, name: str, path: Path) -> asyncio.Task[None] | None:
         plugin = self.plugins.get(name)

@@ -70,34 +70,42 @@ class Found:
     """By name."""
     hidden: dict[Path, str]
     """Plugins that another one keeps from being served, with the name that they share."""
+    unread: frozenset[Path] = frozenset()
+    """Folders that are there and could not be read: what lies in them is not known."""
 
 
 def discover(folders: Sequence[Path]) -> Found:
     """The plugins of several folders: of one name a later folder's counts, and in one folder as in ``plugin_paths``."""
     served: dict[str, Path] = {}
     hidden: dict[Path, str] = {}
+    unread: set[Path] = set()
     for folder in folders:
-        for name, path in _entries(folder):
+        try:
+            entries = _entries(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:  # no descriptors left, or a disk of the network that does not answer
+            unread.add(folder)
+            continue
+        for name, path in entries:
             if name in served:
                 hidden[served[name]] = name
             served[name] = path
-    return Found(served, hidden)
+    return Found(served, hidden, frozenset(unread))
 
 
 def _entries(folder: Path) -> list[tuple[str, Path]]:
     """Names and paths; of one name, the form that counts comes last."""
     forms: tuple[list[Path], ...] = ([], [], [])
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError:
-        return []
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:
         path = Path(entry.path)
         if entry.name.startswith("_") or ignored(entry.name) or entry.name in _NO_PLUGINS:
             continue
-        if any((path / sign).is_file() for sign in _FOLDER_SIGNS):
+        if any(os.path.isfile(path / sign) for sign in _FOLDER_SIGNS):  # Path.is_file raises where nobody may look
             forms[1].append(path)
-        elif path.suffix in SUFFIXES and path.is_file():
+        elif path.suffix in SUFFIXES and os.path.isfile(path):
             forms[2 if path.suffix == ".py" else 0].append(path)
     return [(shown(_name(path)), path) for form in forms for path in form]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import watchfiles
 
 from marlaas.engine.environments import watch
 from marlaas.engine.environments.protocol import EnvironmentInfo
+from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import EnvironmentMissing
 
 from .conftest import ECHO, World
@@ -80,6 +82,7 @@ async def test_links(world: World) -> None:
     (work / "__init__.py").write_text(ECHO)
     (world.folder / "linked").symlink_to(work)
     (world.folder / "dangling.py").symlink_to(work / "nothing.py")
+    (world.folder / "endless.py").symlink_to("x" * 300)
     (world.folder / "echo").mkdir()
     (world.folder / "echo" / "__init__.py").write_text(ECHO)
     (world.folder / "echo" / "passwd").symlink_to("/etc/passwd")
@@ -138,6 +141,26 @@ async def test_a_file_that_cannot_be_read_is_shown(world: World, monkeypatch: py
     assert (await world.play("echo/echo")).status == "ok"
     monkeypatch.undo()
     await world.until("loaded", "locked")
+
+
+async def test_a_folder_that_cannot_be_read_for_once_removes_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier, scandir = world.folder.parent / "earlier", os.scandir
+    earlier.mkdir()
+    (earlier / "echo.py").write_text(WORSE)
+    world.save("echo.py", ECHO)
+    world.service = EnvironmentService([earlier, world.folder], world.scratch)
+    await world.service.start()
+
+    def refuse(folder: Path) -> Any:
+        if folder == world.folder:
+            raise OSError(24, "Too many open files", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    await asyncio.gather(*(await world.service.scan()))
+    assert (await world.play("echo")).rewards == {"agent": 1.0}, "nor does what it hides take its place"
 
 
 async def test_folders_of_another_machine_are_looked_through(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
