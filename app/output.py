@@ -42,6 +42,11 @@ def result_json(value: Any) -> None:
     print(json.dumps(_finite(value), indent=2, allow_nan=False), flush=True)
 
 
+def json_line(value: Any) -> str:
+    """The same on one line, for answers that come piece by piece."""
+    return json.dumps(_finite(value), allow_nan=False)
+
+
 def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None

@@ -29,10 +29,26 @@ from . import (
     tenants,
     terminal,
     wait,
+    watch,
 )
 from .verbs import add_home, home_of
 
-_FAMILIES = (demo, submit, tasks, wait, steer, tenants, stats, logs, environments, base, adapters, engine, doctor)
+_FAMILIES = (
+    demo,
+    submit,
+    tasks,
+    watch,
+    wait,
+    steer,
+    tenants,
+    stats,
+    logs,
+    environments,
+    base,
+    adapters,
+    engine,
+    doctor,
+)
 
 
 def build_parser() -> argparse.ArgumentParser:

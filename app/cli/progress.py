@@ -31,6 +31,19 @@ def progress_line(task: TaskRow) -> str:
     return "  ".join([*parts, line(task.reason)] if task.reason else parts)
 
 
+def sentence(task: TaskRow) -> str:
+    """A task in one sentence of words, for ears as for eyes; what is not known yet is left out."""
+    parts = [
+        f"Task {task.id}, {line(f'{task.tenant}, {task.name}')}: {line(task.state)}",
+        f"step {task.step} of {task.steps}",
+    ]
+    if task.reward is not None:
+        parts.append(f"reward {score(task.reward)}")
+    if task.score is not None:
+        parts.append(f"held-out score {score(task.score)}")
+    return ", ".join(parts) + "." + (f" Reason: {line(task.reason)}" if task.reason else "")
+
+
 def _who(task: TaskRow, width: int) -> str:
     text = line(f"{task.tenant}/{task.name}")
     return clip_start(text, width) if task.family else clip(text, width)
@@ -47,18 +60,25 @@ class Follower:
     say: Callable[[str], None]
     paused_ends: bool = False
     """Whether any paused task counts as ended, not only one that paused itself: nobody is there to resume it."""
+    words: Callable[[TaskRow], str] = progress_line
+    differs_by: Callable[[TaskRow], object] | None = None
+    """What has to be another before a task is spoken of again; else the words are."""
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
-    _said: dict[int, str] = field(default_factory=dict)
+    _said: dict[int, object] = field(default_factory=dict)
+
+    def said(self, task: int) -> bool:
+        """Whether a task was spoken of."""
+        return task in self._said
 
     def poll(self) -> list[TaskRow]:
         """Read once, say what changed, and return the tasks."""
         tasks = list(self.read())
         for task in tasks:
-            text = progress_line(task)
-            if self._said.get(task.id) != text:
-                self._said[task.id] = text
-                self.say(text)
+            now = (self.differs_by or self.words)(task)
+            if task.id not in self._said or self._said[task.id] != now:
+                self._said[task.id] = now
+                self.say(self.words(task))
         return tasks
 
     def follow(self, timeout: float | None = None, interval: float = 1.0) -> list[TaskRow]:
