@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from .base.find import anchored
 from .errors import ConfigError
@@ -24,14 +25,27 @@ def load(path: Path) -> list[Submission]:
         raise ConfigError(f"{path} is no UTF-8 text.", "A task file is TOML.") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    return tasks_of(table_of(source, str(path)), str(path), path.parent, source)
+
+
+def table_of(source: str, where: str) -> dict[str, Any]:
+    """The table that a task file's text holds; ``where`` names it in errors. Raises ``ConfigError``."""
     try:
-        table = tomllib.loads(source)
+        return tomllib.loads(source)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, tables in tables in tables
-        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+        raise ConfigError(f"{where} is not valid TOML: {error}.") from error
+
+
+def tasks_of(table: dict[str, Any], where: str, folder: Path, source: str = "") -> list[Submission]:
+    """The tasks that a table means: one, or the members of a sweep.
+
+    ``folder``: where a relative folder in it counts from. ``source`` is kept with the tasks, as their author's words.
+    Raises ``ConfigError``, which names ``where`` and the key.
+    """
     return [
-        submission(replace(spec, base=anchored(spec.base, path.parent)), source, member.family)
-        for member in members(table, str(path))
-        for spec in [parse(member.table, str(path))]
+        submission(replace(spec, base=anchored(spec.base, folder)), source, member.family)
+        for member in members(table, where)
+        for spec in [parse(member.table, where)]
     ]
 
 

@@ -10,7 +10,6 @@ from marlaas.engine.queue import PAST
 
 from .. import output
 from .choosing import add_tasks, chosen
-from .outcomes import unanswered, wait_for_outcomes
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
@@ -36,10 +35,7 @@ def register(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Send one command per task, all at once, and wait for the outcomes."""
-    from marlaas.engine.daemon import control
-    from marlaas.engine.errors import EngineUnreachable
-    from marlaas.engine.store.submissions import command_all
-
+    from ..steering import steer
     from .reading import reading
 
     home = home_of(args)
@@ -48,16 +44,11 @@ def run(args: argparse.Namespace) -> int:
         assert reader is not None
         if args.family:
             numbers = _able(reader, args.kind, numbers, args.tasks)
-        if not control.alive(home):
-            raise EngineUnreachable(f"No engine serves {home.root}.", "`marlaas engine start` starts one.")
-        sent = dict(zip(command_all(home.database, args.kind, numbers), numbers, strict=True))
-        outcomes = wait_for_outcomes(reader, list(sent))
-    for identifier, number in sent.items():
-        if identifier not in outcomes:
-            raise unanswered(f"task {number}")
-        if outcomes[identifier]:
-            output.complain(f"Task {number}: {outcomes[identifier]}")
-    done = [number for identifier, number in sent.items() if not outcomes[identifier]]
+        outcomes = steer(home, reader, args.kind, numbers)
+    for number, outcome in outcomes.items():
+        if outcome:
+            output.complain(f"Task {number}: {outcome}")
+    done = [number for number, outcome in outcomes.items() if not outcome]
     if len(done) > NAMED:
         output.talk(f"{len(done):,} tasks {PAST[args.kind]}.")
     else:

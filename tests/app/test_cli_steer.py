@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from marlaas.app import steering
 from marlaas.app.cli import outcomes, progress, steer
 from marlaas.app.cli.progress import Follower
 from marlaas.engine.errors import EngineUnreachable
@@ -35,7 +36,7 @@ class Clock:
 def use(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting for the engine goes by this clock."""
     wait = partial(outcomes.wait_for_outcomes, sleep=clock.sleep, clock=clock)
-    monkeypatch.setattr(steer, "wait_for_outcomes", wait)
+    monkeypatch.setattr(steering, "wait_for_outcomes", wait)
 
 
 @pytest.fixture

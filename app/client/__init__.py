@@ -1,0 +1,35 @@
+"""The Python client: what the command line does, for scripts and notebooks. Rows flow out, nothing is printed.
+
+Needs no Textual, no torch and no numpy: ``from marlaas.app.client import Home``.
+"""
+
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.store.rows import (
+    EngineRow,
+    EnvironmentRow,
+    EvalRow,
+    EventRow,
+    StepRow,
+    TaskRow,
+    TrajectoryRow,
+    Turn,
+    VersionRow,
+)
+
+from .home import Home
+from .table import Tasks
+
+__all__ = [
+    "EngineRow",
+    "EnvironmentRow",
+    "EvalRow",
+    "EventRow",
+    "Home",
+    "MarlaasError",
+    "StepRow",
+    "TaskRow",
+    "Tasks",
+    "TrajectoryRow",
+    "Turn",
+    "VersionRow",
+]

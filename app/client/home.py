@@ -1,0 +1,211 @@
+"""One home, for scripts and notebooks: its queue, what its tasks have learned, and the acts of the command line.
+
+Calls flow in; frozen rows flow out, read anew at every call, or a ``MarlaasError``: one sentence, and how to mend it.
+Prints nothing and keeps no connection; safe to use from several threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from marlaas.engine.paths import find_home
+
+from ..cli.reading import find_task, reading
+from .table import Tasks
+
+if TYPE_CHECKING:
+    from marlaas.engine.store.reader import Reader
+    from marlaas.engine.store.rows import (
+        EngineRow,
+        EnvironmentRow,
+        EvalRow,
+        EventRow,
+        StepRow,
+        TaskRow,
+        TrajectoryRow,
+        VersionRow,
+    )
+    from marlaas.engine.store.submissions import Submission
+
+Answer = TypeVar("Answer")
+TaskFile = str | os.PathLike[str] | Mapping[str, Any]
+"""A task file by its path, or what would stand in it."""
+
+
+class Home:
+    """A home by its folder; without one what ``MARLAAS_HOME`` names, else your platform's state folder."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        self._home = find_home(None if folder is None else os.fspath(folder))
+
+    def __repr__(self) -> str:
+        return f"Home({str(self._home.root)!r})"
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        return self._home.root
+
+    # Looking.
+
+    def tasks(self, tenant: str | None = None, state: str | None = None, family: str | None = None) -> Tasks:
+        """All tasks, oldest first, or those of a tenant, in a state, of a sweep."""
+        wanted = {"tenant": tenant, "state": state, "family": family}
+        with reading(self._home) as reader:
+            rows = reader.tasks() if reader else []
+        return Tasks(row for row in rows if all(want in (None, getattr(row, name)) for name, want in wanted.items()))
+
+    def task(self, task: int) -> TaskRow:
+        """One task. Raises ``UnknownTask``."""
+        with reading(self._home) as reader:
+            return find_task(reader, task)
+
+    def config(self, task: int) -> dict[str, Any]:
+        """Its whole task file, with every default. Raises ``UnknownTask``."""
+        return self._of(task, lambda reader: reader.task_config(task))
+
+    def metrics(self, task: int, after: int = 0) -> tuple[StepRow, ...]:
+        """Its steps with a number above ``after``, oldest first, each with all its metrics by name."""
+        return tuple(self._of(task, lambda reader: reader.steps(task, after)))
+
+    def evals(self, task: int) -> tuple[EvalRow, ...]:
+        """Its held-out scores, oldest first. Scores on different environment versions do not compare."""
+        return tuple(self._of(task, lambda reader: reader.evals(task)))
+
+    def rollouts(self, task: int, limit: int = 50, before: int | None = None) -> tuple[TrajectoryRow, ...]:
+        """Its trajectories, newest first: what was said, and what it was paid; ``before`` (an ``id``) pages back."""
+        return tuple(self._of(task, lambda reader: reader.trajectories(task, limit, before)))
+
+    def adapters(self, task: int) -> tuple[VersionRow, ...]:
+        """Its adapter versions that are on the disk, newest first."""
+        versions = self._of(task, lambda reader: reader.versions(task))
+        return tuple(version for version in versions if version.state == "committed")
+
+    def events(self, task: int | None = None, limit: int = 200) -> tuple[EventRow, ...]:
+        """The last lines of the log, oldest first, of one task or of all."""
+        with reading(self._home) as reader:
+            return tuple(reader.events(task, limit=limit)) if reader else ()
+
+    def environments(self) -> tuple[EnvironmentRow, ...]:
+        """The environments as the engine last saw them."""
+        with reading(self._home) as reader:
+            return tuple(reader.environments()) if reader else ()
+
+    def engine(self) -> EngineRow | None:
+        """The newest engine, alive or not; None if none ever ran."""
+        with reading(self._home) as reader:
+            return reader.engine() if reader else None
+
+    # Acting.
+
+    def submit(self, *tasks: TaskFile) -> list[int]:
+        """Add tasks to the queue, all or none; the numbers they got. Starts the engine where none runs.
+
+        A table is what a task file would say, ``{"tenant": …, "name": …, "environment": …}``; a list where it has one
+        value is a sweep. Raises ``ConfigError`` and its kin, with the sentence that ``marlaas submit`` says.
+        """
+        from ..submitting import enqueue
+
+        return enqueue(self._home, [submission for task in tasks for submission in _read(task)])
+
+    def wait(
+        self, *tasks: int, timeout: float | None = None, progress: Callable[[str], None] | None = None
+    ) -> tuple[TaskRow, ...]:
+        """Wait until the tasks have ended, or paused themselves; how they stand then, or after ``timeout`` seconds.
+
+        ``progress`` is told every change in a line: ``progress=print``. Raises ``UnknownTask``, and
+        ``EngineUnreachable`` where the engine stops meanwhile.
+        """
+        from marlaas.engine.daemon import control
+
+        from ..cli.progress import Follower
+
+        with reading(self._home) as reader:
+            follower = Follower(
+                read=lambda: [find_task(reader, task) for task in tasks],
+                alive=lambda: control.alive(self._home),
+                say=progress or _ignore,
+            )
+            return tuple(follower.follow(timeout))
+
+    def pause(self, *tasks: int) -> None:
+        """Pause tasks; nothing is lost. Raises ``EngineUnreachable``, ``ConfigError`` where one cannot be paused."""
+        self._steer("pause", tasks)
+
+    def resume(self, *tasks: int) -> None:
+        """Go on with paused tasks. Raises as ``pause`` does."""
+        self._steer("resume", tasks)
+
+    def retry(self, *tasks: int) -> None:
+        """Put failed or cancelled tasks back into the queue; they go on from their last commit. Raises likewise."""
+        self._steer("retry", tasks)
+
+    def cancel(self, *tasks: int) -> None:
+        """End tasks; their adapters stay. Raises as ``pause`` does."""
+        self._steer("cancel", tasks)
+
+    def export(
+        self, task: int, out: str | os.PathLike[str], version: int | str | None = None, gguf: bool = False
+    ) -> list[Path]:
+        """Write an adapter as a PEFT folder, which must not exist; the files in it.
+
+        ``version``: a number, "best" or "last"; None takes the best, else the last. ``gguf`` adds a file for llama.cpp.
+        Raises ``AdapterError``.
+        """
+        from marlaas.engine.adapter_names import choose
+
+        from ..exporting import export
+
+        which = None if version is None else str(version)
+        row = choose(self._of(task, lambda reader: reader.versions(task)), str(task), which)
+        return export(self._home, row, Path(out).expanduser(), gguf)
+
+    def start_engine(self) -> None:
+        """Start the engine in the background unless one is alive, and wait until it serves; it outlives its starter."""
+        from marlaas.engine.daemon import control
+
+        control.ensure_running(self._home)
+
+    def stop_engine(self) -> bool:
+        """Stop it, and wait; False if none ran. Its tasks go on when an engine is started again."""
+        from marlaas.engine.daemon import control
+
+        return control.stop(self._home)
+
+    def _of(self, task: int, ask: Callable[[Reader], Answer]) -> Answer:
+        """What ``ask`` reads of a task that exists."""
+        with reading(self._home) as reader:
+            find_task(reader, task)
+            assert reader is not None
+            return ask(reader)
+
+    def _steer(self, kind: str, tasks: tuple[int, ...]) -> None:
+        from marlaas.engine.errors import ConfigError
+
+        from ..steering import steer
+
+        with reading(self._home) as reader:
+            numbers = list(dict.fromkeys(find_task(reader, task).id for task in tasks))
+            outcomes = steer(self._home, reader, kind, numbers) if reader else {}
+        refused = [f"Task {task}: {outcome}" for task, outcome in outcomes.items() if outcome]
+        if refused:
+            raise ConfigError(" ".join(refused))
+
+
+def _read(task: TaskFile) -> list[Submission]:
+    """The tasks of a file, or of a table; a folder in a table counts from the working folder."""
+    from marlaas.engine import taskfile
+
+    if not isinstance(task, Mapping):
+        return taskfile.load(Path(task).expanduser())
+    from ..task_text import written
+
+    text = written(task)
+    return taskfile.tasks_of(taskfile.table_of(text, "the task"), "the task", Path.cwd(), text)
+
+
+def _ignore(text: str) -> None:
+    """Nobody listens."""

@@ -1,0 +1,44 @@
+"""Tasks as a tuple that a notebook shows as a table: rows flow in, HTML with all foreign text escaped flows out."""
+
+from __future__ import annotations
+
+from html import escape
+
+from marlaas.engine.store.rows import TaskRow
+
+from ..format import line, score
+from ..views import queue_order, short_name, state_word
+
+SHOWN = 200
+"""Tasks in a notebook's table; of more the number is said."""
+CELLS = 80
+"""Of a text."""
+
+
+class Tasks(tuple[TaskRow, ...]):
+    """Rows of tasks, oldest first."""
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the queue, in the order of ``marlaas list``."""
+        headers = ("id", "tenant", "task", "environment", "state", "step", "reward", "held-out", "reason")
+        rows = sorted(self, key=queue_order)
+        more = f"<p>and {len(rows) - SHOWN:,} more</p>" if len(rows) > SHOWN else ""
+        return f"<table>{_row('th', headers)}{''.join(_row('td', _cells(task)) for task in rows[:SHOWN])}</table>{more}"
+
+
+def _cells(task: TaskRow) -> tuple[str, ...]:
+    return (
+        str(task.id),
+        line(task.tenant, CELLS),
+        short_name(task, CELLS),
+        line(task.environment, CELLS),
+        state_word(task.state),
+        f"{task.step}/{task.steps}",
+        score(task.reward),
+        score(task.score),
+        line(task.reason, 2 * CELLS),
+    )
+
+
+def _row(tag: str, cells: tuple[str, ...]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"

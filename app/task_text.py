@@ -1,0 +1,32 @@
+"""A task as a table in, the text of a task file out: what the form saves and the Python client sends.
+
+Only what is said is written: defaults are left to the program that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def written(table: Mapping[str, Any]) -> str:
+    """TOML that ``tomllib`` reads back as an equal table; keys that are None are left out.
+
+    Raises ``ConfigError`` for a value that TOML does not know.
+    """
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    from marlaas.engine.errors import ConfigError
+
+    try:
+        return tomlkit.dumps(_said(table))
+    except (TOMLKitError, TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"The task cannot be written as TOML: {error}.") from error
+
+
+def _said(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is None; plain values before tables, as TOML wants them."""
+    kept = {key: _said(value) if isinstance(value, Mapping) else value for key, value in table.items()}
+    there = {key: value for key, value in kept.items() if value is not None}
+    return dict(sorted(there.items(), key=lambda item: isinstance(item[1], dict)))

@@ -1,0 +1,141 @@
+"""The Python client gives rows and sentences, and never prints."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from marlaas.app import steering
+from marlaas.app.cli import outcomes
+from marlaas.app.client import Home, MarlaasError
+from marlaas.engine import paths
+from marlaas.engine.errors import AdapterError, ConfigError, EngineUnreachable, UnknownTask
+
+from ..commanding import FakeEngine
+from ..filling import HOSTILE, Filling
+
+TASK = {"tenant": "bio", "name": "sums", "environment": "arithmetic", "steps": 5}
+
+
+def test_it_needs_nothing_heavy() -> None:
+    code = "import sys; from marlaas.app.client import Home; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not {"textual", "rich", "torch", "numpy", "asyncio"} & set(loaded.split())
+
+
+def test_an_empty_home(home: paths.Home) -> None:
+    client = Home(home.root)
+    assert client.tasks() == () and client.environments() == () and client.events() == () and client.engine() is None
+    with pytest.raises(UnknownTask, match="There is no task 1"):
+        client.task(1)
+    assert not home.root.exists(), "looking makes no home"
+    assert Home().folder == home.root and repr(client) == f"Home({str(home.root)!r})"
+
+
+def test_looking(home: paths.Home, filling: Filling) -> None:
+    filling.engine()
+    filling.environment()
+    filling.task("bio", "one", made=12)
+    filling.task("lab", "two", state="done", made=3)
+    filling.event("began", 1)
+    client = Home(home.root)
+    assert [task.name for task in client.tasks()] == ["one", "two"]
+    assert [task.id for task in client.tasks(tenant="lab", state="done")] == [2] and client.tasks(family="x") == ()
+    assert [step.step for step in client.metrics(1, after=9)] == [10, 11, 12]
+    assert client.metrics(1)[0].metrics["tokens"] == 1480.0 and client.evals(1)[-1].step == 12
+    newest, *_, oldest = client.rollouts(1)
+    assert newest.id > oldest.id and newest.turns[1].text == "42" and client.rollouts(1, before=oldest.id) == ()
+    assert [version.number for version in client.adapters(1)] == [12, 11] and client.config(1) == {"name": "one"}
+    assert [event.message for event in client.events(1)] == ["began"]
+    assert client.environments()[0].name == "arithmetic" and client.engine() is not None
+    with pytest.raises(FrozenInstanceError):
+        client.task(1).state = "done"  # type: ignore[misc]
+    for ask in (client.metrics, client.evals, client.rollouts, client.adapters, client.config):
+        with pytest.raises(MarlaasError, match="There is no task 9"):
+            ask(9)
+
+
+def test_submitting_tables_files_and_sweeps(
+    home: paths.Home, filling: Filling, engine: FakeEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filling.environment()
+    engine.living = False
+    file = tmp_path / "task.toml"
+    file.write_text('tenant = "bio"\nname = "file"\nenvironment = "arithmetic"\n', encoding="utf-8")
+    client = Home(home.root)
+    sweep = TASK | {"train": {"seed": [1, 2], "clip_low": None}, "environment_config": {"digits": 3}}
+    assert client.submit(file, sweep) == [1, 2, 3] and engine.asked == ["start"]
+    assert [task.name for task in client.tasks(family="sums")] == ["sums [seed=1]", "sums [seed=2]"]
+    assert client.config(3)["environment_config"] == {"digits": 3}
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        (TASK | {"stepps": 3}, "the task: unknown key 'stepps'"),
+        (TASK | {"environment": "arithmetik"}, "There is no environment 'arithmetik'"),
+        (TASK | {"environment_config": {"digits": "two"}}, "must be a whole number, not 'two'"),
+        (TASK | {"environment_config": {"digits": {1, 2}}}, "cannot be written as TOML"),
+        ({}, "'tenant' is missing"),
+    ],
+)
+def test_what_cannot_be_is_a_sentence_and_adds_nothing(
+    home: paths.Home, filling: Filling, engine: FakeEngine, table: dict[str, object], sentence: str
+) -> None:
+    filling.environment()
+    client = Home(home.root)
+    with pytest.raises(ConfigError, match=sentence):
+        client.submit(TASK, table)
+    assert client.tasks() == ()
+
+
+def test_waiting(home: paths.Home, filling: Filling, engine: FakeEngine) -> None:
+    filling.task(state="done", made=2)
+    filling.task(state="paused", reason="the disk is full")
+    filling.task(state="running")
+    said: list[str] = []
+    done, stuck, running = Home(home.root).wait(1, 2, 3, timeout=0, progress=said.append)
+    assert done.state == "done" and stuck.stuck and running.unfinished and len(said) == 3
+
+
+def test_steering(home: paths.Home, filling: Filling, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    filling.task()
+    client = Home(home.root)
+    answer = "A task that is done cannot be paused."
+    clock = iter(range(1000))
+
+    def obey(seconds: float) -> None:
+        filling.execute("UPDATE commands SET done = 1, outcome = CASE kind WHEN 'pause' THEN ? ELSE '' END", answer)
+
+    wait = partial(outcomes.wait_for_outcomes, sleep=obey, clock=lambda: float(next(clock)))
+    monkeypatch.setattr(steering, "wait_for_outcomes", wait)
+    for act in (client.resume, client.retry, client.cancel):
+        act(1)
+    with pytest.raises(ConfigError, match=f"Task 1: {answer}"):
+        client.pause(1, 1)
+    engine.living = False
+    with pytest.raises(EngineUnreachable, match="No engine serves"):
+        client.pause(1)
+
+
+def test_exporting_what_is_not_there(home: paths.Home, filling: Filling, tmp_path: Path) -> None:
+    filling.task(made=2)
+    client = Home(home.root)
+    with pytest.raises(AdapterError, match="has no version '7' on disk"):
+        client.export(1, tmp_path / "out", version=7)
+    with pytest.raises(UnknownTask):
+        client.export(2, tmp_path / "out")
+
+
+def test_the_table_of_a_notebook_is_safe(home: paths.Home, filling: Filling) -> None:
+    filling.task(HOSTILE, "<script>alert(1)</script>", "<b>", reason=HOSTILE * 9, made=1)
+    html = Home(home.root).tasks()._repr_html_()
+    assert "&lt;script&gt;" in html and "<script" not in html and "<b>" not in html
+    assert "\x1b" not in html and "\u202e" not in html and html.count("<tr>") == 2
+    assert "and 4 more" in type(Home(home.root).tasks())([*Home(home.root).tasks()] * 204)._repr_html_()
