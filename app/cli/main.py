@@ -17,6 +17,7 @@ from .. import output
 from . import (
     adapters,
     base,
+    compare,
     demo,
     doctor,
     engine,
@@ -38,6 +39,7 @@ _FAMILIES = (
     submit,
     tasks,
     watch,
+    compare,
     wait,
     steer,
     tenants,

@@ -1,0 +1,101 @@
+"""``compare``: what tasks have come to, and in what they differ, side by side."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .. import output
+from ..format import count, duration, line, number, score
+from .choosing import add_tasks, chosen
+from .verbs import Verbs, add_verb, home_of
+
+if TYPE_CHECKING:
+    from marlaas.engine.store.rows import TaskRow
+
+CELLS = 28
+"""Of one value; `marlaas show ID --json` has all of it."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One task of the comparison."""
+
+    row: TaskRow
+    config: dict[str, Any]
+    measured_on: str
+    """The environment version of its newest held-out score; scores on different ones do not compare."""
+
+
+def register(verbs: Verbs) -> None:
+    """Add the verb."""
+    compare = add_verb(verbs, "compare", run, "show results of tasks and what they differ in, side by side", json=True)
+    add_tasks(compare)
+    compare.add_argument("--all", action="store_true", help="all keys, also those that are the same everywhere")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print both tables."""
+    from marlaas.engine.errors import ConfigError
+
+    from ..comparison import differences
+    from .reading import find_task, reading
+
+    with reading(home_of(args)) as reader:
+        numbers = chosen(args, reader)
+        if len(numbers) < 2:
+            raise ConfigError("One task cannot be compared.", "Give two or more numbers, or a sweep with --family.")
+        assert reader is not None
+        tasks = []
+        for task in numbers:
+            evals = reader.evals(task)
+            measured_on = evals[-1].environment_version if evals else ""
+            tasks.append(Compared(find_task(reader, task), reader.task_config(task), measured_on))
+    rows = differences([task.config for task in tasks], args.all)
+    if args.json:
+        output.result_json({"tasks": [_json(task) for task in tasks], "config": rows})
+        return output.OK
+    headers = ("TASK", *(str(task.row.id) for task in tasks))
+    results = list(zip(*(_results(task) for task in tasks), strict=True))
+    output.result_table(headers, [(cells[0][0], *(text for _, text in cells)) for cells in results], right=headers[1:])
+    if len({task.measured_on for task in tasks} - {""}) > 1:
+        output.talk("Held-out scores were measured on different versions of environments; they do not compare.")
+    output.result("")
+    if not rows:
+        output.talk("Their configurations are the same.")
+        return output.OK
+    shown = [(line(key, 40), *(_value(value) for value in values)) for key, values in rows.items()]
+    output.result_table(("KEY", *headers[1:]), shown, right=headers[1:])
+    return output.OK
+
+
+def _results(task: Compared) -> list[tuple[str, str]]:
+    row = task.row
+    return [
+        ("tenant", line(row.tenant, CELLS)),
+        ("name", line(row.name, CELLS)),
+        ("environment", line(row.environment, CELLS)),
+        ("version", line(task.measured_on, 12) or "-"),
+        ("state", line(row.state)),
+        ("step", f"{row.step}/{row.steps}"),
+        ("reward", score(row.reward)),
+        ("held-out", score(row.score)),
+        ("best", score(row.best)),
+        ("floor", score(row.floor)),
+        ("staleness", number(row.staleness)),
+        ("tokens", count(row.tokens)),
+        ("time", duration(row.seconds)),
+    ]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "-" if value is None else line(str(value), CELLS)
+
+
+def _json(task: Compared) -> dict[str, Any]:
+    from ..views import task_json
+
+    return {**task_json(task.row), "measured_on": task.measured_on}
