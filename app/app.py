@@ -1,4 +1,4 @@
-"""The terminal application: screens, global keys, the poll, and commands to the engine.
+"""The terminal application: its views, the poll that feeds them, and acts on the way to the engine.
 
 It reads the store through ``Feed`` and writes nothing but commands; closing it stops nothing.
 """
@@ -6,28 +6,31 @@ It reads the store through ``Feed`` and writes nothing but commands; closing it 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.message import Message
+from textual.command import Provider
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.worker import get_current_worker
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.paths import Home
-from marlaas.engine.queue import PAST
-from marlaas.engine.store.submissions import command
 
-from .feed import Feed, Snapshot
-from .format import line
-from .screens.queue import QueueScreen
+from .clipboard import copy
+from .feed import Feed
+from .format import line, short_path
+from .line_filters import Ascii, Colourless
+from .modes import ALL_MODES
+from .palette import Palette
+from .preferences import Preferences
 from .screens.view import View
+from .sender import Sender
+from .snapshot import Snapshot
+from .themes import DEFAULT, THEMES
 from .views import liveness
 
 
@@ -38,47 +41,74 @@ class MarlaasApp(App[None]):
     TITLE = "marlaas"
     ENABLE_COMMAND_PALETTE = True
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]  # noqa: RUF012
+    MODES = {mode.name: mode.make for mode in ALL_MODES}  # noqa: RUF012
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = App.COMMANDS | {Palette}
     BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(str(place), f"open_view('{mode.name}')", mode.name, show=False, id=f"view.{mode.name}")
+            for place, mode in enumerate(ALL_MODES, 1)
+        ),
         Binding("question_mark", "help", "help", key_display="?", id="app.help"),
         Binding("q", "quit", "quit", id="app.quit"),
+        Binding("u", "undo", "undo", show=False, id="app.undo"),
         Binding("colon", "palette", "palette", show=False, id="app.palette"),
     ]
 
-    @dataclass
-    class Sent(Message):
-        """A command is in the store, or could not be put there."""
-
-        kind: str
-        task: int
-        number: int | None
-        problem: str = ""
-
     def __init__(
-        self, home: Home, demo: bool = False, interval: float = 1.0, clock: Callable[[], float] = time.time
+        self,
+        home: Home,
+        demo: bool = False,
+        *,
+        preferences: Preferences = Preferences(),  # noqa: B008
+        readonly: bool = False,
+        web: bool = False,
+        interval: float = 1.0,
+        clock: Callable[[], float] = time.time,
     ) -> None:
+        """``readonly`` refuses every act; ``web`` besides keeps editors and paths of files away. ``interval`` is the
+        time in seconds from one poll to the next."""
         super().__init__()
         self.animation_level = "none"
         self.title = "marlaas demo" if demo else "marlaas"
-        self.home_text = _short(home.root)
+        self.home = home
+        self.home_text = short_path(home.root)
+        self.readonly, self.web = readonly, web
         self.snapshot = Snapshot(now=clock())
         self.has_read = False
+        self.selected: int | None = None
         self.farewell = ""
-        self._home = home
         self._interval = interval
         self._feed = Feed(home.database, clock)
+        self._sender = Sender(self, home.database, self._feed)
         self._timer: Timer | None = None
-        self._sent: dict[int, tuple[str, int]] = {}
+        self._before = "queue"
+        self._dress(preferences)
+
+    def _dress(self, preferences: Preferences) -> None:
+        for theme in THEMES:
+            self.register_theme(theme)
+        self.theme = preferences.theme or DEFAULT
+        self.set_keymap(dict(preferences.keys))
+        if self.no_color:
+            self._filters.append(Colourless())
+        if preferences.ascii:
+            self._filters.append(Ascii())
 
     def on_mount(self) -> None:
         """Open the queue and begin to read."""
-        self.push_screen(QueueScreen())
+        self.switch_mode("queue")
         self.poll()
 
     def on_unmount(self) -> None:
         """Close the connection."""
         self._feed.close()
 
-    # Reading: a thread polls the feed, its snapshot goes to every open view, then the next poll is due.
+    # Reading: a thread polls the feed, its snapshot goes to the view in sight, then the next poll is due.
+
+    @property
+    def view(self) -> View | None:
+        """The view in sight; a dialog may lie on it."""
+        return next((screen for screen in reversed(self.screen_stack) if isinstance(screen, View)), None)
 
     def poll(self) -> None:
         """Read now."""
@@ -94,64 +124,104 @@ class MarlaasApp(App[None]):
     def on_feed_updated(self, message: Feed.Updated) -> None:
         """Show a snapshot."""
         self.snapshot, self.has_read = message.snapshot, True
-        for screen in self.screen_stack:
-            if isinstance(screen, View) and screen.is_mounted:
-                screen.show(self.snapshot)
-        for number, outcome in self.snapshot.outcomes.items():
-            self._report(number, outcome)
+        if self.view is not None and self.view.is_mounted:
+            self.view.show(self.snapshot)
+        for notice in self._sender.outcomes(self.snapshot.outcomes):
+            self.say(notice.text, bad=notice.bad)
         if self._timer is not None:
             self._timer.stop()
         self._timer = self.set_timer(self._interval, self.poll)
 
-    def follow(self, task: int | None) -> None:
-        """Read one task's detail from now on."""
-        self._feed.watch(task)
-        if self.is_running and task is not None:
+    def ask(self, view: View) -> None:
+        """Answer the question of a view that has come into sight, or has another one."""
+        if view is not self.view:
+            return
+        question = view.question()
+        self._feed.ask(question)
+        if self.is_running and question is not None and question != self.snapshot.question:
             self.poll()
+
+    # Moving between views.
+
+    def action_open_view(self, name: str) -> None:
+        """A number key."""
+        if name != self.current_mode:
+            self._before = self.current_mode
+            self.switch_mode(name)
+
+    def open_task(self, task: int, view: str = "task") -> None:
+        """Select a task and look at it."""
+        self.selected = task
+        self.action_open_view(view)
+
+    def go_back(self) -> None:
+        """From a view that was opened by itself to the one before."""
+        self.action_open_view(self._before if self._before != self.current_mode else "queue")
 
     # Acting: a command is a row that the engine answers; its outcome comes with a later snapshot.
 
-    def steer(self, kind: str, task: int) -> None:
-        """Ask the engine to pause, resume, retry or cancel a task."""
-        if liveness(self.snapshot.engine, self.snapshot.now).word in ("down", "never"):
-            self.notify("No engine runs; ctrl+p, “Start the engine”.", severity="warning", markup=False)
-            return
-        self.run_worker(partial(self._send, kind, task), thread=True, exit_on_error=False)
+    def may_act(self) -> str:
+        """Why no act is possible; empty where they are."""
+        return "This is the read-only mode: look, but do not touch." if self.readonly else ""
 
-    def _send(self, kind: str, task: int) -> None:
-        try:
-            self.post_message(self.Sent(kind, task, command(self._home.database, kind, task)))
-        except MarlaasError as error:
-            self.post_message(self.Sent(kind, task, None, str(error)))
+    def steer(self, kind: str, tasks: Sequence[int]) -> None:
+        """Ask the engine to pause, resume, retry or cancel tasks."""
+        self.command(kind, tasks)
 
-    def on_marlaas_app_sent(self, message: Sent) -> None:
-        """Wait for the outcome."""
-        if message.number is None:
-            self.notify(line(message.problem, 300), severity="error", markup=False)
-            return
-        self._sent[message.number] = (message.kind, message.task)
-        self._feed.expect(message.number)
+    def command(self, kind: str, tasks: Sequence[int] = (), done: str = "", **arguments: Any) -> None:
+        """Ask the engine for anything; ``done`` is what is said once it is done."""
+        reason = self.may_act()
+        if not reason and liveness(self.snapshot.engine, self.snapshot.now).word in ("down", "never"):
+            reason = "No engine runs; ctrl+p, “Start the engine”."
+        if reason:
+            self.say(reason, bad=True)
+        else:
+            self._sender.send(kind, tasks, done, **arguments)
 
-    def _report(self, number: int, outcome: str) -> None:
-        kind, task = self._sent.pop(number, ("", 0))
-        if outcome:
-            self.notify(f"Task {task}: {line(outcome, 300)}", severity="error", markup=False)
-        elif kind:
-            self.notify(f"Task {task} {PAST[kind]}.", markup=False)
+    def on_sender_sent(self, message: Sender.Sent) -> None:
+        """An act is on its way, or could not be written."""
+        if message.problem:
+            self.say(message.problem, bad=True)
+        else:
+            self._sender.sent(message.act)
+
+    def action_undo(self) -> None:
+        """Take the last act back."""
+        if self._sender.undoable:
+            self._sender.undo()
+        else:
+            self.say("There is nothing to take back.", bad=True)
 
     def action_start_engine(self) -> None:
         """Start an engine in the background."""
-        self.notify("Starting the engine …", markup=False)
+        if reason := self.may_act():
+            self.say(reason, bad=True)
+            return
+        self.say("Starting the engine …")
         self.run_worker(self._start_engine, thread=True, group="engine", exit_on_error=False)
 
     def _start_engine(self) -> None:
         from marlaas.engine.daemon import control
 
         try:
-            control.create_database(self._home)
-            control.ensure_running(self._home)
+            control.create_database(self.home)
+            control.ensure_running(self.home)
         except MarlaasError as error:
-            self.notify(line(str(error), 300), severity="error", markup=False)
+            self.call_from_thread(partial(self.say, str(error), bad=True))
+
+    # What every view may use.
+
+    def say(self, text: str, bad: bool = False) -> None:
+        """A notice; ``text`` may hold foreign words."""
+        self.notify(line(text, 400), severity="warning" if bad else "information", markup=False)
+
+    def copy(self, text: str, what: str) -> None:
+        """Copy, and say where it is. ``what`` begins the sentence: Task 17."""
+        file = self.home.root / "copied.txt"
+        where = copy(self, text, file) if not self.web else "to the clipboard"
+        if self.web:
+            self.copy_to_clipboard(text)
+        self.say(f"{what} is copied {where}.")
 
     # Global keys.
 
@@ -178,11 +248,3 @@ class MarlaasApp(App[None]):
         """The palette: ours first, then Textual's."""
         yield SystemCommand("Start the engine", "In the background; it outlives this program", self.action_start_engine)
         yield from super().get_system_commands(screen)
-
-
-def _short(path: Path) -> str:
-    """A path with the user's own folder as ``~``."""
-    try:
-        return line(f"~/{path.relative_to(Path.home())}")
-    except ValueError:
-        return line(str(path))

@@ -8,71 +8,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from textual.message import Message
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store.reader import Reader
-from marlaas.engine.store.rows import EngineRow, EvalRow, StepRow, TaskRow, TrajectoryRow, WorkerRow
+from marlaas.engine.store.rows import PaceRow, TaskRow
 
-from .views import queue_order
-
-TRAJECTORIES = 50
-"""How many of the newest trajectories of the open task are kept at hand."""
-
-
-@dataclass(frozen=True)
-class Detail:
-    """What the screen of one task shows beyond its row."""
-
-    task: int
-    steps: tuple[StepRow, ...] = ()
-    evals: tuple[EvalRow, ...] = ()
-    trajectories: tuple[TrajectoryRow, ...] = ()
-    """Newest first."""
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """The store at one moment."""
-
-    now: float
-    tasks: tuple[TaskRow, ...] = ()
-    rewards: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
-    """Rewards of the last steps by task: the sparklines."""
-    engine: EngineRow | None = None
-    workers: tuple[WorkerRow, ...] = ()
-    detail: Detail | None = None
-    """Of the task that is watched."""
-    outcomes: Mapping[int, str] = field(default_factory=dict)
-    """Commands that the engine has answered since the last snapshot; empty text is success."""
-    problem: str = ""
-    """Why the store could not be read; the rest is then as it was before."""
-
-    def task(self, number: int) -> TaskRow | None:
-        """A task by its number."""
-        return next((task for task in self.tasks if task.id == number), None)
-
-    @property
-    def ordered(self) -> list[TaskRow]:
-        """The tasks as the queue shows them."""
-        return sorted(self.tasks, key=queue_order)
-
-    @property
-    def unfinished(self) -> int:
-        """How many tasks the engine still works on."""
-        return sum(task.unfinished and task.state != "paused" for task in self.tasks)
+from .questions.question import Question
+from .snapshot import Snapshot
 
 
 class Feed:
-    """Polls one database. ``watch`` and ``expect`` may be called from another thread."""
+    """Polls one database. ``ask`` and ``expect`` may be called from another thread."""
 
     @dataclass
     class Updated(Message, bubble=False):
-        """A new snapshot."""
+        """A further snapshot."""
 
         snapshot: Snapshot
 
@@ -82,16 +37,16 @@ class Feed:
         self._lock = threading.Lock()
         self._reader: Reader | None = None
         self._file: tuple[int, int] | None = None
-        self._seen: tuple[int, int | None] | None = None
-        self._watched: int | None = None
+        self._seen: tuple[int, Question | None] | None = None
+        self._question: Question | None = None
         self._expected: tuple[int, ...] = ()
-        self._steps_of_rewards: dict[int, int] = {}
+        self._steps_read: dict[int, int] = {}
         self._last = Snapshot(now=clock())
         self._closed = False
 
-    def watch(self, task: int | None) -> None:
-        """From the next poll on, read this task's detail."""
-        self._watched = task
+    def ask(self, question: Question | None) -> None:
+        """From the next poll on, answer this question."""
+        self._question = question
 
     def expect(self, command: int) -> None:
         """From the next poll on, look for the outcome of this command."""
@@ -120,17 +75,22 @@ class Feed:
         reader = self._open()
         if reader is None:
             return Snapshot(now=now)
-        seen = (reader.changed(), self._watched)
+        question = self._question
+        seen = (reader.changed(), question)
         if seen == self._seen and not self._last.problem:
             return replace(self._last, now=now, outcomes={})
         tasks = tuple(reader.tasks())
+        rewards, paces = self._courses(reader, tasks)
+        before = self._last.answer if question == self._last.question else None
         snapshot = Snapshot(
             now=now,
             tasks=tasks,
-            rewards=self._rewards(reader, tasks),
+            rewards=rewards,
+            paces=paces,
             engine=reader.engine(),
             workers=tuple(reader.workers()),
-            detail=self._detail(reader, seen[1]),
+            question=question,
+            answer=question.read(reader, before) if question is not None else None,
             outcomes=self._outcomes(reader),
         )
         self._seen = seen
@@ -154,28 +114,22 @@ class Feed:
         if self._reader is not None:
             self._reader.close()
         self._reader = self._file = self._seen = None
-        self._steps_of_rewards.clear()
+        self._steps_read.clear()
 
-    def _rewards(self, reader: Reader, tasks: tuple[TaskRow, ...]) -> dict[int, tuple[float, ...]]:
-        """Sparklines; read again only for tasks that have made a step."""
-        rewards = {}
+    def _courses(
+        self, reader: Reader, tasks: tuple[TaskRow, ...]
+    ) -> tuple[dict[int, tuple[float, ...]], dict[int, PaceRow]]:
+        """Sparklines and paces; read again only for tasks that have made a step."""
+        rewards: dict[int, tuple[float, ...]] = {}
+        paces: dict[int, PaceRow] = {}
         for task in tasks:
-            fresh = self._steps_of_rewards.get(task.id) == task.step
+            fresh = self._steps_read.get(task.id) == task.step
             rewards[task.id] = self._last.rewards[task.id] if fresh else tuple(reader.rewards(task.id))
-            self._steps_of_rewards[task.id] = task.step
-        return rewards
-
-    def _detail(self, reader: Reader, task: int | None) -> Detail | None:
-        if task is None:
-            return None
-        row = reader.task(task)
-        known: tuple[StepRow, ...] = ()
-        if row and self._last.detail and self._last.detail.task == task:
-            known = tuple(step for step in self._last.detail.steps if step.step < row.step)[:-1]
-        newer = reader.steps(task, after=known[-1].step if known else 0)
-        return Detail(
-            task, (*known, *newer), tuple(reader.evals(task)), tuple(reader.trajectories(task, limit=TRAJECTORIES))
-        )
+            pace = self._last.paces.get(task.id) if fresh else reader.pace(task.id)
+            if pace is not None:
+                paces[task.id] = pace
+            self._steps_read[task.id] = task.step
+        return rewards, paces
 
     def _outcomes(self, reader: Reader) -> dict[int, str]:
         if not self._expected:

@@ -10,6 +10,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Sequence
+from pathlib import Path
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor moves
@@ -166,3 +167,11 @@ def sparkline(values: Sequence[float], width: int) -> str:
     low, high = min(0.0, *shown), max(1.0, *shown) if max(shown) > 0 else max(shown)
     span = (high - low) or 1.0
     return "".join(BARS[min(len(BARS) - 1, int((value - low) / span * len(BARS)))] for value in shown)
+
+
+def short_path(path: Path) -> str:
+    """A path with the user's own folder as ``~``."""
+    try:
+        return line(f"~/{path.relative_to(Path.home())}")
+    except ValueError:
+        return line(str(path))

@@ -13,7 +13,6 @@ from pathlib import Path
 from marlaas.engine.paths import Home
 
 from .app import MarlaasApp
-from .screens.task import TaskScreen
 
 SIZE = (120, 36)
 
@@ -33,7 +32,7 @@ async def _save(home: Home, path: Path, screen: str, size: tuple[int, int], task
         if screen == "task":
             chosen = task if task is not None else next((row.id for row in app.snapshot.ordered), None)
             if chosen is not None:
-                await app.push_screen(TaskScreen(chosen))
+                app.open_task(chosen)
                 await _read(app)
                 await pilot.pause()
         path.write_text(app.export_screenshot(title=app.title), encoding="utf-8")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.app import ComposeResult
 from textual.events import Resize
 from textual.widgets import ContentSwitcher
 
-from ..feed import Snapshot
+from marlaas.engine.store.rows import TaskRow
+
+from ..snapshot import Snapshot
 from ..widgets.empty import Empty
 from ..widgets.task_line import TaskLine
 from ..widgets.task_table import TaskTable
-from .task import TaskScreen
 from .tasks_view import TasksView
 
 
@@ -27,11 +30,12 @@ class QueueScreen(TasksView):
         yield TaskLine()
 
     @property
-    def current(self) -> int | None:
+    def targets(self) -> Sequence[TaskRow]:
         """The task under the cursor."""
-        return self.query_one(TaskTable).current
+        task = self.marlaas.snapshot.task(self.query_one(TaskTable).current)
+        return [task] if task else []
 
-    def show_content(self, snapshot: Snapshot) -> None:
+    def show_content(self, snapshot: Snapshot, answer: object) -> None:
         """Table and line."""
         empty = not snapshot.tasks and self.marlaas.has_read
         self.query_one(ContentSwitcher).current = "empty" if empty else "table"
@@ -41,8 +45,9 @@ class QueueScreen(TasksView):
         self._show_current()
 
     def _show_current(self) -> None:
-        current = self.current
-        self.query_one(TaskLine).row = None if current is None else self.marlaas.snapshot.task(current)
+        current = self.query_one(TaskTable).current
+        self.marlaas.selected = current
+        self.query_one(TaskLine).row = self.marlaas.snapshot.task(current)
 
     def on_resize(self, event: Resize) -> None:
         """Other columns may fit now."""
@@ -54,4 +59,4 @@ class QueueScreen(TasksView):
 
     def on_task_table_opened(self, message: TaskTable.Opened) -> None:
         """Open a task."""
-        self.app.push_screen(TaskScreen(message.task))
+        self.marlaas.open_task(message.task)

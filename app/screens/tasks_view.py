@@ -1,67 +1,114 @@
-"""What all views with a task under the cursor share: pausing, resuming, retrying and cancelling it."""
+"""What all views with tasks under the cursor share: acting on them, opening them elsewhere, copying them."""
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
+from marlaas.engine.queue import TRANSITIONS
+from marlaas.engine.store.rows import TaskRow
+
 from ..format import line
-from .confirm import Confirm
+from ..sender import tasks_named
+from ..views import task_json
+from .dialogs.confirm import Confirm
 from .view import View
+
+_VERBS = {"toggle_pause": ("pause", "resume"), "cancel": ("cancel",), "retry": ("retry",)}
+_OTHERWISE = {
+    "toggle_pause": "there is nothing to pause",
+    "cancel": "there is nothing to cancel",
+    "retry": "only failed and cancelled tasks can be retried",
+}
+_NEEDS_A_TASK = ("open_rollouts", "open_logs", "copy_row", "copy_json")
 
 
 class TasksView(View):
-    """Keys that act on ``current``; where they cannot, they say why."""
+    """Keys that act on the marked tasks, or else on the one under the cursor; where they cannot, they say why."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("p", "toggle_pause", "pause/resume", id="task.pause"),
         Binding("x", "cancel", "cancel", id="task.cancel"),
         Binding("r", "retry", "retry", show=False, id="task.retry"),
+        Binding("t", "open_rollouts", "rollouts", show=False, id="task.rollouts"),
+        Binding("l", "open_logs", "logs", show=False, id="task.logs"),
+        Binding("y", "copy_row", "copy", show=False, id="task.copy"),
+        Binding("Y", "copy_json", "copy JSON", show=False, id="task.copy_json"),
     ]
 
     @property
     @abstractmethod
-    def current(self) -> int | None:
-        """The number of the task that keys act on."""
+    def targets(self) -> Sequence[TaskRow]:
+        """The tasks that keys act on; the first is the one under the cursor."""
+
+    def why_not(self, action: str) -> str:
+        """Acts need a task in a state that they can start from."""
+        verbs = _VERBS.get(action, ())
+        if not verbs and action not in _NEEDS_A_TASK:
+            return ""
+        if verbs and (reason := self.marlaas.may_act()):
+            return reason
+        targets = self.targets
+        if not targets:
+            return "There is no task under the cursor."
+        if not verbs or any(self._fitting(verb) for verb in verbs):
+            return ""
+        if len(targets) > 1:
+            return f"These {len(targets)} tasks: {_OTHERWISE[action]}."
+        return f"Task {targets[0].id} is {line(targets[0].state, 20)}: {_OTHERWISE[action]}."
 
     def action_toggle_pause(self) -> None:
-        """Pause what moves, resume what is paused."""
-        task = self.marlaas.snapshot.task(self.current or 0)
-        if task is None:
-            self._say("There is no task to pause.")
-        elif not task.unfinished:
-            self._say(f"Task {task.id} is {task.state}: there is nothing to pause.")
-        else:
-            self.marlaas.steer("resume" if task.state == "paused" else "pause", task.id)
+        """Pause what moves; where nothing does, resume what is paused."""
+        if moving := self._fitting("pause"):
+            self.marlaas.steer("pause", moving)
+        elif paused := self._fitting("resume"):
+            self.marlaas.steer("resume", paused)
 
     def action_retry(self) -> None:
         """Put what failed or was cancelled back into the queue."""
-        task = self.marlaas.snapshot.task(self.current or 0)
-        if task is None:
-            self._say("There is no task to retry.")
-        elif task.state not in ("failed", "cancelled"):
-            self._say(f"Task {task.id} is {task.state}: only failed and cancelled tasks can be retried.")
-        else:
-            self.marlaas.steer("retry", task.id)
+        self.marlaas.steer("retry", self._fitting("retry"))
 
     def action_cancel(self) -> None:
         """Ask, then cancel."""
-        task = self.marlaas.snapshot.task(self.current or 0)
-        if task is None:
-            self._say("There is no task to cancel.")
-            return
-        if not task.unfinished:
-            self._say(f"Task {task.id} is {task.state} already.")
-            return
+        tasks = self._fitting("cancel")
 
         def act(yes: bool | None) -> None:
             if yes:
-                self.marlaas.steer("cancel", task.id)
+                self.marlaas.steer("cancel", tasks)
 
-        question = f"Cancel task {task.id}, {line(task.name, 40)}? It stops for good; its adapters stay."
+        named = f"task {tasks[0]}, {line(self._row(tasks[0]).name, 40)}" if len(tasks) == 1 else f"{len(tasks)} tasks"
+        ends = "It stops; its" if len(tasks) == 1 else "They stop; their"
+        question = f"Cancel {named}? {ends} adapters stay, and retrying goes on from the last step."
         self.app.push_screen(Confirm(question), act)
 
-    def _say(self, text: str) -> None:
-        self.notify(line(text, 300), severity="warning", markup=False)
+    def action_open_rollouts(self) -> None:
+        """What the task's model writes."""
+        self.marlaas.open_task(self.targets[0].id, "rollouts")
+
+    def action_open_logs(self) -> None:
+        """What happened to the task."""
+        self.marlaas.open_task(self.targets[0].id, "logs")
+
+    def action_copy_row(self) -> None:
+        """The tasks in words, a line each."""
+        rows = [f"{t.id}\t{t.tenant}\t{t.name}\t{t.environment}\t{t.state}\t{t.step}/{t.steps}" for t in self.targets]
+        self.marlaas.copy("\n".join(rows), self._named())
+
+    def action_copy_json(self) -> None:
+        """All that is known of the tasks."""
+        rows = [task_json(task) for task in self.targets]
+        self.marlaas.copy(json.dumps(rows[0] if len(rows) == 1 else rows, indent=2), self._named())
+
+    def _named(self) -> str:
+        return tasks_named([task.id for task in self.targets])
+
+    def _row(self, number: int) -> TaskRow:
+        return next(task for task in self.targets if task.id == number)
+
+    def _fitting(self, verb: str) -> list[int]:
+        """The targets whose state the verb can start from."""
+        return [task.id for task in self.targets if task.state in TRANSITIONS[verb]]

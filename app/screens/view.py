@@ -1,18 +1,22 @@
-"""What every view has: the top bar, the status line, the footer, and a place for snapshots to arrive."""
+"""What every view has: the bars, the footer, one question to the store, and keys that say why they cannot act."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.events import Key
 from textual.screen import Screen
 from textual.widgets import Footer
 
-from ..feed import Snapshot
+from ..questions.question import Question
+from ..snapshot import Snapshot
 from ..views import liveness
 from ..widgets.status_line import StatusLine
 from ..widgets.top_bar import TopBar
+from ..widgets.view_bar import ViewBar
 
 if TYPE_CHECKING:
     from ..app import MarlaasApp
@@ -20,6 +24,15 @@ if TYPE_CHECKING:
 
 class View(Screen[None]):
     """A screen that shows snapshots."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "back", "back", show=False, key_display="esc", id="view.back"),
+        Binding("z", "zoom", "zoom", show=False, id="view.zoom"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reasons: tuple[str, ...] = ()
 
     @property
     def marlaas(self) -> MarlaasApp:
@@ -31,12 +44,21 @@ class View(Screen[None]):
         """The view's own widgets, between the bars."""
 
     @abstractmethod
-    def show_content(self, snapshot: Snapshot) -> None:
-        """Bring the view's own widgets up to date."""
+    def show_content(self, snapshot: Snapshot, answer: object) -> None:
+        """Bring the view's own widgets up to date; ``answer`` is None until its question was answered."""
+
+    def question(self) -> Question | None:
+        """What the view wants to know beyond the snapshot."""
+        return None
+
+    def why_not(self, action: str) -> str:
+        """Why an action of this view is not possible; empty where it is. Asked often, so it must be cheap."""
+        return ""
 
     def compose(self) -> ComposeResult:
         """Bars around the content."""
         yield TopBar(self.marlaas.title, self.marlaas.home_text)
+        yield ViewBar()
         yield from self.content()
         yield StatusLine()
         yield Footer(show_command_palette=True)
@@ -44,6 +66,16 @@ class View(Screen[None]):
     def on_mount(self) -> None:
         """Show what is known already."""
         self.show_again()
+
+    def on_screen_resume(self) -> None:
+        """The view comes into sight: ask, and show what came meanwhile."""
+        self.ask_again()
+        if self.is_mounted:
+            self.show_again()
+
+    def ask_again(self) -> None:
+        """The question has changed: read now, and not with the next second."""
+        self.marlaas.ask(self)
 
     def show_again(self) -> None:
         """Show the newest snapshot once more."""
@@ -53,8 +85,43 @@ class View(Screen[None]):
         """Bring everything up to date."""
         alive = liveness(snapshot.engine, snapshot.now)
         self.query_one(TopBar).engine = alive
+        self.query_one(ViewBar).shown = (self.marlaas.current_mode, self.marlaas.selected)
         status = self.query_one(StatusLine)
         status.problem, status.processes = snapshot.problem, snapshot.workers if alive.alive else ()
         stalled = snapshot.unfinished and alive.word in ("down", "never")
         status.hint = "No engine runs: ctrl+p, “Start the engine”, or `marlaas engine start`." if stalled else ""
-        self.show_content(snapshot)
+        question = self.question()
+        self.show_content(snapshot, snapshot.answer if question and snapshot.question == question else None)
+        reasons = tuple(self.why_not(binding.action) for _, binding in self._bindings)
+        if reasons != self._reasons:  # the footer is made anew
+            self._reasons = reasons
+            self.refresh_bindings()
+
+    # Keys that cannot act are dim in the footer, and say why when they are pressed.
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """None is Textual's word for dim."""
+        return None if self.why_not(action) else True
+
+    def on_key(self, event: Key) -> None:
+        """A key that nothing has acted on."""
+        active = self.active_bindings.get(event.key)
+        if active is not None and not active.enabled and (reason := self.why_not(active.binding.action)):
+            self.marlaas.say(reason, bad=True)
+            event.stop()
+
+    def action_back(self) -> None:
+        """From a zoomed pane to all of them, from this view to the one before."""
+        if self.maximized is not None:
+            self.minimize()
+        elif len(self.app.screen_stack) > 1:
+            self.app.pop_screen()
+        else:
+            self.marlaas.go_back()
+
+    def action_zoom(self) -> None:
+        """The pane with the cursor alone, or all of them again."""
+        if self.maximized is not None:
+            self.minimize()
+        elif self.focused is None or not self.maximize(self.focused):
+            self.marlaas.say("There is nothing to zoom here.", bad=True)

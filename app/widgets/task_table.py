@@ -85,7 +85,7 @@ class TaskTable(DataTable[Text]):
         task: int
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,l", "select_cursor", "open", id="queue.open"),
+        Binding("enter", "select_cursor", "open", id="queue.open"),
         Binding("j", "cursor_down", "down", show=False, id="queue.down"),
         Binding("k", "cursor_up", "up", show=False, id="queue.up"),
         Binding("g", "scroll_top", "first", show=False, id="queue.first"),

@@ -22,6 +22,7 @@ from .rows import (
     EvalRow,
     EventRow,
     KnownTask,
+    PaceRow,
     StepRow,
     TaskRow,
     TenantRow,
@@ -97,7 +98,8 @@ class Reader:
         """Close the connection."""
         self._connection.close()
 
-    def _all(self, sql: str, *arguments: Any) -> list[sqlite3.Row]:
+    def all(self, sql: str, *arguments: Any) -> list[sqlite3.Row]:
+        """All rows of one short query; for the modules of this package, which alone know SQL."""
         try:
             return self._connection.execute(sql, arguments).fetchall()
         except sqlite3.Error as error:
@@ -105,43 +107,43 @@ class Reader:
 
     def changed(self) -> int:
         """A number that differs after any other process has committed."""
-        return int(self._all("PRAGMA data_version")[0][0])
+        return int(self.all("PRAGMA data_version")[0][0])
 
     def tasks(self) -> list[TaskRow]:
         """All tasks, oldest first."""
-        return [_task(row) for row in self._all(f"{_TASKS} ORDER BY t.id")]
+        return [_task(row) for row in self.all(f"{_TASKS} ORDER BY t.id")]
 
     def task(self, task: int) -> TaskRow | None:
         """One task."""
-        rows = self._all(f"{_TASKS} WHERE t.id = ?", task)
+        rows = self.all(f"{_TASKS} WHERE t.id = ?", task)
         return _task(rows[0]) if rows else None
 
     def known_tasks(self) -> list[KnownTask]:
         """All tasks as far as others may depend on them, oldest first."""
-        rows = self._all("SELECT id, tenant, name, family, created FROM tasks ORDER BY id")
+        rows = self.all("SELECT id, tenant, name, family, created FROM tasks ORDER BY id")
         return [KnownTask(**dict(row)) for row in rows]
 
     def needs(self, task: int) -> list[TaskRow]:
         """The tasks that must be done before this one."""
         return [
             _task(row)
-            for row in self._all(
+            for row in self.all(
                 f"{_TASKS} WHERE t.id IN (SELECT needs FROM dependencies WHERE task = ?) ORDER BY t.id", task
             )
         ]
 
     def tenants(self, day: str) -> list[TenantRow]:
         """Everybody who has tasks, or for whom a person set something; ``day`` is today in UTC: 2026-11-21."""
-        return [TenantRow(**dict(row)) for row in self._all(_TENANTS, day)]
+        return [TenantRow(**dict(row)) for row in self.all(_TENANTS, day)]
 
     def task_config(self, task: int) -> dict[str, Any]:
         """The whole task file with defaults filled; empty for an unknown task."""
-        rows = self._all("SELECT config FROM tasks WHERE id = ?", task)
+        rows = self.all("SELECT config FROM tasks WHERE id = ?", task)
         return dict(json.loads(rows[0]["config"])) if rows else {}
 
     def rewards(self, task: int, limit: int = 60) -> list[float]:
         """Mean training reward of the last ``limit`` steps, oldest first: the sparkline."""
-        rows = self._all(
+        rows = self.all(
             "SELECT value FROM metrics WHERE name = 'reward' AND policy = (SELECT min(id) FROM policies WHERE task = ?)"
             " ORDER BY step DESC LIMIT ?",
             task,
@@ -149,25 +151,37 @@ class Reader:
         )
         return [row["value"] for row in reversed(rows)]
 
-    def steps(self, task: int, after: int = 0) -> list[StepRow]:
-        """Steps with a number above ``after``, oldest first, with all their metrics."""
-        rows = self._all(
-            "SELECT s.number, s.created, s.seconds, m.name, m.value FROM steps s"
-            " LEFT JOIN metrics m ON m.policy = s.policy AND m.step = s.number"
-            " WHERE s.policy = (SELECT min(id) FROM policies WHERE task = ?) AND s.number > ? ORDER BY s.number",
+    def pace(self, task: int, over: int = 20) -> PaceRow | None:
+        """How fast the last ``over`` steps went; None before the second."""
+        rows = self.all(
+            "SELECT count(*) AS steps, max(created) - min(created) AS seconds, avg(tokens) AS tokens FROM"
+            " (SELECT s.created, (SELECT value FROM metrics WHERE policy = s.policy AND step = s.number"
+            " AND name = 'tokens') AS tokens FROM steps s"
+            " WHERE s.policy = (SELECT min(id) FROM policies WHERE task = ?) ORDER BY s.number DESC LIMIT ?)",
             task,
-            after,
+            over + 1,
         )
-        steps: dict[int, StepRow] = {}
-        for row in rows:
-            step = steps.setdefault(row["number"], StepRow(row["number"], row["created"], row["seconds"], {}))
-            if row["name"] is not None:
-                step.metrics[row["name"]] = row["value"]
+        row = rows[0]
+        return PaceRow(row["seconds"] / (row["steps"] - 1), row["tokens"] or 0.0) if row["steps"] > 1 else None
+
+    def steps(self, task: int, after: int = 0) -> list[StepRow]:
+        """Steps with a number above ``after``, oldest first, with all their metrics.
+
+        Two queries: of a join, sqlite would look through all of the policy's metrics for each step.
+        """
+        which = "policy = (SELECT min(id) FROM policies WHERE task = ?)"
+        rows = self.all(
+            f"SELECT number, created, seconds FROM steps WHERE {which} AND number > ? ORDER BY number", task, after
+        )
+        steps = {row["number"]: StepRow(row["number"], row["created"], row["seconds"], {}) for row in rows}
+        for row in self.all(f"SELECT step, name, value FROM metrics WHERE {which} AND step > ?", task, after):
+            if row["step"] in steps:  # a commit came between the two queries
+                steps[row["step"]].metrics[row["name"]] = row["value"]
         return list(steps.values())
 
     def evals(self, task: int) -> list[EvalRow]:
         """Held-out evaluations, oldest first."""
-        rows = self._all(
+        rows = self.all(
             "SELECT step, score, coalesce(stderr, 0) AS stderr, n, floor, environment_version, metrics, created"
             " FROM evals WHERE policy = (SELECT min(id) FROM policies WHERE task = ?) ORDER BY id",
             task,
@@ -176,7 +190,7 @@ class Reader:
 
     def trajectories(self, task: int, limit: int = 50, before: int | None = None) -> list[TrajectoryRow]:
         """Newest first; ``before`` (an id) pages back."""
-        rows = self._all(
+        rows = self.all(
             f"{_TRAJECTORIES} WHERE p.task = ? AND j.id < ? ORDER BY j.id DESC LIMIT ?",
             task,
             before if before is not None else 2**62,
@@ -187,7 +201,7 @@ class Reader:
     def versions(self, task: int | None = None) -> list[VersionRow]:
         """Adapter versions, newest first; void ones left out."""
         where, arguments = ("AND t.id = ?", (task,)) if task is not None else ("", ())
-        rows = self._all(
+        rows = self.all(
             "SELECT v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.number, v.name, v.state,"
             " v.label, (SELECT score FROM evals WHERE version = v.id ORDER BY id DESC LIMIT 1) AS score, v.checksum,"
             " v.path, v.size, v.created, v.resumable"
@@ -200,7 +214,7 @@ class Reader:
     def events(self, task: int | None = None, after: int = 0, limit: int = 200) -> list[EventRow]:
         """The last ``limit`` events with an id above ``after``, oldest first; of one task, or of all."""
         where, arguments = ("AND task = ?", (task,)) if task is not None else ("", ())
-        rows = self._all(
+        rows = self.all(
             f"SELECT id, task, level, kind, message, created FROM events WHERE id > ? {where} ORDER BY id DESC LIMIT ?",
             after,
             *arguments,
@@ -210,12 +224,12 @@ class Reader:
 
     def engine(self) -> EngineRow | None:
         """The newest engine, or None if none ever ran."""
-        rows = self._all("SELECT * FROM engines ORDER BY incarnation DESC LIMIT 1")
+        rows = self.all("SELECT * FROM engines ORDER BY incarnation DESC LIMIT 1")
         return EngineRow(**dict(rows[0])) if rows else None
 
     def bound_tasks(self) -> list[BoundTask]:
         """Tasks that are unfinished or have adapter versions on disk, with the base that each belongs to."""
-        rows = self._all(
+        rows = self.all(
             "SELECT t.id, t.tenant, t.name, t.state, t.base, count(v.id) AS versions, coalesce(sum(v.size), 0) AS size,"
             " coalesce((SELECT e.base FROM engines e WHERE e.fingerprint = t.base AND t.base != ''"
             " ORDER BY e.incarnation DESC LIMIT 1), '') AS base_name"
@@ -227,11 +241,11 @@ class Reader:
 
     def workers(self) -> list[WorkerRow]:
         """Worker processes of the newest engine."""
-        return [WorkerRow(**dict(row)) for row in self._all("SELECT * FROM workers ORDER BY name")]
+        return [WorkerRow(**dict(row)) for row in self.all("SELECT * FROM workers ORDER BY name")]
 
     def environments(self) -> list[EnvironmentRow]:
         """Environments as the engine last saw them."""
-        rows = self._all(
+        rows = self.all(
             "SELECT e.*, c.findings, c.created AS checked FROM environments e"
             " LEFT JOIN conformance c ON c.environment = e.name AND c.version = e.version ORDER BY e.name"
         )
@@ -241,7 +255,7 @@ class Reader:
         """Outcome of those of the commands that the engine has carried out; empty text is success."""
         wanted = list(commands)
         marks = ",".join("?" * len(wanted))
-        rows = self._all(f"SELECT id, outcome FROM commands WHERE done IS NOT NULL AND id IN ({marks})", *wanted)
+        rows = self.all(f"SELECT id, outcome FROM commands WHERE done IS NOT NULL AND id IN ({marks})", *wanted)
         return {row["id"]: row["outcome"] for row in rows}
 
 

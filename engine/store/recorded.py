@@ -73,8 +73,8 @@ class Recordings(Reader):
 
     def groups(self, task: int, split: str, last: int) -> list[RecordedGroup]:
         """The ``last`` groups of a task's split, train or eval, in the order of training or of evaluation."""
-        rows = self._all(_GROUPS, task, split, last)
-        return [_group(row, self._all(_TRAJECTORIES, row["id"])) for row in reversed(rows)]
+        rows = self.all(_GROUPS, task, split, last)
+        return [_group(row, self.all(_TRAJECTORIES, row["id"])) for row in reversed(rows)]
 
 
 def _group(group: sqlite3.Row, rows: Sequence[sqlite3.Row]) -> RecordedGroup:

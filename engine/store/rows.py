@@ -105,6 +105,16 @@ class StepRow:
 
 
 @dataclass(frozen=True)
+class PaceRow:
+    """How fast a task's last steps went."""
+
+    seconds: float
+    """From one step to the next, on average."""
+    tokens: float
+    """Trained on in a step, on average."""
+
+
+@dataclass(frozen=True)
 class EvalRow:
     """One held-out evaluation."""
 

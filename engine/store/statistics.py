@@ -99,15 +99,15 @@ class Statistics(Reader):
 
     def stages(self, since: float) -> list[StageUse]:
         """All stages since a time (seconds of the epoch), one row for each device that they ran on."""
-        return [StageUse(**dict(row)) for row in self._all(_STAGES, since)]
+        return [StageUse(**dict(row)) for row in self.all(_STAGES, since)]
 
     def tasks_used(self, day: str) -> list[TaskUse]:
         """Tasks that run, or used something since the beginning of a day (2026-11-21, UTC)."""
-        return [TaskUse(**dict(row)) for row in self._all(_TASKS, day)]
+        return [TaskUse(**dict(row)) for row in self.all(_TASKS, day)]
 
     def weights(self) -> dict[str, float]:
         """Weights of tenants; one that is missing has 1."""
-        return {row["name"]: row["weight"] for row in self._all("SELECT name, weight FROM tenants")}
+        return {row["name"]: row["weight"] for row in self.all("SELECT name, weight FROM tenants")}
 
 
 def tenants_used(tasks: Sequence[TaskUse], weights: dict[str, float]) -> list[TenantUse]:

@@ -95,7 +95,7 @@ def test_an_unfinished_run_goes_on(
     assert "Going on" in said.err
     with Reader(home.database) as reader:
         assert len(reader.tasks()) == 3
-        assert reader._all("SELECT kind, task FROM commands")[0]["task"] == 2
+        assert reader.all("SELECT kind, task FROM commands")[0]["task"] == 2
 
 
 def test_a_finished_run_is_left_alone_and_so_are_other_tenants(home: Home, filling: Filling) -> None:

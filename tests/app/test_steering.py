@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 
 from marlaas.app.app import MarlaasApp
-from marlaas.app.screens.confirm import Confirm
+from marlaas.app.screens.dialogs.confirm import Confirm
 from marlaas.engine.paths import Home
 
 from .driving import driving
@@ -36,7 +36,7 @@ async def test_outcomes_are_told(home: Home, filling: Filling) -> None:
         assert driver.notices() == ""
         filling.execute("UPDATE commands SET done = 1, outcome = ''")
         await driver.read()
-        assert driver.notices() == "Task 1 paused."
+        assert driver.notices() == "Task 1 paused. u takes it back."
         await driver.press("p")
         filling.execute("UPDATE commands SET done = 1, outcome = ? WHERE id = 2", HOSTILE.replace("\ud800", "?"))
         await driver.read()
@@ -65,7 +65,9 @@ async def test_keys_that_cannot_act_say_why(home: Home, filling: Filling) -> Non
     filling.task(state="done", made=60)
     async with driving(home) as driver:
         await driver.press("p", "x")
-        assert driver.notices() == "Task 1 is done: there is nothing to pause.\nTask 1 is done already."
+        assert driver.notices() == (
+            "Task 1 is done: there is nothing to pause.\nTask 1 is done: there is nothing to cancel."
+        )
     assert commands(home) == []
 
 

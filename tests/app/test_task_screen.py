@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from marlaas.app.questions.task import TaskAnswer
 from marlaas.app.widgets.trajectory_pane import TrajectoryPane
 from marlaas.engine.paths import Home
 
@@ -49,8 +50,8 @@ async def test_steps_are_read_as_they_come(home: Home, filling: Filling) -> None
         filling.execute("UPDATE policies SET step = 3")
         await driver.read()
         assert " step 3 " in driver.text() and "0.123" in driver.text()
-        detail = driver.app.snapshot.detail
-        assert detail is not None and [step.step for step in detail.steps] == [1, 2, 3]
+        answer = driver.app.snapshot.answer
+        assert isinstance(answer, TaskAnswer) and [step.step for step in answer.steps] == [1, 2, 3]
         filling.execute("DELETE FROM metrics WHERE step = 3")
         filling.execute("DELETE FROM steps WHERE number = 3")
         filling.execute("UPDATE policies SET step = 2")
@@ -63,7 +64,7 @@ async def test_back_stops_reading_the_task(home: Home, filling: Filling) -> None
     async with driving(home) as driver:
         await driver.press("enter", "escape")
         await driver.read()
-        assert driver.app.snapshot.detail is None
+        assert driver.app.snapshot.answer is None
         assert "held-out" in driver.text()
 
 

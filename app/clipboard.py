@@ -1,0 +1,24 @@
+"""Copying: to the clipboard of the terminal, which may lie behind SSH and tmux, and to a file, which always works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from textual.app import App
+
+LARGEST = 100_000
+"""Characters that go to a terminal; most of them cut off longer ones without a word."""
+
+
+def copy(app: App[Any], text: str, file: Path) -> str:
+    """Copy ``text`` to both; says in a sentence where it is."""
+    short = len(text) <= LARGEST
+    if short:
+        app.copy_to_clipboard(text)
+    try:
+        file.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        reason = error.strerror
+        return f"to the clipboard; {file} cannot be written: {reason}" if short else f"nowhere: {file}: {reason}"
+    return f"to the clipboard and to {file}" if short else f"to {file}; it is too long for a clipboard"

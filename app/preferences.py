@@ -1,0 +1,63 @@
+"""What one person prefers on every home: ``app.toml`` in the platform's folder for settings. Standard library only.
+
+A file flows in, frozen preferences flow out. Raises ``ConfigError`` with the place of what is wrong.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from marlaas.engine.errors import ConfigError
+
+KEYS = ("theme", "ascii", "keys")
+
+
+@dataclass(frozen=True)
+class Preferences:
+    """How the terminal application looks, and which keys it hears."""
+
+    theme: str = ""
+    """Empty: the default."""
+    ascii: bool = False
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Keys by the name of what they do, as ``marlaas keys`` lists it."""
+
+
+def preferences_file() -> Path:
+    """Where a person's preferences are."""
+    from platformdirs import user_config_path
+
+    return user_config_path("marlaas", appauthor=False) / "app.toml"
+
+
+def read_preferences(path: Path | None = None) -> Preferences:
+    """The preferences; the defaults where there is no file."""
+    path = path or preferences_file()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Preferences()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}.") from error
+    try:
+        said = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is no TOML: {error}.") from error
+    return _checked(path, said)
+
+
+def _checked(path: Path, said: dict[str, Any]) -> Preferences:
+    if unknown := sorted(set(said) - set(KEYS)):
+        raise ConfigError(f"{path}: there is no setting {unknown[0]!r}; there are {', '.join(KEYS)}.")
+    theme, ascii_, keys = said.get("theme", ""), said.get("ascii", False), said.get("keys", {})
+    if not isinstance(theme, str):
+        raise ConfigError(f"{path}: theme must be a name in quotes, not {theme!r}.")
+    if not isinstance(ascii_, bool):
+        raise ConfigError(f"{path}: ascii must be true or false, not {ascii_!r}.")
+    if not isinstance(keys, dict) or not all(isinstance(key, str) and key for key in keys.values()):
+        raise ConfigError(f"{path}: [keys] must name keys in quotes, such as \"task.pause\" = 'P'.")
+    return Preferences(theme, ascii_, keys)

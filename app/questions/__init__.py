@@ -1,0 +1,1 @@
+"""What views ask of the store: frozen questions that read themselves, with the rows that answer them."""

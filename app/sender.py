@@ -1,0 +1,132 @@
+"""Acts: commands as rows of the store, and what became of them.
+
+A kind and tasks flow in; notices flow out, one for all tasks of an act. The last act with an opposite can be undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from textual.app import App
+from textual.message import Message
+
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.queue import PAST
+from marlaas.engine.store.submissions import command, command_all
+
+from .feed import Feed
+
+UNDO = {"pause": "resume", "resume": "pause", "cancel": "retry"}
+"""What takes an act back; a retry is taken back by nothing: the try has begun."""
+_NAMED = 4
+"""So many tasks are named in a notice by their numbers."""
+
+
+@dataclass
+class Act:
+    """One key press of a person, whatever number of tasks it is for."""
+
+    kind: str
+    tasks: tuple[int, ...]
+    done: str
+    """What is said once all of it is done; empty: the words for ``kind``."""
+    waiting: dict[int, int | None] = field(default_factory=dict)
+    """Commands that the engine has not answered, with their tasks."""
+    refused: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Notice:
+    """Something to tell."""
+
+    text: str
+    bad: bool = False
+
+
+class Sender:
+    """Sends acts in a thread of ``app`` and turns outcomes into notices."""
+
+    @dataclass
+    class Sent(Message):
+        """An act is in the store, or could not be put there."""
+
+        act: Act
+        problem: str = ""
+
+    def __init__(self, app: App[Any], database: Path, feed: Feed) -> None:
+        self._app = app
+        self._database = database
+        self._feed = feed
+        self._acts: list[Act] = []
+        self._last: Act | None = None
+
+    def send(self, kind: str, tasks: Sequence[int] = (), done: str = "", **arguments: Any) -> None:
+        """Write the commands of an act; for no task, one command."""
+        act = Act(kind, tuple(tasks), done)
+        self._app.run_worker(partial(self._write, act, arguments), thread=True, exit_on_error=False)
+
+    def _write(self, act: Act, arguments: dict[str, Any]) -> None:
+        try:
+            if act.tasks and not arguments:
+                act.waiting = dict(zip(command_all(self._database, act.kind, act.tasks), act.tasks, strict=True))
+            else:
+                for task in act.tasks or (None,):
+                    act.waiting[command(self._database, act.kind, task, **arguments)] = task
+        except MarlaasError as error:
+            self._app.post_message(self.Sent(act, str(error)))
+            return
+        self._app.post_message(self.Sent(act))
+
+    def sent(self, act: Act) -> None:
+        """Wait for the outcomes."""
+        self._acts.append(act)
+        for number in act.waiting:
+            self._feed.expect(number)
+
+    def outcomes(self, outcomes: Mapping[int, str]) -> Iterable[Notice]:
+        """What to tell of commands that the engine has answered."""
+        for act in self._acts[:]:
+            for number in [number for number in act.waiting if number in outcomes]:
+                task = act.waiting.pop(number)
+                if outcomes[number]:
+                    act.refused.append(f"Task {task}: {outcomes[number]}" if task else outcomes[number])
+                    act.tasks = tuple(each for each in act.tasks if each != task)
+            if not act.waiting:
+                self._acts.remove(act)
+                yield from self._told(act)
+
+    def _told(self, act: Act) -> Iterable[Notice]:
+        if act.tasks or not act.refused:
+            text = act.done or f"{tasks_named(act.tasks)} {PAST.get(act.kind, act.kind)}."
+            undo = act.kind in UNDO
+            self._last = act if undo else None
+            yield Notice(f"{text} u takes it back." if undo else text)
+        shown = act.refused[:_NAMED]
+        more = len(act.refused) - len(shown)
+        yield from (Notice(text, bad=True) for text in shown)
+        if more:
+            yield Notice(f"… and {more} more were refused.", bad=True)
+
+    @property
+    def undoable(self) -> str:
+        """What ``undo`` would do, in words; empty where there is nothing to take back."""
+        return f"{UNDO[self._last.kind]} {tasks_named(self._last.tasks).lower()}" if self._last else ""
+
+    def undo(self) -> None:
+        """Take the last act back, where there is one."""
+        if self._last:
+            act, self._last = self._last, None
+            self.send(UNDO[act.kind], act.tasks)
+
+
+def tasks_named(tasks: Sequence[int]) -> str:
+    """Tasks as the beginning of a sentence: Task 3; Tasks 3, 4 and 5; 12 tasks."""
+    if len(tasks) == 1:
+        return f"Task {tasks[0]}"
+    if len(tasks) > _NAMED:
+        return f"{len(tasks)} tasks"
+    return f"Tasks {', '.join(map(str, tasks[:-1]))} and {tasks[-1]}" if tasks else "The engine"

@@ -1,0 +1,55 @@
+"""Our colours: dark, light, and one for people who do not tell red from green. The terminal's own come with Textual.
+
+A state is always a glyph and a word as well: no theme carries meaning alone.
+"""
+
+from __future__ import annotations
+
+from textual.theme import Theme
+
+DEFAULT = "marlaas"
+THEMES = (
+    Theme(
+        name=DEFAULT,
+        primary="#5fafd7",
+        secondary="#87afaf",
+        accent="#d7af5f",
+        warning="#e5b567",
+        error="#e06c75",
+        success="#87c38a",
+        foreground="#d8dce2",
+        background="#16191d",
+        surface="#1c2025",
+        panel="#252a31",
+    ),
+    Theme(
+        name="marlaas-light",
+        primary="#005f87",
+        secondary="#3a6b6b",
+        accent="#875f00",
+        warning="#8a5a00",
+        error="#a8243a",
+        success="#2a6e35",
+        foreground="#1c2025",
+        background="#fafafa",
+        surface="#f0f1f3",
+        panel="#e2e5e9",
+        dark=False,
+    ),
+    Theme(  # Okabe and Ito's colours: blue is good, orange is bad, whatever the eye
+        name="marlaas-colour-blind",
+        primary="#56b4e9",
+        secondary="#cc79a7",
+        accent="#f0e442",
+        warning="#f0e442",
+        error="#e69f00",
+        success="#56b4e9",
+        foreground="#e4e4e4",
+        background="#121212",
+        surface="#1a1a1a",
+        panel="#262626",
+    ),
+)
+TERMINAL = ("ansi-dark", "ansi-light")
+"""Themes of Textual that use the terminal's own sixteen colours."""
+NAMES = (*(theme.name for theme in THEMES), *TERMINAL)
