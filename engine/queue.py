@@ -17,8 +17,9 @@ TRANSITIONS: dict[str, dict[str, str]] = {
     "resume": {"paused": "queued"},
     "retry": {"failed": "queued", "cancelled": "queued", "queued": "queued"},  # the last: at once, not when it is due
     "cancel": {"submitted": "cancelled", "queued": "cancelled", "running": "cancelled", "paused": "cancelled"},
+    "rollback": {"paused": "queued", "done": "queued", "failed": "queued", "cancelled": "queued"},
 }
-PAST = {"pause": "paused", "resume": "resumed", "retry": "retried", "cancel": "cancelled"}
+PAST = {"pause": "paused", "resume": "resumed", "retry": "retried", "cancel": "cancelled", "rollback": "rolled back"}
 """What a command has made of a task."""
 
 

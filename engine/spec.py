@@ -20,6 +20,9 @@ class PolicySpec:
 
     rank: int = between(16, 1, 512)
     alpha: float = between(32.0, 0.01, 4096)
+    start: str = ""
+    """The version that training begins from, with a new optimizer: "17" (the best of task 17, else its last),
+    "17@12", "17@best", or a version's name. It must have the same base, rank and alpha. Empty: an untrained adapter."""
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,13 @@ import argparse
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from marlaas.engine.adapter_names import choose
 
 from .. import output
 from ..format import ago, line, score, size
 from . import adapters_delete
-from .adapter_names import choose
 from .verbs import Verbs, add_family, add_verb, home_of, task_number
-
-if TYPE_CHECKING:
-    from marlaas.engine.paths import Home
-    from marlaas.engine.store.rows import VersionRow
 
 
 def register(verbs: Verbs) -> None:
@@ -77,19 +73,14 @@ def list_versions(args: argparse.Namespace) -> int:
 
 def run_export(args: argparse.Namespace) -> int:
     """Export one version."""
-    from marlaas.engine.adapters.export import export_adapter
-    from marlaas.engine.config import load_settings
-
+    from ..exporting import export
     from ..machine import base_folder
     from .reading import reading
 
     home = home_of(args)
     with reading(home) as reader:
         version = choose(reader.versions() if reader else [], args.adapter, args.version)
-    base = base_folder(home)
-    state, task = _state_file(home, version), line(version.task_name)
-    brought = load_settings(home).rollout.gguf
-    written = export_adapter(state, base, args.out, args.gguf, task, version.checksum, brought)
+    base, written = base_folder(home), export(home, version, args.out, args.gguf)
     if args.json:
         output.result_json({"version": asdict(version), "base": str(base), "files": [str(path) for path in written]})
         return output.OK
@@ -97,8 +88,3 @@ def run_export(args: argparse.Namespace) -> int:
     for path in written:
         output.result(str(path))
     return output.OK
-
-
-def _state_file(home: Home, version: VersionRow) -> Path:
-    """Where the version's state file lies; the store may name it relative to the home."""
-    return home.root / version.path

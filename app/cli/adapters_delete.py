@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from marlaas.engine.adapter_names import choose, named_by
+
 from .. import output
 from ..format import line, size
-from .adapter_names import choose, named_by
 from .outcomes import unanswered, wait_for_outcomes
 from .verbs import Verbs, add_verb, home_of
 

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from marlaas.engine.adapter_names import choose
 from marlaas.engine.config import load_settings
 from marlaas.engine.orchestrator.alone import BARE, lone_sampler
 from marlaas.engine.paths import Home
@@ -22,7 +23,6 @@ from marlaas.engine.store.rows import VersionRow
 
 from .. import output
 from ..format import line
-from .adapter_names import choose
 from .reading import reading
 
 ROOMY = SamplingSpec(max_tokens=256, max_episode_tokens=2048)

@@ -19,6 +19,7 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
     from marlaas.engine.dependencies import link
     from marlaas.engine.home_base import check_wish
     from marlaas.engine.queue import check_environment
+    from marlaas.engine.starts import find_starts
 
     from .reading import reading
 
@@ -26,7 +27,7 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
     with reading(home) as reader:
         known = reader.known_tasks() if reader else []
         environments = reader.environments() if reader else []
-    linked = link(submissions, known)
+        linked = find_starts(link(submissions, known), reader)
     for submission in linked:
         check_wish(submission.config["base"], submission.name, base)
         if environments:

@@ -92,12 +92,23 @@ def restart_moments(path: Path) -> int:
 
     Raises ``AdapterError`` where the file or the disk does not do.
     """
-    state = read_state(path, moments=False)
-    header = replace(state.header, updates=0)
+    return write_state(path, _with_new_optimizer(read_state(path, moments=False)))
+
+
+def begin_from(start: Path, expected: str, path: Path) -> None:
+    """Write the adapter of a state file as version 0 of another policy, with moments of zero.
+
+    Raises ``AdapterError`` where its checksum is not the ``expected`` one, or a file or the disk does not do.
+    """
+    state = read_state(start, moments=False)
+    if (found := checksum(state.adapter)) != expected:
+        raise AdapterError(f"The state file {start} is damaged: it holds {found}, not {expected}.")
+    write_state(path, _with_new_optimizer(replace(state, header=replace(state.header, step=0))))
+
+
+def _with_new_optimizer(state: PolicyState) -> PolicyState:
     zeros = {name: np.zeros_like(array) for name, array in state.adapter.items()}
-    return _replace(
-        path, replace(state, header=header, moment1=zeros, moment2=zeros), True, Point.STATE_WRITTEN, Point.STATE_NAMED
-    )
+    return replace(state, header=replace(state.header, updates=0), moment1=zeros, moment2=zeros)
 
 
 def write_blank(like: Path, path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Carries out what the app asked for: a task's next state, a tenant's share, what to delete or reload, an end.
+"""Carries out what the app asked for: a task's next state, a tenant's share, what to delete, undo or reload, an end.
 
 A command flows in; it is done, or the one sentence that says why not becomes its outcome.
 """
@@ -16,6 +16,7 @@ from ..store.store import Store
 from ..store.tasks import Command
 from ..tenancy import tenant_change
 from .deletion import delete_versions
+from .rollback import roll_back
 
 
 class Commands:
@@ -51,6 +52,8 @@ class Commands:
                 self._set_tenant(command)
             elif command.kind == "delete" and command.task is not None:
                 await delete_versions(self._store, command.task, command.arguments.get("version"))
+            elif command.kind == "rollback" and command.task is not None:
+                await roll_back(self._store, command.task, command.arguments.get("version"))
             elif command.task is not None:
                 await self._steer(command.kind, command.task)
         except MarlaasError as error:

@@ -32,6 +32,12 @@ async def delete_versions(store: Store, task: int, number: int | None) -> None:
         which = "adapter" if number is None else f"version {number}"
         raise AdapterError(f"Task {task} has no {which} on disk.", "`marlaas adapters list` shows what there is.")
     for version in versions:
+        if waiting := store.versions.wanted(version.policy).get(version.number):
+            raise ConfigError(
+                f"Task {waiting} waits to begin from version {version.number} of task {task}.",
+                f"Wait until it runs, or `marlaas cancel {waiting}` first.",
+            )
+    for version in versions:
         store.versions.prune(version.id)
     store.telemetry.event("adapter", f"Deleted: {', '.join(version.name for version in versions)}.", task)
     files = [Path(version.path) for version in versions]

@@ -26,6 +26,8 @@ class Keeper:
 
     def __init__(self, store: Store, task: int, policy: int, every: int = 0, token_steps: int = 0) -> None:
         """``every`` n-th version stays; trajectories of the last ``token_steps`` steps keep their tokens, 0: of all."""
+        self.given = store.versions.start(task) is not None
+        """Whether version 0 holds the weights of another task's version."""
         self._versions = store.versions
         self._experience = store.experience
         self._telemetry = store.telemetry
@@ -75,12 +77,13 @@ class Keeper:
         candidates, scores = self._versions.candidates(self._policy), self._versions.scores(self._policy)
         last = candidates[0]
         known = (RetentionVersion(v.number, v.resumable, scores.get(v.number), v is last) for v in candidates)
-        kept = keep(known, self._every)
-        surplus = [version for version in candidates if version.number not in kept.files | pending]
+        kept = keep(known, self._every, self.given)
+        needed = kept.files | pending | self._versions.wanted(self._policy).keys()
+        surplus = [version for version in candidates if version.number not in needed]
         for version in surplus:
             self._versions.prune(version.id)
         whole = kept.moments | pending
-        heavy = [v for v in candidates if v.number in kept.files and v.number not in whole and v.resumable]
+        heavy = [v for v in candidates if v.number in needed and v.number not in whole and v.resumable]
         return [Path(version.path) for version in surplus], heavy
 
     def _make_room(self, surplus: list[Path], heavy: list[Version]) -> tuple[dict[int, int], list[str]]:

@@ -129,19 +129,25 @@ class Measuring:
                 series = lease.environment_version
                 known = self._versions.evaluated(self._policy, series)
                 if version.number > 0 and 0 not in known:
-                    await self._measure_untrained(version, lease)
+                    await self._measure_first(version, lease)
                 if version.number not in known or series != self._versions.series(self._policy):
                     await self._evaluator.evaluate(version, lease)
         except Replaced:
             return False
         return True
 
-    async def _measure_untrained(self, like: Version, lease: Lease) -> None:
-        """Measure version 0, whose file has long gone: it added nothing, as an adapter of zeros does."""
+    async def _measure_first(self, like: Version, lease: Lease) -> None:
+        """Measure version 0: itself where it was given, and so kept unless a person deleted it; else its file has
+        long gone, and it added nothing, as an adapter of zeros does."""
+        first = self._versions.first(self._policy)
+        if self._keeper.given:
+            if Path(first.path).is_file():
+                async with self._shelf.lent(first):
+                    await self._evaluator.evaluate(first, lease)
+            return
         path = Path(like.path).with_name(f"blank-{Path(like.path).name}")
         try:
             checksum = await asyncio.to_thread(write_blank, Path(like.path), path)
-            first = self._versions.untrained(self._policy)
             blank = replace(first, name=f"{first.name}-blank", path=str(path), checksum=checksum)
             async with self._shelf.lent(blank):
                 await self._evaluator.evaluate(blank, lease)

@@ -1,4 +1,4 @@
-"""Where a policy goes on: the newest committed version whose file verifies, else a fresh adapter.
+"""Where a policy goes on: the newest committed version whose file verifies, else where the task began.
 
 Runs at every start of a task, after a crash as after a pause: there is one way in.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from ..adapters.statefile import holds_moments, restart_moments
-from ..errors import AdapterError
+from ..adapters.statefile import begin_from, holds_moments, restart_moments
+from ..errors import AdapterError, ConfigError
 from ..faults import Point, reach
 from ..spec import TaskSpec
 from ..store.versions import NewVersion, Version
@@ -37,8 +37,9 @@ async def open_policy(services: Services, task: int, policy: int, spec: TaskSpec
     """Bring a policy into the trainer and return the version that it stands at.
 
     Versions whose file is missing or damaged are voided, with their steps, and reported. Where none with its moments
-    is sound, the newest that was kept without them is taken, with a new optimizer; where there is none either, a fresh
-    adapter. Raises ``AdapterError`` only if the disk refuses what has to be written.
+    is sound, the newest that was kept without them is taken, with a new optimizer; where there is none either, the
+    version that the task is to begin from, or a fresh adapter. Raises ``AdapterError`` only if that version is gone or
+    does not fit, or the disk refuses what has to be written.
     """
     versions, config = services.store.versions, policy_config(spec)
     candidates = versions.candidates(policy)
@@ -58,7 +59,13 @@ async def open_policy(services: Services, task: int, policy: int, spec: TaskSpec
         services.store.telemetry.event("recovery", "No version verified; training begins anew.", task, "warning")
     versions.void_after(policy, -1)
     services.store.experience.drop_unusable(policy, 0)
-    result = await services.trainer.open(key(task), config, str(version_path(services, task, 0)), False)
+    path, start = version_path(services, task, 0), versions.start(task)
+    if spec.policy.start and start is None:  # an untrained adapter would be another run than the one that was asked for
+        raise ConfigError(f"Nobody looked up the version {spec.policy.start!r} that this task is to begin from.")
+    if start is not None:
+        await asyncio.to_thread(begin_from, Path(start.path), start.checksum, path)
+        services.store.telemetry.event("task", f"Training begins from {start.name}, with a new optimizer.", task)
+    result = await services.trainer.open(key(task), config, str(path), start is not None)
     return versions.commit_first(policy, new_version(result))
 
 

@@ -327,5 +327,22 @@ def m008_conformance(db: Database) -> None:
     )
 
 
+@migrations()
+def m009_starts(db: Database) -> None:
+    """Which version of another task a task's version 0 is; NULL: it begins untrained."""
+    db.table("tasks").add_column("start", int)  # a version's id
+    db.execute("CREATE INDEX idx_tasks_start ON tasks (start) WHERE start IS NOT NULL")
+
+
+@migrations()
+def m010_rollouts(db: Database) -> None:
+    """How far the policy had moved when a group was trained on; where lists of 100,000 trajectories are found."""
+    # float16: the logarithm of the importance weight, trainer over sampler, of each token that a policy sampled, one
+    # trajectory after the other; NaN in those not trained on. NULL where the group went through no pass.
+    db.table("groups").add_column("weights", bytes)
+    db.table("groups").create_index(["policy", "split", "step", "number"])
+    db.execute("CREATE INDEX idx_trajectories_failed ON trajectories (\"group\") WHERE status != 'ok'")
+
+
 KNOWN_MIGRATIONS = frozenset(migration.name for migration in migrations.pending(Database(memory=True)))
 """Names that a database of this program may have applied; any other name comes from a newer program."""

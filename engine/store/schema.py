@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-LATEST = "m008_conformance"
+LATEST = "m010_rollouts"
 """The name of the last migration in ``migrations.py``."""
 
 

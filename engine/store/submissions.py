@@ -16,10 +16,11 @@ from typing import Any
 
 from ..errors import StoreError, UnknownTask
 
-COMMANDS = ("pause", "resume", "cancel", "retry", "stop", "delete", "tenant", "reload")
+COMMANDS = ("pause", "resume", "cancel", "retry", "stop", "delete", "rollback", "tenant", "reload")
 """``stop``, ``tenant`` and ``reload`` have no task: the first ends the engine, the second sets what its arguments say
 of the tenant ``name``, the third reads the plugin anew that its argument ``plugin`` names. ``delete`` takes
-adapter versions of a finished task from the disk: all, or the one that the argument ``version`` gives the number of."""
+adapter versions of a finished task from the disk: all, or the one that the argument ``version`` gives the number of.
+``rollback`` makes a task that does not run go on from the version that ``version`` gives the number of."""
 
 
 @dataclass(frozen=True)
@@ -41,20 +42,22 @@ class Submission:
     """Numbers of tasks that must be done first."""
     after: tuple[int, ...] = ()
     """Places of such tasks in the same submission."""
+    start: int | None = None
+    """The id of the version that its training begins from; None: an untrained adapter."""
 
 
 def submit(database: Path, submissions: Sequence[Submission]) -> list[int]:
     """Insert tasks, all or none, and return their numbers."""
     sql = (
         "INSERT INTO tasks (tenant, name, environment, state, reason, config, source, priority, steps, base, family,"
-        " created, seconds) VALUES (?, ?, ?, 'submitted', 'waiting for the engine', ?, ?, ?, ?, ?, ?, ?, 0)"
+        " start, created, seconds) VALUES (?, ?, ?, 'submitted', 'waiting for the engine', ?, ?, ?, ?, ?, ?, ?, ?, 0)"
     )
     now = time.time()
     with _transaction(database) as connection:
         numbers = []
         for s in submissions:
             what = (s.tenant, s.name, s.environment, json.dumps(s.config), s.source, s.priority, s.steps)
-            numbers.append(_insert(connection, sql, (*what, s.base, s.family, now)))
+            numbers.append(_insert(connection, sql, (*what, s.base, s.family, s.start, now)))
         for number, submission in zip(numbers, submissions, strict=True):
             needed = {*submission.needs, *(numbers[place] for place in submission.after)}
             rows = [(number, other) for other in sorted(needed)]

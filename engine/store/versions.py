@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
+from types import MappingProxyType
 from typing import Any
 
 from sqlite_utils import Database
@@ -87,10 +88,28 @@ class VersionTable:
         )
         return [_version(row) for row in rows]
 
-    def untrained(self, policy: int) -> Version:
+    def first(self, policy: int) -> Version:
         """Version 0, whether its file is still there or not."""
         sql = f"SELECT {_COLUMNS} FROM versions WHERE policy = ? AND number = 0 AND state != 'void' ORDER BY id DESC"
         return next(_version(row) for row in self._db.query(f"{sql} LIMIT 1", [policy]))
+
+    def start(self, task: int) -> Version | None:
+        """The version of another task that a task begins from, whether its file is still there or not."""
+        rows = self._db.query(
+            f"SELECT {_COLUMNS} FROM versions WHERE id = (SELECT start FROM tasks WHERE id = ?)", [task]
+        )
+        return next(map(_version, rows), None)
+
+    def wanted(self, policy: int) -> dict[int, int]:
+        """Numbers of versions that unfinished tasks are to begin from and have not yet, each with one such task."""
+        rows = self._db.query(
+            "SELECT v.number, t.id FROM tasks t JOIN versions v ON v.id = t.start WHERE t.start IS NOT NULL"
+            " AND v.policy = ? AND t.state IN ('submitted', 'queued', 'running', 'paused') AND NOT EXISTS"
+            " (SELECT 1 FROM policies p JOIN versions o ON o.policy = p.id"
+            " WHERE p.task = t.id AND o.state = 'committed') ORDER BY t.id DESC",
+            [policy],
+        )
+        return {row["number"]: row["id"] for row in rows}
 
     def unused(self, name: str) -> str:
         """``name``, or with a number behind it where a version bore it already, void by now."""
@@ -109,7 +128,7 @@ class VersionTable:
                 "UPDATE versions SET state = 'void', label = '' WHERE policy = ? AND number > ?", [policy, number]
             )
             self._db.execute(
-                "UPDATE groups SET state = 'complete', step = NULL"
+                "UPDATE groups SET state = 'complete', step = NULL, weights = NULL"
                 " WHERE policy = ? AND split = 'train' AND state = 'consumed' AND step > ?",
                 [policy, number],
             )
@@ -121,9 +140,18 @@ class VersionTable:
             return self._insert(policy, version)
 
     def commit_step(
-        self, policy: int, version: NewVersion, groups: Sequence[int], seconds: float, metrics: dict[str, float]
+        self,
+        policy: int,
+        version: NewVersion,
+        groups: Sequence[int],
+        seconds: float,
+        metrics: dict[str, float],
+        weights: Mapping[int, bytes] = MappingProxyType({}),
     ) -> Version:
-        """One optimizer step, all or nothing: version, step, consumed groups (by number), metrics."""
+        """One optimizer step, all or nothing: version, step, consumed groups (by number), metrics.
+
+        ``weights``: importance weights of those groups that passes were made over, as the schema has them.
+        """
         reach(Point.COMMIT_READY)
         with transaction(self._db):
             committed = self._insert(policy, version)
@@ -136,11 +164,10 @@ class VersionTable:
                 "created": time.time(),
             }
             insert(self._db, "steps", row)
-            marks = ",".join("?" * len(groups))
-            self._db.execute(
-                "UPDATE groups SET state = 'consumed', step = ?"
-                f" WHERE policy = ? AND split = 'train' AND state = 'complete' AND number IN ({marks})",
-                [version.number, policy, *groups],
+            self._db.conn.executemany(
+                "UPDATE groups SET state = 'consumed', step = ?, weights = ?"
+                " WHERE policy = ? AND split = 'train' AND state = 'complete' AND number = ?",
+                [(version.number, weights.get(number), policy, number) for number in groups],
             )
             insert_all(
                 self._db,

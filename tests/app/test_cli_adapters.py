@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.cli.adapter_names import choose
+from marlaas.engine.adapter_names import choose
 from marlaas.engine.adapters import export
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.paths import Home

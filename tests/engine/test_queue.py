@@ -22,10 +22,10 @@ def task(environment: str, **config: object) -> TaskSpec:
     return TaskSpec("t", "n", environment, environment_config=dict(config))
 
 
-def test_finished_tasks_accept_no_command_but_a_retry() -> None:
+def test_finished_tasks_accept_no_command_but_a_retry_and_a_way_back() -> None:
     for command in TRANSITIONS:
         for state in FINISHED:
-            if command == "retry" and state != "done":
+            if command == "rollback" or (command == "retry" and state != "done"):
                 assert next_state(command, state) == "queued"
             else:
                 with pytest.raises(ConfigError, match=state):

@@ -38,6 +38,7 @@ def check_steps(policy: Policy, report: Report) -> None:
     report.check(not missing, "no version is lost", where, f"there is no version {_short(missing)}")
     beyond = sorted(number for number in living if number > policy.step)
     report.check(not beyond, "no version without a step", where, f"versions {beyond} are above its step")
+    _check_start(policy, report)
     ids = {version.id: version for version in policy.versions}
     for step in policy.steps:
         version = ids.get(step.version)
@@ -49,6 +50,15 @@ def check_steps(policy: Policy, report: Report) -> None:
         version = ids.get(version_id)
         agrees = version is not None and version.number == number and version.state != "void"
         report.check(agrees, "every score has its version", f"{where}, score at step {number}", "of another version")
+
+
+def _check_start(policy: Policy, report: Report) -> None:
+    """Version 0 is what the task file says that training begins from."""
+    first = policy.living().get(0)
+    if policy.task.start is not None and first is not None:
+        agrees = first.checksum == policy.task.start
+        problem = f"its version 0 is {first.checksum}, but it was to begin from {policy.task.start}"
+        report.check(agrees, "tasks begin where they were told to", f"task {policy.task.id}", problem)
 
 
 def check_files(policy: Policy, home: Path, report: Report) -> dict[int, State]:

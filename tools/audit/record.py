@@ -28,6 +28,8 @@ class Task:
     steps: int
     base: str
     tables: dict[str, Any]
+    start: str | None
+    """The checksum of the version that it begins from; None: an untrained adapter."""
 
     def value(self, table: str, key: str, default: Any = None) -> Any:
         """What the task file says; ``default`` for a key that was unknown when it was submitted."""
@@ -138,9 +140,10 @@ class Record:
     def policies(self) -> list[Policy]:
         """Every policy with all but its trajectories."""
         tasks = {
-            id: Task(id, tenant, state, steps, base, json.loads(config))
-            for id, tenant, state, steps, base, config in self._rows(
-                "SELECT id, tenant, state, steps, base, config FROM tasks ORDER BY id"
+            id: Task(id, tenant, state, steps, base, json.loads(config), start)
+            for id, tenant, state, steps, base, config, start in self._rows(
+                "SELECT id, tenant, state, steps, base, config, (SELECT checksum FROM versions v WHERE v.id = t.start)"
+                " FROM tasks t ORDER BY id"
             )
         }
         return [

@@ -5,16 +5,12 @@ Rows of the store flow in, the rows that were meant flow out, or the sentence th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from marlaas.engine.store.rows import VersionRow
+from .errors import AdapterError, ConfigError
+from .store.rows import VersionRow
 
 
 def choose(versions: list[VersionRow], adapter: str, which: str | None) -> VersionRow:
     """The version that a person means by a task's number or name, or by a version's own name."""
-    from marlaas.engine.errors import AdapterError
-
     kept = sorted((v for v in named_by(versions, adapter) if v.state == "committed"), key=lambda v: v.number)
     wanted = _pick(kept, which)
     if wanted is None:
@@ -24,10 +20,14 @@ def choose(versions: list[VersionRow], adapter: str, which: str | None) -> Versi
     return wanted
 
 
+def choose_at(versions: list[VersionRow], said: str) -> VersionRow:
+    """The version that ``said`` means: what ``choose`` takes, perhaps with @VERSION behind it."""
+    adapter, _, which = said.partition("@")
+    return choose(versions, adapter, which or None)
+
+
 def named_by(versions: list[VersionRow], adapter: str) -> list[VersionRow]:
     """All versions that a task's number or name means, or the one of that name; they belong to one task."""
-    from marlaas.engine.errors import AdapterError, ConfigError
-
     named = [v for v in versions if v.name == adapter]
     if named:
         found = named

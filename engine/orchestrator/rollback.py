@@ -1,0 +1,67 @@
+"""Carries out *rollback*: a task that does not run goes on from an earlier version; the steps after it are void.
+
+A command's task and version flow in; what goes wrong flows out as one sentence. Nothing is copied: the version becomes
+the newest, and the next start of the task takes the way that every start takes (``recovery.open_policy``), also with a
+new optimizer where only the adapter was kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from ..adapters.statefile import checksum, read_state
+from ..errors import AdapterError, ConfigError
+from ..queue import next_state
+from ..store.store import Store
+from ..store.versions import Version
+from .keeper import Keeper
+
+
+async def roll_back(store: Store, task: int, number: object) -> None:
+    """Put a task back into the queue, to go on from its version with this number.
+
+    Groups that the voided steps had consumed wait again where a version up to this one sampled them. Raises
+    ``ConfigError`` for a task in a wrong state, of another base or with nothing left to train; ``AdapterError`` where
+    the version is gone or damaged, or a later one is what a waiting task is to begin from.
+    """
+    state = next_state("rollback", store.tasks.state(task))
+    if store.tasks.base(task) not in ("", store.fingerprint):
+        raise ConfigError(f"Task {task} belongs to another base than the one that this home has.")
+    versions = store.versions.on_disk(task)
+    version = next((version for version in versions if version.number == number), None)
+    if version is None:
+        raise AdapterError(
+            f"Task {task} has no version {number} on disk.", f"On disk: {_listed(versions)}." if versions else ""
+        )
+    if version.number >= store.tasks.spec(task).steps:
+        raise ConfigError(f"Version {number} of task {task} is its last: no step would be left to make.")
+    _check_wanted(store, version)
+    await asyncio.to_thread(_check_file, version)
+    store.versions.void_after(version.policy, version.number)
+    store.experience.drop_unusable(version.policy, version.number)
+    Keeper(store, task, version.policy).label()
+    how = "" if version.resumable else ", with a new optimizer: its moments had been given up for room"
+    store.telemetry.event("task", f"The task is {state} again: it goes on from {version.name}{how}.", task)
+    store.tasks.set_state(task, state, fresh=True)  # last: where the engine dies before, all is done again
+
+
+def _check_wanted(store: Store, version: Version) -> None:
+    """Later versions lose their files; a task that waits to begin from one of them must not lose its start."""
+    for wanted, waiting in store.versions.wanted(version.policy).items():
+        if wanted > version.number:
+            raise AdapterError(
+                f"Task {waiting} waits to begin from version {wanted}, which would be void.",
+                f"Wait until it runs, or `marlaas cancel {waiting}` first.",
+            )
+
+
+def _check_file(version: Version) -> None:
+    """Waits for the disk, so in a thread. Raises ``AdapterError`` for a file that is not what was trained."""
+    found = checksum(read_state(Path(version.path), moments=False).adapter)
+    if found != version.checksum:
+        raise AdapterError(f"The state file {version.path} is damaged: it holds {found}, not {version.checksum}.")
+
+
+def _listed(versions: list[Version]) -> str:
+    return ", ".join(str(version.number) for version in versions)
