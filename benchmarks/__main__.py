@@ -34,6 +34,7 @@ NAMES = (
     "engine",
     "environments",
     "startup",
+    "terminal",
 )
 """Modules with ``measure(quick: bool) -> Section``, in the order of the report."""
 ROOT = Path(__file__).resolve().parent.parent
