@@ -16,8 +16,8 @@ from marlaas.plugins.messages import Ask
 from .plugins.scripted import Policy, play
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-TESTED_ELSEWHERE = {"capitals", "shortest", "frozen_lake"}
-"""By the tests of scoring, of ranking, and of the libraries that environments need."""
+TESTED_ELSEWHERE = {"capitals", "shortest", "frozen_lake", "learning_rates"}
+"""By the tests of scoring, of ranking, of the libraries that environments need, and with a real engine."""
 
 
 def example(name: str) -> Environment:

@@ -139,3 +139,9 @@ def test_the_table_of_a_notebook_is_safe(home: paths.Home, filling: Filling) -> 
     assert "&lt;script&gt;" in html and "<script" not in html and "<b>" not in html
     assert "\x1b" not in html and "\u202e" not in html and html.count("<tr>") == 2
     assert "and 4 more" in type(Home(home.root).tasks())([*Home(home.root).tasks()] * 204)._repr_html_()
+
+
+def test_the_engine_is_started_and_stopped(home: paths.Home, engine: FakeEngine) -> None:
+    client = Home(home.root)
+    client.start_engine()
+    assert client.stop_engine() and not client.stop_engine() and engine.asked == ["start", "stop", "stop"]
