@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.engine.environments.lease import Lease
 from marlaas.engine.environments.protocol import Ask, EnvironmentEvent, EpisodeOutcome, EpisodeSpec, EventKind, Reply
 from marlaas.engine.environments.service import EnvironmentService
 
@@ -27,6 +28,18 @@ async def echo(ep, word: str = "hello"):
 async def echoing(ask: Ask) -> Reply:
     """A model that repeats what it is told."""
     return Reply(ask.messages[-1].content, "stop", 0)
+
+
+class Slow:
+    """A model that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked, self.go = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, ask: Ask) -> Reply:
+        self.asked.set()
+        await self.go.wait()
+        return await echoing(ask)
 
 
 @dataclass
@@ -81,6 +94,13 @@ def a_spec(**given: object) -> EpisodeSpec:
     config = {name: value for name, value in given.items() if name not in fields}
     chosen = fields | {name: value for name, value in given.items() if name in fields}
     return EpisodeSpec(**chosen, config=config)  # type: ignore[arg-type]
+
+
+async def under_way(world: World, lease: Lease, model: Slow) -> asyncio.Task[EpisodeOutcome]:
+    """An episode that waits for its answer."""
+    episode = asyncio.create_task(world.service.play(lease, a_spec(), model))
+    await model.asked.wait()
+    return episode
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 
@@ -12,10 +11,8 @@ from hypothesis import strategies as st
 
 from marlaas.engine.environments import draining
 from marlaas.engine.environments.draining import LONGEST, SHORTEST, EpisodeTimes, percentile
-from marlaas.engine.environments.lease import Lease
-from marlaas.engine.environments.protocol import Ask, EpisodeOutcome, Reply
 
-from .conftest import ECHO, World, a_spec, echoing
+from .conftest import ECHO, Slow, World, a_spec, echoing, under_way
 
 WORSE = ECHO.replace("reply.text == word", "0.25")
 
@@ -38,25 +35,6 @@ def test_no_plugin_can_make_its_grace_endless() -> None:
     times = EpisodeTimes()
     times.add(1e300)
     assert times.grace == LONGEST
-
-
-class Slow:
-    """A model that answers when it is told to."""
-
-    def __init__(self) -> None:
-        self.asked, self.go = asyncio.Event(), asyncio.Event()
-
-    async def __call__(self, ask: Ask) -> Reply:
-        self.asked.set()
-        await self.go.wait()
-        return await echoing(ask)
-
-
-async def under_way(world: World, lease: Lease, model: Slow) -> asyncio.Task[EpisodeOutcome]:
-    """An episode that waits for its answer."""
-    episode = asyncio.create_task(world.service.play(lease, a_spec(word="x"), model))
-    await model.asked.wait()
-    return episode
 
 
 async def replaced(world: World) -> None:

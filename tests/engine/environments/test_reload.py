@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments import serving
-from marlaas.engine.environments.protocol import Ask, Reply
 from marlaas.engine.errors import EnvironmentFailure, EnvironmentMissing
 
-from .conftest import ECHO, World, a_spec, echoing
+from .conftest import ECHO, Slow, World, a_spec, echoing, under_way
 
 pytestmark = pytest.mark.processes
 WORSE = ECHO.replace("reply.text == word", "0.25")
@@ -48,22 +47,15 @@ async def test_an_edit_serves_new_groups_and_the_old_group_ends_on_its_version(w
 async def test_a_draining_version_ends_with_its_last_episode(world: World) -> None:
     world.save("echo.py", ECHO)
     await world.service.start()
-    asked, go = asyncio.Event(), asyncio.Event()
-
-    async def slowly(ask: Ask) -> Reply:
-        asked.set()
-        await go.wait()
-        return await echoing(ask)
-
+    model = Slow()
     lease = await world.service.bind("echo")
-    episode = asyncio.create_task(world.service.play(lease, a_spec(word="x"), slowly))
-    await asked.wait()
+    episode = await under_way(world, lease, model)
     lease.release()
     world.save("echo.py", WORSE)
     await world.until("loaded", "echo")
     await world.until("loaded", "echo")
     assert lease.serving.pid is not None
-    go.set()
+    model.go.set()
     assert (await episode).status == "ok"
     assert lease.serving.pid is None
 
@@ -134,15 +126,8 @@ async def test_an_older_version_can_be_bound_by_name(world: World) -> None:
 async def test_a_cancelled_episode_does_not_keep_a_draining_version(world: World) -> None:
     world.save("echo.py", ECHO)
     await world.service.start()
-    asked = asyncio.Event()
-
-    async def never(ask: Ask) -> Reply:
-        asked.set()
-        return await asyncio.Future()
-
     lease = await world.service.bind("echo")
-    episode = asyncio.create_task(world.service.play(lease, a_spec(), never))
-    await asked.wait()
+    episode = await under_way(world, lease, Slow())
     (world.folder / "echo.py").unlink()
     await world.until("removed", "echo")
     episode.cancel()

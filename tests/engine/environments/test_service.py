@@ -15,7 +15,7 @@ from marlaas.engine.environments.launch import Launched
 from marlaas.engine.environments.protocol import Ask, EpisodeOutcome, Reply
 from marlaas.engine.errors import ConfigError, EnvironmentFailure, EnvironmentMissing
 
-from .conftest import ECHO, World, a_spec, echoing
+from .conftest import ECHO, Slow, World, a_spec, echoing, under_way
 
 pytestmark = pytest.mark.processes
 
@@ -137,15 +137,8 @@ async def test_cancelling_ends_the_episode_in_its_process(world: World) -> None:
         """,
     )
     await world.service.start()
-    asked = asyncio.Event()
-
-    async def never(ask: Ask) -> Reply:
-        asked.set()
-        return await asyncio.Future()
-
     lease = await world.service.bind("long")
-    episode = asyncio.create_task(world.service.play(lease, a_spec(), never))
-    await asked.wait()
+    episode = await under_way(world, lease, Slow())
     episode.cancel()
     with pytest.raises(asyncio.CancelledError):
         await episode
