@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 from .history import check_files, check_groups, check_home, check_steps, check_tokens
@@ -67,6 +68,8 @@ class Updates:
     def check(self, step: int, groups: list[list[Trajectory]]) -> None:
         """Make one step again, if everything for it is still there."""
         before, after = self._states.get(step - 1), self._states.get(step)
+        if after is not None and self._policy.living()[step].restarted:
+            after = replace(after, moment1={}, moment2={})  # those that the next step began with, not this one's
         moments = None if before is None else self._moments(before)
         if before is None or after is None:
             self._report.skip("updates", "a state file is gone")

@@ -14,14 +14,20 @@ from typing import Any
 import pytest
 
 from marlaas.engine.adapters.statefile import checksum, read_state, strip_moments, write_state
+from marlaas.engine.orchestrator.rollback import roll_back
 from marlaas.engine.paths import Home
 from marlaas.engine.spec import TrainSpec
+from marlaas.engine.starts import find_starts
+from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.store import Store
+from marlaas.engine.store.submissions import submit
+from marlaas.engine.taskfile import submission
 from tests.engine.training.tiny_qwen import save_tiny_qwen
 from tools.audit.__main__ import main
 from tools.audit.audit import audit
 from tools.audit.report import Report
 
-from .true_home import BATCH, SIZE, Slip, make_home, spec
+from .true_home import BATCH, SIZE, Slip, go_on, make_home, spec
 
 Doctor = Callable[[sqlite3.Connection], object]
 
@@ -62,6 +68,34 @@ def test_a_true_home_is_proven(home: Home, capsys: pytest.CaptureFixture[str]) -
     assert main([str(home.root)]) == 0
     said = capsys.readouterr().out
     assert "proven   updates: 3" in said and "Nothing is wrong." in said and "unknown" not in said
+
+
+async def test_a_home_whose_task_was_rolled_back_is_proven(home: Home, base: str) -> None:
+    """Once to a version with its moments, once to one that was kept without them."""
+    store = Store(home.database, base, "print")
+    for number in (2, 1):
+        if number == 1:
+            version = store.versions.on_disk(1)[1]
+            store.versions.strip(version.id, strip_moments(Path(version.path), version.checksum))
+        await roll_back(store, 1, number)
+        assert not audit(home.root, updates=False).problems
+        await go_on(home, store, base, 1, spec())
+        report = audit(home.root)
+        assert not report.problems and report.proven["updates"] == 3
+    store.close()
+
+
+async def test_a_task_that_begins_from_another_version_is_proven_or_found_out(home: Home, base: str) -> None:
+    store, later = Store(home.database, base, "print"), replace(spec(), policy=replace(spec().policy, start="1@2"))
+    with Reader(home.database) as reader:
+        (task,) = submit(home.database, find_starts([submission(later)], reader))
+    await go_on(home, store, base, task, later)
+    store.close()
+    report = audit(home.root)
+    assert not report.problems and report.proven["updates"] == 6
+    assert report.proven["tasks begin where they were told to"] == 1
+    doctor(home, lambda db: db.execute("UPDATE tasks SET start = 1 WHERE start IS NOT NULL"))
+    assert found(audit(home.root, updates=False), "but it was to begin from")
 
 
 LOSSES: dict[str, dict[str, Any]] = {

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 
-from marlaas.engine.orchestrator.recovery import key, new_version
-from marlaas.engine.orchestrator.rules import closing_rules, policy_config
+from marlaas.engine.orchestrator.recovery import key, new_version, open_policy, version_path
+from marlaas.engine.orchestrator.rules import closing_rules
+from marlaas.engine.orchestrator.services import Services
 from marlaas.engine.orchestrator.step_metrics import StepTally
 from marlaas.engine.paths import Home
 from marlaas.engine.spec import KeepSpec, PolicySpec, SamplingSpec, TaskSpec, TrainSpec
@@ -58,29 +61,33 @@ class Slip:
 
 async def make_home(root: Path, base: str, task: TaskSpec, slip: Slip | None = None) -> Home:
     """Train a task's steps and write everything down as the engine does."""
-    slip = slip or Slip()
     home = Home(root).create()
     store = Store(home.database, base, "print")
-    trainer = TorchTrainer(base, "print", sync=False)
     (number,) = submit(home.database, [submission(task)])
     store.tasks.adopt("print")
-    policy, rules, name = store.versions.policy(number, "policy", {}), closing_rules(task), key(number)
-
-    def path(version: int) -> Path:
-        return home.adapters / f"task-{number}" / f"policy-v{version}.safetensors"
-
-    first = await trainer.open(name, policy_config(task), str(path(0)), False)
-    store.versions.commit_first(policy, new_version(first))
-    for step in range(task.steps):
-        tally = StepTally(BATCH)
-        for place in range(step * BATCH, (step + 1) * BATCH):
-            closed = close_group(group(place, max(0, step - place % 2)), rules)
-            assert isinstance(closed, ClosedGroup)
-            store.experience.add_group(policy, "train", closed.group, {})
-            lesson = train_group(closed.group, overlong=rules.overlong)
-            tally.add([closed], await trainer.accumulate(name, () if place == slip.forgotten else (lesson,)))
-        result = await trainer.step(name, str(path(step + 1)))
-        store.versions.commit_step(policy, new_version(result), tally.numbers, 1.0, tally.metrics(result, 1.0))
-    trainer.shutdown()
+    await go_on(home, store, base, number, task, slip)
     store.close()
     return home
+
+
+async def go_on(home: Home, store: Store, base: str, number: int, task: TaskSpec, slip: Slip | None = None) -> None:
+    """Train a task from wherever it stands to its last step."""
+    slip = slip or Slip()
+    trainer = TorchTrainer(base, "print", sync=False)
+    services = cast(Services, SimpleNamespace(home=home, store=store, trainer=trainer))
+    policy, rules, name = store.versions.policy(number, "policy", {}), closing_rules(task), key(number)
+    version = await open_policy(services, number, policy, task)
+    waiting = {one.number: one for one in store.experience.waiting(policy)}
+    for step in range(version.number, task.steps):
+        tally = StepTally(BATCH)
+        for place in range(step * BATCH, (step + 1) * BATCH):
+            closed = close_group(waiting.get(place) or group(place, max(0, step - place % 2)), rules)
+            assert isinstance(closed, ClosedGroup)
+            if place not in waiting:
+                store.experience.add_group(policy, "train", closed.group, {})
+            lesson = train_group(closed.group, overlong=rules.overlong)
+            tally.add([closed], await trainer.accumulate(name, () if place == slip.forgotten else (lesson,)))
+        result = await trainer.step(name, str(version_path(services, number, step + 1)))
+        store.versions.commit_step(policy, new_version(result), tally.numbers, 1.0, tally.metrics(result, 1.0))
+    store.tasks.set_state(number, "done")
+    trainer.shutdown()
