@@ -29,10 +29,18 @@ class ExperienceTable:
     def add_group(
         self, policy: int, split: Split, group: Group, transcripts: Transcripts, step: int | None = None
     ) -> None:
-        """Store a closed group; one of the same number that stands there is replaced. ``step`` marks an evaluation."""
+        """Store a closed group; one of the same number that stands there is replaced.
+
+        ``step`` marks an evaluation: it is replaced by one on the same environment version alone, for the episodes of
+        every series are kept.
+        """
         with transaction(self._db):
-            same = "SELECT id FROM groups WHERE policy = ? AND split = ? AND number = ? AND step IS ?"
-            for (old,) in self._db.conn.execute(same, [policy, split, group.number, step]).fetchall():
+            same = (
+                "SELECT id FROM groups WHERE policy = ? AND split = ? AND number = ? AND step IS ?"
+                " AND (step IS NULL OR environment_version = ?)"
+            )
+            identity = [policy, split, group.number, step, group.environment_version]
+            for (old,) in self._db.conn.execute(same, identity).fetchall():
                 self._db.execute('DELETE FROM trajectories WHERE "group" = ?', [old])
                 self._db.execute("DELETE FROM groups WHERE id = ?", [old])
             row = {

@@ -341,7 +341,17 @@ def m010_rollouts(db: Database) -> None:
     # trajectory after the other; NaN in those not trained on. NULL where the group went through no pass.
     db.table("groups").add_column("weights", bytes)
     db.table("groups").create_index(["policy", "split", "step", "number"])
-    db.execute("CREATE INDEX idx_trajectories_failed ON trajectories (\"group\") WHERE status != 'ok'")
+    conversations = '("group", member, agent)'  # each holds what the one before it did, and tells conversations apart
+    db.execute(f"CREATE INDEX idx_trajectories_conversations ON trajectories {conversations}")
+    db.execute("DROP INDEX idx_trajectories_group")
+    db.execute(f"CREATE INDEX idx_trajectories_failed ON trajectories {conversations} WHERE status != 'ok'")
+
+
+@migrations()
+def m011_series(db: Database) -> None:
+    """The episodes of a version's evaluations stay, one set for each environment version that it was measured on."""
+    db.execute("DROP INDEX idx_groups_policy_split_number_step")
+    db.table("groups").create_index(["policy", "split", "number", "step", "environment_version"], unique=True)
 
 
 KNOWN_MIGRATIONS = frozenset(migration.name for migration in migrations.pending(Database(memory=True)))

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-LATEST = "m010_rollouts"
+LATEST = "m011_series"
 """The name of the last migration in ``migrations.py``."""
 
 

@@ -14,6 +14,7 @@ import pytest
 from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.orchestrator.task_run import Ending
 from marlaas.engine.spec import EvalSpec
+from marlaas.engine.store.recorded import Recordings
 
 from .test_learning import SPEC, check_history
 from .world import World
@@ -59,6 +60,10 @@ async def test_the_untrained_policy_is_the_same_whether_its_file_is_there_or_not
     assert gone["state"] == "pruned"
     rows = world.query("SELECT score, version, n FROM evals WHERE step = 0 ORDER BY id")
     assert len(rows) == 2 and rows[0] == rows[1] == {"score": rows[0]["score"], "version": gone["id"], "n": 3}
+    with Recordings(world.home.database) as recordings:
+        groups = recordings.groups(1, "eval", 1000)
+    untrained = [(group.environment_version, group.number) for group in groups if group.step == 0]
+    assert untrained == [(version, number) for version in ("e1", "e2") for number in range(3)], "both can be replayed"
     folder = world.home.adapters
     assert not list(folder.rglob("blank-*")), "what was made for it is gone"
     assert not [name for name, version in world.workers.sampler.versions.items() if not version.retired]
