@@ -131,6 +131,7 @@ class Learner:
             groups = tuple(train_group(closed.group, overlong=self._rules.overlong) for closed in ready)
             stats = await services.trainer.accumulate(key(self._task), groups)
             tally.add(ready, stats)
+            tally.keep_weights(ready, groups, stats)
         self._measuring.first(before, background)
         await self._judged()
         path = version_path(services, self._task, step + 1)
@@ -138,8 +139,9 @@ class Learner:
         await self._canary.before(before.name, tally.groups)
         result = await services.trainer.step(key(self._task), str(path))
         metrics = tally.metrics(result, monotonic() - started)
-        row = new_version(result)
-        version = services.store.versions.commit_step(self._policy, row, tally.numbers, metrics["seconds"], metrics)
+        version = services.store.versions.commit_step(
+            self._policy, new_version(result), tally.numbers, metrics["seconds"], metrics, tally.weights
+        )
         self.step = version.number
         self._serving = background.start(self._serve(version, background))
         await self._watch_signal(tally, metrics["reward"])

@@ -11,7 +11,8 @@ import numpy as np
 
 from ..store.metric_names import stale
 from ..training.advantages import ClosedGroup
-from ..training.protocol import GroupStats, StepResult
+from ..training.intake import spread
+from ..training.protocol import GroupStats, StepResult, TrainGroup
 from ..types import Episode
 from .admission import staleness
 
@@ -23,11 +24,19 @@ class StepTally:
     groups_per_step: int
     groups: list[ClosedGroup] = field(default_factory=list)
     stats: list[GroupStats] = field(default_factory=list)
+    weights: dict[int, bytes] = field(default_factory=dict)
+    """Importance weights of the groups that passes were made over, by number, as the store keeps them."""
 
     def add(self, groups: Sequence[ClosedGroup], stats: GroupStats) -> None:
         """Count the groups of one call to the trainer."""
         self.groups.extend(groups)
         self.stats.append(stats)
+
+    def keep_weights(self, groups: Sequence[ClosedGroup], trained: Sequence[TrainGroup], stats: GroupStats) -> None:
+        """Take over what the trainer found of ``groups``, of which it was given ``trained``."""
+        for closed, own in zip(groups, trained, strict=True):
+            if own.number in stats.weights:
+                self.weights[own.number] = spread(closed.group, own, stats.weights[own.number]).tobytes()
 
     @property
     def numbers(self) -> list[int]:

@@ -106,7 +106,7 @@ class ExperienceTable:
                     ' WHERE "group" = ?',
                     groups,
                 )
-                self._db.conn.executemany("UPDATE groups SET shrunk = 1 WHERE id = ?", groups)
+                self._db.conn.executemany("UPDATE groups SET shrunk = 1, weights = NULL WHERE id = ?", groups)
                 reach(Point.SHRINK_INSIDE)
             reach(Point.SHRINK_DONE)
         return len(groups) == SHRUNK_AT_ONCE

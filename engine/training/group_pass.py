@@ -18,6 +18,7 @@ from torch import Tensor
 from ..types import Logprobs, Tokens
 from .evidence import fault_of
 from .group_check import check_group
+from .importance import ImportanceNotes
 from .model import B, Model
 from .policy_loss import PolicyLoss
 from .policy_memory import PolicyMemory
@@ -44,12 +45,13 @@ def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
     begun = perf_counter()
     policies = [memory for memory, _ in work]
     losses = [PolicyLoss(memory.config) for memory in policies]
+    notes = [ImportanceNotes() for _ in policies]
     temperatures = tuple(memory.config.temperature for memory in policies)
     model.mount(policies)
     for batch in model.batches([[g for g in groups if has_signal(g, m.config)] for m, groups in work]):
         pulled = any(policies[lesson.policy].config.kl > 0.0 for lesson in batch.lessons)
         base = model.logprobs(batch, temperatures, adapted=False) if pulled else None
-        model.differentiate(batch, temperatures, partial(_gradient, policies, losses, batch.lessons, base))
+        model.differentiate(batch, temperatures, partial(_gradient, policies, losses, notes, batch.lessons, base))
     tokens = [sum(count_trained(group) for group in groups) for _, groups in work]
     for memory, count in zip(policies, tokens, strict=True):
         memory.tokens += count
@@ -65,14 +67,16 @@ def add_gradients(model: Model[B], work: Work) -> tuple[GroupStats, ...]:
             kl=loss.kl,
             seconds=seconds * (count / sum(tokens) if sum(tokens) else 1 / len(work)),
             measured=loss.measured,
+            weights=note.of(groups),
         )
-        for loss, count in zip(losses, tokens, strict=True)
+        for loss, note, count, (_, groups) in zip(losses, notes, tokens, work, strict=True)
     )
 
 
 def _gradient(
     policies: Sequence[PolicyMemory],
     losses: Sequence[PolicyLoss],
+    notes: Sequence[ImportanceNotes],
     lessons: Sequence[Lesson],
     base: Tensor | None,
     logp: Tensor,
@@ -90,6 +94,7 @@ def _gradient(
             memory.fault = memory.fault or fault
             continue
         result[own] = gradient
+        notes[lesson.policy].note(lesson, values.detach())
         if memory.config.epochs > 1 and lesson.trained.proximal is None:
             memory.rehearsal += _noted(lesson, values.detach())
     return result

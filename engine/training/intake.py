@@ -14,7 +14,7 @@ import numpy as np
 
 from ..types import Episode, Group, Trajectory
 from .overlong import KEEP, Overlong
-from .protocol import TrainGroup, TrainSequence
+from .protocol import LogWeights, TrainGroup, TrainSequence
 
 
 def train_group(group: Group, agents: Collection[str] | None = None, overlong: Overlong = KEEP) -> TrainGroup:
@@ -26,6 +26,18 @@ def train_group(group: Group, agents: Collection[str] | None = None, overlong: O
         group.number,
         tuple(sequence for episode in group.episodes for sequence in _sequences(episode, agents, overlong)),
     )
+
+
+def spread(group: Group, trained: TrainGroup, weights: LogWeights) -> LogWeights:
+    """Weights of the sequences, at least one, that ``train_group`` made of ``group``, laid out over all trajectories.
+
+    float16, one for each token that a policy sampled, trajectory after trajectory; NaN in those not trained on.
+    """
+    stops = np.cumsum([np.count_nonzero(sequence.mask) for sequence in trained.sequences])
+    own = dict(zip([id(s.tokens) for s in trained.sequences], np.split(weights, stops[:-1]), strict=True))
+    trajectories = [trajectory for episode in group.episodes for trajectory in episode.trajectories]
+    untrained = [np.full(np.count_nonzero(t.mask), np.nan, np.float16) for t in trajectories]
+    return np.concatenate([own.get(id(t.tokens), none) for t, none in zip(trajectories, untrained, strict=True)])
 
 
 def _sequences(episode: Episode, agents: Collection[str] | None, overlong: Overlong) -> list[TrainSequence]:

@@ -7,11 +7,18 @@ suite that each backend passes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import AdapterError
 from ..types import Logprobs, Mask, Tokens
+
+LogWeights: TypeAlias = "NDArray[np.float16]"
+"""Logarithms of importance weights, trainer over sampler, before any bound, (N,)."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +131,8 @@ class GroupStats:
     seconds: float
     measured: int = 0
     """Tokens that went through a pass: what entropy, clipped, gap_sum and kl are sums over, so their divisor."""
+    weights: Mapping[int, LogWeights] = field(default_factory=dict, compare=False)
+    """Of each group that went through a pass, by number: of its sequences' own tokens, one after the other."""
 
 
 @dataclass(frozen=True)

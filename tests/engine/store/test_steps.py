@@ -81,6 +81,25 @@ def test_a_step_consumes_its_groups_once(store: Store, policy: int, database: Pa
     assert task is not None and (task.step, task.tokens, task.adapter_version) == (1, 4, f"v1-i{store.incarnation}")
 
 
+def test_weights_come_with_the_step_and_go_with_it_or_with_the_tokens(
+    store: Store, policy: int, database: Path
+) -> None:
+    def kept() -> list[object]:
+        with Reader(database) as reader:
+            return [row["weights"] for row in reader.all("SELECT weights FROM groups ORDER BY number")]
+
+    for number in (0, 1, 2):
+        store.experience.add_group(policy, "train", group(number), {})
+    for step, number in ((1, 0), (2, 1), (3, 2)):
+        new = NewVersion(step, f"v{step}", "sum", "path", 9)
+        store.versions.commit_step(policy, new, [number], 0.5, {}, {number: b"ab"} if number else {})
+    assert kept() == [None, b"ab", b"ab"]
+    store.versions.void_after(policy, 2)
+    assert kept() == [None, b"ab", None]
+    store.experience.shrink(policy, 2)
+    assert kept() == [None, None, None]
+
+
 def test_a_failing_commit_leaves_nothing(store: Store, policy: int) -> None:
     store.experience.add_group(policy, "train", group(0), {})
     commit(store, policy, 1, [0])

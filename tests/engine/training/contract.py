@@ -200,6 +200,7 @@ class TrainerContract:
         assert stats.entropy == pytest.approx(entropy, rel=1e-4)
         assert stats.gap_sum == pytest.approx(np.abs(gaps).sum(), rel=1e-4)
         assert stats.gap_max == pytest.approx(np.abs(gaps).max(), rel=1e-4)
+        assert list(stats.weights) == [1] and np.allclose(stats.weights[1], gaps, atol=2e-3)
         assert stats.clipped == np.count_nonzero(np.array(gaps) > np.log(CONFIG.importance_cap))
         result = await trainer.step("a", str(tmp_path / "1"))
         assert (result.divisor, result.learning_rate) == (CONFIG.denominator, CONFIG.learning_rate)
@@ -213,7 +214,7 @@ class TrainerContract:
         stats = await trainer.accumulate("a", (silent,))
         stepped = await trainer.step("a", str(tmp_path / "1"))
         assert (stats.tokens, stats.measured) == (sum(int(s.mask.sum()) for s in silent.sequences), 0)
-        assert (stats.loss, stats.entropy, stats.gap_sum) == (0.0, 0.0, 0.0)
+        assert (stats.loss, stats.entropy, stats.gap_sum, stats.weights) == (0.0, 0.0, 0.0, {})
         assert (stepped.step, stepped.grad_norm, stepped.checksum) == (1, 0.0, opened.checksum)
 
     async def test_with_a_kl_term_a_group_without_signal_pulls_to_the_base(

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from marlaas.engine.training.intake import train_group
+from marlaas.engine.training.intake import spread, train_group
 
 from .test_advantages import group, trajectory
 
@@ -25,3 +25,12 @@ def test_a_sequence_knows_how_many_tokens_its_agent_sampled_in_the_episode() -> 
     two = replace(trajectory(1.0), tokens=np.arange(4, dtype=np.int32), mask=np.array([0, 1, 0, 1], dtype=np.uint8))
     some = group((trajectory(1.0), two, trajectory(1.0, "critic")), (trajectory(0.0),))
     assert [s.episode_tokens for s in train_group(some).sequences] == [3, 3, 1, 1]
+
+
+def test_weights_lie_beside_every_token_that_was_sampled() -> None:
+    two = replace(trajectory(1.0), tokens=np.arange(4, dtype=np.int32), mask=np.array([0, 1, 0, 1], dtype=np.uint8))
+    some = group((trajectory(1.0), two), (trajectory(None),), (trajectory(0.0),))
+    trained = train_group(some)
+    assert [int(s.mask.sum()) for s in trained.sequences] == [1, 2, 1]
+    spread_out = spread(some, trained, np.array([0.1, 0.2, 0.3, 0.4], np.float16))
+    np.testing.assert_array_equal(spread_out, np.array([0.1, 0.2, 0.3, np.nan, 0.4], np.float16))
