@@ -1,4 +1,4 @@
-"""``adapters list | export | delete``: what was learned, and taking it away."""
+"""``adapters list | export | rollback | delete``: what was learned, and taking it away."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from marlaas.engine.adapter_names import choose
 
 from .. import output
 from ..format import ago, line, score, size
-from . import adapters_delete
+from . import adapters_delete, adapters_rollback
 from .verbs import Verbs, add_family, add_verb, home_of, task_number
 
 
 def register(verbs: Verbs) -> None:
     """Add the family."""
-    family = add_family(verbs, "adapters", "list, export and delete trained adapters")
+    family = add_family(verbs, "adapters", "list, export, roll back and delete trained adapters")
     listing = add_verb(family, "list", list_versions, "list adapter versions, newest first", json=True)
     listing.add_argument("task", type=task_number, nargs="?", metavar="ID", help="only of this task")
     export = add_verb(family, "export", run_export, "write an adapter as a PEFT folder", json=True)
@@ -25,6 +25,7 @@ def register(verbs: Verbs) -> None:
     export.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to write into")
     export.add_argument("--version", metavar="N|best|last", help="which version (default: best, else last)")
     export.add_argument("--gguf", action="store_true", help="also write a GGUF file for llama.cpp")
+    adapters_rollback.register(family)
     adapters_delete.register(family)
 
 

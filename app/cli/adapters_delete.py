@@ -8,7 +8,7 @@ from marlaas.engine.adapter_names import choose, named_by
 
 from .. import output
 from ..format import line, size
-from .outcomes import unanswered, wait_for_outcomes
+from .outcomes import ask
 from .verbs import Verbs, add_verb, home_of
 
 
@@ -28,9 +28,7 @@ def register(family: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Start the engine if need be, which alone writes versions; delete, and report names and bytes."""
-    from marlaas.engine.daemon import control
     from marlaas.engine.errors import AdapterError
-    from marlaas.engine.store.submissions import command
 
     from .reading import reading
 
@@ -46,12 +44,8 @@ def run(args: argparse.Namespace) -> int:
             doomed = [version for version in named_by(versions, args.adapter) if version.state == "committed"]
         if not doomed:
             raise AdapterError(f"Adapter {args.adapter!r} has no version on disk.", "There is nothing to delete.")
-        control.ensure_running(home, notice=output.talk)
         number = doomed[0].task
-        sent = command(home.database, "delete", number, **({"version": doomed[0].number} if one else {}))
-        outcome = wait_for_outcomes(reader, [sent]).get(sent)
-    if outcome is None:
-        raise unanswered(f"task {number}")
+        outcome = ask(home, reader, "delete", number, **({"version": doomed[0].number} if one else {}))
     if outcome:
         output.complain(outcome)
         return output.USAGE

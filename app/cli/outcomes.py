@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from .. import output
 
 if TYPE_CHECKING:
     from marlaas.engine.errors import EngineUnreachable
+    from marlaas.engine.paths import Home
     from marlaas.engine.store.reader import Reader
 
 ANSWER_SECONDS = 30.0
@@ -27,6 +30,22 @@ def wait_for_outcomes(
         if len(outcomes) == len(commands) or clock() > deadline:
             return outcomes
         sleep(0.1)
+
+
+def ask(home: Home, reader: Reader, kind: str, task: int, **arguments: Any) -> str:
+    """Send one command to the engine, which is started if need be; why it could not be done, or nothing.
+
+    Raises ``EngineUnreachable`` where it does not answer.
+    """
+    from marlaas.engine.daemon import control
+    from marlaas.engine.store.submissions import command
+
+    control.ensure_running(home, notice=output.talk)
+    sent = command(home.database, kind, task, **arguments)
+    outcome = wait_for_outcomes(reader, [sent]).get(sent)
+    if outcome is None:
+        raise unanswered(f"task {task}")
+    return outcome
 
 
 def unanswered(about: str = "") -> EngineUnreachable:

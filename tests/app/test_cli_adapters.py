@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from marlaas.app.cli import outcomes as cli_outcomes
 from marlaas.engine.adapter_names import choose
 from marlaas.engine.adapters import export
 from marlaas.engine.errors import MarlaasError
@@ -14,7 +15,7 @@ from marlaas.engine.paths import Home
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rows import VersionRow
 
-from .commanding import Commander
+from .commanding import Commander, FakeEngine
 from .filling import Filling
 
 
@@ -91,3 +92,15 @@ def test_the_list_ends_with_what_the_home_takes(versions: list[VersionRow], home
     (home.adapters / "more").write_bytes(bytes(3_000_000))
     said = marlaas("adapters", "list", "1").err
     assert "2 versions, " in said and "adapters 3 MB, database " in said
+
+
+def test_going_back_says_what_is_void(
+    versions: list[VersionRow], marlaas: Commander, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = iter(["", "A task that is running cannot be rolled back."])
+    monkeypatch.setattr(cli_outcomes, "wait_for_outcomes", lambda reader, sent: dict.fromkeys(sent, next(outcomes)))
+    said = marlaas("adapters", "rollback", "1", "--version", "2")
+    assert (said.code, said.err) == (0, "Task 1 goes on from version 2 (t1-v2-i1); 1 later step is void.\n")
+    said = marlaas("adapters", "rollback", "1", "--version", "2")
+    assert said.code == 2 and "cannot be rolled back" in said.err
+    assert "has no version '1' on disk" in marlaas("adapters", "rollback", "1", "--version", "1").err

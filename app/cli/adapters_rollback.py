@@ -1,0 +1,52 @@
+"""``adapters rollback``: asks the engine to let a task go on from an earlier version, and says what that voids."""
+
+from __future__ import annotations
+
+import argparse
+
+from marlaas.engine.adapter_names import choose
+
+from .. import output
+from ..format import line
+from .outcomes import ask
+from .verbs import Verbs, add_verb, home_of
+
+
+def register(family: Verbs) -> None:
+    """Add the verb."""
+    rollback = add_verb(
+        family,
+        "rollback",
+        run,
+        "let a task that does not run go on from an earlier version; later steps are void",
+        json=True,
+        epilog="Later versions lose their files and scores; export first what is still wanted. The task is queued and"
+        " goes on by itself. A version that was kept without its optimizer's moments begins with a new optimizer.",
+    )
+    rollback.add_argument("adapter", metavar="ID|NAME", help="a task's number or name, or a version's name")
+    rollback.add_argument("--version", metavar="N|best|last", required=True, help="the version to go on from")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Start the engine if need be, which alone writes versions; roll back, and report the step."""
+    from marlaas.engine.errors import AdapterError
+
+    from .reading import reading
+
+    home = home_of(args)
+    with reading(home) as reader:
+        if reader is None:
+            raise AdapterError(f"There is no adapter {args.adapter!r}.", "Nothing was ever trained in this home.")
+        version = choose(reader.versions(), args.adapter, args.version)
+        before = reader.task(version.task)
+        outcome = ask(home, reader, "rollback", version.task, version=version.number)
+    if outcome:
+        output.complain(outcome)
+        return output.USAGE
+    lost = max(0, before.step - version.number) if before else 0
+    if args.json:
+        output.result_json({"task": version.task, "version": version.name, "step": version.number, "void": lost})
+        return output.OK
+    steps = f"{lost} later step{' is' if lost == 1 else 's are'} void"
+    output.talk(f"Task {version.task} goes on from version {version.number} ({line(version.name)}); {steps}.")
+    return output.OK
