@@ -1,4 +1,4 @@
-"""``engine start | stop | status | run``."""
+"""``engine start | stop | drain | status | run``."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def register(verbs: Verbs) -> None:
     family = add_family(verbs, "engine", "start, stop and see the engine")
     add_verb(family, "start", start, "start an engine in the background; does nothing where one runs")
     add_verb(family, "stop", stop, "ask the engine to stop; tasks go on from their last step when one starts again")
+    add_verb(family, "drain", drain, "have the engine finish the steps under way and stop; nothing begun is lost")
     add_verb(family, "status", status, "say whether an engine runs, and what its workers do", json=True)
     add_verb(family, "run", run, "run the engine in the foreground")
 
@@ -39,6 +40,18 @@ def stop(args: argparse.Namespace) -> int:
     home = home_of(args)
     if control.stop(home, STOP_SECONDS):
         output.talk("The engine has stopped; tasks go on from their last step when one starts again.")
+    else:
+        output.talk(f"No engine serves {home.root}.")
+    return output.OK
+
+
+def drain(args: argparse.Namespace) -> int:
+    """Drain the engine and wait until it has ended; whoever breaks the wait off leaves it draining."""
+    from marlaas.engine.daemon import control
+
+    home = home_of(args)
+    if control.drain(home, output.talk):
+        output.talk("The engine has stopped between steps; tasks go on when one starts again.")
     else:
         output.talk(f"No engine serves {home.root}.")
     return output.OK

@@ -21,9 +21,15 @@ from .lock import holder
 
 STALE = 15.0
 """Seconds without a heartbeat after which an engine counts as hung."""
+SERVING = ("running", "draining")
+"""States of an engine that hears commands."""
 NOTICE = 5.0
 """Seconds after which whoever waits for an engine is told why."""
 POLL = 0.05
+_PATIENCE = {
+    "starting": "The engine is starting; a large base is converted for llama.cpp first, which takes minutes, once.",
+    "draining": "The engine finishes the steps under way and stops; then another one starts.",
+}
 _started: list[subprocess.Popen[bytes]] = []
 """Engines that this process started. They outlive it; kept so that it does not wait for them and Python reaps them."""
 
@@ -43,11 +49,16 @@ def create_database(home: Home) -> None:
 
 def alive(home: Home) -> bool:
     """Whether an engine serves this home: it holds the lock and its heart beats."""
+    return _state(home) in SERVING
+
+
+def _state(home: Home) -> str:
+    """What the engine of a home says of itself; empty where there is none, or its heart does not beat."""
     if holder(home.lock) is None or not home.database.exists():
-        return False
+        return ""
     with Reader(home.database) as reader:
         engine = reader.engine()
-    return engine is not None and engine.state == "running" and time.time() - engine.heartbeat < STALE
+    return engine.state if engine is not None and time.time() - engine.heartbeat < STALE else ""
 
 
 def served_base(home: Home) -> HomeBase:
@@ -63,20 +74,19 @@ def served_base(home: Home) -> HomeBase:
 def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], None] | None = None) -> None:
     """Start an engine in the background unless one is alive, and wait until it serves.
 
-    One that says that it is starting is waited for as long as it says so, beyond ``timeout`` seconds; ``notice`` is
-    told once that this takes its time. Raises ``EngineUnreachable`` with the last line of its log.
+    One that says that it is starting is waited for as long as it says so, beyond ``timeout`` seconds, and so is the end
+    of one that drains; ``notice`` is told once that this takes its time. Raises ``EngineUnreachable`` with the last
+    line of its log.
     """
     create_database(home)
-    if alive(home):
-        return
     log = home.logs / "engine.log"
     process: subprocess.Popen[bytes] | None = None
     begun = time.monotonic()
-    while time.monotonic() < begun + timeout or _starting(home):
-        if alive(home):
+    while (state := _state(home)) in ("starting", "draining") or time.monotonic() < begun + timeout:
+        if state == "running":
             return
         if notice is not None and time.monotonic() > begun + NOTICE:
-            notice("The engine is starting; a large base is converted for llama.cpp first, which takes minutes, once.")
+            notice(_PATIENCE.get(state, _PATIENCE["starting"]))
             notice = None
         if holder(home.lock) is None:
             if process is None:
@@ -87,15 +97,6 @@ def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], No
     raise EngineUnreachable(
         f"The engine of {home.root} does not answer after {timeout:.0f} s: {_last_line(log)}", f"See {log}."
     )
-
-
-def _starting(home: Home) -> bool:
-    """Whether an engine of this home says that it is about to serve."""
-    if holder(home.lock) is None:
-        return False
-    with Reader(home.database) as reader:
-        engine = reader.engine()
-    return engine is not None and engine.state == "starting" and time.time() - engine.heartbeat < STALE
 
 
 def stop(home: Home, timeout: float = 30.0) -> bool:
@@ -112,6 +113,31 @@ def stop(home: Home, timeout: float = 30.0) -> bool:
         f"The engine (process {holder(home.lock)}) did not stop within {timeout:.0f} s.",
         "Ending it by force loses nothing that was committed.",
     )
+
+
+def drain(home: Home, notice: Callable[[str], None]) -> bool:
+    """Ask the engine to end once the steps under way are committed, and wait as long as that takes.
+
+    False if none was running. ``notice`` is told what it still waits for. Raises ``EngineUnreachable`` if it hangs.
+    """
+    process = holder(home.lock)
+    if process is None:
+        return False
+    command(home.database, "drain")
+    said = ""
+    with Reader(home.database) as reader:
+        while holder(home.lock) == process:
+            engine = reader.engine()
+            if engine is not None and time.time() - engine.heartbeat > STALE:
+                raise EngineUnreachable(
+                    f"The engine (process {process}) does not answer.",
+                    "Ending it by force loses nothing that was committed.",
+                )
+            if engine is not None and engine.state == "draining" and engine.note not in ("", said):
+                said = engine.note
+                notice(said)
+            time.sleep(POLL)
+    return True
 
 
 def _start(home: Home, log: Path) -> subprocess.Popen[bytes]:

@@ -25,10 +25,14 @@ THIN = 600.0
 class Heartbeat:
     """The engine's pulse."""
 
-    def __init__(self, store: Store, ledger: Ledger, account: Callable[[], None]) -> None:
+    def __init__(
+        self, store: Store, ledger: Ledger, account: Callable[[], None], note: Callable[[], str] = str
+    ) -> None:
+        """``account`` adds up what tasks ran; ``note`` says what people should know of the engine at the moment."""
         self._store = store
         self._ledger = ledger
         self._account = account
+        self._note = note
         self._meter = StageMeter(ledger)
         self._processes = Processes()
         self._thin = 0.0
@@ -47,7 +51,8 @@ class Heartbeat:
         await self._ask_sampler(crew)
         now = time.monotonic()
         elapsed, self._last = now - self._last, now
-        self._store.telemetry.heartbeat(self._store.incarnation, "running")
+        state = "draining" if crew.draining.is_set() else "running"
+        self._store.telemetry.heartbeat(self._store.incarnation, state, self._note())
         self._account()
         self._write()
         self._measure(crew, elapsed)

@@ -15,6 +15,8 @@ from ..store.store import Store
 
 INTERVAL = 0.5
 """Seconds between beats."""
+ENDS = ("stop", "drain")
+"""Commands that end an engine; one that starts has no step under way."""
 
 
 async def start_up(work: Coroutine[Any, Any, Any], store: Store, stopping: Callable[[], bool]) -> bool:
@@ -25,7 +27,7 @@ async def start_up(work: Coroutine[Any, Any, Any], store: Store, stopping: Calla
             await asyncio.wait((task,), timeout=INTERVAL)
             with contextlib.suppress(StoreError):  # a full disk: the beat is missed, the start goes on
                 store.telemetry.heartbeat(store.incarnation, "starting")
-                if stopping() or any(command.kind == "stop" for command in store.tasks.new_commands()):
+                if stopping() or any(command.kind in ENDS for command in store.tasks.new_commands()):
                     return False
         task.result()
         return True

@@ -29,17 +29,26 @@ class Admitting:
         rules: ClosingRules,
         shelf: Shelf,
         pool: GroupPool,
+        draining: asyncio.Event,
     ) -> None:
+        """Once ``draining`` is set only groups begin that the step under way needs: as if no staleness were allowed."""
         self._experience = experience
         self._policy = policy
         self._spec = spec
         self._rules = rules
         self._shelf = shelf
         self._pool = pool
+        self._draining = draining
+        self._stopped = False
         self._moved = asyncio.Event()
 
     def moved(self) -> None:
         """Another version is served: look again at what may begin."""
+        self._moved.set()
+
+    def stop(self) -> None:
+        """Begin no further group."""
+        self._stopped = True
         self._moved.set()
 
     async def run(self, producer: Producer, version: int, background: Background) -> None:
@@ -53,9 +62,11 @@ class Admitting:
         for number in range(first, self._spec.steps * train.groups_per_step):
             if number in stored:
                 continue
-            while not may_begin(number, self._version(), train.groups_per_step, train.max_staleness):
+            while not (self._stopped or self._may_begin(number)):
                 self._moved.clear()
                 await self._moved.wait()
+            if self._stopped:
+                return
             background.produce(self._fill(producer, number))
 
     def _take_up(self, first: int) -> set[int]:
@@ -74,5 +85,7 @@ class Admitting:
         except Exception as error:
             self._pool.fail(error)
 
-    def _version(self) -> int:
-        return self._shelf.current.number if self._shelf.current else 0
+    def _may_begin(self, number: int) -> bool:
+        train, version = self._spec.train, self._shelf.current.number if self._shelf.current else 0
+        staleness = 0 if self._draining.is_set() else train.max_staleness
+        return may_begin(number, version, train.groups_per_step, staleness)

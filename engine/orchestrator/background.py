@@ -60,6 +60,11 @@ class Background:
         for task in self._producers:
             task.cancel()
 
+    async def finish_producing(self) -> None:
+        """Wait for the producers to end by themselves."""
+        while self._producers:
+            await asyncio.wait(self._producers)
+
     async def finish(self) -> None:
         """Wait for everything that was started."""
         while self._tasks:

@@ -27,6 +27,7 @@ class Commands:
         store: Store,
         end_run: Callable[[int], Awaitable[None]],
         stop: Callable[[], None],
+        drain: Callable[[], None],
         reload: Callable[[str], Awaitable[None]],
     ) -> None:
         """``end_run`` stops a task at its last commit, if it runs, and records how it ended if it did by itself.
@@ -34,6 +35,7 @@ class Commands:
         self._store = store
         self._end_run = end_run
         self._stop = stop
+        self._drain = drain
         self._reload = reload
         self._reloads: dict[int, asyncio.Task[None]] = {}
         """Under way, by command."""
@@ -48,6 +50,8 @@ class Commands:
         try:
             if command.kind == "stop":
                 self._stop()
+            elif command.kind == "drain":
+                self._drain()
             elif command.kind == "tenant":
                 self._set_tenant(command)
             elif command.kind == "delete" and command.task is not None:

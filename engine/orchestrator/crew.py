@@ -75,6 +75,8 @@ class Crew:
         self._services: Services | None = None
         self._ready = asyncio.Event()
         self.handles: dict[str, WorkerHandle] = {}
+        self.draining = asyncio.Event()
+        """Set once tasks are to end with the step that they are at."""
         self.devices: dict[str, str] = {}
         """What each worker computes on, in words."""
         self.lost = asyncio.Event()
@@ -130,6 +132,7 @@ class Crew:
             shortage=self._shortage,
             token_steps=self._settings.disk.token_steps,
             repeatable=self._repeatable,
+            draining=self.draining,
         )
         self.lost = asyncio.Event()
         self._ready.set()

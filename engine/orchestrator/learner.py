@@ -49,7 +49,9 @@ class Learner:
         self._shelf = Shelf(services.sampler)
         self._pool = GroupPool(self._batch)
         self._rules = closing_rules(spec)
-        self._admitting = Admitting(services.store.experience, self._policy, spec, self._rules, self._shelf, self._pool)
+        self._admitting = Admitting(
+            services.store.experience, self._policy, spec, self._rules, self._shelf, self._pool, services.draining
+        )
         self._keeper = Keeper(services.store, task, self._policy, spec.keep.every, services.token_steps)
         self._held_out = HeldOutPrompts(services, task, spec.eval.prompts)
         self._evaluator = Evaluator(services, spec, self._policy, self._environment)
@@ -63,6 +65,8 @@ class Learner:
         self._silent = 0
         self.remark = ""
         """Why the training ended before its last step, if it did."""
+        self.drained = False
+        """Whether it ended between two steps because the engine drains; the next engine goes on."""
         self.step = 0
         """Optimizer steps that are committed, as far as is known; still there when the run has ended."""
 
@@ -87,6 +91,9 @@ class Learner:
                 background.produce(self._admitting.run(producer, version.number, background))
                 self._measuring.again(version, background)
                 for step in range(version.number, self._spec.steps):
+                    if self._services.draining.is_set():
+                        await self._drain(background)
+                        return
                     self._check_room()
                     await self._judged()
                     if self._measuring.enough or self.remark:
@@ -181,6 +188,14 @@ class Learner:
             await self._served()
             raise Fruitless(f"{silence}: there is nothing to learn from.", "The task may be too hard for this base.")
         self.remark = f"{silence}: nothing was left to learn."
+
+    async def _drain(self, background: Background) -> None:
+        """Nothing that was begun is lost: groups of later steps are stored, and measurements made."""
+        self._admitting.stop()
+        self.drained = True
+        await self._served()
+        await background.finish_producing()
+        await background.finish()
 
     async def _leave(self) -> None:
         """Free the trainer and the sampler; a worker that is gone has nothing to free."""

@@ -40,7 +40,7 @@ class Orchestrator:
         self._crew = crew
         self._slots = slots
         self._clock = clock
-        self._commands = Commands(store, self._end_run, self.stop, crew.reload)
+        self._commands = Commands(store, self._end_run, self.stop, self.drain, crew.reload)
         self._runs: dict[int, asyncio.Task[Ending]] = {}
         self._unwritten: dict[int, Ending] = {}
         self._since: dict[int, float] = {}
@@ -81,6 +81,22 @@ class Orchestrator:
         self._stopping = True
         self._wake.set()
 
+    def drain(self) -> None:
+        """Start nothing more, and end ``run`` once every running task has committed the step that it is at.
+
+        The tasks stay in state *running*, and the next engine goes on with them.
+        """
+        self._crew.draining.set()
+        self._wake.set()
+
+    @property
+    def note(self) -> str:
+        """What people should know of this engine at the moment, or nothing."""
+        if not self._crew.draining.is_set():
+            return ""
+        left = len(self._runs)
+        return f"{left} {'task finishes' if left == 1 else 'tasks finish'} the step under way; then the engine stops."
+
     def wake(self, mended: Set[str] = frozenset()) -> None:
         """An environment changed. Tasks of those named in ``mended``, which have a new version, wait for no try."""
         with contextlib.suppress(StoreError):  # they are tried when they are due
@@ -97,7 +113,10 @@ class Orchestrator:
         self._seen, self._review = seen, monotonic() + REVIEW
         for command in self._store.tasks.new_commands():
             await self._commands.carry_out(command)
-        await self._go_through_the_queue()
+        if not self._crew.draining.is_set():
+            await self._go_through_the_queue()
+        elif not self._runs:
+            self.stop()
 
     def _collect(self) -> None:
         """Record how finished runs ended; what the disk refuses now is recorded later."""
@@ -115,6 +134,8 @@ class Orchestrator:
     def _record(self, task: int, ending: Ending) -> None:
         """Write down how a run ended, and whether the task is tried again."""
         store = self._store
+        if ending.state == "running":
+            return
         if ending.state == "queued":
             rest = max(REVIEW, len(self._blocked) / TRIES)
             self._blocked[task] = (ending.reason, monotonic() + rest)

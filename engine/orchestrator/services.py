@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -49,6 +50,9 @@ class Services:
     """Steps of a policy whose trajectories keep their tokens; 0: all."""
     repeatable: bool = True
     """Whether the sampler says the same to the last bit whatever else it is asked."""
+
+    draining: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once tasks are to end with the step that they are at, and no group may begin that it does not need."""
 
     def loads(self) -> dict[str, Load]:
         """What waits at the stages that are shared, and what they are at."""

@@ -24,9 +24,10 @@ MAX_LOSSES = 5
 
 @dataclass(frozen=True)
 class Ending:
-    """The state that a task's run leaves it in."""
+    """How a task's run leaves it."""
 
     state: str
+    """The task's state from now on; *running* where it stands at its last commit and the next engine goes on."""
     reason: str = ""
     again: bool = False
     """Whether something outside of the task brought it there, so that another try may go better."""
@@ -46,7 +47,7 @@ async def run_task(task: int, spec: TaskSpec, crew: Crew, started: Callable[[], 
         try:
             learner = Learner(services, task, spec, started)
             await _unless_lost(learner, lost)
-            return Ending("done", learner.remark)
+            return Ending("running") if learner.drained else Ending("done", learner.remark)
         except WorkerDied as error:
             step = learner.step if learner else last
             losses, last = (losses + 1 if step <= last else 1), max(step, last)

@@ -224,7 +224,7 @@ class EngineRow:
     incarnation: int
     pid: int
     state: str
-    """starting, running, stopping or stopped, as it last said of itself"""
+    """starting, running, draining, stopping or stopped, as it last said of itself"""
     started: float
     heartbeat: float
     base: str

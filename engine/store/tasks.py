@@ -162,10 +162,10 @@ class TaskTable:
         return [Command(r["id"], r["kind"], r["task"], json.loads(r["arguments"])) for r in rows]
 
     def forget_stops(self, before: float) -> None:
-        """Drop *stop* commands from before ``before``: they were meant for an engine that has ended."""
+        """Drop *stop* and *drain* commands from before ``before``: they were meant for an engine that has ended."""
         self._db.execute(
             "UPDATE commands SET done = ?, outcome = 'That engine had ended.'"
-            " WHERE kind = 'stop' AND done IS NULL AND created < ?",
+            " WHERE kind IN ('stop', 'drain') AND done IS NULL AND created < ?",
             [time.time(), before],
         )
 

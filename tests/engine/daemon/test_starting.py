@@ -42,7 +42,8 @@ async def test_it_says_that_it_is_starting_for_as_long_as_it_does(store: Store, 
     assert after is not None and after.state == "starting"
 
 
-async def test_a_stop_ends_the_work(store: Store, home: Home) -> None:
+@pytest.mark.parametrize("kind", ["stop", "drain"])
+async def test_a_command_to_end_ends_the_work(store: Store, home: Home, kind: str) -> None:
     ended = asyncio.Event()
 
     async def work() -> None:
@@ -51,7 +52,7 @@ async def test_a_stop_ends_the_work(store: Store, home: Home) -> None:
         finally:
             ended.set()
 
-    command(home.database, "stop")
+    command(home.database, kind)
     assert not await start_up(work(), store, lambda: False)
     assert ended.is_set()
     assert not await start_up(asyncio.sleep(3600), store, lambda: True)

@@ -27,7 +27,7 @@ async def outcome(store: Store, stops: list[str] | None = None) -> str:
 
     (waiting,) = store.tasks.new_commands()
     stop = (stops if stops is not None else []).append
-    await Commands(store, end_run, lambda: stop("stop"), reload).carry_out(waiting)
+    await Commands(store, end_run, lambda: stop("stop"), lambda: stop("drain"), reload).carry_out(waiting)
     rows = store._database.query("SELECT outcome FROM commands WHERE id = ? AND done IS NOT NULL", [waiting.id])
     return str(next(iter(rows))["outcome"])
 
@@ -59,10 +59,12 @@ async def test_a_task_goes_where_a_command_leads(tmp_path: Path) -> None:
         assert world.store.tasks.state(world.task) == state
 
 
-async def test_stop_ends_the_engine(tmp_path: Path) -> None:
+async def test_stop_and_drain_end_the_engine(tmp_path: Path) -> None:
     world, stops = World(tmp_path, SPEC), list[str]()
-    command(world.home.database, "stop")
-    assert await outcome(world.store, stops) == "" and stops == ["stop"]
+    for kind in ("stop", "drain"):
+        command(world.home.database, kind)
+        assert await outcome(world.store, stops) == ""
+    assert stops == ["stop", "drain"]
 
 
 async def test_a_plugin_is_reloaded_once_while_other_commands_go_on(tmp_path: Path) -> None:
@@ -77,7 +79,7 @@ async def test_a_plugin_is_reloaded_once_while_other_commands_go_on(tmp_path: Pa
     async def end_run(task: int) -> None:
         """Nothing runs."""
 
-    commands = Commands(world.store, end_run, lambda: None, reload)
+    commands = Commands(world.store, end_run, lambda: None, lambda: None, reload)
     sent = [command(world.home.database, "reload", None, plugin=plugin) for plugin in ("games", "missing")]
     sent.append(command(world.home.database, "pause", world.task))
     for _ in range(2):  # the engine looks again while they are under way

@@ -195,6 +195,10 @@ class FakeEnvironments:
     failing: Callable[[EpisodeSpec], bool] = lambda spec: False
     score: Callable[[EpisodeSpec], float | None] = lambda spec: None
     ranking: Callable[[Sequence[EpisodeOutcome]], Ranking | EpisodeOutcome] | None = None
+    begun: list[EpisodeSpec] = field(default_factory=list)
+    """Training episodes, in the order in which they began."""
+    gate: asyncio.Future[float] | None = None
+    """Where there is one, episodes wait for it."""
 
     def validate(self, name: str, config: dict[str, Any], version: str | None = None) -> dict[str, Any]:
         if name == "broken":
@@ -225,7 +229,11 @@ class FakeEnvironments:
         return self._ask(spec, 0, self.agents[0])
 
     async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
+        if spec.split == "train":
+            self.begun.append(spec)
         await self.chance.wait()
+        if self.gate is not None:
+            await self.gate
         if self.failing(spec):
             return EpisodeOutcome("error", failure=Failure("it broke", "env.py", 3))
         said = ""
@@ -259,6 +267,7 @@ class World:
         self.environments = FakeEnvironments(self.chance)
         self.renderer = FakeRenderer()
         self.sequences = sequences
+        self.draining = asyncio.Event()
         self.store = Store(self.home.database, "tiny")
         self.task, *self.others = submit(self.home.database, [submission(one) for one in (spec, *others)])
         self.replace_workers()
@@ -283,6 +292,7 @@ class World:
             shared=self._shared,
             trainer=workers.trainer,
             tolerance=Tolerance(),
+            draining=self.draining,
         )
 
     def replace_workers(self) -> None:
@@ -303,6 +313,7 @@ class World:
         """A new engine on the same home."""
         self.store.close()
         self.store = Store(self.home.database, "tiny")
+        self.draining = asyncio.Event()
         self.replace_workers()
 
     async def go(self, started: Callable[[], None] = lambda: None) -> Ending:

@@ -28,8 +28,9 @@ def test_the_queue_runs_by_priority_then_by_age(store: Store, database: Path) ->
 
 def test_a_stop_that_nobody_heard_is_not_for_the_next_engine(store: Store, database: Path) -> None:
     command(database, "stop")
+    command(database, "drain")
     store.tasks.forget_stops(before=0.0)
-    assert [waiting.kind for waiting in store.tasks.new_commands()] == ["stop"]
+    assert [waiting.kind for waiting in store.tasks.new_commands()] == ["stop", "drain"]
     command(database, "pause", 1)
     store.tasks.forget_stops(before=float("inf"))
     assert [waiting.kind for waiting in store.tasks.new_commands()] == ["pause"]
