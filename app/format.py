@@ -143,6 +143,15 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
+def short_duration(seconds: float) -> str:
+    """A span of time in five cells: 41s, 3m20, 2h05, 3d04."""
+    whole = int(max(0.0, seconds)) if math.isfinite(seconds) else 0
+    for large, small, unit in ((86400, 3600, "d"), (3600, 60, "h"), (60, 1, "m")):
+        if whole >= large:
+            return f"{whole // large}{unit}{whole % large // small:02}"
+    return f"{whole}s"
+
+
 def ago(then: float, now: float) -> str:
     """How long ago, in whole units."""
     return f"{duration(float(int(max(0.0, now - then))))} ago"

@@ -14,6 +14,8 @@ from typing import Any
 from marlaas.engine.errors import ConfigError
 
 KEYS = ("theme", "ascii", "keys")
+THEME_NAMES = ("marlaas", "marlaas-light", "marlaas-colour-blind", "ansi-dark", "ansi-light")
+"""Ours, and those that use the terminal's own sixteen colours."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ def _checked(path: Path, said: dict[str, Any]) -> Preferences:
     theme, ascii_, keys = said.get("theme", ""), said.get("ascii", False), said.get("keys", {})
     if not isinstance(theme, str):
         raise ConfigError(f"{path}: theme must be a name in quotes, not {theme!r}.")
+    if theme and theme not in THEME_NAMES:
+        raise ConfigError(f"{path}: There is no theme {theme!r}; there are {', '.join(THEME_NAMES)}.")
     if not isinstance(ascii_, bool):
         raise ConfigError(f"{path}: ascii must be true or false, not {ascii_!r}.")
     if not isinstance(keys, dict) or not all(isinstance(key, str) and key for key in keys.values()):

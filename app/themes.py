@@ -5,6 +5,8 @@ A state is always a glyph and a word as well: no theme carries meaning alone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from textual.theme import Theme
 
 DEFAULT = "marlaas"
@@ -50,6 +52,9 @@ THEMES = (
         panel="#262626",
     ),
 )
-TERMINAL = ("ansi-dark", "ansi-light")
-"""Themes of Textual that use the terminal's own sixteen colours."""
-NAMES = (*(theme.name for theme in THEMES), *TERMINAL)
+
+
+def rich_style(style: str, variables: Mapping[str, str]) -> str:
+    """A style with theme variables (``bold $text-error``) in the words of Rich, for tables whose cells are Rich's."""
+    words = (variables.get(word[1:], "") if word.startswith("$") else word for word in style.split())
+    return " ".join(word.removeprefix("ansi_") for word in words if word.isidentifier() or word.startswith("#"))

@@ -1,62 +1,173 @@
-"""The queue: all tasks of all tenants, and the task under the cursor in two lines."""
+"""The queue: all tasks of all tenants, sweeps as one line, and the line under the cursor with all of its numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
 
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.events import Resize
 from textual.widgets import ContentSwitcher
 
+from marlaas.engine.errors import ConfigError
 from marlaas.engine.store.rows import TaskRow
 
+from ..filters import parse
+from ..queue_lines import Arrangement, arrange
 from ..snapshot import Snapshot
 from ..widgets.empty import Empty
+from ..widgets.filter_bar import FilterBar
+from ..widgets.queue.columns import Course
+from ..widgets.queue.group_line import GroupLine
+from ..widgets.queue.table import QueueTable
 from ..widgets.task_line import TaskLine
-from ..widgets.task_table import TaskTable
 from .tasks_view import TasksView
+
+SORTS = ("", "reward", "score", "step", "tenant", "state", "staleness", "priority", "id")
+"""What s goes through; empty: what moves first."""
 
 
 class QueueScreen(TasksView):
-    """The first screen."""
+    """The first view."""
 
-    HELP = "All tasks. Those that move come first; enter opens one."
+    HELP = """All tasks; those that move come first. Enter opens one, or unfolds a sweep.
+
+Space marks tasks, and p, x, r, y then mean all marked ones. / filters: state:running tenant:bio reward>0.5 sums.
+A click on a column's head sorts."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "filter", key_display="/", id="queue.filter"),
+        Binding("s", "sort", "sort", show=False, id="queue.sort"),
+        Binding("S", "turn", "sort the other way", show=False, id="queue.turn"),
+        Binding("o", "group", "group by tenant", show=False, id="queue.group"),
+    ]
+    AUTO_FOCUS = "QueueTable"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._how = Arrangement()
 
     def content(self) -> ComposeResult:
         """The table, or what to do where it is empty."""
+        yield FilterBar("state:running tenant:bio reward>0.5 name")
         with ContentSwitcher(initial="table"):
-            yield TaskTable(id="table")
+            yield QueueTable(id="table")
             yield Empty(id="empty")
         yield TaskLine()
+        yield GroupLine()
 
     @property
     def targets(self) -> Sequence[TaskRow]:
-        """The task under the cursor."""
-        task = self.marlaas.snapshot.task(self.query_one(TaskTable).current)
-        return [task] if task else []
+        """The marked tasks; without marks what is under the cursor."""
+        table = self.query_one(QueueTable)
+        if table.marks:
+            return [task for task in self.marlaas.snapshot.tasks if task.id in table.marks]
+        return table.current.tasks if table.current else ()
 
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
         """Table and line."""
         empty = not snapshot.tasks and self.marlaas.has_read
         self.query_one(ContentSwitcher).current = "empty" if empty else "table"
-        self.query_one(TaskTable).show(snapshot.tasks, snapshot.rewards)
+        lines = arrange(snapshot.tasks, self._how)
+        course = Course(snapshot.rewards, snapshot.paces)
+        self.query_one(QueueTable).show(lines, course, self._how.sort, self._how.backwards)
         if self.focused is None and not empty:
-            self.query_one(TaskTable).focus()
+            self.query_one(QueueTable).focus()
         self._show_current()
+        self._tell()
 
     def _show_current(self) -> None:
-        current = self.query_one(TaskTable).current
-        self.marlaas.selected = current
-        self.query_one(TaskLine).row = self.marlaas.snapshot.task(current)
+        current = self.query_one(QueueTable).current
+        task, group = self.query_one(TaskLine), self.query_one(GroupLine)
+        task.display = current is None or current.single is not None
+        group.display = not task.display
+        if current is not None and current.single is None:
+            group.tasks = current.tasks
+            return
+        task.row = current.single if current is not None else None
+        self.marlaas.selected = task.row.id if task.row is not None else None
+
+    def _tell(self) -> None:
+        """How much the filter leaves, and how much is marked."""
+        table, bar = self.query_one(QueueTable), self.query_one(FilterBar)
+        table.border_title = f"{len(table.marks)} marked" if table.marks else ""
+        table.set_class(bool(table.marks), "-marked")
+        if self._how.query.terms:
+            shown = sum(1 for _ in arrange(self.marlaas.snapshot.tasks, replace(self._how, by_tenant=False)))
+            bar.tell(f"{shown} of {len(self.marlaas.snapshot.tasks)}")
+
+    # What the person chooses.
+
+    def _rearrange(self, how: Arrangement) -> None:
+        self._how = how
+        self.show_again()
+
+    def action_filter(self) -> None:
+        """Type a filter."""
+        self.query_one(FilterBar).open()
+
+    def action_sort(self) -> None:
+        """By the next field."""
+        place = SORTS.index(self._how.sort) if self._how.sort in SORTS else 0
+        field = SORTS[(place + 1) % len(SORTS)]
+        self._rearrange(replace(self._how, sort=field, backwards=False))
+        self.marlaas.say(f"Sorted by {field}." if field else "What moves comes first.")
+
+    def action_turn(self) -> None:
+        """From the other end."""
+        self._rearrange(replace(self._how, backwards=not self._how.backwards))
+
+    def action_group(self) -> None:
+        """A line for each tenant, with its tasks below, or without."""
+        self._rearrange(replace(self._how, by_tenant=not self._how.by_tenant))
+
+    def action_back(self) -> None:
+        """Take back what was chosen, the newest first: marks, then the filter."""
+        table, bar = self.query_one(QueueTable), self.query_one(FilterBar)
+        if self.maximized is None and table.marks:
+            table.clear_marks()
+        elif self.maximized is None and bar.text:
+            bar.clear()
+        elif self.maximized is not None:
+            super().action_back()
+
+    def on_filter_bar_changed(self, message: FilterBar.Changed) -> None:
+        """Every letter filters; while it makes no sense yet, the list stays."""
+        bar = self.query_one(FilterBar)
+        try:
+            query = parse(message.text)
+        except ConfigError as error:
+            bar.tell(error.message, bad=True)
+            return
+        bar.tell("")
+        self._rearrange(replace(self._how, query=query))
+
+    def on_filter_bar_left(self, message: FilterBar.Left) -> None:
+        """Back to the list."""
+        self.query_one(QueueTable).focus()
+
+    def on_queue_table_sort_chosen(self, message: QueueTable.SortChosen) -> None:
+        """A click on a head: by that column, the second time from the other end."""
+        again = message.field == self._how.sort
+        backwards = again and not self._how.backwards
+        self._rearrange(replace(self._how, sort=message.field, backwards=backwards))
 
     def on_resize(self, event: Resize) -> None:
         """Other columns may fit now."""
         self.call_after_refresh(self.show_again)
 
-    def on_task_table_moved(self, message: TaskTable.Moved) -> None:
-        """The cursor is on another task."""
+    def on_queue_table_moved(self, message: QueueTable.Moved) -> None:
+        """The cursor is on another line."""
         self._show_current()
 
-    def on_task_table_opened(self, message: TaskTable.Opened) -> None:
-        """Open a task."""
-        self.marlaas.open_task(message.task)
+    def on_queue_table_marked(self, message: QueueTable.Marked) -> None:
+        """Other tasks are marked."""
+        self._tell()
+
+    def on_queue_table_opened(self, message: QueueTable.Opened) -> None:
+        """Open a task; unfold what holds several."""
+        if message.line.single:
+            self.marlaas.open_task(message.line.single.id)
+        else:
+            self._rearrange(replace(self._how, toggled=self._how.toggled ^ {message.line.key}))

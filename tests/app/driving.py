@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from textual.pilot import Pilot
 
@@ -52,9 +53,11 @@ class Driver:
 
 
 @asynccontextmanager
-async def driving(home: Home, size: tuple[int, int] = (120, 40), demo: bool = False) -> AsyncIterator[Driver]:
+async def driving(
+    home: Home, size: tuple[int, int] = (120, 40), demo: bool = False, **options: Any
+) -> AsyncIterator[Driver]:
     """The application on a home, having read once; it reads again only when told to."""
-    app = MarlaasApp(home, demo=demo, interval=86_400, clock=lambda: NOW)
+    app = MarlaasApp(home, demo=demo, interval=86_400, clock=lambda: NOW, **options)
     app.home_text = "~/home"
     async with app.run_test(size=size) as pilot:
         driver = Driver(app, pilot)

@@ -115,10 +115,10 @@ async def test_every_binding_can_be_rebound() -> None:
     from textual.binding import Binding
 
     from marlaas.app.screens.tasks_view import TasksView
-    from marlaas.app.widgets.task_table import TaskTable
+    from marlaas.app.widgets.queue.table import QueueTable
     from marlaas.app.widgets.trajectory_pane import TrajectoryPane
 
-    for owner in (MarlaasApp, TasksView, Confirm, TaskTable, TrajectoryPane):
+    for owner in (MarlaasApp, TasksView, Confirm, QueueTable, TrajectoryPane):
         for binding in owner.BINDINGS:
             assert isinstance(binding, Binding) and binding.id, f"{owner.__name__}: {binding} has no id"
 

@@ -1,0 +1,95 @@
+"""A line to type a filter into, above a list. It opens with /, filters while one types, and goes with esc."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Input, Static
+
+from ..format import line
+
+LONGEST = 300
+"""Characters: nobody types more, and somebody may paste a megabyte."""
+
+
+class FilterBar(Horizontal):
+    """Hidden while it is empty and nobody types."""
+
+    @dataclass
+    class Changed(Message):
+        """Another filter."""
+
+        text: str
+
+    @dataclass
+    class Left(Message):
+        """The person is done typing: the list has the keys again."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "clear", "clear filter", id="filter.clear"),
+        Binding("enter,down", "leave", "to the list", id="filter.leave"),
+    ]
+    DEFAULT_CSS = """
+    FilterBar { height: 1; padding: 0 1; display: none; background: $surface; }
+    FilterBar.-open { display: block; }
+    FilterBar Input { width: 1fr; height: 1; border: none; padding: 0; background: $surface; }
+    FilterBar .prompt { width: 2; color: $text-accent; }
+    FilterBar #told { width: auto; max-width: 60%; color: $text-muted; }
+    """
+
+    def __init__(self, hint: str) -> None:
+        """``hint`` stands in the empty line: what may be typed."""
+        super().__init__()
+        self._hint = hint
+
+    def compose(self) -> ComposeResult:
+        """A prompt, the text, and what it found."""
+        yield Static("/", classes="prompt", markup=False)
+        yield Input(placeholder=self._hint, max_length=LONGEST, select_on_focus=False, compact=True)
+        yield Static("", id="told", markup=False)
+
+    @property
+    def text(self) -> str:
+        """What is typed."""
+        return self.query_one(Input).value
+
+    def open(self) -> None:
+        """Show the line and type."""
+        self.add_class("-open")
+        self.query_one(Input).focus()
+
+    def tell(self, text: str, bad: bool = False) -> None:
+        """What the filter found, or what is wrong with it."""
+        self.query_one("#told", Static).update(Content.styled(f" {line(text, 200)}", "$text-error" if bad else ""))
+
+    def clear(self) -> None:
+        """No filter."""
+        self.query_one(Input).value = ""
+        self.remove_class("-open")
+
+    def action_clear(self) -> None:
+        """No filter, and back to the list."""
+        self.clear()
+        self.post_message(self.Left())
+
+    def action_leave(self) -> None:
+        """Back to the list, which stays filtered."""
+        if not self.text:
+            self.remove_class("-open")
+        self.post_message(self.Left())
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Every letter counts."""
+        event.stop()
+        self.post_message(self.Changed(event.value))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter."""
+        event.stop()
+        self.action_leave()

@@ -1,0 +1,1 @@
+"""What the queue view is made of."""

@@ -1,0 +1,153 @@
+"""The queue's columns for terminals of three widths, and what a line shows in each. Text in cells, no widget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from marlaas.engine.store.rows import PaceRow, TaskRow
+
+from ...format import bar, clip, count, line, number, score, short_duration, sparkline
+from ...pace import seconds_left, tokens_per_second
+from ...queue_lines import QueueLine, spread, standing
+from ...views import short_name, state_word
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column, its width in cells, and the field of ``filters`` that sorting by it means."""
+
+    name: str
+    width: int
+    sort: str = ""
+    right: bool = False
+
+
+NARROW = (
+    Column("id", 5, "id", right=True),
+    Column("tenant", 10, "tenant"),
+    Column("task", 14, "name"),
+    Column("state", 11, "state"),
+    Column("step", 7, "step", right=True),
+    Column("rewards", 7),
+    Column("reward", 6, "reward", right=True),
+    Column("held-out", 8, "score", right=True),
+)
+NORMAL = (
+    Column("id", 5, "id", right=True),
+    Column("tenant", 12, "tenant"),
+    Column("task", 19, "name"),
+    Column("environment", 11, "env"),
+    Column("state", 11, "state"),
+    Column("progress", 14, "step"),
+    Column("rewards", 10),
+    Column("reward", 6, "reward", right=True),
+    Column("held-out", 9, "score", right=True),
+    Column("left", 6, right=True),
+)
+WIDE = (
+    Column("id", 5, "id", right=True),
+    Column("tenant", 16, "tenant"),
+    Column("task", 26, "name"),
+    Column("environment", 15, "env"),
+    Column("state", 11, "state"),
+    Column("progress", 18, "step"),
+    Column("rewards", 20),
+    Column("reward", 6, "reward", right=True),
+    Column("held-out", 9, "score", right=True),
+    Column("stale", 5, "staleness", right=True),
+    Column("tokens/s", 8, right=True),
+    Column("left", 6, right=True),
+    Column("why", 28),
+)
+
+
+def layout(width: int) -> tuple[Column, ...]:
+    """The columns for a terminal that is ``width`` cells wide."""
+    return WIDE if width >= 200 else NORMAL if width >= 116 else NARROW
+
+
+@dataclass(frozen=True)
+class Course:
+    """What is known of tasks beyond their rows."""
+
+    rewards: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    paces: Mapping[int, PaceRow] = field(default_factory=dict)
+
+
+def cell_text(shown: QueueLine, course: Course, marked: bool, column: Column) -> str:
+    """What a line shows in a column, safe and short enough."""
+    if column.name == "id":
+        text = str(shown.tasks[0].id) if shown.single else f"×{len(shown.tasks)}"
+        return f"*{text.rjust(column.width - 1)}" if marked else text
+    text = _of_task(shown.single, course, shown, column) if shown.single else _of_several(shown, course, column)
+    return clip(text, column.width)
+
+
+def _of_task(task: TaskRow, course: Course, shown: QueueLine, column: Column) -> str:
+    pace = course.paces.get(task.id)
+    match column.name:
+        case "state":
+            return state_word(task.state)
+        case "step":
+            return f"{task.step}/{task.steps}"
+        case "progress":
+            return _progress(task.step, task.steps, column.width)
+        case "rewards":
+            return sparkline(course.rewards.get(task.id, ()), column.width)
+        case "reward":
+            return score(task.reward)
+        case "held-out":
+            return score(task.score)
+        case "stale":
+            return number(task.staleness, 1)
+        case "tokens/s":
+            rate = tokens_per_second(task, pace)
+            return "" if rate is None else count(int(rate))
+        case "left":
+            left = seconds_left(task, pace)
+            return "" if left is None else short_duration(left)
+        case "why":
+            return line(task.reason, column.width)
+        case "task":
+            return "  " * shown.depth + short_name(task, column.width - 2 * shown.depth)
+        case name:
+            return line(str(getattr(task, name)), column.width)
+
+
+def _of_several(shown: QueueLine, course: Course, column: Column) -> str:
+    """A sweep or a tenant: sums, means and ranges."""
+    tasks = shown.tasks
+    match column.name:
+        case "task":
+            fold = "▾" if shown.unfolded else "▸"
+            return "  " * shown.depth + f"{fold} {line(shown.title, column.width)}"
+        case "state":
+            return standing(tasks)
+        case "step":
+            return f"{sum(task.step for task in tasks)}/{sum(task.steps for task in tasks)}"
+        case "progress":
+            return _progress(sum(task.step for task in tasks), sum(task.steps for task in tasks), column.width)
+        case "reward" | "held-out":
+            over = spread(task.reward if column.name == "reward" else task.score for task in tasks)
+            if over is None:
+                return "-"
+            wide = column.width >= 9 and over.high > over.low
+            return f"{score(over.low)}–{score(over.high)}" if wide else score(over.mean)
+        case "tokens/s":
+            rates = [tokens_per_second(task, course.paces.get(task.id)) for task in tasks]
+            return count(int(sum(rate for rate in rates if rate is not None))) if any(rates) else ""
+        case "left":
+            left = [seconds_left(task, course.paces.get(task.id)) for task in tasks]
+            longest = max((seconds for seconds in left if seconds is not None), default=None)
+            return "" if longest is None else short_duration(longest)
+        case "tenant" | "environment":
+            names = {str(getattr(task, column.name)) for task in tasks}
+            return line(names.pop(), column.width) if len(names) == 1 else f"{len(names)} of them"
+        case _:
+            return ""
+
+
+def _progress(step: int, steps: int, width: int) -> str:
+    made = f"{step}/{steps}"
+    return f"{bar(step, steps, max(3, width - max(8, len(made) + 1)))} {made}"

@@ -1,0 +1,46 @@
+"""A sweep or a tenant in two lines: how its tasks stand, and the range of what they have reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.content import Content
+from textual.reactive import reactive
+from textual.widget import Widget
+
+from marlaas.engine.store.rows import TaskRow
+
+from ...format import line, score
+from ...queue_lines import spread
+from ...views import state_word
+
+
+class GroupLine(Widget):
+    """Stands where a task's own lines would."""
+
+    DEFAULT_CSS = """
+    GroupLine { height: 2; padding: 0 1; box-sizing: content-box; }
+    """
+
+    tasks: reactive[Sequence[TaskRow]] = reactive(())
+
+    def render(self) -> Content:
+        """The lines."""
+        width = self.content_size.width
+        if not self.tasks:
+            return Content("")
+        first, second = group_texts(self.tasks)
+        return Content.assemble((line(first, width), "bold"), "\n", (line(second, width), "$text-muted"))
+
+
+def group_texts(tasks: Sequence[TaskRow]) -> tuple[str, str]:
+    """Who they are, and how far they are."""
+    states = sorted({task.state for task in tasks})
+    standing = ", ".join(f"{sum(task.state == state for task in tasks)} {state_word(state)}" for state in states)
+    title = f"{len(tasks)} tasks of {tasks[0].tenant}: {standing}"
+    over = spread(task.best for task in tasks)
+    if over is None:
+        return title, "No held-out score yet. Enter unfolds."
+    best = max((task for task in tasks if task.best is not None), key=lambda task: task.best or 0.0)
+    held_out = f"held-out, best of each: mean {score(over.mean)}, {score(over.low)} to {score(over.high)}"
+    return title, f"{held_out} · best: task {best.id}, {best.name}"
