@@ -6,8 +6,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-LATEST = "m011_series"
-"""The name of the last migration in ``migrations.py``."""
+LATEST = "m012_played_on"
+"""The name of the last migration in ``migrations``."""
 
 
 def is_current(database: Path) -> bool:

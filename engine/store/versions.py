@@ -162,6 +162,7 @@ class VersionTable:
                 "incarnation": self._incarnation,
                 "seconds": seconds,
                 "created": time.time(),
+                "environment_version": self._played_on(policy, max(groups, default=-1)),
             }
             insert(self._db, "steps", row)
             self._db.conn.executemany(
@@ -181,6 +182,15 @@ class VersionTable:
             reach(Point.COMMIT_INSIDE)
         reach(Point.COMMIT_DONE)
         return committed
+
+    def _played_on(self, policy: int, group: int) -> str:
+        """The environment version of a training group that no step has consumed; empty where there is none."""
+        rows = self._db.query(
+            "SELECT environment_version FROM groups"
+            " WHERE policy = ? AND split = 'train' AND number = ? AND state = 'complete'",
+            [policy, group],
+        )
+        return next((row["environment_version"] for row in rows), "")
 
     def add_metrics(self, policy: int, step: int, metrics: dict[str, float]) -> None:
         """Metrics that are known only after the commit (the canary's)."""

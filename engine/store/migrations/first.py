@@ -1,28 +1,17 @@
-"""The schema, as migrations that run in order and once each.
-
-A column is never changed in place: a new migration follows. JSON columns hold small maps; arrays are BLOBs of their
-little-endian bytes (int32 tokens, float32 log-probabilities, uint8 masks).
-"""
+"""The first tables: the queue, policies, experience, telemetry. As they were; what came to them is in ``later.py``."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from sqlite_utils import Database
-from sqlite_utils.migrations import Migrations
 
-migrations = Migrations("marlaas")
-
-
-def _table(db: Database, name: str, columns: dict[str, Any], **options: Any) -> None:
-    db.table(name).create(columns, **options)
+from .registry import migrations, table
 
 
 @migrations()
 def m001_queue(db: Database) -> None:
     """Tenants and their tasks; commands are how the app asks the engine to change one."""
-    _table(db, "tenants", {"name": str, "weight": float, "created": float}, pk="name", not_null={"weight", "created"})
-    _table(
+    table(db, "tenants", {"name": str, "weight": float, "created": float}, pk="name", not_null={"weight", "created"})
+    table(
         db,
         "tasks",
         {
@@ -46,7 +35,7 @@ def m001_queue(db: Database) -> None:
         defaults={"state": "submitted", "reason": "", "source": "", "priority": 0, "seconds": 0.0},
     )
     db.table("tasks").create_index(["state"])
-    _table(
+    table(
         db,
         "commands",
         {"id": int, "kind": str, "task": int, "arguments": str, "created": float, "done": float, "outcome": str},
@@ -60,7 +49,7 @@ def m001_queue(db: Database) -> None:
 @migrations()
 def m002_policies(db: Database) -> None:
     """A task's policies, their immutable versions and the optimizer steps between them."""
-    _table(
+    table(
         db,
         "policies",
         {"id": int, "task": int, "name": str, "config": str, "step": int},
@@ -69,7 +58,7 @@ def m002_policies(db: Database) -> None:
         foreign_keys=[("task", "tasks", "id")],
     )
     db.table("policies").create_index(["task", "name"], unique=True)
-    _table(
+    table(
         db,
         "versions",
         {
@@ -92,7 +81,7 @@ def m002_policies(db: Database) -> None:
     )
     db.table("versions").create_index(["name"], unique=True)
     db.table("versions").create_index(["policy", "number"])
-    _table(
+    table(
         db,
         "steps",
         {
@@ -109,7 +98,7 @@ def m002_policies(db: Database) -> None:
         foreign_keys=[("policy", "policies", "id"), ("version", "versions", "id")],
     )
     db.table("steps").create_index(["policy", "number"], unique=True)
-    _table(
+    table(
         db,
         "metrics",
         {"policy": int, "step": int, "name": str, "value": float},
@@ -117,7 +106,7 @@ def m002_policies(db: Database) -> None:
         foreign_keys=[("policy", "policies", "id")],
     )
     db.table("metrics").create_index(["policy", "name", "step", "value"])  # answers the queue's question by itself
-    _table(
+    table(
         db,
         "evals",
         {
@@ -144,7 +133,7 @@ def m002_policies(db: Database) -> None:
 @migrations()
 def m003_experience(db: Database) -> None:
     """Complete groups and the trajectories in them."""
-    _table(
+    table(
         db,
         "groups",
         {
@@ -164,7 +153,7 @@ def m003_experience(db: Database) -> None:
         foreign_keys=[("policy", "policies", "id")],
     )
     db.table("groups").create_index(["policy", "split", "number", "step"], unique=True)
-    _table(
+    table(
         db,
         "trajectories",
         {
@@ -195,14 +184,14 @@ def m003_experience(db: Database) -> None:
 @migrations()
 def m004_telemetry(db: Database) -> None:
     """What happened and what is alive: for the screen and for the log."""
-    _table(
+    table(
         db,
         "events",
         {"id": int, "task": int, "level": str, "kind": str, "message": str, "created": float},
         pk="id",
         not_null={"level", "kind", "message", "created"},
     )
-    _table(
+    table(
         db,
         "engines",
         {"incarnation": int, "pid": int, "state": str, "started": float, "heartbeat": float, "base": str, "note": str},
@@ -210,13 +199,13 @@ def m004_telemetry(db: Database) -> None:
         not_null={"pid", "state", "started", "heartbeat"},
         defaults={"base": "", "note": ""},
     )
-    _table(
+    table(
         db,
         "workers",
         {"name": str, "pid": int, "state": str, "rss": int, "busy": float, "started": float, "updated": float},
         pk="name",
     )
-    _table(
+    table(
         db,
         "environments",
         {
@@ -233,126 +222,3 @@ def m004_telemetry(db: Database) -> None:
         },
         pk="name",
     )
-
-
-@migrations()
-def m005_bases(db: Database) -> None:
-    """To which base a task and its adapters belong, and which one an engine served: fingerprints."""
-    # Empty for a task that was submitted before: the next engine writes down the base that it serves.
-    db.table("tasks").add_column("base", str, not_null_default="")
-    db.table("engines").add_column("fingerprint", str, not_null_default="")
-
-
-@migrations()
-def m006_shares(db: Database) -> None:
-    """What tenants may take and have taken; families of tasks and their retries."""
-    db.table("tenants").add_column("tasks", int, not_null_default=0)  # at the same time; 0: no quota
-    db.table("tenants").add_column("tokens_per_day", int, not_null_default=0)  # 0: no quota
-    db.table("tasks").add_column("family", str, not_null_default="")  # of a sweep: what its members share
-    db.table("tasks").add_column("retried", int, not_null_default=0)  # since a person last put it into the queue
-    db.table("tasks").add_column("due", float)  # of the next try; NULL: it waits for none
-    db.table("tasks").add_column("cause", str, not_null_default="")  # which try that is, and what it is for
-    _table(
-        db,
-        "dependencies",
-        {"task": int, "needs": int},  # both are tasks: the first waits until the second is done
-        pk=("task", "needs"),
-        foreign_keys=[("task", "tasks", "id")],
-    )
-    db.execute(
-        "INSERT OR IGNORE INTO dependencies (task, needs)"
-        " SELECT t.id, n.value FROM tasks t, json_each(t.config, '$.queue.depends_on') n"
-    )
-    db.table("groups").add_column("replaced", int, not_null_default=0)  # groups of equal rewards before it
-    db.table("trajectories").add_column("cut", int, not_null_default=0)  # 1: the length limit ended the episode
-    _table(
-        db,
-        "usage",
-        {"day": str, "task": int, "stage": str, "tokens": int, "seconds": float},  # day: UTC, 2026-11-21
-        pk=("day", "task", "stage"),
-        not_null={"tokens", "seconds"},
-        foreign_keys=[("task", "tasks", "id")],
-    )
-    db.table("usage").create_index(["task"])
-    _table(
-        db,
-        "stages",
-        {
-            "id": int,
-            "incarnation": int,
-            "stage": str,  # rollout, environment, training, engine
-            "device": str,  # the cores, or the GPU
-            "begun": float,
-            "wall": float,  # seconds that the row covers
-            "busy": float,  # of them with useful work
-            "waiting": float,  # requests that waited, on average
-            "active": float,
-            "ended": int,  # turns, episodes or calls that ended meanwhile
-        },
-        pk="id",
-        not_null={"incarnation", "stage", "begun", "wall", "busy"},
-        defaults={"device": "", "waiting": 0.0, "active": 0.0, "ended": 0},
-    )
-    db.table("stages").create_index(["stage", "begun"])
-    # Few of a long run's versions are kept or named, and what looks for those must not read all of them.
-    db.execute("CREATE INDEX idx_versions_kept ON versions (policy, number) WHERE state = 'committed'")
-    db.execute("CREATE INDEX idx_versions_labelled ON versions (policy) WHERE label != ''")
-
-
-@migrations()
-def m007_room(db: Database) -> None:
-    """What was given up for room on the disk: optimizer moments of kept versions, tokens of old trajectories."""
-    db.table("versions").add_column("resumable", int, not_null_default=1)  # 0: its file holds no moments
-    db.table("versions").add_column("restarted", int, not_null_default=0)  # 1: the optimizer began anew here
-    db.table("trajectories").add_column("length", int)  # in tokens, of one whose arrays are gone; else NULL
-    db.table("groups").add_column("shrunk", int, not_null_default=0)  # 1: the arrays of its trajectories are gone
-    db.execute("CREATE INDEX idx_groups_whole ON groups (policy, step) WHERE shrunk = 0")
-
-
-@migrations()
-def m008_conformance(db: Database) -> None:
-    """What the checks of an environment found, by version."""
-    _table(
-        db,
-        "conformance",
-        {
-            "environment": str,  # "plugin/environment"
-            "version": str,
-            "base": str,  # fingerprint of the base whose tokens were counted
-            "findings": str,  # JSON [{"check", "level", "message"}, …]
-            "created": float,
-        },
-        pk=("environment", "version"),
-        not_null={"base", "findings", "created"},
-    )
-
-
-@migrations()
-def m009_starts(db: Database) -> None:
-    """Which version of another task a task's version 0 is; NULL: it begins untrained."""
-    db.table("tasks").add_column("start", int)  # a version's id
-    db.execute("CREATE INDEX idx_tasks_start ON tasks (start) WHERE start IS NOT NULL")
-
-
-@migrations()
-def m010_rollouts(db: Database) -> None:
-    """How far the policy had moved when a group was trained on; where lists of 100,000 trajectories are found."""
-    # float16: the logarithm of the importance weight, trainer over sampler, of each token that a policy sampled, one
-    # trajectory after the other; NaN in those not trained on. NULL where the group went through no pass.
-    db.table("groups").add_column("weights", bytes)
-    db.table("groups").create_index(["policy", "split", "step", "number"])
-    conversations = '("group", member, agent)'  # each holds what the one before it did, and tells conversations apart
-    db.execute(f"CREATE INDEX idx_trajectories_conversations ON trajectories {conversations}")
-    db.execute("DROP INDEX idx_trajectories_group")
-    db.execute(f"CREATE INDEX idx_trajectories_failed ON trajectories {conversations} WHERE status != 'ok'")
-
-
-@migrations()
-def m011_series(db: Database) -> None:
-    """The episodes of a version's evaluations stay, one set for each environment version that it was measured on."""
-    db.execute("DROP INDEX idx_groups_policy_split_number_step")
-    db.table("groups").create_index(["policy", "split", "number", "step", "environment_version"], unique=True)
-
-
-KNOWN_MIGRATIONS = frozenset(migration.name for migration in migrations.pending(Database(memory=True)))
-"""Names that a database of this program may have applied; any other name comes from a newer program."""

@@ -1,0 +1,17 @@
+"""The schema, as migrations that run in order and once each.
+
+A column is never changed in place: a further migration follows. JSON columns hold small maps; arrays are BLOBs of their
+little-endian bytes (int32 tokens, float32 log-probabilities, uint8 masks).
+"""
+
+from __future__ import annotations
+
+from sqlite_utils import Database
+
+from . import first, later
+from .registry import migrations
+
+__all__ = ["KNOWN_MIGRATIONS", "first", "later", "migrations"]
+
+KNOWN_MIGRATIONS = frozenset(migration.name for migration in migrations.pending(Database(memory=True)))
+"""Names that a database of this program may have applied; any other name comes from a newer program."""

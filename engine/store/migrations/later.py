@@ -1,0 +1,138 @@
+"""What came to the first tables, in order."""
+
+from __future__ import annotations
+
+from sqlite_utils import Database
+
+from .registry import migrations, table
+
+
+@migrations()
+def m005_bases(db: Database) -> None:
+    """To which base a task and its adapters belong, and which one an engine served: fingerprints."""
+    # Empty for a task that was submitted before: the next engine writes down the base that it serves.
+    db.table("tasks").add_column("base", str, not_null_default="")
+    db.table("engines").add_column("fingerprint", str, not_null_default="")
+
+
+@migrations()
+def m006_shares(db: Database) -> None:
+    """What tenants may take and have taken; families of tasks and their retries."""
+    db.table("tenants").add_column("tasks", int, not_null_default=0)  # at the same time; 0: no quota
+    db.table("tenants").add_column("tokens_per_day", int, not_null_default=0)  # 0: no quota
+    db.table("tasks").add_column("family", str, not_null_default="")  # of a sweep: what its members share
+    db.table("tasks").add_column("retried", int, not_null_default=0)  # since a person last put it into the queue
+    db.table("tasks").add_column("due", float)  # of the next try; NULL: it waits for none
+    db.table("tasks").add_column("cause", str, not_null_default="")  # which try that is, and what it is for
+    table(
+        db,
+        "dependencies",
+        {"task": int, "needs": int},  # both are tasks: the first waits until the second is done
+        pk=("task", "needs"),
+        foreign_keys=[("task", "tasks", "id")],
+    )
+    db.execute(
+        "INSERT OR IGNORE INTO dependencies (task, needs)"
+        " SELECT t.id, n.value FROM tasks t, json_each(t.config, '$.queue.depends_on') n"
+    )
+    db.table("groups").add_column("replaced", int, not_null_default=0)  # groups of equal rewards before it
+    db.table("trajectories").add_column("cut", int, not_null_default=0)  # 1: the length limit ended the episode
+    table(
+        db,
+        "usage",
+        {"day": str, "task": int, "stage": str, "tokens": int, "seconds": float},  # day: UTC, 2026-11-21
+        pk=("day", "task", "stage"),
+        not_null={"tokens", "seconds"},
+        foreign_keys=[("task", "tasks", "id")],
+    )
+    db.table("usage").create_index(["task"])
+    table(
+        db,
+        "stages",
+        {
+            "id": int,
+            "incarnation": int,
+            "stage": str,  # rollout, environment, training, engine
+            "device": str,  # the cores, or the GPU
+            "begun": float,
+            "wall": float,  # seconds that the row covers
+            "busy": float,  # of them with useful work
+            "waiting": float,  # requests that waited, on average
+            "active": float,
+            "ended": int,  # turns, episodes or calls that ended meanwhile
+        },
+        pk="id",
+        not_null={"incarnation", "stage", "begun", "wall", "busy"},
+        defaults={"device": "", "waiting": 0.0, "active": 0.0, "ended": 0},
+    )
+    db.table("stages").create_index(["stage", "begun"])
+    # Few of a long run's versions are kept or named, and what looks for those must not read all of them.
+    db.execute("CREATE INDEX idx_versions_kept ON versions (policy, number) WHERE state = 'committed'")
+    db.execute("CREATE INDEX idx_versions_labelled ON versions (policy) WHERE label != ''")
+
+
+@migrations()
+def m007_room(db: Database) -> None:
+    """What was given up for room on the disk: optimizer moments of kept versions, tokens of old trajectories."""
+    db.table("versions").add_column("resumable", int, not_null_default=1)  # 0: its file holds no moments
+    db.table("versions").add_column("restarted", int, not_null_default=0)  # 1: the optimizer began anew here
+    db.table("trajectories").add_column("length", int)  # in tokens, of one whose arrays are gone; else NULL
+    db.table("groups").add_column("shrunk", int, not_null_default=0)  # 1: the arrays of its trajectories are gone
+    db.execute("CREATE INDEX idx_groups_whole ON groups (policy, step) WHERE shrunk = 0")
+
+
+@migrations()
+def m008_conformance(db: Database) -> None:
+    """What the checks of an environment found, by version."""
+    table(
+        db,
+        "conformance",
+        {
+            "environment": str,  # "plugin/environment"
+            "version": str,
+            "base": str,  # fingerprint of the base whose tokens were counted
+            "findings": str,  # JSON [{"check", "level", "message"}, …]
+            "created": float,
+        },
+        pk=("environment", "version"),
+        not_null={"base", "findings", "created"},
+    )
+
+
+@migrations()
+def m009_starts(db: Database) -> None:
+    """Which version of another task a task's version 0 is; NULL: it begins untrained."""
+    db.table("tasks").add_column("start", int)  # a version's id
+    db.execute("CREATE INDEX idx_tasks_start ON tasks (start) WHERE start IS NOT NULL")
+
+
+@migrations()
+def m010_rollouts(db: Database) -> None:
+    """How far the policy had moved when a group was trained on; where lists of 100,000 trajectories are found."""
+    # float16: the logarithm of the importance weight, trainer over sampler, of each token that a policy sampled, one
+    # trajectory after the other; NaN in those not trained on. NULL where the group went through no pass.
+    db.table("groups").add_column("weights", bytes)
+    db.table("groups").create_index(["policy", "split", "step", "number"])
+    conversations = '("group", member, agent)'  # each holds what the one before it did, and tells conversations apart
+    db.execute(f"CREATE INDEX idx_trajectories_conversations ON trajectories {conversations}")
+    db.execute("DROP INDEX idx_trajectories_group")
+    db.execute(f"CREATE INDEX idx_trajectories_failed ON trajectories {conversations} WHERE status != 'ok'")
+
+
+@migrations()
+def m011_series(db: Database) -> None:
+    """The episodes of a version's evaluations stay, one set for each environment version that it was measured on."""
+    db.execute("DROP INDEX idx_groups_policy_split_number_step")
+    db.table("groups").create_index(["policy", "split", "number", "step", "environment_version"], unique=True)
+
+
+@migrations()
+def m012_played_on(db: Database) -> None:
+    """On which environment version the newest group of a step was played: where it changes, rewards may jump."""
+    db.table("steps").add_column("environment_version", str, not_null_default="")
+    db.execute(
+        "UPDATE steps SET environment_version = g.environment_version FROM"
+        " (SELECT policy, step, max(number), environment_version FROM groups"
+        " WHERE split = 'train' AND step IS NOT NULL GROUP BY policy, step) g"
+        " WHERE g.policy = steps.policy AND g.step = steps.number"
+    )
