@@ -1,25 +1,56 @@
-"""``submit --check``: what task files would put into the queue, checked as far as the home can without an engine."""
+"""``submit --check``: what task files would put into the queue, what that would take, what the model would be asked.
+
+Checked as far as it can be without an engine; writes nothing. The processes in which prompts are looked at end with it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from .. import output
-from ..format import line
+from ..format import line, pad
 
 if TYPE_CHECKING:
+    from marlaas.engine.environments.peek import Peek
     from marlaas.engine.paths import Home
     from marlaas.engine.store.submissions import Submission
 
+    from ..estimates import Estimates
+
+LOOKED_AT = 3
+"""Environments whose prompts are shown, of the first task of each."""
+
 
 def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
-    """Print the tasks. Raises what ``submit`` would raise; writes nothing and starts nothing."""
+    """Print the tasks, estimates and prompts. Raises what ``submit`` would raise; writes nothing, starts no engine."""
+    from ..estimates import estimate_all
+    from ..peeking import peeked
+
+    linked = _checked(home, submissions)
+    estimates = estimate_all(home, linked)
+    first: dict[str, Submission] = {}
+    for submission in linked:
+        first.setdefault(submission.environment, submission)
+    looked = list(first.values())[:LOOKED_AT]
+    peeks = [(one, peeked(home, one.environment, one.config["environment_config"])) for one in looked]
+    if as_json:
+        output.result_json(_json(linked, estimates, peeks))
+        return output.OK
+    _print(linked, estimates)
+    for submission, peek in peeks:
+        _print_prompts(submission, peek)
+    number = "1 task" if len(linked) == 1 else f"{len(linked):,} tasks"
+    output.talk(f"{number} would be queued; nothing was changed.")
+    return output.OK
+
+
+def _checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
     from marlaas.engine.daemon import control
     from marlaas.engine.dependencies import link
     from marlaas.engine.home_base import check_wish
     from marlaas.engine.queue import check_environment
-    from marlaas.engine.starts import find_starts
 
     from .reading import reading
 
@@ -27,18 +58,19 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
     with reading(home) as reader:
         known = reader.known_tasks() if reader else []
         environments = reader.environments() if reader else []
-        linked = find_starts(link(submissions, known), reader)
+    linked = link(submissions, known)
     for submission in linked:
         check_wish(submission.config["base"], submission.name, base)
         if environments:
             check_environment(submission, environments)
-    if not environments:
-        output.talk("No engine has served this home yet, so the environments are not checked.")
-    if as_json:
-        output.result_json([_json(submission, linked) for submission in linked])
-        return output.OK
+    return linked
+
+
+def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
+    from ..estimate_words import time_cell, told
+
     output.result_table(
-        ("TENANT", "TASK", "ENVIRONMENT", "STEPS", "PRIORITY", "AFTER"),
+        ("TENANT", "TASK", "ENVIRONMENT", "STEPS", "PRIORITY", "TIME", "AFTER"),
         [
             (
                 submission.tenant,
@@ -46,15 +78,27 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
                 submission.environment,
                 str(submission.steps),
                 str(submission.priority),
+                time_cell(estimate),
                 line(", ".join(_after(submission, linked)), 80),
             )
-            for submission in linked
+            for submission, estimate in zip(linked, estimates.tasks, strict=True)
         ],
-        right=("STEPS", "PRIORITY"),
+        right=("STEPS", "PRIORITY", "TIME"),
     )
-    number = "1 task" if len(linked) == 1 else f"{len(linked):,} tasks"
-    output.talk(f"{number} would be queued; nothing was changed.")
-    return output.OK
+    output.result("")
+    for what, how_much in told(estimates, [submission.environment for submission in linked]):
+        output.result(f"{pad(what, 8)} {how_much}")
+
+
+def _print_prompts(submission: Submission, peek: Peek) -> None:
+    from ..peeking import prompt_lines
+
+    for number, ask in enumerate(peek.asks, 1):
+        output.result(f"\nprompt {number} of {line(submission.environment)}")
+        for text in prompt_lines(ask):
+            output.result(f"  {text}")
+    if peek.problem:
+        output.talk(f"Its prompts cannot be shown: {line(peek.problem)}")
 
 
 def _after(submission: Submission, submissions: Sequence[Submission]) -> list[str]:
@@ -62,15 +106,35 @@ def _after(submission: Submission, submissions: Sequence[Submission]) -> list[st
     return [*map(str, submission.needs), *(submissions[place].name for place in submission.after)]
 
 
-def _json(submission: Submission, submissions: Sequence[Submission]) -> dict[str, Any]:
+def _json(
+    submissions: Sequence[Submission], estimates: Estimates, peeks: Sequence[tuple[Submission, Peek]]
+) -> dict[str, Any]:
+    from ..estimate_words import as_json, task_json
+
     return {
-        "tenant": submission.tenant,
-        "name": submission.name,
-        "family": submission.family,
-        "environment": submission.environment,
-        "steps": submission.steps,
-        "priority": submission.priority,
-        "depends_on": list(submission.needs),
-        "after": [submissions[place].name for place in submission.after],
-        "config": submission.config,
+        "tasks": [
+            {
+                "tenant": submission.tenant,
+                "name": submission.name,
+                "family": submission.family,
+                "environment": submission.environment,
+                "steps": submission.steps,
+                "priority": submission.priority,
+                "depends_on": list(submission.needs),
+                "after": [submissions[place].name for place in submission.after],
+                "estimate": task_json(estimate),
+                "config": submission.config,
+            }
+            for submission, estimate in zip(submissions, estimates.tasks, strict=True)
+        ],
+        "estimate": as_json(estimates),
+        "prompts": [
+            {
+                "environment": submission.environment,
+                "version": peek.info.version,
+                "problem": peek.problem,
+                "prompts": [asdict(ask) for ask in peek.asks],
+            }
+            for submission, peek in peeks
+        ],
     }

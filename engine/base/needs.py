@@ -78,8 +78,18 @@ def needs(
 
 
 def slot_bytes(config: BaseConfig, context: int) -> int:
+    """What a policy of the usual rank takes of the trainer's memory."""
+    return policy_bytes(config, RANK, context)
+
+
+def policy_bytes(config: BaseConfig, rank: int, context: int) -> int:
     """What a policy takes of the trainer's memory: its vectors, and what several epochs remember of a step."""
-    return COPIES * adapter_bytes(config, RANK) + EPISODES * NOTED * context
+    return COPIES * adapter_bytes(config, rank) + EPISODES * NOTED * context
+
+
+def version_bytes(config: BaseConfig, rank: int, torch: bool) -> int:
+    """What a version takes of the sampler's memory."""
+    return (FUSED if torch else 1) * adapter_bytes(config, rank)
 
 
 def torch_work_bytes(config: BaseConfig, length: int) -> int:
@@ -98,8 +108,7 @@ def _sampler(wanted: Wanted, weights: str, sequences: int, context: int) -> Iter
     yield "the sampler's logits", logits_bytes(config, held)
     work = torch_work_bytes(config, length) if torch else work_bytes(config, length, exact)
     yield "what the sampler computes with", work
-    version = (FUSED if torch else 1) * adapter_bytes(config, RANK)
-    yield "adapters in the sampler", VERSIONS * wanted.tasks * version
+    yield "adapters in the sampler", VERSIONS * wanted.tasks * version_bytes(config, RANK, torch)
     yield "the sampler's program", TORCH_FLOOR if torch else SAMPLER_FLOOR
 
 

@@ -120,16 +120,35 @@ def test_names_link_the_files_of_one_submission(
     assert queued(home) == ["next", "first"]
 
 
+@pytest.mark.processes
 def test_check_shows_and_changes_nothing(home: Home, marlaas: Commander, engine: FakeEngine, write: Write) -> None:
     engine.living = False
     files = write("sums", config="[train]\nseed = [1, 2]"), write("x", config="[queue]\ndepends_on = ['sums']")
     said = marlaas("submit", "--check", *files)
-    assert said.code == 0 and "3 tasks would be queued; nothing was changed." in said.err
-    assert "environments are not checked" in said.err
-    assert said.out.splitlines()[3].split(None, 5)[5] == "sums [seed=1], sums [seed=2]"
+    assert said.code == 0 and said.err == "3 tasks would be queued; nothing was changed.\n"
+    assert said.out.splitlines()[3].split(None, 6)[5:] == ["?", "sums [seed=1], sums [seed=2]"]
+    assert "time     unknown: no task here has trained on arithmetic yet" in said.out
+    assert "prompt 3 of arithmetic" in said.out and "user       " in said.out
     shown = marlaas("submit", "--check", *files, "--json").json
-    assert [task["after"] for task in shown] == [[], [], ["sums [seed=1]", "sums [seed=2]"]]
+    assert [task["after"] for task in shown["tasks"]] == [[], [], ["sums [seed=1]", "sums [seed=2]"]]
+    assert shown["tasks"][0]["estimate"]["seconds"] is None and shown["estimate"]["disk"] > 0
+    assert len(shown["prompts"]) == 1 and len(shown["prompts"][0]["prompts"]) == 3
     assert not home.root.exists() and engine.asked == []
+    said = marlaas("submit", "--check", write("bad", config="digit = 2"))
+    assert said.code == 2 and "has no parameter 'digit'" in said.err
     Filling(home.database).environment()
     said = marlaas("submit", "--check", write("bad", config="digit = 2"))
     assert said.code == 2 and "has no parameter 'digit'" in said.err
+
+
+@pytest.mark.processes
+def test_check_estimates_from_tasks_before(
+    home: Home, filling: Filling, marlaas: Commander, engine: FakeEngine, write: Write
+) -> None:
+    filling.environment()
+    filling.task(made=12)
+    config = '{"train": {"groups_per_step": 8, "group_size": 8}, "sampling": {"max_tokens": 32}}'
+    filling.execute("UPDATE tasks SET started = created, config = ?", config)
+    said = marlaas("submit", "--check", write("sums"))
+    assert "time     about 2 s, from 1 earlier task on arithmetic\n" in said.out
+    assert marlaas("submit", "--check", write("sums"), "--json").json["tasks"][0]["estimate"]["runs"] == 1

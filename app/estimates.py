@@ -1,0 +1,123 @@
+"""What tasks will take, before they are submitted: the home's past, its base and this machine, put together.
+
+A home and submissions flow in, numbers flow out; in words: ``estimate_words.py``. Reads files and the store, starts
+nothing and writes nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from marlaas.engine.base.model import BaseModel, load_base
+from marlaas.engine.config import Settings, load_settings
+from marlaas.engine.daemon import control
+from marlaas.engine.errors import BaseModelError
+from marlaas.engine.estimate import TaskEstimate, estimate, together
+from marlaas.engine.memory import available_memory
+from marlaas.engine.orchestrator.worker_plan import plan_of, with_sampler
+from marlaas.engine.paths import Home
+from marlaas.engine.spec import parse
+from marlaas.engine.store.past_runs import PastRun, past_runs
+from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.submissions import Submission
+
+from .cli.reading import reading
+
+WORKERS = ("rollout", "training")
+"""Those that hold the base."""
+LEAST_CONTEXT = 512
+"""Tokens of a conversation, where no plan says how many."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """What the workers take of the memory, whatever trains."""
+
+    memory: int
+    """Bytes, of both."""
+    running: bool
+    """Whether they run and were measured; else it is planned, and ``free`` must hold it."""
+    free: int
+    context: int
+    """Tokens of a conversation, as planned."""
+    problem: str = ""
+    """Why the base does not fit, in a sentence."""
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """What some tasks will take."""
+
+    tasks: tuple[TaskEstimate, ...]
+    workers: Workers
+    free_disk: int
+    """Bytes, before tasks wait for room."""
+
+    @property
+    def seconds(self) -> float | None:
+        """Until all are done, where that can be known."""
+        return together(self.tasks)
+
+    @property
+    def disk(self) -> int:
+        """Bytes that all leave."""
+        return sum(task.disk.total for task in self.tasks)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that all add while they run at the same time."""
+        return sum(task.memory for task in self.tasks)
+
+
+def estimate_all(home: Home, submissions: Sequence[Submission]) -> Estimates:
+    """Estimate validated tasks. Raises ``ConfigError`` where settings or base cannot be used, ``StoreError``."""
+    settings = load_settings(home)
+    base = load_base(settings.base)
+    torch = with_sampler(settings, base).rollout.sampler == "torch"
+    with reading(home) as reader:
+        workers = _workers(home, base, settings, reader)
+        past = {name: _past(reader, name, base) for name in {each.environment for each in submissions}}
+    tasks = tuple(
+        estimate(
+            parse(each.config, each.name),
+            past[each.environment],
+            base.config,
+            settings.disk.token_steps,
+            torch,
+            workers.context,
+        )
+        for each in submissions
+    )
+    return Estimates(tasks, workers, _free_disk(home, settings))
+
+
+def _past(reader: Reader | None, name: str, base: BaseModel) -> list[PastRun]:
+    """Under its own name and, where it was written with its plugin, under its last part, or the other way round."""
+    if reader is None:
+        return []
+    last = name.rpartition("/")[2]
+    full = [row.name for row in reader.environments() if row.name.rpartition("/")[2] == last]
+    names = {name, last, *full} if len(full) <= 1 else {name}
+    return past_runs(reader, sorted(names), base.fingerprint)
+
+
+def _workers(home: Home, base: BaseModel, settings: Settings, reader: Reader | None) -> Workers:
+    free = available_memory()
+    if reader is not None and control.alive(home):
+        taken = sum(row.rss or 0 for row in reader.workers() if row.name in WORKERS)
+        if taken:
+            return Workers(taken, True, free, settings.rollout.context or LEAST_CONTEXT)
+    try:
+        plan = plan_of(base, settings, free)
+    except BaseModelError as error:
+        return Workers(0, False, free, LEAST_CONTEXT, str(error))
+    return Workers(plan.total, False, free, plan.context)
+
+
+def _free_disk(home: Home, settings: Settings) -> int:
+    folder = home.root
+    while not folder.exists():
+        folder = folder.parent
+    return max(0, shutil.disk_usage(folder).free - int(settings.disk.reserve_gb * 1e9))

@@ -1,0 +1,52 @@
+"""The first prompts of an environment, for a person who is about to train on it. No model and no engine is needed.
+
+An environment's name and parameters flow in; what the model would be asked flows out, or the sentence why it cannot be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import EnvironmentFailure
+from .alone import serve_alone
+from .dependencies.interpreters import Interpreters
+from .probe import PATIENCE
+from .protocol import Ask, EnvironmentInfo, EpisodeSpec
+
+
+@dataclass(frozen=True)
+class Peek:
+    """What was seen."""
+
+    info: EnvironmentInfo
+    asks: tuple[Ask, ...] = ()
+    """The first question of each of the first training instances."""
+    problem: str = ""
+    """Why there are no more, in one sentence."""
+
+
+async def peek(
+    name: str,
+    config: Mapping[str, Any],
+    count: int,
+    folders: Sequence[Path],
+    scratch: Path,
+    interpreters: Interpreters | None = None,
+) -> Peek:
+    """Look at ``count`` instances in processes that are gone afterwards; arguments as of ``serve_alone``.
+
+    Raises ``EnvironmentMissing`` and, where the parameters do not fit, ``ConfigError``.
+    """
+    async with serve_alone(name, folders, scratch, interpreters) as (service, info):
+        asks: list[Ask] = []
+        try:
+            with await service.bind(info.name, config=config) as lease:
+                for index in range(count):
+                    spec = EpisodeSpec("train", index, seed=0, member=0, config=lease.config, timeout=PATIENCE)
+                    asks.append(await service.peek(lease, spec))
+        except EnvironmentFailure as failure:
+            return Peek(info, tuple(asks), str(failure))
+        return Peek(info, tuple(asks))

@@ -1,0 +1,146 @@
+"""What a task will take: time from the rates of tasks before it, memory and disk from its sizes. Pure arithmetic.
+
+A specification, past runs and a base's sizes flow in; numbers flow out, and what they rest on. Knows no store and no
+machine. Where nothing was measured there is no time, and the rest is an upper bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from .base.config import BaseConfig
+from .base.needs import policy_bytes, version_bytes
+from .base.sizes import adapter_bytes
+from .spec import TaskSpec
+from .store.past_runs import PastRun
+
+NEAREST = 5
+"""Past runs that count, those whose steps are most like the task's."""
+WHOLE = 3
+"""A version with its optimizer's moments, in adapters."""
+RESUMABLE = 2
+"""Versions that are kept with them."""
+TOKEN_BYTES = 9
+"""Of a token's number, log-probability and mask."""
+CHARACTERS = 4
+"""Bytes of text that a token stands for, at most on average."""
+ROW_BYTES = 200
+"""Of a trajectory's row and its places in indexes."""
+
+
+@dataclass(frozen=True)
+class TimeEstimate:
+    """How long a task trains, as busy as the machine was when it was measured."""
+
+    seconds: float
+    """The middle of what the runs say."""
+    least: float
+    most: float
+    runs: int
+    """That it rests on."""
+    alike: bool
+    """Whether their replies might be as long as this task's."""
+    rollout: float
+    """Seconds of the rollout worker."""
+    training: float
+    """Seconds of the training worker."""
+
+
+@dataclass(frozen=True)
+class DiskEstimate:
+    """Bytes that a task leaves when it is done."""
+
+    adapters: int
+    """Of the versions that are kept."""
+    trajectories: int
+    measured: bool
+    """Whether trajectories were measured; else their bytes are the most that the limits on tokens allow."""
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.adapters + self.trajectories
+
+
+@dataclass(frozen=True)
+class TaskEstimate:
+    """What one task will take."""
+
+    time: TimeEstimate | None
+    """None where no task before it has trained on its environment."""
+    disk: DiskEstimate
+    memory: int
+    """Bytes that it adds in both workers while it runs, should all of it stay in memory."""
+    most_tokens: int
+    """That it may sample in training."""
+
+
+def estimate(
+    spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_steps: int, torch_sampler: bool, context: int
+) -> TaskEstimate:
+    """``runs``: of its environment; ``token_steps``: whose tokens the home keeps (0: of all); ``context``: tokens of a
+    conversation; ``torch_sampler``: what samples."""
+    return TaskEstimate(
+        time_of(spec, runs),
+        disk_of(spec, runs, base, token_steps),
+        policy_bytes(base, spec.policy.rank, context)
+        + (spec.train.max_staleness + 1) * version_bytes(base, spec.policy.rank, torch_sampler),
+        spec.steps * spec.group_episodes * spec.sampling.max_episode_tokens,
+    )
+
+
+def time_of(spec: TaskSpec, runs: Sequence[PastRun]) -> TimeEstimate | None:
+    """From the seconds that an episode took in the runs that are most like it; None where there are none."""
+    near = nearest(spec, runs)
+    if not near:
+        return None
+    episodes = spec.steps * spec.group_episodes
+    rates = [run.seconds / (run.steps * run.episodes) for run in near]
+    return TimeEstimate(
+        seconds=episodes * median(rates),
+        least=episodes * min(rates),
+        most=episodes * max(rates),
+        runs=len(near),
+        alike=all(run.max_tokens == spec.sampling.max_tokens for run in near),
+        rollout=episodes * median(run.rollout / run.episodes for run in near),
+        training=episodes * median(run.training / run.episodes for run in near),
+    )
+
+
+def nearest(spec: TaskSpec, runs: Sequence[PastRun]) -> list[PastRun]:
+    """At most ``NEAREST``: those that allow the same tokens if there are any, the most similar steps first."""
+    same = [run for run in runs if run.max_tokens == spec.sampling.max_tokens]
+    return sorted(same or runs, key=lambda run: abs(math.log(run.episodes / spec.group_episodes)))[:NEAREST]
+
+
+def disk_of(spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_steps: int) -> DiskEstimate:
+    """Versions as ``adapters/retention.py`` keeps them, and every trajectory of training and of evaluations."""
+    series = spec.steps // spec.keep.every if spec.keep.every else 0
+    adapters = adapter_bytes(base, spec.policy.rank) * (RESUMABLE * WHOLE + 1 + series)
+    trained = spec.steps * spec.group_episodes
+    evaluations = 2 + (max(0, spec.steps - 1) // spec.eval.every if spec.eval.every else 0)
+    held_out = evaluations * spec.eval.prompts
+    near = nearest(spec, runs)
+    if near:
+        tokens = median(run.trajectory_tokens for run in near)
+        text = median(run.trajectory_text for run in near)
+    else:
+        tokens = float(spec.sampling.max_episode_tokens)
+        text = CHARACTERS * tokens
+    whole = min(trained, token_steps * spec.group_episodes) if token_steps else trained
+    trajectories = (trained + held_out) * (text + ROW_BYTES) + (whole + held_out) * TOKEN_BYTES * tokens
+    return DiskEstimate(adapters, int(trajectories), bool(near))
+
+
+def together(tasks: Sequence[TaskEstimate]) -> float | None:
+    """Seconds until all are done when they train at the same time; None where one of them is unknown.
+
+    No task is faster beside others than alone, and no worker does the work of all in less than their sum.
+    """
+    times = [task.time for task in tasks if task.time is not None]
+    if not times or len(times) < len(tasks):
+        return None
+    return max(*(time.seconds for time in times), sum(t.rollout for t in times), sum(t.training for t in times))
