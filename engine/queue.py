@@ -17,9 +17,23 @@ TRANSITIONS: dict[str, dict[str, str]] = {
     "resume": {"paused": "queued"},
     "retry": {"failed": "queued", "cancelled": "queued", "queued": "queued"},  # the last: at once, not when it is due
     "cancel": {"submitted": "cancelled", "queued": "cancelled", "running": "cancelled", "paused": "cancelled"},
+    "extend": {
+        "submitted": "submitted",
+        "queued": "queued",
+        "running": "queued",
+        "paused": "paused",
+        "done": "queued",
+    },
     "rollback": {"paused": "queued", "done": "queued", "failed": "queued", "cancelled": "queued"},
 }
-PAST = {"pause": "paused", "resume": "resumed", "retry": "retried", "cancel": "cancelled", "rollback": "rolled back"}
+PAST = {
+    "pause": "paused",
+    "resume": "resumed",
+    "retry": "retried",
+    "cancel": "cancelled",
+    "extend": "extended",
+    "rollback": "rolled back",
+}
 """What a command has made of a task."""
 
 

@@ -14,6 +14,8 @@ from .verbs import Verbs, add_verb, home_of
 if TYPE_CHECKING:
     from marlaas.engine.store.rows import TaskRow
 
+NAMED = ("tenant", "name", "environment")
+"""Keys that the table of results has."""
 CELLS = 28
 """Of one value; `marlaas show ID --json` has all of it."""
 
@@ -62,10 +64,10 @@ def run(args: argparse.Namespace) -> int:
     if len({task.measured_on for task in tasks} - {""}) > 1:
         output.talk("Held-out scores were measured on different versions of environments; they do not compare.")
     output.result("")
-    if not rows:
+    if not rows.keys() - set(NAMED):
         output.talk("Their configurations are the same.")
         return output.OK
-    shown = [(line(key, 40), *(_value(value) for value in values)) for key, values in rows.items()]
+    shown = [(line(key, 40), *map(_value, values)) for key, values in rows.items() if key not in NAMED]
     output.result_table(("KEY", *headers[1:]), shown, right=headers[1:])
     return output.OK
 

@@ -22,6 +22,7 @@ from . import (
     doctor,
     engine,
     environments,
+    extend,
     logs,
     metrics,
     stats,
@@ -43,6 +44,7 @@ _FAMILIES = (
     compare,
     wait,
     steer,
+    extend,
     tenants,
     stats,
     metrics,
@@ -64,6 +66,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0 ok, 1 a task failed, 2 usage or configuration, 3 engine not reachable, 130 interrupted.",
     )
     add_home(parser)
+    terminal.add_options(parser)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and end")
     parser.set_defaults(run=terminal.run)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB")

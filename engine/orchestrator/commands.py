@@ -16,6 +16,7 @@ from ..store.store import Store
 from ..store.tasks import Command
 from ..tenancy import tenant_change
 from .deletion import delete_versions
+from .extension import extend
 from .rollback import roll_back
 
 
@@ -56,6 +57,8 @@ class Commands:
                 self._set_tenant(command)
             elif command.kind == "delete" and command.task is not None:
                 await delete_versions(self._store, command.task, command.arguments.get("version"))
+            elif command.kind == "extend" and command.task is not None:
+                await extend(self._store, command.task, command.arguments.get("steps"), self._end_run)
             elif command.kind == "rollback" and command.task is not None:
                 await roll_back(self._store, command.task, command.arguments.get("version"))
             elif command.task is not None:

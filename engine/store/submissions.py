@@ -16,12 +16,12 @@ from typing import Any
 
 from ..errors import StoreError, UnknownTask
 
-COMMANDS = ("pause", "resume", "cancel", "retry", "stop", "drain", "delete", "rollback", "tenant", "reload")
+COMMANDS = ("pause", "resume", "cancel", "retry", "stop", "drain", "delete", "extend", "rollback", "tenant", "reload")
 """``stop``, ``drain``, ``tenant`` and ``reload`` have no task: the first ends the engine, the second once the steps
 under way are committed, the third sets what its arguments say of the tenant ``name``, the last reads the plugin anew
 that its argument ``plugin`` names. ``delete`` takes adapter versions of a finished task from the disk: all, or the one
-that the argument ``version`` gives the number of. ``rollback`` makes a task that does not run go on from the version
-that ``version`` gives the number of."""
+that the argument ``version`` gives the number of. ``extend`` gives a task as many steps all told as ``steps`` says.
+``rollback`` makes a task that does not run go on from the version that ``version`` gives the number of."""
 
 
 @dataclass(frozen=True)

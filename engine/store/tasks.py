@@ -110,6 +110,15 @@ class TaskTable:
         """A task's state."""
         return str(self._value("state", task))
 
+    def reason(self, task: int) -> str:
+        """Why a task waits, paused, failed or ended early; or empty."""
+        return str(self._value("reason", task))
+
+    def steps_made(self, task: int) -> int:
+        """Optimizer steps that are committed."""
+        sql = "SELECT coalesce(max(step), 0) FROM policies WHERE task = ?"
+        return int(self._db.conn.execute(sql, [task]).fetchone()[0])
+
     def tries(self, task: int) -> Tries:
         """How often a task has been tried again since a person put it into the queue, and how often it may be."""
         allowed = "coalesce(json_extract(config, '$.queue.retries'), 0)"
@@ -124,6 +133,15 @@ class TaskTable:
             " started = CASE WHEN ? = 'running' THEN coalesce(started, ?) ELSE started END,"
             " finished = CASE WHEN ? IN ('done', 'failed', 'cancelled') THEN ? ELSE NULL END WHERE id = ?",
             [state, reason, fresh, state, now, state, now, task],
+        )
+
+    def extend(self, task: int, steps: int, state: str) -> None:
+        """Give a task ``steps`` steps all told and move it to a state; in another one its tries count anew."""
+        self._db.execute(
+            "UPDATE tasks SET steps = ?, config = json_set(config, '$.steps', ?), finished = NULL,"
+            " reason = CASE WHEN state = ? THEN reason ELSE '' END,"
+            " retried = CASE WHEN state = ? THEN retried ELSE 0 END, state = ? WHERE id = ?",
+            [steps, steps, state, state, state, task],
         )
 
     def try_again(self, task: int, due: float, cause: str) -> None:
