@@ -28,6 +28,7 @@ BEAT = 1.0
 """Seconds between two pings while episodes are under way."""
 _INTERRUPT_AFTER = 3
 _KILL_AFTER = 6
+UNSTOPPABLE = "the plugin blocked its process and did not stop when it was interrupted"
 _MOST_ASKS = 64
 _CLOSING = 3.0
 """Seconds for a process that is told to end and has something to close first."""
@@ -83,6 +84,8 @@ class Child:
         self._cancelled: set[int] = set()
         self._started = 0
         self._unanswered = 0
+        self._stuck: Failure | None = None
+        """Where it was interrupted, since it answers no ping."""
         self._heart: asyncio.Task[None] | None = None
 
     @classmethod
@@ -208,6 +211,7 @@ class Child:
                     if not self._unanswered:
                         raise WireError("a pong that nobody asked for")
                     self._unanswered -= 1
+                    self._stuck = None
                 case Broken(failure):
                     self._die(failure)
                 case Hello() as hello:
@@ -250,6 +254,8 @@ class Child:
         if not isinstance(ended.outcome, play.outcomes):
             raise WireError(f"episode {ended.episode} ended as something else")
         del self._plays[ended.episode]
+        if self._unanswered >= _INTERRUPT_AFTER and isinstance(ended.outcome, EpisodeOutcome):
+            self._stuck = ended.outcome.failure or self._stuck
         if not play.ended.done():
             play.ended.set_result(ended.outcome)
 
@@ -295,7 +301,7 @@ class Child:
             if self._unanswered == _INTERRUPT_AFTER:
                 self._process.interrupt()
             if self._unanswered >= _KILL_AFTER:
-                self._die(Failure("the plugin blocked its process and did not stop when it was interrupted"))
+                self._die(self._stuck or Failure(UNSTOPPABLE))
                 return
             self._unanswered += 1
             self._send({"op": "ping"})

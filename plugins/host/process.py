@@ -144,6 +144,8 @@ class PluginHost:
         except (TypeError, ValueError) as error:  # what the plugin logged cannot be sent
             failure = self.blame.of_function(error, run.environment.function)
             self._channel.send({"op": "end", "episode": run.number, "status": "error", "failure": failure})
+        if record.get("status") == "timeout":
+            self._channel.flush()  # at once: what comes next may block the loop, too
         if threading.active_count() > _MOST_THREADS:
             self._leave(f"{_MOST_THREADS} threads of this plugin did not end when they were told to")
 

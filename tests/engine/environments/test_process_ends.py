@@ -38,6 +38,17 @@ async def well(ep):
 """
 
 
+SPIN = """
+from marlaas.plugins import env
+
+@env
+async def spin(ep):
+    await ep.ask("x")
+    while True:
+        pass
+"""
+
+
 @pytest.fixture
 async def bad(world: World) -> World:
     world.save("bad.py", BAD)
@@ -85,6 +96,22 @@ async def test_a_loop_that_cannot_be_interrupted_is_killed(world: World, monkeyp
     assert outcome.status == "error" and outcome.failure is not None and "blocked" in outcome.failure.message
     await world.until("restarted", "stuck")
     assert (await world.play("stuck")).status == "ok"
+
+
+async def test_a_process_that_one_episode_after_the_other_blocks_is_killed_and_the_place_is_known(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "BEAT", 0.3)
+    world.save("spin.py", SPIN)
+    await world.service.start()
+    with await world.service.bind("spin") as lease:
+        await asyncio.gather(*(world.service.play(lease, a_spec(), echoing) for _ in range(8)))
+    died = await world.until("died", "spin")
+    assert died.failure is not None and "nothing may run for seconds" in died.failure.message
+    assert died.failure.file == "spin.py" and SPIN.splitlines()[died.failure.line - 1].strip() in (
+        "while True:",
+        "pass",
+    )
 
 
 async def test_a_dead_process_ends_its_episodes_and_is_restarted(bad: World) -> None:
