@@ -61,12 +61,17 @@ def _from_file(name: str, split: str, folder: Path) -> list[Any]:
             try:
                 rows.append(json.loads(line))
             except (ValueError, RecursionError) as error:
-                raise ValueError(f"{path.name}:{number}: {error}") from None
+                raise ValueError(f"{path.name}, line {number}: {_why(error)}") from None
     if "{split}" in name:
         return rows
     if all(isinstance(row, dict) and "split" in row for row in rows):
         return [row for row in rows if row["split"] == split]
     return held_out(rows, [json.dumps(row, sort_keys=True) for row in rows], split, path.name)
+
+
+def _why(error: ValueError | RecursionError) -> str:
+    """Without the place in the line as a text of its own, which would be called line 1."""
+    return f"{error.msg} at character {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
 
 
 def held_out(rows: Sequence[Any], contents: Sequence[str], split: str, name: str) -> list[Any]:

@@ -103,6 +103,10 @@ def env(
     """
 
     def declare(target: Callable[..., Any]) -> Environment:
+        if not callable(target):
+            raise TypeError(
+                f"@env stands over a function or class, with settings by name: @env(name=…), not {target!r:.40}"
+            )
         return _declared(target, name or target.__name__, data, timeout, score_timeout)
 
     return declare(function) if function is not None else declare

@@ -100,7 +100,10 @@ class Episode:
         What is no finite number is kept as its text, at most 1,000 characters of it.
         """
         for name, value in values.items():
-            number = float(value) if hasattr(type(value), "__float__") else math.nan  # type: ignore[arg-type]
+            try:
+                number = float(value) if hasattr(type(value), "__float__") else math.nan  # type: ignore[arg-type]
+            except OverflowError:  # a whole number beyond every float
+                number = math.nan
             self.logged[name] = number if math.isfinite(number) else str(value)[:_LONGEST_LOG_TEXT]
 
     def reward(self, value: float, agent: str = EVERY_AGENT, *, name: str = "") -> None:

@@ -57,7 +57,10 @@ def finite(value: object, what: str) -> float:
     """``value`` as a float; anything that is not a finite number is an error that names ``what``."""
     if not hasattr(type(value), "__float__"):
         raise TypeError(f"{what} must be a number, not {type(value).__name__} {_short(value)}")
-    number = float(value)  # type: ignore[arg-type]  # __float__ was just looked up: numpy and torch scalars have it too
+    try:
+        number = float(value)  # type: ignore[arg-type]  # __float__ was just looked up: numpy's and torch's scalars too
+    except OverflowError:  # a whole number beyond every float
+        raise ValueError(f"{what} must lie between {-LARGEST:g} and {LARGEST:g}") from None
     if not math.isfinite(number):
         raise ValueError(f"{what} must be finite, not {number}")
     if abs(number) > LARGEST:

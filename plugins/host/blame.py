@@ -15,6 +15,9 @@ from typing import Any
 from .channel import Record
 
 _LONGEST = 8000
+_LONGEST_MESSAGE = 500
+"""Characters of what an error says: it stands in tables and in the reason why a task waits. The traceback has more."""
+_MEMORY = " (how much it may take is memory_mb under [tool.marlaas])"
 _ADAPTERS = f"{Path(__file__).parent.parent / 'adapters'}/"
 
 
@@ -26,14 +29,16 @@ class Blame:
 
     def of(self, error: BaseException) -> Record:
         """The record of an exception."""
-        message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        message = _excerpt(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+        if isinstance(error, MemoryError):
+            message += _MEMORY
         file, line = "", 0
         for frame, at in traceback.walk_tb(error.__traceback__):
             if self.owns(frame.f_code):
                 file, line = self._relative(frame.f_code.co_filename), at
         if isinstance(error, SyntaxError) and (error.filename or "").startswith(self._prefix):
             file, line = self._relative(error.filename or ""), error.lineno or 0
-            message = f"{type(error).__name__}: {error.msg}"
+            message = _excerpt(f"{type(error).__name__}: {error.msg}")
         lines = "".join(traceback.format_exception(error, limit=-12))
         return _record(message, file, line, lines.replace(self._prefix, ""))
 
@@ -76,5 +81,9 @@ def _def_line(function: Callable[..., Any], code: CodeType) -> int:
     return first
 
 
+def _excerpt(text: str) -> str:
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[: _LONGEST_MESSAGE - 1]}…"
+
+
 def _record(message: str, file: str, line: int, lines: str) -> Record:
-    return {"message": message[:_LONGEST], "file": file, "line": line, "traceback": lines[-_LONGEST:]}
+    return {"message": message, "file": file, "line": line, "traceback": lines[-_LONGEST:]}

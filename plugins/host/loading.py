@@ -36,7 +36,7 @@ def _environments(path: Path, name: str) -> list[Environment]:
 
         return environments_in(path)
     for source in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-        compile(source.read_bytes(), str(source), "exec")
+        _compile(source)
     module = _imported(path, f"plugin_{name}")
     native = [value for value in vars(module).values() if isinstance(value, Environment)]
     if native:
@@ -44,6 +44,14 @@ def _environments(path: Path, name: str) -> list[Environment]:
     if (path / OPENENV_SIGN).is_file():
         return recognised_folder(path, module.__name__)
     return recognised(module, name)
+
+
+def _compile(source: Path) -> None:
+    try:
+        compile(source.read_bytes(), str(source), "exec")
+    except SyntaxError as error:  # of null bytes it does not say in which file
+        error.filename = error.filename or str(source)
+        raise
 
 
 def _imported(path: Path, module_name: str) -> ModuleType:

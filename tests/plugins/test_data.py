@@ -71,8 +71,8 @@ def test_bad_data_says_where(tmp_path: Path) -> None:
     (tmp_path / "one.jsonl").write_text("1\n1\n")
     (tmp_path / "latin.jsonl").write_bytes(b'"\xe9"\n')
     for name, says in (
-        ("bad.jsonl", "bad.jsonl:2"),
-        ("deep.jsonl", "deep.jsonl:1"),
+        ("bad.jsonl", r"bad\.jsonl, line 2: .* at character 2"),
+        ("deep.jsonl", "deep.jsonl, line 1"),
         ("one.jsonl", "two different"),
         ("latin.jsonl", r"latin\.jsonl is not UTF-8: .* at byte 1"),
         ("no.jsonl", "not part of"),

@@ -133,6 +133,7 @@ def test_rewards(result: object, agents: tuple[str, ...], earned: dict[str, floa
         (None, "returned None"),
         ("1", "must be a number, not str '1'"),
         (float("inf"), "must be finite"),
+        pytest.param(10**400, "the reward must lie between -1e\\+09 and 1e\\+09", id="beyond every float"),
         (1e10, "the reward must lie between -1e\\+09 and 1e\\+09"),
         ({"c": 1}, "names 'c', but the agents are a, b"),
         ({}, "empty dict"),
@@ -142,6 +143,12 @@ def test_rewards(result: object, agents: tuple[str, ...], earned: dict[str, floa
 def test_what_is_no_reward(result: object, says: str) -> None:
     with pytest.raises((TypeError, ValueError), match=says):
         rewards_of(result, ("a", "b"), {})
+
+
+def test_a_whole_number_that_no_float_can_hold_is_logged_as_its_text() -> None:
+    episode = Episode(Model())
+    episode.log(steps=10**400)
+    assert episode.logged == {"steps": str(10**400)}
 
 
 def test_a_reward_for_an_agent_that_is_not_there_is_no_reward() -> None:
