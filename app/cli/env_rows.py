@@ -40,7 +40,8 @@ def plugin_of(row: EnvironmentRow) -> str:
 
 def place_of(row: EnvironmentRow) -> str:
     """Where in the plugin its error lies, in brackets; empty where nobody knows."""
-    return f" ({row.file}:{row.line})" if row.file else ""
+    place = f"{row.file}:{row.line}" if row.line else row.file
+    return f" ({place})" if place else ""
 
 
 def short(parameter: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from .. import output
-from ..format import line, pad, plain
+from ..format import clip, line, pad, plain
 from .env_rows import STATES, bounds, named, place_of, plugin_of
 from .verbs import Verbs, add_verb, home_of
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from marlaas.engine.paths import Home
     from marlaas.engine.store.rows import EnvironmentRow
 
-TAIL = 5
-"""Lines of the log that ``show`` prints."""
+TAIL, WIDTH = 5, 160
+"""Lines of the log that ``show`` prints, and how much of each."""
 LINES = 50
 LONGEST_TAIL = 1 << 20
 """Bytes of a log that are looked at."""
@@ -48,7 +48,7 @@ def run_show(args: argparse.Namespace) -> int:
     if printed:
         output.result("  printed lately")
         for text in printed:
-            output.result(f"    {text}")
+            output.result(f"    {clip(text, WIDTH)}")
     return output.OK
 
 
@@ -60,7 +60,7 @@ def run_log(args: argparse.Namespace) -> int:
     for text in printed:
         output.result(text)
     if not printed:
-        output.talk(f"The plugin {line(plugin)} has printed nothing.")
+        output.talk(f"The plugin {line(plugin)} has printed nothing lately.")
     return output.OK
 
 

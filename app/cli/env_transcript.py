@@ -89,7 +89,8 @@ def outcome(ended: EpisodeOutcome) -> list[str]:
 
 def failure(failed: Failure) -> list[str]:
     """What went wrong, where, and the end of its traceback."""
-    place = f"{failed.file}, line {failed.line}: " if failed.file else ""
+    line_number = f", line {failed.line}" if failed.line else ""
+    place = f"{failed.file}{line_number}: " if failed.file else ""
     rows = labelled("error", f"{place}{failed.message}")
     trace = failed.traceback.strip().split("\n")[-TRACEBACK_LINES:] if failed.traceback.strip() else []
     return [*rows, *(row for text in trace for row in labelled("", text))]

@@ -98,7 +98,7 @@ def chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> EnvironmentInfo:
 
 
 def _is_path(name: str) -> bool:
-    return name.startswith(_PATH_STARTS) or name.endswith(SUFFIXES) or Path(name).parent.suffix in SUFFIXES
+    return name.startswith(_PATH_STARTS) or name.endswith((*SUFFIXES, "/")) or Path(name).parent.suffix in SUFFIXES
 
 
 def _at(name: str) -> Meant:
@@ -106,12 +106,14 @@ def _at(name: str) -> Meant:
     if not path.exists() and path.parent.suffix in SUFFIXES:
         path, environment = path.parent, path.name
     if not path.exists():
-        raise EnvironmentMissing(f"There is no file or folder {path}.")
+        leads = f"{path} is a link that leads nowhere." if path.is_symlink() else f"There is no file or folder {path}."
+        raise EnvironmentMissing(leads)
     plugins = plugin_paths(path.parent)
     plugin = next((found for found, entry in plugins.items() if entry == path), "")
     if not plugin:
         raise EnvironmentMissing(
             f"{path} is no environment plugin.",
-            "That is a file NAME.py or a folder with an __init__.py, whose name begins with neither . nor _.",
+            "That is a file NAME.py or NAME.toml, or a folder with an __init__.py or an openenv.yaml; its name begins"
+            " with neither . nor _.",
         )
     return Meant((path.parent,), frozenset({plugin}), plugin, f"{plugin}/{environment}" if environment else plugin)

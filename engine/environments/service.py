@@ -184,5 +184,6 @@ def _no_version(info: EnvironmentInfo) -> str:
         return f"environment {info.name} is being loaded"
     if info.state in ("waiting", "building"):
         return f"environment {info.name} {info.failure.message}"
-    place = f"{info.failure.file}, line {info.failure.line}: " if info.failure.file else ""
+    number = f", line {info.failure.line}" if info.failure.line else ""
+    place = f"{info.failure.file}{number}: " if info.failure.file else ""
     return f"environment {info.name} has no working version: {place}{info.failure.message}"

@@ -105,9 +105,14 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
             continue
         if any(os.path.isfile(path / sign) for sign in _FOLDER_SIGNS):  # Path.is_file raises where nobody may look
             forms[1].append(path)
-        elif path.suffix in SUFFIXES and os.path.isfile(path):
+        elif path.suffix in SUFFIXES and (os.path.isfile(path) or _leads_nowhere(path)):
             forms[2 if path.suffix == ".py" else 0].append(path)
     return [(shown(_name(path)), path) for form in forms for path in form]
+
+
+def _leads_nowhere(path: Path) -> bool:
+    """A link to what is not there."""
+    return os.path.islink(path) and not os.path.exists(path)
 
 
 def _name(path: Path) -> str:
@@ -210,6 +215,8 @@ def _files(path: Path) -> list[tuple[str, Path]]:
         near = [entry for entry in path.parent.iterdir() if entry.name.startswith(f"{path.stem}.")]
         found = sorted((entry.name, entry) for entry in near if entry.is_file() and not ignored(entry.name))
         home = path.parent.resolve()
+    elif _leads_nowhere(path):
+        raise SourceError(f"it is a link to {shown(os.readlink(path))}, where nothing is")
     else:
         raise FileNotFoundError(path)
     for relative, file in found:

@@ -75,6 +75,20 @@ def test_show_prints_all_that_is_known(home: Home, filled: Filling, marlaas: Com
     assert "has printed nothing" in marlaas("env", "log", "arithmetic").err
 
 
+def test_a_print_storm_does_not_fill_the_screen(home: Home, filled: Filling, marlaas: Commander) -> None:
+    log = Folders.of(home.scratch, "games").log
+    log.parent.mkdir(parents=True)
+    log.write_text(("storm " * 1000 + "\n") * 10)
+    shown = marlaas("env", "show", "nim").out.splitlines()[-5:]
+    assert all(row.startswith("    storm") and row.endswith("…") and len(row) < 200 for row in shown)
+
+
+def test_a_file_without_a_line_is_a_place_too(filled: Filling, marlaas: Commander) -> None:
+    filled.execute("UPDATE environments SET line = 0")
+    assert "(arithmetic.py)" in marlaas("env", "list", "nim").err
+    assert "(arithmetic.py)" in marlaas("env", "show", "nim").out
+
+
 @pytest.mark.parametrize("verb", ["show", "log", "reload"])
 def test_unknown_names_give_the_nearest(filled: Filling, marlaas: Commander, engine: FakeEngine, verb: str) -> None:
     said = marlaas("env", verb, "arithmetik")

@@ -102,3 +102,7 @@ def test_nothing_that_is_said_moves_the_terminal_or_passes_for_another_s_words(t
         for row in rows:
             assert all(unicodedata.category(c) not in ("Cc", "Cs") for c in row) and "\u202e" not in row
             assert row[:1] in ("", " ") or row.split(" ")[0] in labels or row.startswith("The episode"), row
+
+
+def test_a_failure_without_a_line_names_its_file_alone() -> None:
+    assert transcript.failure(Failure("it is a link", "x.py"))[0].split(maxsplit=1) == ["error", "x.py: it is a link"]

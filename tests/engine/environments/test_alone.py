@@ -45,6 +45,7 @@ def test_a_path_means_the_plugin_that_lies_there(folder: Path, monkeypatch: pyte
     assert meant("./two.py/other", elsewhere).environment == "two/other"
     assert meant(str(folder / "pack"), elsewhere) == Meant((folder,), frozenset({"pack"}), "pack", "pack")
     assert meant("../plugins/echo.py", elsewhere).plugins == {"echo"}
+    assert meant("pack/", elsewhere).folders == (folder,)  # as a shell completes it
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,12 @@ def test_a_path_that_leads_to_no_plugin_is_a_sentence(folder: Path, monkeypatch:
     monkeypatch.chdir(folder)
     with pytest.raises(EnvironmentMissing, match=r"There is no file|is no environment plugin"):
         meant(path, [])
+
+
+def test_a_link_that_leads_nowhere_is_called_so(folder: Path) -> None:
+    (folder / "moved.py").symlink_to("/nowhere/moved.py")
+    with pytest.raises(EnvironmentMissing, match="a link that leads nowhere"):
+        meant(str(folder / "moved.py"), [])
 
 
 @pytest.mark.processes

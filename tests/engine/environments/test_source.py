@@ -123,6 +123,14 @@ def test_a_plugin_may_be_a_link_but_none_may_lead_out_of_it(tmp_path: Path) -> N
         read_source(plugins / "pack")
 
 
+def test_a_link_that_leads_nowhere_is_shown_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "x.py").symlink_to(tmp_path / "moved" / "x.py")
+    assert plugin_paths(tmp_path) == {"x": tmp_path / "x.py"}
+    for look in (read_source, stamp):
+        with pytest.raises(SourceError, match=r"a link to .*moved/x\.py, where nothing is"):
+            look(tmp_path / "x.py")
+
+
 def test_files_without_end_are_refused_before_they_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
