@@ -24,7 +24,7 @@ async def extend(store: Store, task: int, steps: object, end_run: Callable[[int]
     """
     before = store.tasks.spec(task)
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < before.steps:
-        raise ConfigError(f"Task {task} has {before.steps} steps; it can only be given more.")
+        raise ConfigError(f"It has {before.steps} steps and can only be given more.")
     if steps == before.steps:
         return
     _check(store, task, before, steps)
@@ -41,12 +41,12 @@ def _check(store: Store, task: int, before: TaskSpec, steps: int) -> str:
     after = next_state("extend", state)
     parse(replace(before, steps=steps).to_json(), f"task {task}")  # what a task file may not say, neither may this
     if store.tasks.base(task) not in ("", store.fingerprint):
-        raise ConfigError(f"Task {task} belongs to another base than the one that this home has.")
+        raise ConfigError("It belongs to another base than the one that this home has.")
     made = store.tasks.steps_made(task)
     if made and before.train.schedule != "constant":
         raise ConfigError(
-            f"The learning rate of task {task} falls ({before.train.schedule}) towards 0 at step {before.steps}; with"
-            " more steps it would rise again.",
+            f"Its learning rate falls ({before.train.schedule}) towards 0 at step {before.steps}; with more steps it would"
+            " rise again.",
             'Only tasks with `schedule = "constant"` under [train] can be extended once they have begun.',
         )
     if state == "done":
@@ -58,13 +58,13 @@ def _check_ended(store: Store, task: int, spec: TaskSpec, made: int) -> None:
     """A done task goes on if its steps were what ended it, and its adapter is still there."""
     if made < spec.steps:
         raise ConfigError(
-            f"Task {task} was done at step {made} of {spec.steps}, before its last: more steps would change nothing.",
+            f"It was done at step {made} of {spec.steps}, before its last: more steps would change nothing.",
             store.tasks.reason(task),
         )
     versions = store.versions.on_disk(task)
     if not versions or versions[-1].number < made:
-        raise AdapterError(f"The adapter of task {task} is not on the disk any more: there is nothing to go on from.")
+        raise AdapterError("Its adapter is not on the disk any more: there is nothing to go on from.")
     scores = store.versions.scores(versions[-1].policy)
     if reached(scores, spec.eval) or stalled(scores, spec.eval):
         why = "has reached its target" if reached(scores, spec.eval) else "has not risen for as long as it may"
-        raise ConfigError(f"The held-out score of task {task} {why}: the task would end at once.")
+        raise ConfigError(f"Its held-out score {why}: it would end at once.")

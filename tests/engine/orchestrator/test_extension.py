@@ -92,7 +92,7 @@ async def refused(world: World, steps: object, words: str) -> None:
 async def test_more_is_a_larger_number(tmp_path: Path) -> None:
     world = World(tmp_path, EXACT)
     for steps in (EXACT.steps - 1, 0, -1, "9", None, True, 9.0):
-        await refused(world, steps, f"has {EXACT.steps} steps; it can only be given more")
+        await refused(world, steps, f"has {EXACT.steps} steps and can only be given more")
     await refused(world, 10**9, "steps")
 
 
@@ -122,7 +122,7 @@ async def test_steps_are_no_cure_for_what_ended_it(tmp_path: Path) -> None:
 async def test_a_target_that_was_reached_at_the_last_step(tmp_path: Path) -> None:
     world = World(tmp_path, replace(EXACT, eval=EvalSpec(every=0, prompts=3, target=-5.0)))
     await go(world, world.spec)
-    await refused(world, 50, "has reached its target: the task would end at once")
+    await refused(world, 50, "has reached its target: it would end at once")
 
 
 async def test_without_its_adapter_there_is_nothing_to_go_on_from(tmp_path: Path) -> None:
@@ -132,4 +132,4 @@ async def test_without_its_adapter_there_is_nothing_to_go_on_from(tmp_path: Path
     await refused(world, 50, "another base")
     world.store._database.execute("UPDATE tasks SET base = ''")
     await delete_versions(world.store, world.task, None)
-    await refused(world, 50, "adapter of task 1 is not on the disk")
+    await refused(world, 50, "Its adapter is not on the disk")
