@@ -58,10 +58,17 @@ def _checked(path: Path, said: dict[str, Any]) -> Preferences:
     theme, ascii_, keys = said.get("theme", ""), said.get("ascii", False), said.get("keys", {})
     if not isinstance(theme, str):
         raise ConfigError(f"{path}: theme must be a name in quotes, not {theme!r}.")
-    if theme and theme not in THEME_NAMES:
-        raise ConfigError(f"{path}: There is no theme {theme!r}; there are {', '.join(THEME_NAMES)}.")
+    if theme:
+        check_theme(theme, str(path))
     if not isinstance(ascii_, bool):
         raise ConfigError(f"{path}: ascii must be true or false, not {ascii_!r}.")
     if not isinstance(keys, dict) or not all(isinstance(key, str) and key for key in keys.values()):
         raise ConfigError(f"{path}: [keys] must name keys in quotes, such as \"task.pause\" = 'P'.")
     return Preferences(theme, ascii_, keys)
+
+
+def check_theme(name: str, where: str) -> str:
+    """``name``, if there is a theme of that name. Raises ``ConfigError``."""
+    if name not in THEME_NAMES:
+        raise ConfigError(f"{where}: There is no theme {name!r}; there are {', '.join(THEME_NAMES)}.")
+    return name

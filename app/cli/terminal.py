@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from dataclasses import replace
 
 from marlaas.engine.paths import Home
 
 from .. import output
+from ..preferences import Preferences, check_theme, read_preferences
 from .verbs import home_of
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """How the application looks, and what it may do."""
+    parser.add_argument("--readonly", action="store_true", help="look, but change nothing: for demonstrations")
+    parser.add_argument("--ascii", action="store_true", help="nothing but ASCII on the screen")
+    parser.add_argument("--theme", metavar="NAME", help="marlaas, marlaas-light, marlaas-colour-blind, ansi-dark, …")
 
 
 def has_terminal() -> bool:
@@ -22,15 +32,32 @@ def run(args: argparse.Namespace) -> int:
         from .main import main
 
         return main(["--home", str(home_of(args).root), "list"])
-    return open_application(home_of(args))
+    return open_application(home_of(args), readonly=args.readonly, ascii_=args.ascii, theme=args.theme or "")
 
 
-def open_application(home: Home, demo: bool = False) -> int:
-    """Run the application until it is quit."""
+def open_application(
+    home: Home, demo: bool = False, *, readonly: bool = False, ascii_: bool = False, theme: str = ""
+) -> int:
+    """Run the application until it is quit. Raises ``ConfigError`` for preferences that make no sense."""
+    preferences = _preferences(ascii_, theme)
+
     from ..app import MarlaasApp
 
-    application = MarlaasApp(home, demo=demo)
+    application = MarlaasApp(home, demo=demo, preferences=preferences, readonly=readonly or _is_anothers(home))
     application.run()
     if application.farewell:
         output.talk(application.farewell)
     return application.return_code or output.OK
+
+
+def _preferences(ascii_: bool, theme: str) -> Preferences:
+    """Those of the person, with what the command line says."""
+    preferences = read_preferences()
+    if theme:
+        preferences = replace(preferences, theme=check_theme(theme, "--theme"))
+    return replace(preferences, ascii=True) if ascii_ else preferences
+
+
+def _is_anothers(home: Home) -> bool:
+    """Whether the home is there and may only be read."""
+    return home.database.exists() and not os.access(home.database, os.W_OK)

@@ -19,6 +19,7 @@ from ..queue_lines import Arrangement, arrange
 from ..snapshot import Snapshot
 from ..widgets.empty import Empty
 from ..widgets.filter_bar import FilterBar
+from ..widgets.keyed_table import KeyedTable
 from ..widgets.queue.columns import Course
 from ..widgets.queue.group_line import GroupLine
 from ..widgets.queue.table import QueueTable
@@ -147,7 +148,7 @@ A click on a column's head sorts."""
         """Back to the list."""
         self.query_one(QueueTable).focus()
 
-    def on_queue_table_sort_chosen(self, message: QueueTable.SortChosen) -> None:
+    def on_keyed_table_sort_chosen(self, message: KeyedTable.SortChosen) -> None:
         """A click on a head: by that column, the second time from the other end."""
         again = message.field == self._how.sort
         backwards = again and not self._how.backwards
@@ -157,7 +158,7 @@ A click on a column's head sorts."""
         """Other columns may fit now."""
         self.call_after_refresh(self.show_again)
 
-    def on_queue_table_moved(self, message: QueueTable.Moved) -> None:
+    def on_keyed_table_moved(self, message: KeyedTable.Moved) -> None:
         """The cursor is on another line."""
         self._show_current()
 
@@ -165,9 +166,10 @@ A click on a column's head sorts."""
         """Other tasks are marked."""
         self._tell()
 
-    def on_queue_table_opened(self, message: QueueTable.Opened) -> None:
+    def on_keyed_table_opened(self, message: KeyedTable.Opened) -> None:
         """Open a task; unfold what holds several."""
-        if message.line.single:
-            self.marlaas.open_task(message.line.single.id)
-        else:
-            self._rearrange(replace(self._how, toggled=self._how.toggled ^ {message.line.key}))
+        current = self.query_one(QueueTable).current
+        if current is not None and current.single:
+            self.marlaas.open_task(current.single.id)
+        elif current is not None:
+            self._rearrange(replace(self._how, toggled=self._how.toggled ^ {current.key}))

@@ -18,6 +18,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     """An empty home that the command line finds by itself."""
     home = Home(tmp_path / "home")
     monkeypatch.setenv("MARLAAS_HOME", str(home.root))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     return home
 
 

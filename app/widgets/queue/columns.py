@@ -11,17 +11,7 @@ from ...format import bar, clip, count, line, number, score, short_duration, spa
 from ...pace import seconds_left, tokens_per_second
 from ...queue_lines import QueueLine, spread, standing
 from ...views import short_name, state_word
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column, its width in cells, and the field of ``filters`` that sorting by it means."""
-
-    name: str
-    width: int
-    sort: str = ""
-    right: bool = False
-
+from ..keyed_table import Column
 
 NARROW = (
     Column("id", 5, "id", right=True),

@@ -21,7 +21,7 @@ def commands(home: Home) -> list[tuple[str, int]]:
 
 
 def shown(driver: Driver) -> list[str]:
-    return [line.key for line in driver.app.screen.query_one(QueueTable)._lines]
+    return [line.key for line in driver.app.screen.query_one(QueueTable).lines]
 
 
 async def test_a_filter_works_while_one_types_and_goes_with_escape(home: Home) -> None:

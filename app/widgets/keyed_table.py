@@ -1,0 +1,180 @@
+"""A table whose rows have keys: changed cell by cell, so that the cursor and the eye stay where they are.
+
+Columns and rows of plain text flow in; Textual's messages about cursor and choice flow out, with the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import DataTable
+
+from ..format import clip, pad
+from ..themes import rich_style
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column, its width in cells, and the field that sorting by it means."""
+
+    name: str
+    width: int
+    sort: str = ""
+    right: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Safe text and its style, which may name theme variables: ``bold $text-error``."""
+
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row under its key."""
+
+    key: str
+    cells: tuple[Cell, ...]
+    """One for each column."""
+
+
+class KeyedTable(DataTable[Text]):
+    """Rows with a cursor. What opening one means is the screen's business."""
+
+    @dataclass
+    class Opened(Message):
+        """The person wants to look into a row."""
+
+        table: KeyedTable
+        key: str
+
+        @property
+        def control(self) -> KeyedTable:
+            """The table, for selectors."""
+            return self.table
+
+    @dataclass
+    class Moved(Message):
+        """The cursor is on another row."""
+
+        table: KeyedTable
+
+        @property
+        def control(self) -> KeyedTable:
+            """The table, for selectors."""
+            return self.table
+
+    @dataclass
+    class SortChosen(Message):
+        """A column's head was clicked."""
+
+        field: str
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "select_cursor", "open", id="table.open"),
+        Binding("j", "cursor_down", "down", show=False, id="table.down"),
+        Binding("k", "cursor_up", "up", show=False, id="table.up"),
+        Binding("g", "scroll_top", "first", show=False, id="table.first"),
+        Binding("G", "scroll_bottom", "last", show=False, id="table.last"),
+    ]
+    DEFAULT_CSS = """
+    KeyedTable { height: 1fr; padding: 0 1; background: $background; }
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(cursor_type="row", zebra_stripes=False, cell_padding=0, **options)
+        self._head: tuple[tuple[Column, ...], str, bool] = ((), "", False)
+        self._rows: dict[str, Row] = {}
+        self._keys: list[str] = []
+
+    def on_mount(self) -> None:
+        """Cells hold their colours: another theme writes them anew."""
+        self.app.theme_changed_signal.subscribe(self, lambda theme: self._repaint())
+
+    @property
+    def key(self) -> str | None:
+        """The key under the cursor."""
+        return self._keys[self.cursor_row] if 0 <= self.cursor_row < len(self._keys) else None
+
+    def show_rows(
+        self, columns: tuple[Column, ...], rows: Sequence[Row], sort: str = "", backwards: bool = False
+    ) -> None:
+        """Bring the table up to date; the cursor stays on its key as long as that is there."""
+        key = self.key
+        self._choose_columns((columns, sort, backwards))
+        wanted = [row.key for row in rows]
+        for gone in set(self._keys) - set(wanted):
+            self.remove_row(gone)
+            del self._rows[gone]
+        self._keys = [each for each in self._keys if each in self._rows]
+        for row in rows:
+            self._write(row)
+        if wanted != self._keys:
+            first = columns[0].name
+            place = {id(self.get_cell(each, first)): place for place, each in enumerate(wanted)}
+            self._keys = wanted
+            self.sort(first, key=lambda cell: place[id(cell)])
+        if key is not None and key in self._rows and self.key != key:
+            self.go_to(key)
+
+    def go_to(self, key: str) -> None:
+        """Put the cursor on a row, if it is there."""
+        if key in self._rows:
+            self.move_cursor(row=self._keys.index(key), animate=False, scroll=False)
+
+    def _repaint(self) -> None:
+        columns, sort, backwards = self._head
+        rows = [self._rows[key] for key in self._keys]
+        self._head = ((), "", False)
+        self.show_rows(columns, rows, sort, backwards)
+
+    def _choose_columns(self, head: tuple[tuple[Column, ...], str, bool]) -> None:
+        if head == self._head:
+            return
+        self.clear(columns=True)
+        self._head, self._rows, self._keys = head, {}, []
+        columns, sort, backwards = head
+        for column in columns:
+            arrow = ("▲" if backwards else "▼") if column.sort and column.sort == sort else ""
+            title = Text(f"{pad(f'{column.name}{arrow}', column.width, column.right)} ", no_wrap=True)
+            self.add_column(title, key=column.name, width=column.width + 1)
+
+    def _write(self, row: Row) -> None:
+        columns, known = self._head[0], self._rows.get(row.key)
+        if known is None:
+            self.add_row(*map(self._text, columns, row.cells), key=row.key)
+            self._keys.append(row.key)
+        elif known is not row:
+            for column, before, cell in zip(columns, known.cells, row.cells, strict=True):
+                if before != cell:
+                    self.update_cell(row.key, column.name, self._text(column, cell))
+        self._rows[row.key] = row
+
+    def _text(self, column: Column, cell: Cell) -> Text:
+        text = pad(clip(cell.text, column.width), column.width, column.right)
+        return Text(f"{text} ", style=rich_style(cell.style, self.app.theme_variables), no_wrap=True, end="")
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Enter or a click on the cursor's row."""
+        event.stop()
+        if self.key is not None:
+            self.post_message(self.Opened(self, self.key))
+
+    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+        """The cursor moved."""
+        event.stop()
+        self.post_message(self.Moved(self))
+
+    def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
+        """Sort by a column."""
+        event.stop()
+        field = next((column.sort for column in self._head[0] if column.name == event.column_key.value), "")
+        if field:
+            self.post_message(self.SortChosen(field))
