@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -101,12 +102,14 @@ def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], No
 
 def stop(home: Home, timeout: float = 30.0) -> bool:
     """Ask the engine to stop and wait; False if none was running. Raises ``EngineUnreachable`` if it does not end."""
-    if holder(home.lock) is None:
+    engine = holder(home.lock)
+    if engine is None:
         return False
     command(home.database, "stop")
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if holder(home.lock) is None:
+            _see_off(engine, deadline)
             return True
         time.sleep(POLL)
     raise EngineUnreachable(
@@ -158,6 +161,14 @@ def _start(home: Home, log: Path) -> subprocess.Popen[bytes]:
         return process
     except OSError as error:
         raise StoreError(f"The engine's log {log} cannot be written: {error.strerror}.") from error
+
+
+def _see_off(engine: int, deadline: float) -> None:
+    """An engine lets go of its lock a moment before it ends. Where it is a child of this process, wait for that."""
+    for process in _started:
+        if process.pid == engine:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
 
 
 def _base_variable() -> dict[str, str]:

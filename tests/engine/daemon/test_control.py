@@ -1,13 +1,17 @@
-"""Why an engine did not start, in words, whatever the last line of its log is about."""
+"""Why an engine did not start, in words, whatever the last line of its log is about; and what is left of its end."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from marlaas.engine.daemon import control
 from marlaas.engine.daemon.control import _why_not
 from marlaas.engine.errors import ConfigError, EngineUnreachable
+from marlaas.engine.paths import Home
 
 
 @pytest.mark.parametrize(
@@ -25,3 +29,16 @@ def test_the_reason_is_the_engines_own(tmp_path: Path, code: int, line: str, kin
     log.write_text(f"info: earlier\n{line}\n")
     error = _why_not(code, log)
     assert type(error) is kind and words in error.message and "plugin" not in error.message
+
+
+@pytest.mark.processes
+def test_an_engine_that_was_stopped_leaves_no_process_to_be_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.2)"])
+    monkeypatch.setattr(control, "_started", [engine])
+    holders = iter([engine.pid, engine.pid, None])
+    monkeypatch.setattr(control, "holder", lambda lock: next(holders))
+    monkeypatch.setattr(control, "command", lambda database, verb: None)
+    assert control.stop(Home(tmp_path))
+    assert engine.returncode == 0, "it had let go of its lock, and was about to end"
