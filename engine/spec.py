@@ -19,7 +19,9 @@ class PolicySpec:
     """The adapter that is trained."""
 
     rank: int = between(16, 1, 512)
+    """Of the two matrices on each linear layer."""
     alpha: float = between(32.0, 0.01, 4096)
+    """The adapter counts ``alpha / rank`` times."""
     start: str = ""
     """The version that training begins from, with a new optimizer: "17" (the best of task 17, else its last),
     "17@12", "17@best", or a version's name. It must have the same base, rank and alpha. Empty: an untrained adapter."""
@@ -30,14 +32,19 @@ class TrainSpec:
     """How it is trained."""
 
     loss: str = one_of("dr_grpo", "dr_grpo", "grpo", "dapo", "cispo", "gspo", "reinforce", "ppo")
+    """What is minimised; ``training/losses`` has one a file."""
     learning_rate: float = between(5e-4, 0.0, 1.0)
+    """Of AdamW."""
     schedule: str = one_of("constant", "constant", "linear", "cosine")
     """How the learning rate falls towards 0 at the last step, after the warm-up."""
     warmup: int = between(0, 0, 1000000)
     """Steps in which the learning rate rises to its full value."""
     groups_per_step: int = between(8, 1, 4096)
+    """Groups that one optimizer step consumes."""
     group_size: int = between(8, 2, 4096)
+    """Episodes of the same instance, whose rewards are compared."""
     max_staleness: int = between(2, 0, 64)
+    """Versions that a group may be behind when it is trained on; 0 is the synchronous algorithm."""
     epochs: int = between(1, 1, 16)
     """Optimizer updates on the groups of one step."""
     advantage: str = one_of("auto", "auto", "mean", "standard", "leave_one_out")
@@ -52,16 +59,23 @@ class TrainSpec:
     patience: int = between(20, 1, 1000000)
     """Steps without any unequal rewards before the task ends or pauses itself."""
     seed: int = between(0, 0, 2**31)
+    """Chooses the instances, the order and what is sampled."""
     clip_norm: float = between(1.0, 0.0, 1e6)
+    """The largest norm of the gradient; 0: none."""
     clip_low: float | None = between(None, 0.0, 1.0)
     """How far a ratio may fall below 1 before it is clipped; absent: what the loss was published with."""
     clip_high: float | None = between(None, 0.0, 1e6)
+    """How far a ratio may rise above 1; absent: what the loss was published with."""
     importance: str = one_of("truncate", "truncate", "mask", "none")
     """What becomes of importance weights outside of floor and cap."""
     importance_cap: float = between(2.0, 1.0, 1e6)
+    """The largest importance weight."""
     importance_floor: float = between(0.0, 0.0, 1.0)
+    """The smallest importance weight."""
     weight_decay: float = between(0.0, 0.0, 1.0)
+    """Of AdamW."""
     kl: float = between(0.0, 0.0, 100.0)
+    """Weight of the KL term to the base, with any loss."""
     deterministic: bool = False
     """Repeat the run to the last bit; needs max_staleness = 0."""
 
@@ -71,6 +85,7 @@ class SamplingSpec:
     """How the policy writes during training."""
 
     temperature: float = between(1.0, 0.05, 10.0)
+    """Of sampling."""
     max_tokens: int = between(32, 1, 131072)
     """Of one turn."""
     max_episode_tokens: int = between(256, 1, 1048576)
@@ -86,6 +101,7 @@ class QueueSpec:
     """Its place among other tasks."""
 
     priority: int = between(0, -1000, 1000)
+    """Within the tenant: the higher one starts first."""
     depends_on: tuple[int | str, ...] = each_between(1, 2**31)
     """Tasks that must be done first, by number or, of the same tenant, by the name of a task or a sweep."""
     retries: int = between(0, 0, 100)
@@ -99,7 +115,9 @@ class EvalSpec:
     every: int = between(10, 0, 1000000)
     """Steps between held-out evaluations; 0 measures only before and after."""
     prompts: int = between(64, 1, 100000)
+    """Held-out instances of one evaluation."""
     temperature: float = between(0.0, 0.0, 10.0)
+    """Of sampling in evaluations; 0 takes the likeliest token."""
     target: float | None = field(default=None)
     """Stop early when a held-out score reaches it."""
     patience: int = between(0, 0, 1000000)
@@ -119,10 +137,15 @@ class TaskSpec:
     """One RL run of a tenant."""
 
     tenant: str
+    """Whose it is; shares and quotas are counted by it."""
     name: str
+    """What people call it."""
     environment: str
+    """What it trains on: "arithmetic", or "plugin/environment" where that is ambiguous."""
     steps: int = between(60, 1, 10000000)
+    """Optimizer steps."""
     environment_version: str = one_of("follow", "follow", "pin")
+    """Whether edits of the environment count while it trains, or it stays with the version of the first group."""
     base: str = ""
     """The base that it is meant for, by name or folder; empty: whatever base the home has."""
     environment_config: dict[str, Any] = field(default_factory=dict)
