@@ -45,8 +45,8 @@ def _check(store: Store, task: int, before: TaskSpec, steps: int) -> str:
     made = store.tasks.steps_made(task)
     if made and before.train.schedule != "constant":
         raise ConfigError(
-            f"Its learning rate falls ({before.train.schedule}) towards 0 at step {before.steps}; with more steps it would"
-            " rise again.",
+            f"Its learning rate falls ({before.train.schedule}) towards 0 at step {before.steps}; with more steps it"
+            " would rise again.",
             'Only tasks with `schedule = "constant"` under [train] can be extended once they have begun.',
         )
     if state == "done":
