@@ -36,7 +36,8 @@ def run(args: argparse.Namespace) -> int:
             output.result_json([asdict(event) for event in events])
             return output.OK
         if not events:
-            output.talk(f"Nothing has happened yet. The engine's own words are in {home.logs}.")
+            where = "" if args.task is None else f" to task {args.task}"
+            output.talk(f"Nothing has happened{where} yet. The engine's own words are in {home.logs}.")
         last = 0
         while True:
             for event in events:

@@ -29,6 +29,7 @@ TRIES = 20.0
 """Blocked tasks that are tried again each second, at most: a thousand of one broken environment must not keep the
 engine busy. Where it is mended, all are tried at once."""
 STARTING = "is starting"
+INTERRUPTED = "was interrupted"
 
 
 class Orchestrator:
@@ -45,6 +46,8 @@ class Orchestrator:
         self._unwritten: dict[int, Ending] = {}
         self._since: dict[int, float] = {}
         self._blocked: dict[int, tuple[str, float]] = {}
+        self._told: dict[int, str] = {}
+        """Why tasks are blocked, as their events say it: each try finds the same again."""
         self._wake = asyncio.Event()
         self._seen = -1
         self._review = 0.0
@@ -125,7 +128,7 @@ class Orchestrator:
         for task, run in list(self._runs.items()):
             if run.done():
                 del self._runs[task]
-                self._unwritten[task] = Ending("queued", "was interrupted") if run.cancelled() else run.result()
+                self._unwritten[task] = Ending("queued", INTERRUPTED) if run.cancelled() else run.result()
                 self._seen = -1
         for task, ending in list(self._unwritten.items()):
             self._record(task, ending)
@@ -140,6 +143,7 @@ class Orchestrator:
             rest = max(REVIEW, len(self._blocked) / TRIES)
             self._blocked[task] = (ending.reason, monotonic() + rest)
             store.tasks.explain({task: ending.reason})
+            self._tell_blocked(task, ending.reason)
             return
         tries = store.tasks.tries(task)
         if ending.again and tries.made < tries.allowed:
@@ -151,11 +155,17 @@ class Orchestrator:
         text = f"The task is {ending.state}. {ending.reason}".strip()
         store.telemetry.event("task", text, task, "info" if ending.state == "done" else "error")
 
+    def _tell_blocked(self, task: int, reason: str) -> None:
+        if reason not in (INTERRUPTED, self._told.get(task)):
+            self._store.telemetry.event("task", f"The task waits, {reason}", task, "warning")
+            self._told[task] = reason
+
     async def _go_through_the_queue(self) -> None:
         """Start what may run, stop what may not, and say of all others why they wait."""
         tasks = self._store.tasks.unfinished()
         waiting = {task.id for task in tasks if task.state == "queued"}
         self._blocked = {task: block for task, block in self._blocked.items() if task in waiting}
+        self._told = {task: reason for task, reason in self._told.items() if task in waiting}
         verdicts = decide(tasks, self._situation())
         held = {number: verdict.reason for number, verdict in verdicts.items() if verdict.act is Act.HOLD}
         if held:
@@ -202,6 +212,8 @@ class Orchestrator:
         def started() -> None:
             self._store.tasks.set_state(task.id, "running")
             self._blocked.pop(task.id, None)
+            if self._told.pop(task.id, None):
+                self._store.telemetry.event("task", "The task goes on.", task.id)
 
         try:
             spec = self._store.tasks.spec(task.id)

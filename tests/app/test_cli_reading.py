@@ -90,6 +90,11 @@ def test_unknown_tasks(home: Home, marlaas: Commander, verb: str, engine: object
     assert said.err == "marlaas: There is no task 7.\n  `marlaas list` shows the tasks.\n"
 
 
+def test_a_task_to_which_nothing_happened_is_not_all_that_there_is(filling: Filling, marlaas: Commander) -> None:
+    filling.task()
+    assert marlaas("logs", "1").err.startswith("Nothing has happened to task 1 yet.")
+
+
 def test_numbers_that_json_lacks(filling: Filling, marlaas: Commander) -> None:
     filling.task(made=1)
     filling.execute("UPDATE metrics SET value = 9e999 WHERE name = 'loss'")

@@ -224,6 +224,9 @@ async def test_a_blocked_task_says_so_until_its_environment_is_there(tmp_path: P
         world.environments.validate = lambda name, config, version=None: config  # type: ignore[method-assign]
         command(world.home.database, "cancel", 2)
         await until(world, reached("done"))
+    told = [row["message"] for row in world.query("SELECT message FROM events WHERE task = 1 ORDER BY id")]
+    waits = "The task waits, blocked: There is no environment 'broken'."
+    assert told == [waits, "The task goes on.", "The task is done."]  # once, however often it was tried
     with pytest.raises(EnvironmentMissing):
         there("broken", {})
 
