@@ -1,0 +1,1 @@
+"""How rollouts read: conversations as text, as shaded tokens and as records. Knows no widget."""

@@ -1,0 +1,166 @@
+"""A conversation as blocks of text to read: who said what, what was called and answered, what it was paid, what failed.
+
+Rows of the store flow in, safe blocks flow out; everything in them is foreign. With a decoder they show the tokens
+themselves, shaded. Slow for long texts: give it a thread. Knows no widget.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+from marlaas.engine.store.rollout_rows import Conversation, Part
+from marlaas.engine.store.rows import Turn
+
+from ..format import duration, line, number, plain, score
+from .document import Block, Stretch, occurrences
+from .pieces import Decode, pieces
+from .shading import TURNS, Shading, token_styles
+
+LONGEST_TURN = 1_000_000
+"""Characters of a turn that are shown; an export has all of them."""
+TRACEBACK_LINES = 20
+_ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning", "thinking": "$text-muted"}
+_ANEW = "— the prompt was written anew here: turns before it were rewritten, or it is a fork —"
+
+
+def head(conversation: Conversation) -> str:
+    """Where a conversation comes from, in a line."""
+    one = conversation
+    words = [
+        f"held-out prompt {one.number}" if one.split == "eval" else f"group {one.number}",
+        f"member {one.member}",
+        line(one.agent, 20) if one.agent not in ("", "agent", "policy") else "",
+        "waits for its step" if one.step is None else f"step {one.step}",
+        f"version {one.version}",
+        f"environment {line(one.environment_version, 12)}",
+        f"{one.tokens} tokens" + (f" in {len(one.parts)} trajectories" if len(one.parts) > 1 else ""),
+        duration(one.seconds) if one.seconds else "",
+        line(one.status, 12) if one.status != "ok" else "",
+        "cut off by the length limit" if one.cut else "",
+    ]
+    return " · ".join(word for word in words if word)
+
+
+def payment(conversation: Conversation) -> str:
+    """Its reward, advantage, and the named parts of the reward."""
+    words = [f"reward {score(conversation.reward)}", f"advantage {conversation.advantage:+.2f}"]
+    words += [f"{line(name, 30)} {number(value)}" for name, value in list(conversation.scores.items())[:20]]
+    return " · ".join(words)
+
+
+def blocks(conversation: Conversation, shading: Shading, decode: Decode | None, problem: str = "") -> list[Block]:
+    """The whole conversation. ``problem``: why tokens cannot be shown, where there is a reason."""
+    found = [Block(head(conversation), "$text-muted"), Block(payment(conversation), "bold")]
+    if conversation.metrics:
+        logged = (f"{line(name, 30)} {_value(value)}" for name, value in list(conversation.metrics.items())[:20])
+        found.append(Block(f"logged: {' · '.join(logged)}", "$text-muted"))
+    found += _failure(conversation)
+    lacking = shading.lacking or (problem if shading.name != TURNS else "")
+    if lacking:
+        found.append(Block(line(lacking), "$text-warning"))
+    shaded = shading.name != TURNS and decode is not None and not lacking
+    for place, part in enumerate(conversation.parts):
+        if place:
+            found += [Block(""), Block(_ANEW, "$text-warning")]
+        if shaded and decode is not None:
+            found += [Block(""), _shaded(conversation, part, shading.name, decode)]
+        else:
+            found += [block for turn in part.turns for block in _turn(turn)]
+    return found
+
+
+def marked(found: list[Block], needle: str) -> tuple[list[Block], tuple[int, int] | None]:
+    """The blocks with every place of a word marked, and the first of them as (block, character)."""
+    first: tuple[int, int] | None = None
+    result = []
+    for number_, block in enumerate(found):
+        places = occurrences(block.text, needle)
+        if places and first is None and number_ > 1:
+            first = (number_, places[0][0])
+        result.append(_highlighted(block, places) if places else block)
+    return result, first
+
+
+def _highlighted(block: Block, places: list[tuple[int, int]]) -> Block:
+    """What was found goes over what stands there."""
+    cut: list[Stretch] = []
+    for stretch in block.stretches:
+        start = stretch.start
+        for begin, end in places:
+            if begin < stretch.stop and end > start:
+                if begin > start:
+                    cut.append(replace(stretch, start=start, stop=begin))
+                start = max(start, end)
+        if start < stretch.stop:
+            cut.append(replace(stretch, start=start))
+    found = [Stretch(begin, end, "bold reverse $text-accent") for begin, end in places]
+    return replace(block, stretches=sorted([*cut, *found], key=lambda stretch: stretch.start))
+
+
+def _turn(turn: Turn) -> Iterator[Block]:
+    role = line(turn.role, 20)
+    text, left_out = plain(turn.text[:LONGEST_TURN]), len(turn.text) - LONGEST_TURN
+    calls: list[str] = []
+    if role == "assistant":
+        text, calls = _calls(text)
+    yield Block("")
+    yield Block({"tool": "tool result", "thinking": "thinks"}.get(role, role), _ROLES.get(role, "bold $text-muted"))
+    if text.strip() or not calls:
+        yield Block(
+            text if text.strip() else "(nothing)", "$text-muted" if role == "thinking" or not text.strip() else ""
+        )
+    for call in calls:
+        yield Block(f"→ {call}", "$text-warning")
+    if left_out > 0:
+        yield Block(f"… {left_out:,} more characters; e exports them", "$text-muted")
+
+
+def _calls(text: str) -> tuple[str, list[str]]:
+    """What a model said besides its calls, and these as one writes them in Python."""
+    if "{" not in text:
+        return text, []
+    from marlaas.engine.rollout.toolcalls import hermes, llama
+
+    rest, calls = hermes.split(text, True)
+    if not calls:
+        rest, calls = llama.split(text, True)
+    return rest, [
+        f"{line(call.name)}({', '.join(f'{line(name)}={_json(value)}' for name, value in call.arguments.items())})"
+        for call in calls
+    ]
+
+
+def _failure(conversation: Conversation) -> Iterator[Block]:
+    if conversation.failure:
+        place = f"{line(conversation.file)}, line {conversation.line}: " if conversation.file else ""
+        yield Block(f"! {place}{plain(conversation.failure[:2000])}", "bold $text-error")
+    trace = plain(conversation.traceback[-20_000:]).strip().split("\n")[-TRACEBACK_LINES:]
+    if any(trace):
+        yield Block("\n".join(trace), "$text-muted")
+
+
+def _shaded(conversation: Conversation, part: Part, name: str, decode: Decode) -> Block:
+    """The tokens of one trajectory; neighbours of one style are one stretch."""
+    styles = token_styles(name, conversation, part.tokens)
+    text: list[str] = []
+    stretches: list[Stretch] = []
+    length = 0
+    for piece in pieces(list(part.tokens.ids), decode):
+        shown, style = plain(piece.text), styles[piece.start]
+        if stretches and stretches[-1].style == style:
+            stretches[-1] = replace(stretches[-1], stop=length + len(shown))
+        else:
+            stretches.append(Stretch(length, length + len(shown), style))
+        text.append(shown)
+        length += len(shown)
+    return Block("".join(text), "", stretches)
+
+
+def _value(value: object) -> str:
+    return number(value) if isinstance(value, int | float) else line(str(value), 60)
+
+
+def _json(value: object) -> str:
+    return plain(json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,68 @@
+"""Conversations for other programs and for other people: as records of JSON, and as plain text.
+
+Rows of the store flow in, dicts and strings flow out. The text is safe for a terminal; the JSON is ASCII when written.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from marlaas.engine.store.rollout_rows import Conversation, Part
+
+from .document import Block
+from .reading import blocks
+from .shading import TURNS, Shading
+
+
+def text(conversation: Conversation) -> str:
+    """A conversation as the view shows it."""
+    return joined(blocks(conversation, Shading(TURNS), None)) + "\n"
+
+
+def joined(found: Sequence[Block]) -> str:
+    """Blocks as text."""
+    return "\n".join(block.text for block in found)
+
+
+def record(conversation: Conversation) -> dict[str, Any]:
+    """All that is known of a conversation; numbers that JSON does not know are null."""
+    one = conversation
+    return {
+        **{name: getattr(one, name) for name in ("id", "task", "split", "step", "instance", "member", "agent")},
+        "group": one.number,
+        **{name: getattr(one, name) for name in ("version", "environment_version", "status", "cut", "seconds")},
+        "reward": _finite(one.reward),
+        "advantage": _finite(one.advantage),
+        "scores": {name: _finite(value) for name, value in one.scores.items()},
+        "metrics": {name: _finite(value) for name, value in one.metrics.items()},
+        "failure": {"message": one.failure, "file": one.file, "line": one.line, "traceback": one.traceback}
+        if one.failure
+        else None,
+        "turns": [{"role": turn.role, "text": turn.text} for part in one.parts for turn in part.turns],
+        "trajectories": [_trajectory(part) for part in one.parts],
+    }
+
+
+def json_line(conversation: Conversation) -> str:
+    """A record in one line of ASCII: half characters and control characters stay what they are, escaped."""
+    return json.dumps(record(conversation), allow_nan=False)
+
+
+def _trajectory(part: Part) -> dict[str, Any]:
+    tokens = part.tokens
+    return {
+        "id": part.id,
+        "length": part.length,
+        "tokens": list(tokens.ids),
+        "sampled": list(tokens.sampled),
+        "logprobs": [_finite(value) for value in tokens.logprobs],
+        "spans": [{"start": start, "stop": stop, "version": version} for start, stop, version in tokens.spans],
+        "log_weights": [_finite(value) for value in tokens.weights],
+    }
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
