@@ -65,6 +65,7 @@ class Heartbeat:
         busy = {sample.stage: sample.busy for sample in samples}
         self._store.telemetry.workers(worker_rows(processes, busy, elapsed))
         self._store.stages.add(self._store.incarnation, samples)
+        self._store.standings.replace(crew.standings())
         if now >= self._thin:
             self._thin = now + THIN
             self._store.stages.thin(now)

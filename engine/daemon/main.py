@@ -58,7 +58,7 @@ def run(home: Home) -> int:
         check_serve(home, HomeBase(settings.base, base.fingerprint))
         settings = with_sampler(settings, base)
         memory = plan_of(base, settings, available_memory())
-        store = Store(home.database, settings.base, base.fingerprint)
+        store = Store(home.database, settings.base, base.fingerprint, settings.rollout.sampler)
         store.tasks.adopt(base.fingerprint)
         store.tasks.forget_stops(began)
     except MarlaasError as error:

@@ -27,6 +27,7 @@ class StageMeter:
         self._ledger = ledger
         self._busy: dict[str, float] = {}
         self._ended: dict[str, int] = {}
+        self._made: dict[str, int] = {}
 
     def samples(
         self,
@@ -43,6 +44,7 @@ class StageMeter:
         before, self._busy = self._busy, dict(self._ledger.busy)
         busy = {stage: seconds - before.get(stage, 0.0) for stage, seconds in self._busy.items()}
         ended, self._ended = self._ended, dict(self._ledger.ended)
+        made, self._made = self._made, dict(self._ledger.made)
         played = Load(active=busy.get(ENVIRONMENT, 0.0) / wall)  # Little's law: seconds of episodes each second
         spent = [(process.name, process.spent) for process in processes]
         busy[ENVIRONMENT] = math.fsum(seconds for name, seconds in spent if name.startswith("env "))
@@ -57,6 +59,7 @@ class StageMeter:
                 load.waiting,
                 load.active,
                 self._ended.get(stage, 0) - ended.get(stage, 0),
+                self._made.get(stage, 0) - made.get(stage, 0),
             )
             for stage, load in {**IDLE, **loads, ENVIRONMENT: played}.items()
         ]

@@ -62,6 +62,11 @@ class FairClock(Generic[K]):
         """What a key has had and has reserved, divided by its weight, from wherever it was lifted to."""
         return self._account(key).counter()
 
+    def standings(self) -> dict[K, float]:
+        """Counters of the keys that wait or are being served; of others they say nothing."""
+        moving = (key for key, account in self._accounts.items() if key in self._waiting or account.reserved)
+        return {key: self._accounts[key].counter() for key in moving}
+
     def join(self, key: K) -> None:
         """The key begins to wait."""
         if key not in self._waiting:

@@ -39,12 +39,15 @@ class Ledger:
         """Seconds by stage, growing for ever."""
         self.ended: defaultdict[str, int] = defaultdict(int)
         """Turns, episodes and calls by stage, likewise."""
+        self.made: defaultdict[str, int] = defaultdict(int)
+        """Tokens sampled (rollout) and trained on (training), likewise."""
 
     def rollout(self, task: int, prefilled: int, sampled: int) -> None:
         """A turn has been sampled."""
         self._tokens[task, ROLLOUT] += prefilled + sampled
         self._costs[task] += rollout_cost(prefilled, sampled)
         self.ended[ROLLOUT] += 1
+        self.made[ROLLOUT] += sampled
 
     def rollout_seconds(self, seconds: float) -> None:
         """The rollout worker was busy: share that out over the turns that have ended since the last time.
@@ -67,6 +70,7 @@ class Ledger:
 
     def training(self, task: int, tokens: int, seconds: float) -> None:
         """The trainer has worked for a task."""
+        self.made[TRAINING] += tokens
         self._add(task, TRAINING, tokens, seconds)
 
     def take(self) -> list[Usage]:

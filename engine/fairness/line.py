@@ -44,6 +44,17 @@ class Serving(NamedTuple):
     reserved: int
 
 
+@dataclass(frozen=True)
+class Standing:
+    """Where a tenant that waits or is being served stands, at one moment."""
+
+    tenant: str
+    waiting: int
+    """Its things in the line."""
+    behind: float
+    """What it has had less, by its weight, than the tenant that has had most; in the line's unit of costs."""
+
+
 class _Tenant(Generic[T]):
     """One tenant's part of the line."""
 
@@ -56,6 +67,10 @@ class _Tenant(Generic[T]):
         tasks = self.ranks.setdefault((urgent, payer.priority), {})
         tasks.setdefault(payer.task, OrderedDict())[item] = payer
         self.clock.join(payer.task)
+
+    @property
+    def length(self) -> int:
+        return sum(len(items) for tasks in self.ranks.values() for items in tasks.values())
 
     def next(self) -> tuple[Rank, int]:
         rank = max(self.ranks)
@@ -143,6 +158,12 @@ class Line(Generic[T]):
         self._weigh(payer)
         self._clock.give_back(payer.tenant, reserved)
         self._tenant(payer).clock.give_back(payer.task, reserved)
+
+    def standings(self) -> list[Standing]:
+        """All tenants that wait or are being served."""
+        counters = self._clock.standings()
+        most = max(counters.values(), default=0.0)
+        return [Standing(name, self._tenants[name].length, most - has) for name, has in counters.items()]
 
     def _behind(self) -> _Tenant[T]:
         if not self._length:

@@ -18,7 +18,7 @@ from ..config import Settings
 from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, WorkerDied
 from ..fairness.ledger import Ledger
-from ..fairness.line import NOBODY, Line
+from ..fairness.line import NOBODY, Line, Standing
 from ..paths import Home
 from ..rollout.episodes import Rollout
 from ..rollout.protocol import Sampler
@@ -150,6 +150,10 @@ class Crew:
     def loads(self) -> dict[str, Load]:
         """What waits at the workers, and what they are at; nothing while there are none."""
         return self._services.loads() if self._services else {}
+
+    def standings(self) -> dict[str, list[Standing]]:
+        """Where tenants stand in the workers' lines, by stage; nothing while there are none."""
+        return self._services.standings() if self._services else {}
 
     async def services(self) -> Services:
         """The stages with live workers, waiting for them if need be."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from ..environments.service import EnvironmentService
 from ..fairness.ledger import ROLLOUT, TRAINING
-from ..fairness.line import Payer
+from ..fairness.line import Payer, Standing
 from ..paths import Home
 from ..rollout.episodes import Rollout
 from ..rollout.protocol import Sampler
@@ -58,6 +58,10 @@ class Services:
         """What waits at the stages that are shared, and what they are at."""
         seats, shared = self.rollout.seats, self.shared
         return {ROLLOUT: Load(seats.waiting, seats.active), TRAINING: Load(shared.waiting, shared.active)}
+
+    def standings(self) -> dict[str, list[Standing]]:
+        """Where tenants stand in the lines of the stages that are shared, by stage."""
+        return {ROLLOUT: self.rollout.seats.standings(), TRAINING: self.shared.standings()}
 
     def of(self, payer: Payer, deterministic: bool) -> Services:
         """The same as one task is to use them: in its turn, and on its account."""

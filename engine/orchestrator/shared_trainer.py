@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Any
 
 from ..fairness.ledger import Ledger
-from ..fairness.line import Line, Payer, Serving
+from ..fairness.line import Line, Payer, Serving, Standing
 from ..training.protocol import GroupStats, Job, Refused, StepResult, Trainer
 
 FUSED_JOBS = 8
@@ -91,6 +91,10 @@ class SharedTrainer:
     def active(self) -> int:
         """Calls that the worker has."""
         return int(self._running is not None)
+
+    def standings(self) -> list[Standing]:
+        """Where tenants stand in the line, in microseconds."""
+        return self._line.standings()
 
     async def call(self, call: Call) -> Any:
         """Wait until it is this call's turn, make it, and return or raise what the trainer does.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
-from ..fairness.line import Line, Payer, Serving
+from ..fairness.line import Line, Payer, Serving, Standing
 
 PATIENCE = 0.02
 """Seconds for which an idle seat is kept in spite of others' need: an environment that answers at once would lose its
@@ -67,6 +67,10 @@ class Seats:
     def active(self) -> int:
         """Turns under way."""
         return len(self._busy)
+
+    def standings(self) -> list[Standing]:
+        """Where tenants stand in the line, in units of ``fairness/costs``."""
+        return self._line.standings()
 
     def weight(self, tenant: str) -> float:
         """A tenant's weight of the moment."""

@@ -232,6 +232,8 @@ class EngineRow:
     note: str
     fingerprint: str = ""
     """Of that base; empty for an engine of an older marlaas."""
+    sampler: str = ""
+    """torch or llama.cpp; empty for an engine of an older marlaas."""
 
 
 @dataclass(frozen=True)

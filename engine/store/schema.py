@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-LATEST = "m012_played_on"
+LATEST = "m013_machine"
 """The name of the last migration in ``migrations``."""
 
 

@@ -13,6 +13,7 @@ from .conformance import ConformanceTable
 from .database import barrier, open_database
 from .experience import ExperienceTable
 from .stages import StageTable
+from .standings import StandingTable
 from .tasks import TaskTable
 from .telemetry import TelemetryTable
 from .tenants import TenantTable
@@ -23,8 +24,9 @@ from .versions import VersionTable
 class Store:
     """Opens the home's database under a new incarnation. Raises ``StoreError``."""
 
-    def __init__(self, path: Path, base: str, fingerprint: str = "") -> None:
-        """``base`` is the name of the base that the engine serves; ``fingerprint`` says which one that is."""
+    def __init__(self, path: Path, base: str, fingerprint: str = "", sampler: str = "") -> None:
+        """``base`` is the name of the base that the engine serves, with which ``sampler``; ``fingerprint`` says which
+        base that is."""
         self._path = path
         self.fingerprint = fingerprint
         self._database = open_database(path)
@@ -34,8 +36,9 @@ class Store:
         self.tenants = TenantTable(self._database)
         self.usage = UsageTable(self._database)
         self.stages = StageTable(self._database)
+        self.standings = StandingTable(self._database)
         self.experience = ExperienceTable(self._database)
-        self.incarnation = self.telemetry.begin_incarnation(base, fingerprint)
+        self.incarnation = self.telemetry.begin_incarnation(base, fingerprint, sampler)
         self.versions = VersionTable(self._database, self.incarnation, self.barrier)
 
     def changed(self) -> int:

@@ -14,7 +14,8 @@ from ..environments.protocol import EnvironmentInfo
 from .database import insert, insert_all, transaction
 from .rows import WorkerRow
 
-KEEP_EVENTS = 20_000
+KEEP_EVENTS = 100_000
+"""Of the newest lines of the log."""
 
 
 class TelemetryTable:
@@ -23,11 +24,11 @@ class TelemetryTable:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def begin_incarnation(self, base: str, fingerprint: str = "") -> int:
+    def begin_incarnation(self, base: str, fingerprint: str = "", sampler: str = "") -> int:
         """Register a new engine and return its incarnation, higher than every one before."""
         now = time.time()
         row = {"pid": os.getpid(), "state": "starting", "started": now, "heartbeat": now, "base": base, "note": ""}
-        row["fingerprint"] = fingerprint
+        row |= {"fingerprint": fingerprint, "sampler": sampler}
         return insert(self._db, "engines", row)
 
     def heartbeat(self, incarnation: int, state: str, note: str = "") -> None:

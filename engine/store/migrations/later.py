@@ -136,3 +136,18 @@ def m012_played_on(db: Database) -> None:
         " WHERE split = 'train' AND step IS NOT NULL GROUP BY policy, step) g"
         " WHERE g.policy = steps.policy AND g.step = steps.number"
     )
+
+
+@migrations()
+def m013_machine(db: Database) -> None:
+    """What the view of the machine shows: tokens by stage, the sampler, where tenants stand in line; a task's log."""
+    db.table("stages").add_column("tokens", int, not_null_default=0)
+    db.table("engines").add_column("sampler", str, not_null_default="")
+    table(
+        db,
+        "standings",
+        {"stage": str, "tenant": str, "waiting": int, "behind": float},  # of this moment alone
+        pk=("stage", "tenant"),
+        not_null={"waiting", "behind"},
+    )
+    db.table("events").create_index(["task"])

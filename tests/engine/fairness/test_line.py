@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.engine.fairness.line import Line, Payer
+from marlaas.engine.fairness.line import Line, Payer, Standing
 
 ANN, BOB = Payer("ann", 1), Payer("bob", 2)
 
@@ -149,3 +149,18 @@ def test_a_small_tenant_beside_a_large_one_has_half(tasks: int, cost: int, its: 
         had[payer.tenant] += price
         line.add(payer, number)
     assert had["small"] / had.total() == pytest.approx(0.5, rel=0.05)
+
+
+def test_standings_say_who_waits_and_who_is_behind() -> None:
+    line = Line[str](weight={"ann": 2.0, "bob": 1.0}.__getitem__)
+    assert line.standings() == []
+    for item in ("a1", "a2"):
+        line.add(ANN, item)
+    line.add(BOB, "b1")
+    assert served(line) == "a1"  # at a cost of 10 and a weight of 2
+    assert line.standings() == [Standing("ann", 1, 0.0), Standing("bob", 1, 5.0)]
+    payer, _ = line.take()
+    serving = line.begin(payer)
+    assert payer == BOB and {one.tenant: one.waiting for one in line.standings()} == {"ann": 1, "bob": 0}
+    line.end(serving, 10)
+    assert line.standings() == [Standing("ann", 1, 0.0)]  # who wants nothing stands nowhere
