@@ -116,13 +116,15 @@ class _Sitting:
         await settled(self._service)
         info = self._service.resolve(self._name)
         with await self._service.bind(self._name, config=typed(self._wish.config, info.parameters)) as lease:
+            for row in self._prints("at load"):
+                output.result(row)
             self._head(info, lease.config)
             seed = 0 if self._wish.split == "eval" else self._wish.seed
             spec = EpisodeSpec(self._wish.split, self._index, seed, 0, lease.config)
             game = Game(self._keyboard, lambda agent: agent in self._wish.mine)
             ended = await self._played(lease, spec, game)
         self._code = output.FAILED if ended.status in ("error", "timeout") else output.OK
-        for row in [*self._prints(), *transcript.outcome(ended)]:
+        for row in [*self._prints("printed"), *transcript.outcome(ended)]:
             output.result(row)
         unheard = [agent for agent in self._wish.mine if agent not in game.agents]
         if unheard and game.agents:
@@ -151,8 +153,8 @@ class _Sitting:
                 output.result(row)
             output.result("That is why the newest edit is not played; this is the last good version.")
 
-    def _prints(self) -> list[str]:
-        """What the plugin has printed since it was last looked."""
+    def _prints(self, label: str) -> list[str]:
+        """What the plugin has printed since it was last looked. Loaded, it is played up to its first question, too."""
         try:
             with self._log.open("rb") as file:
                 file.seek(self._read)
@@ -160,7 +162,7 @@ class _Sitting:
         except OSError:
             return []
         self._read += len(text)
-        return transcript.labelled("printed", text.decode("utf-8", "replace").rstrip("\n")) if text.strip() else []
+        return transcript.labelled(label, text.decode("utf-8", "replace").rstrip("\n")) if text.strip() else []
 
     def _choice(self) -> str:
         """What comes after an episode. Raises ``Left`` at the end of the input."""

@@ -9,7 +9,7 @@ import inspect
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 from .channel import Record
@@ -39,8 +39,16 @@ class Blame:
         if isinstance(error, SyntaxError) and (error.filename or "").startswith(self._prefix):
             file, line = self._relative(error.filename or ""), error.lineno or 0
             message = _excerpt(f"{type(error).__name__}: {error.msg}")
-        lines = "".join(traceback.format_exception(error, limit=-12))
+        lines = "".join(traceback.format_exception(type(error), error, self._own_part(error), limit=-12))
         return _record(message, file, line, lines.replace(self._prefix, ""))
+
+    def _own_part(self, error: BaseException) -> TracebackType | None:
+        """The traceback from the author's first line on: what called it is none of theirs. All of it where no line is
+        theirs, but for files that do not compile, which say themselves where."""
+        part = error.__traceback__
+        while part is not None and not self.owns(part.tb_frame.f_code):
+            part = part.tb_next
+        return part if part is not None or isinstance(error, SyntaxError) else error.__traceback__
 
     def of_function(self, error: BaseException, function: Callable[..., Any]) -> Record:
         """The record of an error for which the function as a whole answers: the place of its ``def``."""

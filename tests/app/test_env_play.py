@@ -81,9 +81,12 @@ def test_a_file_elsewhere_is_played_with_tools_prints_and_errors(home: Home, tmp
         in played.out
     )
     assert "result     buy: 8\n" in played.out and "printed    open\n" in played.out
+    assert played.out.count("at load    open\n") == 1 and played.out.count("printed    open\n") == 3, "each stands once"
     assert "reward     1\nparts      paid 4\nlogged     said done" in played.out
     assert "invalid    no weapons\nreward     -1\n" in played.out
-    assert "error      shop.py, line 16: ZeroDivisionError: division by zero" in played.out
+    error = "error      shop.py, line 16: ZeroDivisionError: division by zero"
+    trace = '           Traceback (most recent call last):\n             File "shop.py", line 16, in shop\n'
+    assert f"{error}\n{trace}" in played.out, "nothing of marlaas's own stands before the author's line"
     assert "\x1b" not in played.out
 
 

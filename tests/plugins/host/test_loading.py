@@ -44,6 +44,7 @@ def test_the_place_is_the_authors_own_line(tmp_path: Path, text: str, place: tup
     record = Blame(tmp_path).of(caught.value)
     assert (record["file"], record["line"]) == place
     assert says in record["message"] and len(record["message"]) <= 600 and str(tmp_path) not in record["traceback"]
+    assert ("loading.py" in record["traceback"]) == (not place[0]), "the author's own lines, where there are any"
 
 
 def test_two_environments_of_one_name(tmp_path: Path) -> None:
