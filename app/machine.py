@@ -46,8 +46,8 @@ def base_folder(home: Home) -> Path:
 def examine(home: Home) -> list[Finding]:
     """Every check, in the order in which a person would ask."""
     checks: tuple[Callable[[Home], Finding], ...] = (
-        _python, _cores, _memory, _disk, _compiler, _driver, _torch, _llama, _home, _plugins, _installer, _sandbox,
-        _base, _engine,
+        _python, _cores, _memory, _disk, _compiler, _driver, _torch, _llama, _home, _plugins, _installer,
+        _libraries, _sandbox, _base, _engine,
     )  # fmt: skip
     return [check(home) for check in checks]
 
@@ -169,6 +169,25 @@ def _installer(home: Home) -> Finding:
     if find_spec("pip") is not None:
         return Finding("installer", "ok", "pip")
     return Finding("installer", "note", "none", "Environments that bring libraries along need uv or pip.")
+
+
+def _libraries(home: Home) -> Finding:
+    """What plugins brought along; nothing of it is ever removed by itself."""
+    from marlaas.engine.environments.dependencies.unclaimed import installed
+    from marlaas.engine.paths import BUNDLED_PLUGINS
+
+    sets = installed(home.venvs, (BUNDLED_PLUGINS, home.plugins))
+    value = (
+        f"{len(sets)} of plugins, {size(sum(one.size for one in sets))} in {home.venvs}" if sets else "none of plugins"
+    )
+    spare = [one for one in sets if not one.claimed]
+    if not spare:
+        return Finding("libraries", "ok", value)
+    advice = (
+        f"No plugin asks for {', '.join(one.folder.name for one in spare)} ({size(sum(one.size for one in spare))}):"
+        " delete them there, unless a task is pinned to an older version of its environment."
+    )
+    return Finding("libraries", "note", value, advice)
 
 
 def _sandbox(home: Home) -> Finding:

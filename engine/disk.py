@@ -44,8 +44,8 @@ class HomeSize:
 def home_size(home: Home) -> HomeSize:
     """Count the files of a home; what vanishes meanwhile counts nothing."""
     database = sum(_size(home.root / f"{home.database.name}{suffix}") for suffix in ("", "-wal", "-shm"))
-    adapters, base = _tree(home.adapters), _tree(home.base)
-    return HomeSize(database, adapters, base, max(0, _tree(home.root) - database - adapters - base))
+    adapters, base = folder_size(home.adapters), folder_size(home.base)
+    return HomeSize(database, adapters, base, max(0, folder_size(home.root) - database - adapters - base))
 
 
 class DiskGuard:
@@ -89,7 +89,8 @@ class DiskGuard:
         self._reason = reason
 
 
-def _tree(folder: Path) -> int:
+def folder_size(folder: Path) -> int:
+    """Bytes of all files below a folder; links count as links."""
     return sum(_size(Path(root) / name) for root, _, names in os.walk(folder) for name in names)
 
 

@@ -40,6 +40,7 @@ def test_all_is_well(marlaas: Commander, probed: list[Any], home: Home) -> None:
         "home",
         "plugins",
         "installer",
+        "libraries",
         "sandbox",
         "base",
         "engine",
@@ -111,3 +112,11 @@ def test_a_sandbox_is_missed_where_it_is_asked_for(
     said = marlaas("doctor", "--json")
     found = {finding["name"]: finding for finding in said.json["findings"]}["sandbox"]
     assert (found["verdict"], said.code) == (verdict, code) and "bwrap is not installed" in found["value"]
+
+
+def test_libraries_that_no_plugin_asks_for(marlaas: Commander, probed: list[Any], home: Home) -> None:
+    (home.venvs / "0123abcd").mkdir(parents=True)
+    (home.venvs / "0123abcd" / "x.py").write_bytes(bytes(5_000_000))
+    (finding,) = (f for f in marlaas("doctor", "--json").json["findings"] if f["name"] == "libraries")
+    assert finding["verdict"] == "note" and str(home.venvs) in finding["value"]
+    assert "No plugin asks for 0123abcd (5 MB)" in finding["advice"] and "pinned" in finding["advice"]
