@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 
 from .. import output
 from .env_config import add_config
+from .sampling_options import add_sampling
 from .verbs import Verbs, add_verb, home_of
 
-HOTTEST = 10.0
 LARGEST = 1 << 53
 """Instances and seeds, on the wire to a plugin."""
 
@@ -22,7 +21,8 @@ def register(family: Verbs) -> None:
         run,
         "play an environment yourself, or let a policy play it",
         epilog="Needs no engine. Prompts, tools, results, rewards and errors are shown as the episode goes; /help says"
-        " what can be typed. From a pipe it reads replies line by line, and ends with the input.",
+        " what can be typed. From a pipe it reads line by line what you would type, also between two episodes, and"
+        " ends with the input.",
     )
     play.add_argument("name", metavar="NAME", help="an environment, or the path of a plugin (./my_env.py)")
     add_config(play)
@@ -35,8 +35,7 @@ def register(family: Verbs) -> None:
     who = play.add_mutually_exclusive_group()
     who.add_argument("--policy", metavar="TASK[@VERSION]", help="the newest version of a task's adapter plays, or N")
     who.add_argument("--base", action="store_true", help="the home's base model plays, without an adapter")
-    play.add_argument("--temperature", type=_temperature, metavar="T", help="of the policy (default: the task's, or 1)")
-    play.add_argument("--max-tokens", type=_positive, metavar="N", help="of a turn of the policy (likewise, or 256)")
+    add_sampling(play)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,20 +73,3 @@ def _whole(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 16 or int(text) >= LARGEST:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to {LARGEST - 1:,}")
     return int(text)
-
-
-def _positive(text: str) -> int:
-    number = _whole(text)
-    if not 0 < number <= 131072:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens from 1 to 131,072")
-    return number
-
-
-def _temperature(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= HOTTEST:
-        raise argparse.ArgumentTypeError(f"{text!r} is no temperature from 0 to {HOTTEST:g}")
-    return value

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from marlaas.engine.adapter_names import choose
 from marlaas.engine.config import load_settings
-from marlaas.engine.orchestrator.alone import BARE, lone_sampler
+from marlaas.engine.orchestrator.alone import BARE, lone_sampler, plan_alone
 from marlaas.engine.paths import Home
 from marlaas.engine.rollout.conversation import Voice
 from marlaas.engine.rollout.episodes import Rollout
@@ -75,7 +75,7 @@ async def loaded(home: Home, wanted: Speaking, scratch: Path) -> AsyncIterator[P
     sampling = _said(sampling, wanted)
     settings = load_settings(home.create())
     output.talk(f"Starting a sampler for the base {line(settings.base)} …")
-    async with lone_sampler(home, settings) as lone:
+    async with lone_sampler(home, plan_alone(settings)) as lone:
         lone.rollout.check_thinking(sampling.thinking)
         if row is None:
             await lone.load_bare(scratch)

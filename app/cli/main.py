@@ -17,6 +17,7 @@ from .. import output
 from . import (
     adapters,
     base,
+    chat,
     compare,
     demo,
     doctor,
@@ -52,6 +53,7 @@ _FAMILIES = (
     environments,
     base,
     adapters,
+    chat,
     engine,
     doctor,
 )

@@ -1,7 +1,7 @@
-"""A sampler for one person, apart from any engine: the home's base, in little memory, under one version at a time.
+"""A sampler for one person, apart from any engine: the home's base, in little memory, under the versions of one person.
 
-A home and its settings flow in; a ``Rollout`` whose turns that person sees flows out. Started for minutes and beside an
-engine that may be at work: it plans no trainer and few conversations. Touches no database.
+A home and its settings flow in; what it would take, and then a sampler whose turns that person sees, flow out. Started
+for minutes and beside an engine that may be at work: it plans no trainer and few conversations. Touches no database.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from ..adapters.statefile import Array, PolicyState, StateHeader, checksum, write_state
 from ..base.config import BaseConfig
+from ..base.fit import MemoryPlan
 from ..base.model import BaseModel, load_base
 from ..base.modules import linear_shapes
 from ..base.soundness import check_base
@@ -28,6 +29,7 @@ from ..rollout.episodes import Rollout
 from ..rollout.protocol import Sampler
 from ..rollout.renderer import Renderer
 from ..rollout.seats import Seats
+from ..rollout.talk import Talk
 from .worker_plan import plan_of, sampler_spec, with_sampler
 
 SEQUENCES = 4
@@ -41,16 +43,34 @@ CHANGED = "model.layers.0.mlp.down_proj"
 
 
 @dataclass(frozen=True)
+class LonePlan:
+    """What a lone sampler takes, known before it is started."""
+
+    base: BaseModel
+    settings: Settings
+    memory: MemoryPlan
+    free: int
+    """Bytes on this machine."""
+
+
+@dataclass(frozen=True)
 class LoneSampler:
     """A sampler and what plays on it."""
 
     rollout: Rollout
     base: BaseModel
-    _sampler: Sampler
+    sampler: Sampler
+    renderer: Renderer
+    context: int
+    """Tokens of a conversation."""
+
+    def talk(self, version: str, number: int, place: str) -> Talk:
+        """A conversation with a version that was loaded."""
+        return Talk(self.sampler, self.renderer, self.context, version, number, place)
 
     async def load(self, version: str, path: Path, expected: str) -> None:
         """Serve the adapter of a state file; ``AdapterError`` where it holds another checksum than ``expected``."""
-        loaded = await self._sampler.load(version, str(path))
+        loaded = await self.sampler.load(version, str(path))
         if loaded != expected:
             raise AdapterError(f"The state file {path} is damaged: it holds {loaded}, not {expected}.")
 
@@ -62,24 +82,33 @@ class LoneSampler:
         await self.load(BARE, path, checksum(adapter))
 
 
-@asynccontextmanager
-async def lone_sampler(home: Home, settings: Settings) -> AsyncIterator[LoneSampler]:
-    """Start one until the block ends; its process does not outlive it. Raises what the base or the worker raises."""
+def plan_alone(settings: Settings) -> LonePlan:
+    """Look at the base and at what is free; reads files, and takes its time.
+
+    Raises ``BaseModelError`` where the base is not sound, or does not fit into what is free.
+    """
     base = load_base(settings.base)
     check_base(base)
     settings = with_sampler(settings, base)
     context = settings.rollout.context or CONTEXT
     rollout_settings = replace(settings.rollout, sequences=SEQUENCES, context=context)
     settings = replace(settings, engine=EngineSettings(tasks=1), rollout=rollout_settings)
+    free = available_memory()
+    return LonePlan(base, settings, plan_of(base, settings, free, trains=False), free)
+
+
+@asynccontextmanager
+async def lone_sampler(home: Home, plan: LonePlan) -> AsyncIterator[LoneSampler]:
+    """Start one until the block ends; its process does not outlive it. Raises what the base or the worker raises."""
+    base = plan.base
     renderer = Renderer(base.path)
-    memory = plan_of(base, settings, available_memory(), trains=False)
-    spec = replace(sampler_spec(base, home, settings, memory), name="play")
+    spec = replace(sampler_spec(base, home, plan.settings, plan.memory), name="play")
     worker = await spec.spawn(home.logs)
     try:
         sampler: Sampler = worker.proxy(Sampler, posted=("release",))
         limits = await sampler.limits()
         rollout = Rollout(sampler, renderer, limits.context, Seats(limits.sequences, Line()), Ledger())
-        yield LoneSampler(rollout, base, sampler)
+        yield LoneSampler(rollout, base, sampler, renderer, limits.context)
     finally:
         await worker.stop()
 

@@ -1,0 +1,147 @@
+"""A person's conversation with one version, turn by turn, heard while it is sampled.
+
+What a person says flows in, what the model says flows out, piece by piece and then whole. A turn that is cancelled or
+fails was never said: the conversation stands where it stood. Belongs to no episode: no seat, no account, no reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from ..environments.protocol import Ask, Message
+from .conversation import Conversation, Voice
+from .protocol import SampleRequest, SampleResult, Turns
+from .renderer import Renderer
+from .seeds import noise_seed
+
+PIECE = 8
+"""Tokens that are sampled before they are shown. Noise depends on places alone, so pieces give the same text."""
+ENDLESS = 1 << 30
+"""Tokens that a conversation may have by its limits; the base's context ends it before."""
+AGENT = "agent"
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How the model is to speak; may change from turn to turn."""
+
+    temperature: float = 1.0
+    max_tokens: int = 256
+    thinking: bool | None = None
+    """What the base's template is told about it; None: nothing."""
+
+
+@dataclass(frozen=True)
+class Speech:
+    """What was said in a turn, so far or all of it. Hostile: a model wrote it."""
+
+    text: str = ""
+    """Tool calls included, as they were written."""
+    thinking: str = ""
+    tokens: int = 0
+    ended: Literal["", "stop", "length", "full"] = ""
+    """Empty while it goes on; *full*: the conversation had no room left for a single token."""
+
+
+Hear = Callable[[Speech], None]
+
+
+class Talk:
+    """One conversation with one version. One turn at a time."""
+
+    def __init__(self, sampler: Turns, renderer: Renderer, context: int, version: str, number: int, place: str) -> None:
+        """``version`` is served by the sampler; ``place`` names the conversation there and seeds its noise."""
+        self._sampler = sampler
+        self._renderer = renderer
+        self._version, self._number = version, number
+        self._conversation = Conversation(
+            f"{place}/{version}", AGENT, self._voice(Manner()), context, noise_seed("talk", place)
+        )
+        self._begun = False
+        self._failures = 0
+
+    def move(self, sampler: Turns) -> None:
+        """Go on with another sampler that serves the version; it reads what was said anew."""
+        self._sampler = sampler
+
+    async def say(self, words: str, manner: Manner, hear: Hear, system: str = "") -> Speech:
+        """Say something and let the model answer; ``hear`` is told of each piece. ``system`` counts in the first turn.
+
+        Raises ``Unplayable`` for what the base's template refuses or what leaves no room, and what the sampler raises.
+        """
+        before = deepcopy(self._conversation)
+        self._conversation.voice = self._voice(manner)
+        opening = (Message("system", system),) if system and not self._begun else ()
+        pieces = self._pieces(hear)
+        try:
+            reply = await self._conversation.answer(
+                Ask(AGENT, (*opening, Message("user", words))), pieces, self._renderer
+            )
+        except BaseException:
+            name, self._conversation = self._conversation.name, before
+            await pieces.release(name)  # it holds words that were never said
+            self._failures += 1
+            raise
+        self._begun = True
+        if pieces.last is None:
+            return Speech(ended="full")
+        return replace(pieces.last, ended="length" if reply.finish == "length" else "stop")
+
+    async def leave(self) -> None:
+        """The sampler forgets the conversation."""
+        await self._pieces(lambda speech: None).release(self._conversation.name)
+
+    def _pieces(self, hear: Hear) -> _Pieces:
+        return _Pieces(self._sampler, self._renderer, hear, self._failures)
+
+    def _voice(self, manner: Manner) -> Voice:
+        return Voice(
+            version=self._version,
+            number=self._number,
+            temperature=manner.temperature,
+            max_tokens=manner.max_tokens,
+            max_episode_tokens=ENDLESS,
+            seed=0,
+            thinking=manner.thinking,
+        )
+
+
+class _Pieces:
+    """Implements ``protocol.Turns``: one turn as many short ones, each of them heard.
+
+    The sampler knows a conversation by another name after each failure: what was aborted may still be ending there.
+    """
+
+    def __init__(self, sampler: Turns, renderer: Renderer, hear: Hear, failures: int) -> None:
+        self._sampler = sampler
+        self._renderer = renderer
+        self._hear = hear
+        self._failures = failures
+        self.last: Speech | None = None
+        """What was said in the turn."""
+
+    async def generate(self, request: SampleRequest) -> SampleResult:
+        request = replace(request, conversation=self._name(request.conversation))
+        tokens, logprobs = request.tokens[:0], np.empty(0, np.float32)
+        while True:
+            wanted = min(PIECE, request.max_tokens - len(tokens))
+            piece = await self._sampler.generate(
+                replace(request, tokens=np.concatenate([request.tokens, tokens]), max_tokens=wanted)
+            )
+            tokens, logprobs = np.concatenate([tokens, piece.tokens]), np.concatenate([logprobs, piece.logprobs])
+            spoken = self._renderer.parse(tokens.tolist(), request.tokens.tolist())
+            self.last = Speech(spoken.shown, spoken.thinking, len(tokens))
+            self._hear(self.last)
+            if piece.finish != "length" or len(piece.tokens) < wanted or len(tokens) >= request.max_tokens:
+                return replace(piece, tokens=tokens, logprobs=logprobs)
+
+    async def release(self, conversation: str) -> None:
+        await self._sampler.release(self._name(conversation))
+
+    def _name(self, conversation: str) -> str:
+        return f"{conversation}:{self._failures}"
