@@ -6,6 +6,7 @@ Standard library only. ``DOCUMENTED`` is the file that a new home starts with: e
 from __future__ import annotations
 
 import os
+import shlex
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -70,6 +71,13 @@ DOCUMENTED = """\
 # plugin is served.
 # sandbox = false
 
+[notify]
+# A command that is run for every task that is done, has failed or has stalled (it paused itself, or is blocked for some
+# time): one JSON object on a line of its standard input. No shell; words may be quoted. It may take 30 seconds.
+# command = ""
+# Minutes that a task is blocked before that is told.
+# blocked_minutes = 10
+
 [disk]
 # Gigabytes that stay free: below that, tasks wait, say so, and go on by themselves once there is room.
 # reserve_gb = 0.5
@@ -120,6 +128,14 @@ class EnvironmentSettings:
 
 
 @dataclass(frozen=True)
+class NotifySettings:
+    """Who hears what became of tasks."""
+
+    command: str = ""
+    blocked_minutes: float = between(10.0, 0.0, 1e6)
+
+
+@dataclass(frozen=True)
 class DiskSettings:
     """What a home may take of the disk."""
 
@@ -137,6 +153,7 @@ class Settings:
     rollout: RolloutSettings = RolloutSettings()
     training: TrainingSettings = TrainingSettings()
     environments: EnvironmentSettings = EnvironmentSettings()
+    notify: NotifySettings = NotifySettings()
     disk: DiskSettings = DiskSettings()
 
 
@@ -150,6 +167,10 @@ def load_settings(home: Home) -> Settings:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{home.config} cannot be read: {error}.") from error
     settings = build(Settings, table, str(home.config))
+    try:
+        shlex.split(settings.notify.command)
+    except ValueError as error:
+        raise ConfigError(f"{home.config}: 'notify.command' cannot be read: {error}.") from error
     if settings.rollout.gguf:
         gguf = str(home.root / Path(settings.rollout.gguf).expanduser())
         settings = replace(settings, rollout=replace(settings.rollout, gguf=gguf))

@@ -37,6 +37,7 @@ from .conformance import background
 from .control import create_database
 from .heartbeat import Heartbeat
 from .lock import EngineLock
+from .notifier import Notifier
 from .starting import start_up
 
 YOUNG_OBJECTS = 20_000
@@ -108,7 +109,9 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, memory: Memory
     heartbeat = Heartbeat(store, ledger, lambda: orchestrator.account(), lambda: orchestrator.note)
     disk = DiskGuard(home, settings.disk, log)
     crew = Crew(home, settings, base, memory, store, environments, ledger, disk.shortage, log)
-    orchestrator = Orchestrator(store, crew, settings.engine.tasks)
+    notifier = Notifier(settings.notify.command, home, log)
+    patience = 60 * settings.notify.blocked_minutes
+    orchestrator = Orchestrator(store, crew, settings.engine.tasks, tell=notifier.tell, patience=patience)
     conformance = background(environments, store, crew.ruler(), log)
     _stop_on_signals(orchestrator)
     try:
@@ -126,7 +129,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, memory: Memory
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopping")
         await heartbeat.stop(crew)
-        await asyncio.gather(crew.stop(), environments.stop(), return_exceptions=True)
+        await asyncio.gather(crew.stop(), environments.stop(), notifier.stop(), return_exceptions=True)
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopped")
     return 0

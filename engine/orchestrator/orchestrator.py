@@ -18,6 +18,7 @@ from .commands import Commands
 from .crew import Crew
 from .retries import in_words, pause_before
 from .schedule import Act, Situation, decide
+from .stalls import Stalls
 from .task_run import Ending, run_task
 
 POLL = 0.2
@@ -35,8 +36,17 @@ INTERRUPTED = "was interrupted"
 class Orchestrator:
     """Runs the queue of one home until a *stop* command arrives or it is cancelled."""
 
-    def __init__(self, store: Store, crew: Crew, slots: int, clock: Callable[[], float] = time.time) -> None:
-        """``clock`` gives seconds since 1970."""
+    def __init__(
+        self,
+        store: Store,
+        crew: Crew,
+        slots: int,
+        clock: Callable[[], float] = time.time,
+        tell: Callable[[str, int], None] = lambda event, task: None,
+        patience: float = 600.0,
+    ) -> None:
+        """``clock`` gives seconds since 1970. ``tell`` hears of tasks that are *done*, have *failed* or have *stalled*:
+        they paused themselves, or are blocked for ``patience`` seconds."""
         self._store = store
         self._crew = crew
         self._slots = slots
@@ -46,6 +56,8 @@ class Orchestrator:
         self._unwritten: dict[int, Ending] = {}
         self._since: dict[int, float] = {}
         self._blocked: dict[int, tuple[str, float]] = {}
+        self._tell = tell
+        self._stalls = Stalls(patience, clock)
         self._told: dict[int, str] = {}
         """Why tasks are blocked, as their events say it: each try finds the same again."""
         self._wake = asyncio.Event()
@@ -154,9 +166,14 @@ class Orchestrator:
         store.tasks.set_state(task, ending.state, ending.reason)
         text = f"The task is {ending.state}. {ending.reason}".strip()
         store.telemetry.event("task", text, task, "info" if ending.state == "done" else "error")
+        self._tell("stalled" if ending.state == "paused" else ending.state, task)
 
     def _tell_blocked(self, task: int, reason: str) -> None:
-        if reason not in (INTERRUPTED, self._told.get(task)):
+        if reason == INTERRUPTED:
+            return
+        if self._stalls.blocked(task):
+            self._tell("stalled", task)
+        if reason != self._told.get(task):
             self._store.telemetry.event("task", f"The task waits, {reason}", task, "warning")
             self._told[task] = reason
 
@@ -166,6 +183,7 @@ class Orchestrator:
         waiting = {task.id for task in tasks if task.state == "queued"}
         self._blocked = {task: block for task, block in self._blocked.items() if task in waiting}
         self._told = {task: reason for task, reason in self._told.items() if task in waiting}
+        self._stalls.only(waiting)
         verdicts = decide(tasks, self._situation())
         held = {number: verdict.reason for number, verdict in verdicts.items() if verdict.act is Act.HOLD}
         if held:
@@ -212,6 +230,7 @@ class Orchestrator:
         def started() -> None:
             self._store.tasks.set_state(task.id, "running")
             self._blocked.pop(task.id, None)
+            self._stalls.moved(task.id)
             if self._told.pop(task.id, None):
                 self._store.telemetry.event("task", "The task goes on.", task.id)
 

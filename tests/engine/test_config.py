@@ -28,6 +28,13 @@ def test_files_and_folders_count_from_the_home(tmp_path: Path) -> None:
     assert load_settings(home).environments.wheels == "/w"
 
 
+def test_a_command_that_nobody_can_split_is_said(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.config.write_text("""[notify]\ncommand = "notify 'me"\n""")
+    with pytest.raises(ConfigError, match=r"'notify\.command' cannot be read: No closing quotation"):
+        load_settings(home)
+
+
 def test_a_word_that_is_none_is_said(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.config.write_text('[environments]\nallow = "allways"\n')
