@@ -29,7 +29,7 @@ def start(args: argparse.Namespace) -> int:
 
     home = home_of(args)
     control.ensure_running(home, notice=output.talk)
-    output.talk(f"An engine serves {home.root}.")
+    output.talk(f"An engine serves {home.root}. Files dropped into {home.plugins} are served at once.")
     return output.OK
 
 

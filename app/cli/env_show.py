@@ -76,12 +76,24 @@ def found(home: Home, name: str) -> list[EnvironmentRow]:
         raise EnvironmentMissing(
             "No engine has looked for environments in this home yet.", "`marlaas engine start` starts one."
         )
+    if reason := unwatched(home):
+        output.talk(reason)
     return named(name, rows)
+
+
+def unwatched(home: Home) -> str:
+    """That nobody looks at the plugin folder, where no engine is alive: what is shown is what the last one saw."""
+    from marlaas.engine.daemon import control
+
+    if control.alive(home):
+        return ""
+    where = line(str(home.plugins))
+    return f"No engine looks at {where}: this is what the last one saw; `marlaas engine start` starts one."
 
 
 def tail(home: Home, plugin: str, lines: int) -> list[str]:
     """The last lines that a plugin has printed, each made safe."""
-    from marlaas.engine.environments.launch import Folders
+    from marlaas.engine.environments.process.launch import Folders
 
     try:
         with Folders.of(home.scratch, plugin).log.open("rb") as file:

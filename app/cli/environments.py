@@ -11,6 +11,7 @@ from .. import output
 from ..format import line
 from . import env_allow, env_check, env_new, env_play, env_reload, env_replay, env_show
 from .env_rows import place_of, short
+from .env_show import unwatched
 from .verbs import Verbs, add_family, add_verb, home_of
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ def run(args: argparse.Namespace) -> int:
     home = home_of(args)
     with reading(home) as reader:
         environments = reader.environments() if reader else []
-    known = bool(environments)
+    known, asleep = bool(environments), unwatched(home)
+    if known and asleep:
+        output.talk(asleep)
     if args.name is not None:
         environments = _filtered(environments, args.name)
     if args.json:
@@ -57,7 +60,8 @@ def run(args: argparse.Namespace) -> int:
             output.talk(line(f"{environment.name}: {environment.message}{place_of(environment)}"))
         for finding in troubles(environment.findings):
             output.talk(f"{line(environment.name)}: {spoken(finding)}")
-    output.talk(f"Files dropped into {home.plugins} are served at once.")
+    if not asleep:
+        output.talk(f"Files dropped into {home.plugins} are served at once.")
     return output.OK
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from marlaas.app.cli import outcomes
 from marlaas.app.cli.env_rows import bounds, short
-from marlaas.engine.environments.launch import Folders
+from marlaas.engine.environments.process.launch import Folders
 from marlaas.engine.paths import Home
 
 from .commanding import Commander, FakeEngine
@@ -75,6 +75,17 @@ def test_show_prints_all_that_is_known(home: Home, filled: Filling, marlaas: Com
     assert "has printed nothing" in marlaas("env", "log", "arithmetic").err
 
 
+def test_without_an_engine_nobody_is_told_that_files_are_served_at_once(
+    filled: Filling, marlaas: Commander, engine: FakeEngine
+) -> None:
+    assert "are served at once" in marlaas("env", "list").err and not marlaas("env", "show", "nim").err
+    engine.living = False
+    for words in (("list",), ("show", "nim"), ("log", "nim"), ("list", "saved_since"), ("show", "saved_since")):
+        said = marlaas("env", *words).err
+        assert said.startswith("No engine looks at ") and "are served at once" not in said
+    assert marlaas("env", "list", "--json").json
+
+
 def test_a_print_storm_does_not_fill_the_screen(home: Home, filled: Filling, marlaas: Commander) -> None:
     log = Folders.of(home.scratch, "games").log
     log.parent.mkdir(parents=True)
@@ -122,3 +133,7 @@ def test_reload_asks_the_engine(
     assert marlaas("env", "reload", "games").code == 3
     engine.living = False
     assert "No engine serves" in marlaas("env", "reload", "games").err
+
+
+def test_starting_an_engine_says_where_files_go(home: Home, marlaas: Commander, engine: FakeEngine) -> None:
+    assert f"dropped into {home.plugins} are served" in marlaas("engine", "start").err
