@@ -22,6 +22,12 @@ def _task() -> View:
     return TaskScreen()
 
 
+def _environments() -> View:
+    from .screens.environments import EnvironmentsScreen
+
+    return EnvironmentsScreen()
+
+
 @dataclass(frozen=True)
 class Mode:
     """A view that a number key opens."""
@@ -37,4 +43,5 @@ class Mode:
 ALL_MODES = (
     Mode("queue", _queue, "All tasks: what runs, what waits and why"),
     Mode("task", _task, "One task: is it learning?", of_task=True),
+    Mode("environments", _environments, "Plugins: which serve, which are broken, and where"),
 )

@@ -1,0 +1,197 @@
+"""Environments: which are broken and where, what the checks found, how their episodes end; and how they play."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.events import Resize
+
+from marlaas.engine.environments.conformance.finding import Finding
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.store.environment_use import EnvironmentUse
+from marlaas.engine.store.rows import EnvironmentRow
+
+from ..child_verb import verb_command, verb_output
+from ..findings import spoken, verdict
+from ..questions.environments import EnvironmentsAnswer, EnvironmentsQuestion
+from ..snapshot import Snapshot
+from ..widgets.environments.detail import Asked, EnvironmentDetail
+from ..widgets.environments.table import EnvironmentsTable
+from ..widgets.keyed_table import KeyedTable
+from ..widgets.nothing import Nothing
+from .view import View
+
+CHECK_SECONDS = 300.0
+"""A check that takes longer is ended."""
+_EMPTY = """No environments are known yet: no engine has looked into the plugins folder.
+
+ctrl+p, “Start the engine”, or from a shell
+
+    marlaas engine start
+    marlaas env new my_env      a template that runs at once"""
+
+
+class EnvironmentsScreen(View):
+    """A table and, beside or below it, one environment in words."""
+
+    HELP = """Environments: Python files in the plugins folder. A saved file serves at once, or says here why not.
+
+c checks one before hours are spent on it, v shows its first prompts, P seats you in the model's place, E opens your
+editor on it."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("R", "reload", "reload", id="environments.reload"),
+        Binding("c", "check", "check", id="environments.check"),
+        Binding("v", "prompts", "prompts", id="environments.prompts"),
+        Binding("P", "play", "play", id="environments.play"),
+        Binding("E", "edit", "edit", show=False, id="environments.edit"),
+        Binding("y", "copy", "copy", show=False, id="environments.copy"),
+    ]
+    AUTO_FOCUS = "EnvironmentsTable"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._answer = EnvironmentsAnswer()
+        self._asked: dict[str, Asked] = {}
+
+    @property
+    def current(self) -> EnvironmentRow | None:
+        """The environment under the cursor."""
+        key = self.query_one(EnvironmentsTable).key
+        return next((row for row in self._answer.rows if row.name == key), None)
+
+    def question(self) -> EnvironmentsQuestion:
+        """All of them."""
+        return EnvironmentsQuestion()
+
+    def content(self) -> ComposeResult:
+        """Two panes, or what to do where there is nothing."""
+        with Container(id="environments", classes="panes"):
+            yield EnvironmentsTable()
+            yield EnvironmentDetail()
+        yield Nothing(_EMPTY)
+
+    def show_content(self, snapshot: Snapshot, answer: object) -> None:
+        """Table and words."""
+        if isinstance(answer, EnvironmentsAnswer):
+            self._answer = answer
+        known = bool(self._answer.rows)
+        self.query_one("#environments").display = known
+        self.query_one(Nothing).display = not known and self.marlaas.has_read
+        rows = [(row, self._answer.use_of(row)) for row in self._answer.rows]
+        self.query_one(EnvironmentsTable).show(rows, snapshot.tasks)
+        self._show_current()
+
+    def _show_current(self) -> None:
+        row, snapshot = self.current, self.marlaas.snapshot
+        use = self._answer.use_of(row) if row else EnvironmentUse()
+        asked = self._asked.get(row.name) if row else None
+        self.query_one(EnvironmentDetail).show(row, use, snapshot.tasks, asked, snapshot.now)
+
+    def on_keyed_table_moved(self, message: KeyedTable.Moved) -> None:
+        """Another environment."""
+        self._show_current()
+        self.query_one(EnvironmentDetail).scroll_home(animate=False)
+
+    def on_keyed_table_opened(self, message: KeyedTable.Opened) -> None:
+        """Read the words."""
+        self.query_one(EnvironmentDetail).focus()
+
+    def on_resize(self, event: Resize) -> None:
+        """Other columns may fit now."""
+        self.call_after_refresh(self.show_again)
+
+    def why_not(self, action: str) -> str:
+        """What touches a plugin, or the terminal, is not for everybody."""
+        if action not in ("reload", "check", "prompts", "play", "edit", "copy"):
+            return ""
+        if action in ("play", "edit") and self.marlaas.web:
+            return "This needs a terminal of its own: it is not offered in a browser."
+        if action in ("reload", "edit") and (reason := self.marlaas.may_act()):
+            return reason
+        return "" if self.current else "There is no environment under the cursor."
+
+    def action_copy(self) -> None:
+        """What is shown."""
+        if row := self.current:
+            self.marlaas.copy(self.query_one(EnvironmentDetail).text, f"What is known of {row.name}")
+
+    def action_reload(self) -> None:
+        """Have the engine read the plugin again."""
+        if row := self.current:
+            plugin = row.name.partition("/")[0]
+            self.marlaas.command("reload", done=f"The plugin {plugin} was read again.", plugin=plugin)
+
+    # What takes its time runs in a thread, and the answer stands among the words until the next one.
+
+    def action_check(self) -> None:
+        """Is it fit to train on?"""
+        self._find_out("Checking it; this takes some seconds …", self._checked)
+
+    def action_prompts(self) -> None:
+        """What would the model be asked?"""
+        self._find_out("Looking at its first prompts …", self._peeked)
+
+    def _find_out(self, meanwhile: str, how: Callable[[EnvironmentRow], Asked]) -> None:
+        if row := self.current:
+            self._tell(row.name, Asked(meanwhile))
+            self.run_worker(partial(self._ask, row, how), thread=True, exclusive=True, exit_on_error=False)
+
+    def _ask(self, row: EnvironmentRow, how: Callable[[EnvironmentRow], Asked]) -> None:
+        try:
+            asked = how(row)
+        except MarlaasError as error:
+            asked = Asked(f"That did not work: {error}")
+        self.app.call_from_thread(self._tell, row.name, asked)
+
+    def _tell(self, name: str, asked: Asked) -> None:
+        self._asked[name] = asked
+        self._show_current()
+
+    def _checked(self, row: EnvironmentRow) -> Asked:
+        told = json.loads(verb_output(self.marlaas.home, "env", "check", row.name, "--json", seconds=CHECK_SECONDS))
+        found = [Finding(**finding) for each in told["environments"] for finding in each["findings"]]
+        return Asked(f"Checked by hand: {verdict(found)}", tuple(map(spoken, found)))
+
+    def _peeked(self, row: EnvironmentRow) -> Asked:
+        from ..peeking import peeked, prompt_lines
+
+        peek = peeked(self.marlaas.home, row.name, {})
+        lines = [text for place, ask in enumerate(peek.asks, 1) for text in ("", f"{place}.", *prompt_lines(ask))]
+        title = "Its first prompts" if not peek.problem else f"Its prompts cannot be shown: {peek.problem}"
+        return Asked(title, tuple(lines))
+
+    # What needs the whole terminal gets it.
+
+    def action_play(self) -> None:
+        """Take the model's place."""
+        if row := self.current:
+            self._hand_over(verb_command(self.marlaas.home, "env", "play", row.name))
+
+    def action_edit(self) -> None:
+        """Open an editor on the plugin."""
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+        row = self.current
+        if row is None:
+            return
+        if not editor:
+            self.marlaas.say(f"EDITOR is not set; the plugin is {row.path}.", bad=True)
+            return
+        self._hand_over([*shlex.split(editor), row.path])
+
+    def _hand_over(self, command: Iterable[str]) -> None:
+        try:
+            with self.app.suspend():
+                subprocess.run(list(command), check=False)
+                print("\nEnter goes back to marlaas.", end="", flush=True)
+                input()
+        except (OSError, EOFError) as error:
+            self.marlaas.say(f"That could not be started: {error}", bad=True)

@@ -1,0 +1,1 @@
+"""What the environments view is made of."""

@@ -1,0 +1,86 @@
+"""Environments as rows: state, checks, who uses them, how their episodes end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from marlaas.engine.store.environment_use import EnvironmentUse
+from marlaas.engine.store.rows import EnvironmentRow, TaskRow
+
+from ...findings import mark
+from ...format import line, share, short_duration
+from ..keyed_table import Cell, Column, KeyedTable, Row
+
+GLYPHS = {
+    "ready": "●",
+    "loading": "·",
+    "broken": "✗",
+    "stale": "!",
+    "failing": "!",
+    "hidden": "⊘",
+    "waiting": "‖",
+    "building": "·",
+}
+_STYLES = {
+    "ready": "$text-success",
+    "broken": "bold $text-error",
+    "stale": "$text-warning",
+    "failing": "bold $text-error",
+    "waiting": "$text-warning",
+    "hidden": "dim",
+}
+NARROW = (
+    Column("environment", 22),
+    Column("state", 10),
+    Column("version", 8),
+    Column("checks", 6),
+    Column("tasks", 5, right=True),
+    Column("failed", 6, right=True),
+    Column("takes", 6, right=True),
+)
+WIDE = (Column("environment", 30), *NARROW[1:-1], Column("takes", 6, right=True), Column("1 in 20", 7, right=True))
+
+
+class EnvironmentsTable(KeyedTable):
+    """One row an environment."""
+
+    def show(self, rows: Sequence[tuple[EnvironmentRow, EnvironmentUse]], tasks: Sequence[TaskRow]) -> None:
+        """Bring the table up to date."""
+        columns = WIDE if self.app.size.width >= 116 else NARROW
+        self.show_rows(columns, [_row(columns, row, use, tasks) for row, use in rows])
+
+
+def used_by(row: EnvironmentRow, tasks: Sequence[TaskRow]) -> list[TaskRow]:
+    """Unfinished tasks that name the environment, with its plugin or without."""
+    names = (row.name, row.name.rpartition("/")[2])
+    return [task for task in tasks if task.unfinished and task.environment in names]
+
+
+def state_words(row: EnvironmentRow) -> str:
+    """Glyph and word."""
+    return f"{GLYPHS.get(row.state, '?')} {line(row.state, 10)}"
+
+
+def _row(columns: Sequence[Column], row: EnvironmentRow, use: EnvironmentUse, tasks: Sequence[TaskRow]) -> Row:
+    """A row; numbers stay empty where nothing was played lately."""
+    played = use.episodes > 0
+    texts = {
+        "environment": line(row.name, 30),
+        "state": state_words(row),
+        "version": line(row.version, 8),
+        "checks": mark(row),
+        "tasks": str(len(used_by(row, tasks)) or ""),
+        "failed": share(use.failed) if played else "",
+        "takes": _takes(use.median) if played else "",
+        "1 in 20": _takes(use.slow) if played else "",
+    }
+    styles = {
+        "state": _STYLES.get(row.state, ""),
+        "checks": "$text-error" if texts["checks"].startswith("✗") else "",
+        "failed": "$text-error" if use.failed > 0.05 else "",
+    }
+    return Row(row.name, tuple(Cell(texts[column.name], styles.get(column.name, "")) for column in columns))
+
+
+def _takes(seconds: float) -> str:
+    return f"{1000 * seconds:.0f}ms" if seconds < 1 else f"{seconds:.1f}s" if seconds < 10 else short_duration(seconds)

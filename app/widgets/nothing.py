@@ -1,0 +1,16 @@
+"""What an empty view says: the next step, not a void."""
+
+from __future__ import annotations
+
+from textual.widgets import Static
+
+
+class Nothing(Static):
+    """Shown in the place of what is not there yet. ``text`` is ours, and names a key or a command."""
+
+    DEFAULT_CSS = """
+    Nothing { width: 100%; height: 1fr; padding: 2 4; color: $text-muted; }
+    """
+
+    def __init__(self, text: str, id: str | None = None) -> None:
+        super().__init__(text, markup=False, id=id)
