@@ -1,0 +1,104 @@
+"""What is wrong with a form, field by field, in the very sentences of validation; and the tasks that it means. Pure.
+
+What was typed and the environments that are served flow in; sentences beside keys, or submissions, flow out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from marlaas.engine import taskfile
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.queue import check_environment
+from marlaas.engine.spec import TaskSpec
+from marlaas.engine.store.rows import EnvironmentRow
+from marlaas.engine.store.submissions import Submission
+from marlaas.engine.validation import build
+
+from ..task_text import written
+from .fields import PARAMETERS, FormField
+from .texts import Several, read, table_of
+
+WHERE = "the form"
+_STANDING = {"tenant": "t", "name": "n", "environment": "e"}
+"""So that one key can be checked by itself."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A form that was looked at."""
+
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """Sentences by key; the key "" has what belongs to no field."""
+    missing: frozenset[str] = frozenset()
+    """Keys that must be given and are not, which is no mistake yet."""
+    text: str = ""
+    """The task file."""
+    submissions: tuple[Submission, ...] = ()
+    """The tasks; none while anything is wrong or missing."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can be submitted."""
+        return bool(self.submissions)
+
+
+def check(
+    fields: Sequence[FormField],
+    texts: Mapping[str, str],
+    environments: Sequence[EnvironmentRow],
+    folder: Path = Path(),
+) -> Checked:
+    """Look at a form. ``environments``: those that are served, empty where no engine has looked for any; ``folder``:
+    where a relative folder of a base counts from."""
+    table = table_of(fields, texts)
+    problems = {}
+    for entry in fields:
+        text = texts.get(entry.key, "")
+        if text.strip() and (sentence := _alone(entry, read(entry, text))):
+            problems[entry.key] = sentence
+    missing = frozenset(entry.key for entry in fields if entry.required and not texts.get(entry.key, "").strip())
+    try:
+        source = written(table)
+    except ConfigError as error:
+        return Checked(problems or {"": str(error)}, missing)
+    if problems or missing:
+        return Checked(problems, missing, source)
+    try:
+        submissions = taskfile.tasks_of(table, WHERE, folder, source)
+        for submission in submissions if environments else ():
+            check_environment(submission, list(environments))
+    except ConfigError as error:
+        return Checked({_key_in(error.message, fields): _plain(error)}, missing, source)
+    return Checked({}, missing, source, tuple(submissions))
+
+
+def _alone(entry: FormField, value: Any) -> str:
+    """What is wrong with one field, whatever the others say; empty for nothing."""
+    if entry.table == PARAMETERS:
+        return ""  # the environment's own words come with the whole task
+    for one in value.values if isinstance(value, Several) else (value,):
+        table = {**_STANDING, **({entry.table: {entry.name: one}} if entry.table else {entry.name: one})}
+        try:
+            build(TaskSpec, table, WHERE)
+        except ConfigError as error:
+            return _plain(error)
+    return ""
+
+
+def _plain(error: ConfigError) -> str:
+    return str(error).removeprefix(f"{WHERE}: ")
+
+
+def _key_in(sentence: str, fields: Sequence[FormField]) -> str:
+    """The field that a sentence is about: the first whose key it names; of an environment's parameter, its name."""
+    keys = {entry.key for entry in fields}
+    for name in re.findall(r"'([^']+)'", sentence):
+        for key in (name, f"{PARAMETERS}.{name}"):
+            if key in keys:
+                return key
+    return "environment" if "environment" in sentence else ""
