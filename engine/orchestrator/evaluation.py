@@ -34,7 +34,7 @@ FLOOR_ANSWERS = 12
 
 
 class Replaced(Exception):
-    """A newer environment version took the place of the one that was measured on, and its grace was too short."""
+    """A newer environment version took the place of the one that was measured on, which did not get to a score."""
 
 
 class Evaluator:
@@ -50,7 +50,8 @@ class Evaluator:
     async def evaluate(self, version: Version, lease: Lease) -> Evaluation:
         """Play every held-out prompt with a version that the caller holds, record the score and return it.
 
-        Raises ``Replaced`` where the lease was cut off meanwhile, ``Blocked`` and ``Paused`` where no episode counts.
+        Raises ``Replaced`` where the lease was cut off meanwhile; where no episode counts ``Paused``, but ``Replaced``
+        if the task plays on a newer version by now, and ``Blocked`` if none serves it.
         """
         played = await self._play(version, lease)
         if lease.cut and any(one.episode.status == "cancelled" for one in played):
@@ -60,13 +61,19 @@ class Evaluator:
             group = Group(number, number, version.number, series, (one.episode,))
             store.experience.add_group(self._policy, "eval", group, one.transcripts, version.number)
         if all(t.reward is None for one in played for t in one.episode.trajectories):
-            await self._environment.check()  # it may rest by now: then the task waits, and goes on by itself
+            await self._still_plays_on(series)
             raise Paused(f"No held-out episode has a reward: {first_failure(played)}.")
         if series not in self._floors:
             self._floors[series] = await self._floor(lease, played)
         evaluation = summarise(version.number, series, played, self._floors[series])
         store.versions.add_evaluation(self._policy, version.id, evaluation)
         return evaluation
+
+    async def _still_plays_on(self, environment_version: str) -> None:
+        """Raise ``Replaced`` where the author has mended meanwhile what failed, ``Blocked`` where it rests by now."""
+        async with self._environment.bound() as lease:
+            if lease.environment_version != environment_version:
+                raise Replaced
 
     async def _play(self, version: Version, lease: Lease) -> list[Played]:
         specs = held_out_specs(lease, self._spec.eval.prompts)

@@ -122,7 +122,7 @@ class Measuring:
     async def _measured(self, version: Version) -> bool:
         """Put a version into the series of the environment that serves now, after the untrained policy.
 
-        False where that environment was replaced so long ago that its process was ended in the middle.
+        False where that environment was replaced meanwhile, before the version had a score.
         """
         try:
             async with self._environment.bound() as lease:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from marlaas.engine.environments.protocol import EpisodeSpec
+from marlaas.engine.orchestrator.evaluation import ATTEMPTS
 from marlaas.engine.orchestrator.task_run import Ending
 from marlaas.engine.spec import EvalSpec
 from marlaas.engine.store.recorded import Recordings
@@ -94,6 +95,22 @@ async def test_an_edit_that_is_taken_back_goes_on_with_the_series_before(tmp_pat
     found = series(world)
     assert found["e1"].count(0) == 1 and found["e1"][-1] == 12
     assert world.store.versions.series(1) == "e1"
+
+
+async def test_a_broken_edit_that_is_mended_while_it_is_measured_pauses_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path, LONG)
+    failures = iter(range(LONG.eval.prompts * ATTEMPTS))
+
+    def failing(spec: EpisodeSpec) -> bool:
+        if spec.split == "train" or world.environments.version == "e1" or next(failures, None) is None:
+            return False
+        world.environments.version = "e3"  # the author saves again while the rest of e2 fails
+        return True
+
+    world.environments.failing = failing
+    assert await runs(world, lambda step: "e2" if step == 5 else None) == Ending("done")
+    assert next(failures, None) is None, "nothing of e2 had a reward"
+    assert list(series(world)) == ["e1", "e3"] and series(world)["e3"][-1] == 12
 
 
 async def test_target_and_patience_look_at_the_newest_series_alone(tmp_path: Path) -> None:
