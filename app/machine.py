@@ -192,7 +192,7 @@ def _libraries(home: Home) -> Finding:
 
 def _sandbox(home: Home) -> Finding:
     from marlaas.engine.config import load_settings
-    from marlaas.engine.environments.confinement import obstacle
+    from marlaas.engine.environments.process.confinement import obstacle
 
     reason = line(obstacle(), 160)
     if not reason:

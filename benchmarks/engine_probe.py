@@ -17,9 +17,9 @@ from time import perf_counter
 from typing import Any
 
 from marlaas.engine.daemon.main import run
-from marlaas.engine.environments.child import Child
+from marlaas.engine.environments.process.child import Child
+from marlaas.engine.environments.process.wire import Asked, Ended
 from marlaas.engine.environments.protocol import Answer, EpisodeOutcome, EpisodeSpec, Unscored
-from marlaas.engine.environments.wire import Asked, Ended
 from marlaas.engine.orchestrator.pool import GroupPool
 from marlaas.engine.paths import Home
 from marlaas.engine.training.advantages import ClosedGroup

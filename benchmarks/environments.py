@@ -18,8 +18,8 @@ from typing import TypeVar
 
 import psutil
 
-from marlaas.engine.environments.launch import Folders
 from marlaas.engine.environments.lease import Lease
+from marlaas.engine.environments.process.launch import Folders
 from marlaas.engine.environments.protocol import Ask, EnvironmentEvent, EpisodeSpec, Reply
 from marlaas.engine.environments.service import EnvironmentService
 

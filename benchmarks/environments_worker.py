@@ -9,9 +9,9 @@ import asyncio
 from pathlib import Path
 from time import perf_counter
 
-from marlaas.engine.environments.launch import Folders, launch
+from marlaas.engine.environments.process.launch import Folders, launch
+from marlaas.engine.environments.process.wire import encode_reply, encode_start
 from marlaas.engine.environments.protocol import EpisodeSpec, Reply
-from marlaas.engine.environments.wire import encode_reply, encode_start
 from marlaas.plugins.host.channel import Channel, Record
 
 

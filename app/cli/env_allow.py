@@ -17,7 +17,7 @@ from .verbs import Verbs, add_verb, home_of
 if TYPE_CHECKING:
     from marlaas.engine.config import EnvironmentSettings
     from marlaas.engine.environments.dependencies.venv import Venv
-    from marlaas.engine.environments.source import Source
+    from marlaas.engine.environments.files.source import Source
     from marlaas.engine.paths import Home
 
 
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 def _source(name: str, home: Home) -> Source:
     """The plugin's files as they are."""
     from marlaas.engine.environments.alone import meant
-    from marlaas.engine.environments.source import SourceError, plugin_paths, read_source
+    from marlaas.engine.environments.files.source import SourceError, plugin_paths, read_source
     from marlaas.engine.errors import ConfigError, EnvironmentMissing
     from marlaas.engine.paths import BUNDLED_PLUGINS
     from marlaas.engine.validation import nearest

@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 from marlaas.engine.config import load_settings
 from marlaas.engine.environments.alone import serve_alone, settled
 from marlaas.engine.environments.dependencies.interpreters import Interpreters
-from marlaas.engine.environments.launch import Folders
 from marlaas.engine.environments.lease import Lease
+from marlaas.engine.environments.process.launch import Folders
 from marlaas.engine.environments.protocol import Answer, EnvironmentInfo, EpisodeOutcome, EpisodeSpec
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.paths import BUNDLED_PLUGINS, Home

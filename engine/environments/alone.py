@@ -15,10 +15,10 @@ from pathlib import Path
 
 from ..errors import EnvironmentMissing
 from .dependencies.interpreters import Interpreters
+from .files.source import SUFFIXES, plugin_paths
 from .names import find
 from .protocol import EnvironmentInfo
 from .service import EnvironmentService
-from .source import SUFFIXES, plugin_paths
 
 LOOK = 0.1
 """Seconds between two looks at a plugin whose libraries are being installed."""

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Any
 
 from ..types import Failure
+from .process.wire import Described
 from .serving import Serving, settings_of
-from .wire import Described
 
 
 @dataclass(eq=False)

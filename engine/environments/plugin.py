@@ -14,16 +14,16 @@ from pathlib import Path
 
 from ..errors import EnvironmentFailure, EnvironmentMissing
 from ..types import Failure
-from .child import BrokenPlugin
 from .dependencies.interpreters import Interpreters, Refused, Waiting
-from .launch import Folders, Runtime
+from .files.snapshots import Snapshots
+from .files.source import Source, Stamp, read_source
 from .postponement import Postponement
+from .process.child import BrokenPlugin
+from .process.launch import Folders, Runtime
+from .process.wire import Described
 from .protocol import EnvironmentEvent, EnvironmentInfo, EventKind
 from .serving import Serving
-from .snapshots import Snapshots
-from .source import Source, Stamp, read_source
 from .states import never_served, served
-from .wire import Described
 
 OnEvent = Callable[[EnvironmentEvent], None]
 

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from ..types import Failure
-from .child import BrokenPlugin, Child
+from .process.child import BrokenPlugin, Child
+from .process.wire import Described
 from .protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Reply, Unscored
-from .wire import Described
 
 PATIENCE = 10.0
 """Seconds of its own that an environment has until its first ask."""

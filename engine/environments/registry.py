@@ -14,11 +14,11 @@ from pathlib import Path
 from ..errors import EnvironmentFailure, EnvironmentMissing
 from ..types import Failure
 from .dependencies.interpreters import Interpreters
+from .files.snapshots import Snapshots
+from .files.source import Found, SourceError, discover, fresh, read_source, shown, stamp
+from .files.watch import hints
 from .plugin import Plugin, said
 from .protocol import EnvironmentEvent, EnvironmentInfo
-from .snapshots import Snapshots
-from .source import Found, SourceError, discover, fresh, read_source, shown, stamp
-from .watch import hints
 
 TIDY_EVERY = 64
 """Versions that are loaded between two tidyings of the snapshots."""

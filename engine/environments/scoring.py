@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..types import Failure
-from .child import BrokenPlugin, Child, Owner
+from .process.child import BrokenPlugin, Child, Owner
+from .process.wire import Described
 from .protocol import EpisodeOutcome, Ranking, Unscored
 from .recorder import Recorder
-from .wire import Described
 
 MOST_PROCESSES = 4
 PATIENCE = 0.25

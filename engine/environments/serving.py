@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from ..types import Failure
-from .child import BrokenPlugin, Child
 from .draining import EpisodeTimes
 from .health import Health
-from .launch import Folders
 from .probe import probe
+from .process.child import BrokenPlugin, Child
+from .process.launch import Folders
+from .process.wire import Described
 from .protocol import Answer, EpisodeOutcome, EpisodeSpec, EventKind, Ranking
 from .recorder import Recorder
 from .scoring import ScoringPool
-from .wire import Described
 
 IMPORT_PATIENCE = 30.0
 """Seconds that importing a plugin may take."""

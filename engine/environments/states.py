@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..types import Failure
+from .files.source import shown
 from .protocol import EnvironmentInfo
 from .serving import Serving
-from .source import shown
 
 
 def never_served(plugin: str, path: Path, waiting: str, failure: Failure | None) -> EnvironmentInfo:

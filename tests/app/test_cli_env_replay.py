@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marlaas.engine.environments.source import read_source
+from marlaas.engine.environments.files.source import read_source
 from marlaas.engine.paths import Home
 from marlaas.engine.spec import TaskSpec
 from marlaas.engine.store.store import Store

@@ -13,9 +13,9 @@ import pytest
 
 from marlaas.engine.config import EnvironmentSettings
 from marlaas.engine.environments.dependencies.interpreters import Interpreters
+from marlaas.engine.environments.files.source import plugin_paths
 from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, Reply, ToolCall
 from marlaas.engine.environments.service import EnvironmentService
-from marlaas.engine.environments.source import plugin_paths
 from marlaas.engine.types import Failure
 
 from ..engine.environments.conftest import World, a_spec

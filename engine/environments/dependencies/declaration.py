@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from marlaas.plugins.adapters.catalogue import dependencies_of
 
-from ..source import Source, SourceError
+from ..files.source import Source, SourceError
 from .requirements import BadRequirements, Requirements, requirements
 
 _ALONE = ".toml"

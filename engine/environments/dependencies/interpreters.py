@@ -14,9 +14,9 @@ from typing import Literal
 
 from ...config import EnvironmentSettings
 from ...types import Failure
-from ..confinement import Confinement, obstacle, readable_for
-from ..launch import Runtime
-from ..source import Source
+from ..files.source import Source
+from ..process.confinement import Confinement, obstacle, readable_for
+from ..process.launch import Runtime
 from .author_api import INSTALLED, author_api
 from .building import BuildFailed, build
 from .declaration import DeclarationError, requirements_of

@@ -16,7 +16,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
 from ...validation import between, build
-from ..launch import MEMORY_MB
+from ..process.launch import MEMORY_MB
 
 _OURS = "marlaas"
 """Authors may name it; the author API is always there, and nothing else of marlaas is for plugins."""

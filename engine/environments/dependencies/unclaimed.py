@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...disk import folder_size
-from ..source import SourceError, plugin_paths, read_source
+from ..files.source import SourceError, plugin_paths, read_source
 from .interpreters import Refused, needs_of
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import watchfiles
 
-from marlaas.engine.environments import watch
+from marlaas.engine.environments.files import watch
 from marlaas.engine.environments.protocol import EnvironmentInfo
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import EnvironmentMissing

@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from marlaas.engine.environments import child
+from marlaas.engine.environments.process import child
 from marlaas.engine.errors import EnvironmentFailure
 
 from .conftest import ECHO, Slow, World, a_spec, echoing, under_way

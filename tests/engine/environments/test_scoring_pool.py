@@ -9,11 +9,11 @@ from typing import cast
 import pytest
 
 from marlaas.engine.environments import scoring
-from marlaas.engine.environments.child import BrokenPlugin, Child, Owner
+from marlaas.engine.environments.process.child import BrokenPlugin, Child, Owner
+from marlaas.engine.environments.process.wire import Described
 from marlaas.engine.environments.protocol import Answer, EpisodeOutcome, Transcript, Unscored
 from marlaas.engine.environments.recorder import Recorder
 from marlaas.engine.environments.scoring import MOST_PROCESSES, ScoringPool
-from marlaas.engine.environments.wire import Described
 from marlaas.engine.types import Failure
 
 FOUND = Described("e", 60.0, "", (), scored=True, score_timeout=5.0)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.config import EnvironmentSettings
-from marlaas.engine.environments import child
-from marlaas.engine.environments.confinement import obstacle
 from marlaas.engine.environments.dependencies.interpreters import Interpreters
+from marlaas.engine.environments.process import child
+from marlaas.engine.environments.process.confinement import obstacle
 from marlaas.engine.environments.service import EnvironmentService
 
 from .conftest import World

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.launch import Launched
+from marlaas.engine.environments.process.launch import Launched
 from marlaas.engine.environments.protocol import Ask, EpisodeOutcome, Reply
 from marlaas.engine.errors import ConfigError, EnvironmentFailure, EnvironmentMissing
 
@@ -241,7 +241,7 @@ async def test_stop_ends_what_the_plugin_started(world: World) -> None:
 
 
 async def test_a_large_log_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("marlaas.engine.environments.launch.LARGEST_LOG", 10)
+    monkeypatch.setattr("marlaas.engine.environments.process.launch.LARGEST_LOG", 10)
     log = tmp_path / "x.log"
     log.write_text("x" * 11)
     Launched(None, None, log).trim_log()  # type: ignore[arg-type]  # the log alone is looked at

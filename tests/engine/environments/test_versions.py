@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.environments import registry, snapshots
+from marlaas.engine.environments import registry
+from marlaas.engine.environments.files import snapshots
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
 

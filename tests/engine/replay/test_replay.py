@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import pytest
 
+from marlaas.engine.environments.process.wire import Described
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, Ranking
 from marlaas.engine.environments.service import EnvironmentService
-from marlaas.engine.environments.wire import Described
 from marlaas.engine.orchestrator.task_run import Ending
 from marlaas.engine.replay.replay import Replay
 from marlaas.engine.replay.verdicts import Summary, Verdict, summarise

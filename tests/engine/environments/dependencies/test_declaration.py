@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from marlaas.engine.environments.dependencies.declaration import DeclarationError, requirements_of
 from marlaas.engine.environments.dependencies.requirements import Limits, Requirements
-from marlaas.engine.environments.source import Source, SourceError
+from marlaas.engine.environments.files.source import Source, SourceError
 
 BLOCK = """\
 #!/usr/bin/env python

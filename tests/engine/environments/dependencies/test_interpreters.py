@@ -10,8 +10,8 @@ import pytest
 from marlaas.engine.config import EnvironmentSettings
 from marlaas.engine.environments.dependencies.interpreters import Interpreters, Refused, Waiting, needs_of
 from marlaas.engine.environments.dependencies.venv import Venv
-from marlaas.engine.environments.launch import Runtime
-from marlaas.engine.environments.source import Source
+from marlaas.engine.environments.files.source import Source
+from marlaas.engine.environments.process.launch import Runtime
 
 from .standins import BUILDS, FAILS, SUCCEEDS, StandIns
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from marlaas.engine.environments.dependencies.interpreters import needs_of
 from marlaas.engine.environments.dependencies.unclaimed import installed
-from marlaas.engine.environments.source import read_source
+from marlaas.engine.environments.files.source import read_source
 
 NEEDS = '# /// script\n# dependencies = ["{name}"]\n# ///\n'
 

@@ -11,7 +11,7 @@ from marlaas.plugins.host.channel import Record
 from marlaas.plugins.host.records import transcript_record
 from marlaas.plugins.scoring import Transcript
 
-from .protocol import EpisodeOutcome, Unscored
+from ..protocol import EpisodeOutcome, Unscored
 
 
 def encode_score(number: int, environment: str, played: Unscored, transcript: Transcript, timeout: float) -> Record:

@@ -16,11 +16,11 @@ from typing import Protocol, cast
 
 from marlaas.plugins.host.channel import Channel, Record
 
-from ..errors import EnvironmentFailure
-from ..types import EpisodeStatus, Failure
+from ...errors import EnvironmentFailure
+from ...types import EpisodeStatus, Failure
+from ..protocol import Answer, EpisodeOutcome, EpisodeSpec, Ranking, Transcript, Unscored
 from .fields import WireError
 from .launch import Folders, Launched, launch
-from .protocol import Answer, EpisodeOutcome, EpisodeSpec, Ranking, Transcript, Unscored
 from .scoring_wire import encode_rank, encode_score
 from .wire import Asked, Broken, Described, Ended, Hello, Outcome, Pong, decode, encode_reply, encode_start
 

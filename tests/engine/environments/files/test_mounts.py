@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments import mounts
+from marlaas.engine.environments.files import mounts
 
 TABLE = """\
 /dev/vda / ext4 rw,relatime 0 0

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.engine.environments.fields import WireError
+from marlaas.engine.environments.process.fields import WireError
+from marlaas.engine.environments.process.wire import Asked, Broken, Ended, Hello, Pong, decode, encode_reply
 from marlaas.engine.environments.protocol import Ask, EpisodeOutcome, Fork, Message, Parameter, Reply, ToolCall
-from marlaas.engine.environments.wire import Asked, Broken, Ended, Hello, Pong, decode, encode_reply
 from marlaas.engine.types import Failure
 from marlaas.plugins.host.channel import Record
 from marlaas.plugins.host.process import _reply

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments import snapshots
-from marlaas.engine.environments.snapshots import SPARE, Kept, Snapshots
-from marlaas.engine.environments.source import Source
+from marlaas.engine.environments.files import snapshots
+from marlaas.engine.environments.files.snapshots import SPARE, Kept, Snapshots
+from marlaas.engine.environments.files.source import Source
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.confinement import Confinement, inner, obstacle, readable_for
+from marlaas.engine.environments.process.confinement import Confinement, inner, obstacle, readable_for
 
 
 def binds(words: list[str], kind: str) -> list[str]:
@@ -28,7 +28,7 @@ def test_only_the_scratch_folder_can_be_written_and_homes_are_empty(tmp_path: Pa
 
 
 def test_a_home_elsewhere_is_hidden_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("marlaas.engine.environments.confinement._HIDDEN", (tmp_path / "none",))
+    monkeypatch.setattr("marlaas.engine.environments.process.confinement._HIDDEN", (tmp_path / "none",))
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     for name in ("me", "marlaas", "link"):
         (tmp_path / name).mkdir()

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.environments.fields import WireError
+from marlaas.engine.environments.process.fields import WireError
+from marlaas.engine.environments.process.scoring_wire import encode_rank, encode_score
+from marlaas.engine.environments.process.wire import Ended, decode
 from marlaas.engine.environments.protocol import EpisodeOutcome, Message, Ranking, ToolCall, Transcript, Unscored
-from marlaas.engine.environments.scoring_wire import encode_rank, encode_score
-from marlaas.engine.environments.wire import Ended, decode
 from marlaas.plugins.host.channel import Record
 from marlaas.plugins.host.records import read_transcript
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from marlaas.engine.environments import source
-from marlaas.engine.environments.source import (
+from marlaas.engine.environments.files import source
+from marlaas.engine.environments.files.source import (
     Source,
     SourceError,
     discover,

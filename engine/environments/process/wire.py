@@ -11,7 +11,8 @@ from typing import Any, get_args
 
 from marlaas.plugins.host.channel import Record
 
-from ..types import EpisodeStatus, Failure
+from ...types import EpisodeStatus, Failure
+from ..protocol import Ask, EpisodeOutcome, EpisodeSpec, Fork, Message, Parameter, Ranking, Reply, ToolCall, Unscored
 from .fields import (
     LONGEST_NAME,
     WireError,
@@ -26,7 +27,6 @@ from .fields import (
     entries,
     pairs,
 )
-from .protocol import Ask, EpisodeOutcome, EpisodeSpec, Fork, Message, Parameter, Ranking, Reply, ToolCall, Unscored
 
 _ROLES = ("system", "user", "assistant", "tool")
 _STATUSES = get_args(EpisodeStatus)
