@@ -19,6 +19,7 @@ from . import (
     base,
     chat,
     compare,
+    completion,
     demo,
     doctor,
     engine,
@@ -56,6 +57,7 @@ _FAMILIES = (
     chat,
     engine,
     doctor,
+    completion,
 )
 
 

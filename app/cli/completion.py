@@ -1,0 +1,133 @@
+"""``completion``: what a shell needs to complete marlaas's words, tasks and environments with the tab key.
+
+The parser flows in, a script of the shell flows out, made by shtab; for what only a home knows the script asks this
+verb again, with ``--words``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from .. import output
+from ..format import line
+from .verbs import Verbs, add_verb, home_of
+
+if TYPE_CHECKING:
+    from marlaas.engine.store.reader import Reader
+
+SHELLS = ("bash", "zsh", "fish")
+KINDS = ("tasks", "environments", "tenants", "families")
+FOLDERS = ("DIR", "FOLDER")
+"""Metavars of arguments that are folders."""
+
+
+def register(verbs: Verbs) -> None:
+    """Add the verb."""
+    completion = add_verb(
+        verbs,
+        "completion",
+        run,
+        "print the script with which a shell completes commands, task numbers and names",
+        epilog="In ~/.bashrc: source <(marlaas completion bash). In ~/.zshrc, after compinit:"
+        " source <(marlaas completion zsh). For fish: marlaas completion fish >"
+        " ~/.config/fish/completions/marlaas.fish.",
+    )
+    completion.add_argument("shell", choices=SHELLS, metavar="SHELL", nargs="?", help=", ".join(SHELLS))
+    completion.add_argument("--words", choices=KINDS, help=argparse.SUPPRESS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a script, or the words of a kind."""
+    from marlaas.engine.errors import ConfigError
+
+    if args.words:
+        return _print_words(args)
+    if args.shell is None:
+        raise ConfigError("No shell is given.", f"Known are {', '.join(SHELLS)}: `marlaas completion bash`.")
+    import shtab
+
+    from .main import build_parser
+
+    parser = build_parser()
+    _mark(parser, ())
+    output.result(shtab.complete(parser, shell=args.shell, preamble=_PREAMBLES.get(args.shell, "")))
+    return output.OK
+
+
+def _print_words(args: argparse.Namespace) -> int:
+    """One a line; nothing at all where the home cannot be read: who presses a key wants no error."""
+    from marlaas.engine.errors import MarlaasError
+
+    from .reading import reading
+
+    try:
+        with reading(home_of(args)) as reader:
+            for word in dict.fromkeys(_words(args.words, reader) if reader else ()):
+                output.result(word)
+    except MarlaasError:
+        return output.FAILED
+    return output.OK
+
+
+def _words(kind: str, reader: Reader) -> Iterator[str]:
+    """Words that a shell can take as they are: others would have to be quoted, each shell in its own way."""
+    if kind == "tasks":
+        yield from (str(task.id) for task in reversed(reader.known_tasks()))
+        return
+    if kind == "environments":
+        names = [name for row in reader.environments() for name in (row.name, row.name.rpartition("/")[2])]
+    else:
+        names = [task.tenant if kind == "tenants" else task.family for task in reader.known_tasks()]
+    yield from (
+        name for name in names if name and all(c.isalnum() or c in "_./-+" for c in line(name)) and name == line(name)
+    )
+
+
+def _mark(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> None:
+    """Tell shtab of each argument what completes it, by what it is called."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, verb in action.choices.items():
+                _mark(verb, (*path, name))
+        elif complete := _completed_by(action, path):
+            action.complete = complete  # type: ignore[attr-defined]
+
+
+def _completed_by(action: argparse.Action, path: tuple[str, ...]) -> Mapping[str, object]:
+    import shtab
+
+    metavar, dest = str(action.metavar or ""), action.dest
+    if metavar.startswith(("ID", "TASK")):
+        return _asked("tasks")
+    if dest == "tenant" or (path == ("tenants", "set") and dest == "name"):
+        return _asked("tenants")
+    if dest == "family":
+        return _asked("families")
+    if path[:1] == ("env",) and path != ("env", "new") and dest == "name":
+        return _asked("environments")
+    if metavar in FOLDERS:
+        return shtab.DIRECTORY
+    return shtab.FILE if metavar == "FILE" else {}
+
+
+def _asked(kind: str) -> dict[str, str]:
+    function = f"_marlaas_{kind}"
+    return {"bash": function, "zsh": function, "fish": f"(marlaas completion --words {kind} 2>/dev/null)"}
+
+
+_BASH = "\n".join(
+    f"""_marlaas_{kind}() {{
+  compgen -W "$(marlaas completion --words {kind} 2>/dev/null)" -- "$1"
+}}"""
+    for kind in KINDS
+)
+_ZSH = "\n".join(
+    f"""_marlaas_{kind}() {{
+  compadd -V {kind} -- ${{(f)"$(marlaas completion --words {kind} 2>/dev/null)"}}
+}}"""
+    for kind in KINDS
+)
+_PREAMBLES = {"bash": _BASH, "zsh": _ZSH}
+"""Functions that the scripts call; fish calls the program itself."""
