@@ -25,6 +25,7 @@ from . import (
     engine,
     environments,
     extend,
+    keys,
     logs,
     metrics,
     stats,
@@ -56,6 +57,7 @@ _FAMILIES = (
     adapters,
     chat,
     engine,
+    keys,
     doctor,
     completion,
 )

@@ -40,6 +40,11 @@ def open_application(
 ) -> int:
     """Run the application until it is quit. Raises ``ConfigError`` for preferences that make no sense."""
     preferences = _preferences(ascii_, theme)
+    if preferences.keys:
+        from ..keymap import check_keys
+        from ..preferences import preferences_file
+
+        check_keys(preferences.keys, str(preferences_file()))
 
     from ..app import MarlaasApp
 

@@ -6,7 +6,6 @@ import os
 import sqlite3
 from contextlib import closing
 
-from marlaas.app.app import MarlaasApp
 from marlaas.app.screens.dialogs.confirm import Confirm
 from marlaas.engine.paths import Home
 
@@ -109,18 +108,6 @@ async def test_the_palette_starts_an_engine(home: Home) -> None:
     async with driving(home) as driver:
         titles = [command.title for command in driver.app.get_system_commands(driver.app.screen)]
     assert titles[0] == "Start the engine"
-
-
-async def test_every_binding_can_be_rebound() -> None:
-    from textual.binding import Binding
-
-    from marlaas.app.screens.tasks_view import TasksView
-    from marlaas.app.widgets.queue.table import QueueTable
-    from marlaas.app.widgets.trajectory_pane import TrajectoryPane
-
-    for owner in (MarlaasApp, TasksView, Confirm, QueueTable, TrajectoryPane):
-        for binding in owner.BINDINGS:
-            assert isinstance(binding, Binding) and binding.id, f"{owner.__name__}: {binding} has no id"
 
 
 async def test_r_retries_what_failed(home: Home, filling: Filling) -> None:

@@ -67,7 +67,7 @@ def _row(columns: Sequence[Column], row: EnvironmentRow, use: EnvironmentUse, ta
     texts = {
         "environment": line(row.name, 30),
         "state": state_words(row),
-        "version": line(row.version, 8),
+        "version": line(row.version)[:8],
         "checks": mark(row),
         "tasks": str(len(used_by(row, tasks)) or ""),
         "failed": share(use.failed) if played else "",

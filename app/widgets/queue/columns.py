@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from marlaas.engine.store.rows import PaceRow, TaskRow
 
@@ -52,9 +52,22 @@ WIDE = (
 )
 
 
+_GROWS = {"task": 18, "tenant": 10, "why": 60}
+"""Columns that take what room is left over, in this order, and by how many cells at most."""
+_AROUND = 4
+"""Cells at the sides of the table: padding, and a scrollbar."""
+
+
 def layout(width: int) -> tuple[Column, ...]:
     """The columns for a terminal that is ``width`` cells wide."""
-    return WIDE if width >= 200 else NORMAL if width >= 116 else NARROW
+    columns = WIDE if width >= 200 else NORMAL if width >= 116 else NARROW
+    left = max(0, width - _AROUND - sum(column.width + 1 for column in columns))
+    grown: dict[str, int] = {}
+    for name, most in _GROWS.items():
+        if any(column.name == name for column in columns):
+            grown[name] = min(left, most)
+            left -= grown[name]
+    return tuple(replace(column, width=column.width + grown.get(column.name, 0)) for column in columns)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,56 @@
+"""Every key has a name of its own, and a person may put it elsewhere."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+import pytest
+from textual.binding import Binding
+from textual.dom import DOMNode
+
+from marlaas.app import app, screens, widgets
+from marlaas.app.keymap import check_keys, known_keys
+from marlaas.app.preferences import Preferences
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.paths import Home
+
+from .commanding import Commander
+from .driving import driving
+from .filling import Filling
+
+
+def owners() -> list[type[DOMNode]]:
+    modules = [app]
+    for package in (screens, widgets):
+        walked = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        modules += [importlib.import_module(entry.name) for entry in walked]
+    classes = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
+    return [each for each in classes if issubclass(each, DOMNode) and each.__module__.startswith("marlaas.app")]
+
+
+def test_every_binding_has_a_name_of_its_own() -> None:
+    seen: dict[str, str] = {}
+    for owner in dict.fromkeys(owners()):
+        for binding in owner.BINDINGS:
+            assert isinstance(binding, Binding) and binding.id, f"{owner.__name__}: {binding} has no id"
+            other = seen.setdefault(binding.id, binding.action)
+            assert other == binding.action, f"{binding.id} of {owner.__name__} is {other} elsewhere"
+
+
+async def test_a_key_can_be_put_elsewhere(home: Home, filling: Filling) -> None:
+    filling.task(made=1)
+    async with driving(home, preferences=Preferences(keys={"app.help": "f1"})) as driver:
+        await driver.press("f1")
+        assert "All tasks" in driver.text()
+
+
+def test_names_that_no_key_has_are_refused(home: Home, marlaas: Commander, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"there is no key 'task.pase'"):
+        check_keys({"task.pase": "P"}, "app.toml")
+    assert "task.pause" in {key.name for key in known_keys()}
+
+
+def test_keys_lists_them(home: Home, marlaas: Commander) -> None:
+    assert "task.pause" in marlaas("keys").out

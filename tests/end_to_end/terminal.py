@@ -1,0 +1,92 @@
+"""The program in a terminal that understands what it draws: keys flow in, the screen flows out as a person sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+
+import pyte
+
+from marlaas.engine.paths import Home
+
+PATIENCE = 60.0
+
+
+class Terminal:
+    """One program in a pseudo-terminal."""
+
+    def __init__(self, process: subprocess.Popen[bytes], terminal: int, columns: int, rows: int) -> None:
+        self.process = process
+        self._terminal = terminal
+        self._screen = pyte.Screen(columns, rows)
+        self._stream = pyte.ByteStream(self._screen)
+
+    def press(self, keys: str) -> None:
+        """Type."""
+        os.write(self._terminal, keys.encode())
+
+    def text(self) -> str:
+        """What stands on the screen, line by line."""
+        return "\n".join(line.rstrip() for line in self._screen.display)
+
+    def until(self, *wanted: str) -> str:
+        """The screen as soon as it shows all of these."""
+        deadline = time.monotonic() + PATIENCE
+        while not all(each in self.text() for each in wanted):
+            assert time.monotonic() < deadline, f"{wanted} never came:\n{self.text()}"
+            assert self._read(), f"The program ended with {self.process.poll()} before {wanted}:\n{self.text()}"
+        return self.text()
+
+    def resize(self, columns: int, rows: int) -> None:
+        """As when a window is dragged."""
+        self._screen.resize(rows, columns)
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def end(self) -> int:
+        """Read what is left, and wait for the program; its exit code."""
+        while self._read():
+            pass
+        return self.process.wait(PATIENCE)
+
+    def _read(self) -> bool:
+        """Draw what has come; False once the program has gone."""
+        if not select.select([self._terminal], [], [], 0.2)[0]:
+            return True
+        data = b""
+        with contextlib.suppress(OSError):  # Linux says so when the other end is closed
+            data = os.read(self._terminal, 65536)
+        self._stream.feed(data)
+        return bool(data)
+
+
+@contextlib.contextmanager
+def terminal(home: Home, *words: str, columns: int = 80, rows: int = 24) -> Iterator[Terminal]:
+    """``marlaas`` on a home, as its users start it; killed at the end if it still runs."""
+    mine, other = pty.openpty()
+    fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLORTERM")}
+    command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(home.root), *words]
+    process = subprocess.Popen(
+        command,
+        stdin=other,
+        stdout=other,
+        stderr=other,
+        start_new_session=True,
+        env=environment | {"TERM": "xterm-256color", "XDG_CONFIG_HOME": str(home.root / "config")},
+    )
+    os.close(other)
+    try:
+        yield Terminal(process, mine, columns, rows)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(mine)

@@ -1,0 +1,82 @@
+"""The real program in a pseudo-terminal, on a real engine that trains: every view, the acts, and going away."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from .conftest import Lab
+from .terminal import terminal
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+
+
+def test_a_person_watches_steers_and_leaves(lab: Lab) -> None:
+    task = lab.submit("watched", steps=400, train={"patience": 1000}, eval={"prompts": 8, "every": 20})
+    lab.until(task, 3)
+    with terminal(lab.home) as screen:
+        screen.until("watched", "● running", "engine: ● alive")
+        screen.press("/watched\r")
+        screen.until("1 of ")
+        screen.press("\r")
+        screen.until(f"2 task {task}", "reward", "held-out")
+        screen.press("3")
+        screen.until("step", "group")
+        screen.press("4")
+        screen.until("arithmetic", "● ready")
+        screen.press("5")
+        screen.until("watched", "version")
+        screen.press("6")
+        screen.until("rollout", "training", "core")
+        screen.press("7")
+        screen.until("running")
+        screen.resize(120, 40)
+        screen.press("1")
+        screen.until("environment", "progress", "watched")
+        screen.press("p")
+        screen.until("‖ paused", "u takes it back")
+        assert lab.row(task).state == "paused"
+        screen.press("u")
+        screen.until("● running")
+        screen.press("q")
+        assert screen.end() == 0 and "1 task goes on running" in screen.text()
+    made = lab.row(task).step
+    assert lab.until(task, made + 2).state == "running"
+    lab.marlaas("cancel", str(task))
+
+
+def test_a_killed_application_and_a_frozen_engine(lab: Lab) -> None:
+    task = lab.submit("goes on", steps=400, train={"patience": 1000})
+    lab.until(task, 1)
+    with terminal(lab.home) as screen:
+        screen.until("goes on", "● running")
+        os.kill(screen.process.pid, signal.SIGKILL)
+        screen.end()
+    assert lab.until(task, lab.row(task).step + 2).state == "running"
+    with terminal(lab.home) as screen:
+        screen.until("goes on", "alive")
+        os.kill(lab.engine_pid(), signal.SIGSTOP)
+        try:
+            screen.until("engine: ! silent")
+        finally:
+            os.kill(lab.engine_pid(), signal.SIGCONT)
+        screen.until("engine: ● alive")
+        screen.press("q")
+        assert screen.end() == 0
+    lab.marlaas("cancel", str(task))
+
+
+def test_a_read_only_application_changes_nothing(lab: Lab) -> None:
+    task = lab.submit("looked at", steps=400, train={"patience": 1000})
+    lab.until(task, 1)
+    with terminal(lab.home, "--readonly", "--ascii") as screen:
+        text = screen.until("looked at", "* running")
+        assert text.isascii()
+        screen.press("p")
+        screen.until("look, but do not touch")
+        screen.press("q")
+        assert screen.end() == 0
+    assert lab.row(task).state == "running"
+    lab.marlaas("cancel", str(task))
