@@ -33,7 +33,7 @@ def known_keys() -> list[Key]:
     for module in (app, *_modules(screens), *_modules(widgets)):
         for owner in vars(module).values():
             if isinstance(owner, type) and issubclass(owner, DOMNode) and owner.__module__ == module.__name__:
-                for binding in owner.BINDINGS:
+                for binding in vars(owner).get("BINDINGS", ()):
                     if isinstance(binding, Binding) and binding.id:
                         found[binding.id] = Key(binding.id, binding.key, binding.description)
     return [found[name] for name in sorted(found)]
