@@ -91,9 +91,13 @@ class Background:
             self._found(info.name, info.version, [Finding("config", "note", missing)])
             return
         try:
-            with await self._service.bind(info.name, info.version, {}) as lease:
+            held = await self._service.bind(info.name, info.version, {})
+        except MarlaasError:
+            return  # it rests, which its state says: of the version itself nothing is known, and it may do well later
+        try:
+            with held as lease:
                 self._found(info.name, info.version, await check_version(lease, self._scope))
-        except MarlaasError as error:  # its process cannot be started any more
+        except MarlaasError as error:  # no fresh process of it can be started
             self._found(info.name, info.version, [Finding("load", "error", error.message)])
         except Exception as error:  # a fault of a check is no reason for an engine to end
             text = f"The check itself failed: {type(error).__name__}: {error}."

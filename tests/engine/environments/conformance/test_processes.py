@@ -15,7 +15,7 @@ from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.errors import EnvironmentMissing
 from marlaas.engine.paths import BUNDLED_PLUGINS
 
-from ..conftest import ECHO, World
+from ..conftest import ECHO, World, a_spec, echoing
 
 pytestmark = pytest.mark.processes
 
@@ -254,5 +254,22 @@ async def test_spared_folders_are_not_checked(world: World) -> None:
     while checks.busy:
         await asyncio.sleep(0)
     assert not kept.known
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_of_a_version_that_rests_nothing_is_found_for_good(world: World) -> None:
+    world.save("dies.py", ECHO.replace("return reply.text == word", "import os; os._exit(3)").replace("echo", "dies"))
+    await world.service.start()
+    with await world.service.bind("dies") as lease:
+        while lease.rest is None:
+            await world.service.play(lease, a_spec(), echoing)
+    kept = Kept()
+    checks = Background(world.service, SCOPE, kept.knows, kept.add, settled=0.0)
+    running = asyncio.create_task(checks.run())
+    checks.changed("dies")
+    while checks.busy:
+        await asyncio.sleep(0)
+    assert not kept.known, "its state says that it rests; an hour later it may do well"
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
