@@ -50,6 +50,7 @@ class MarlaasApp(App[None]):
         ),
         Binding("question_mark", "help", "help", key_display="?", id="app.help"),
         Binding("q", "quit", "quit", id="app.quit"),
+        Binding("a", "add", "add", show=False, id="app.add"),
         Binding("u", "undo", "undo", show=False, id="app.undo"),
         Binding("colon", "palette", "palette", show=False, id="app.palette"),
     ]
@@ -185,6 +186,15 @@ class MarlaasApp(App[None]):
         else:
             self._sender.sent(message.act)
 
+    def action_add(self, copy_from: int | None = None) -> None:
+        """Open the form for tasks, empty or as a copy of one."""
+        from .screens.submit import SubmitScreen
+
+        if reason := self.may_act():
+            self.say(reason, bad=True)
+        else:
+            self.push_screen(SubmitScreen(copy_from))
+
     def action_undo(self) -> None:
         """Take the last act back."""
         if self._sender.undoable:
@@ -246,5 +256,6 @@ class MarlaasApp(App[None]):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette: ours first, then Textual's."""
+        yield SystemCommand("Add tasks", "Fill in a form; the command line has `marlaas submit FILE`", self.action_add)
         yield SystemCommand("Start the engine", "In the background; it outlives this program", self.action_start_engine)
         yield from super().get_system_commands(screen)

@@ -76,7 +76,7 @@ def _interrupted(home: Home) -> int:
 
 
 def begin(home: Home, say: Callable[[str], None]) -> list[int]:
-    """Start the engine; the numbers of the tasks to watch, new or from an earlier run."""
+    """Start the engine; the numbers of the tasks to watch, new or from an earlier run. ``say`` hears what happens."""
     from marlaas.engine import demo
     from marlaas.engine.daemon import control
     from marlaas.engine.store.reader import Reader
@@ -89,11 +89,11 @@ def begin(home: Home, say: Callable[[str], None]) -> list[int]:
     if not earlier:
         base = control.served_base(home).fingerprint
         ids = submit(home.database, [replace(each, base=base) for each in submissions])  # it begins them when it can
-        control.ensure_running(home, notice=output.talk)
+        control.ensure_running(home, notice=say)
         say(f"Submitted {len(ids)} tasks of as many tenants.")
         return ids
     say("Going on with the tasks of an earlier run, from their last steps.")
-    control.ensure_running(home, notice=output.talk)
+    control.ensure_running(home, notice=say)
     for task in earlier:
         if task.state == "paused":
             command(home.database, "resume", task.id)

@@ -49,18 +49,8 @@ def run(args: argparse.Namespace) -> int:
     """Write the files and say what comes next."""
     home = home_of(args)
     folder = home.create().plugins if args.to is None else Path(os.path.expanduser(args.to))
-    texts = written(args.name, args.shape)
-    check_free(args.name, folder, home)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for file, text in texts.items():
-            with open(folder / file, "x", encoding="utf-8") as target:
-                target.write(text)
-            output.result(str(folder / file))
-    except OSError as error:
-        from marlaas.engine.errors import ConfigError
-
-        raise ConfigError(f"{error.filename or folder} cannot be written: {error.strerror}.") from error
+    for path in write_template(args.name, args.shape, folder, home):
+        output.result(str(path))
     served = folder.resolve() == home.plugins.resolve()
     name = args.name if served else str(folder / f"{args.name}.py")
     output.talk("It runs as it is. Next:")
@@ -71,6 +61,22 @@ def run(args: argparse.Namespace) -> int:
     else:
         output.talk(f"To train on it, put it into {home.plugins}.")
     return output.OK
+
+
+def write_template(name: str, shape: str, folder: Path, home: Home) -> list[Path]:
+    """Write an environment of that shape; its files, the code first. Raises ``ConfigError``; nothing is overwritten."""
+    texts = written(name, shape)
+    check_free(name, folder, home)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in texts.items():
+            with open(folder / file, "x", encoding="utf-8") as target:
+                target.write(text)
+    except OSError as error:
+        from marlaas.engine.errors import ConfigError
+
+        raise ConfigError(f"{error.filename or folder} cannot be written: {error.strerror}.") from error
+    return sorted((folder / file for file in texts), key=lambda path: path.suffix != ".py")
 
 
 def written(name: str, shape: str) -> dict[str, str]:

@@ -100,7 +100,12 @@ def _allowed(kind: str, low: float | None, high: float | None, choices: Sequence
     if choices:
         return ", ".join(map(str, choices))
     if low is not None and high is not None:
-        return f"{shown(low)} to {shown(high)}" if kind != "list" else "numbers or names, with commas"
+        return f"{_bound(low)} to {_bound(high)}" if kind != "list" else "numbers or names, with commas"
     if low is not None or high is not None:
-        return f"at least {shown(low)}" if low is not None else f"at most {shown(high)}"
+        return f"at least {_bound(low)}" if low is not None else f"at most {_bound(high)}"
     return {"bool": "true or false", "int": "a whole number", "float": "a number", "json": "JSON"}.get(kind, "")
+
+
+def _bound(bound: float | None) -> str:
+    """An end of a range; whole numbers without an exponent."""
+    return f"{bound:.0f}" if bound is not None and float(bound).is_integer() else shown(bound)

@@ -17,8 +17,8 @@ from marlaas.engine.store.rows import TaskRow
 from ..filters import parse
 from ..queue_lines import Arrangement, arrange
 from ..snapshot import Snapshot
-from ..widgets.empty import Empty
 from ..widgets.filter_bar import FilterBar
+from ..widgets.guide import Guide
 from ..widgets.keyed_table import KeyedTable
 from ..widgets.queue.columns import Course
 from ..widgets.queue.group_line import GroupLine
@@ -30,6 +30,9 @@ SORTS = ("", "reward", "score", "step", "tenant", "state", "staleness", "priorit
 """What s goes through; empty: what moves first."""
 
 
+_NEED_TASKS = ("filter", "toggle_pause", "cancel")
+
+
 class QueueScreen(TasksView):
     """The first view."""
 
@@ -38,6 +41,7 @@ class QueueScreen(TasksView):
 Space marks tasks, and p, x, r, y then mean all marked ones. / filters: state:running tenant:bio reward>0.5 sums.
 A click on a column's head sorts."""
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "app.add", "add", id="queue.add"),
         Binding("slash", "filter", "filter", key_display="/", id="queue.filter"),
         Binding("s", "sort", "sort", show=False, id="queue.sort"),
         Binding("S", "turn", "sort the other way", show=False, id="queue.turn"),
@@ -50,13 +54,19 @@ A click on a column's head sorts."""
         self._how = Arrangement()
 
     def content(self) -> ComposeResult:
-        """The table, or what to do where it is empty."""
+        """The table, or how to begin where it is empty."""
         yield FilterBar("state:running tenant:bio reward>0.5 name")
         with ContentSwitcher(initial="table"):
             yield QueueTable(id="table")
-            yield Empty(id="empty")
+            yield Guide(id="empty")
         yield TaskLine()
         yield GroupLine()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Where there is no task, the footer has the guide's keys alone."""
+        if action in _NEED_TASKS and not self.marlaas.snapshot.tasks:
+            return False
+        return super().check_action(action, parameters)
 
     @property
     def targets(self) -> Sequence[TaskRow]:
@@ -73,8 +83,8 @@ A click on a column's head sorts."""
         lines = arrange(snapshot.tasks, self._how)
         course = Course(snapshot.rewards, snapshot.paces)
         self.query_one(QueueTable).show(lines, course, self._how.sort, self._how.backwards)
-        if self.focused is None and not empty:
-            self.query_one(QueueTable).focus()
+        if self.focused is None:
+            self.query_one("#empty" if empty else "#table").focus()
         self._show_current()
         self._tell()
 

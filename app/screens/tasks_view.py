@@ -24,7 +24,7 @@ _OTHERWISE = {
     "cancel": "there is nothing to cancel",
     "retry": "only failed and cancelled tasks can be retried",
 }
-_NEEDS_A_TASK = ("open_rollouts", "open_logs", "copy_row", "copy_json")
+_NEEDS_A_TASK = ("add_like", "open_rollouts", "open_logs", "copy_row", "copy_json")
 
 
 class TasksView(View):
@@ -34,6 +34,7 @@ class TasksView(View):
         Binding("p", "toggle_pause", "pause/resume", id="task.pause"),
         Binding("x", "cancel", "cancel", id="task.cancel"),
         Binding("r", "retry", "retry", show=False, id="task.retry"),
+        Binding("A", "add_like", "add one like it", show=False, id="task.add_like"),
         Binding("t", "open_rollouts", "rollouts", show=False, id="task.rollouts"),
         Binding("l", "open_logs", "logs", show=False, id="task.logs"),
         Binding("y", "copy_row", "copy", show=False, id="task.copy"),
@@ -84,6 +85,10 @@ class TasksView(View):
         ends = "It stops; its" if len(tasks) == 1 else "They stop; their"
         question = f"Cancel {named}? {ends} adapters stay, and retrying goes on from the last step."
         self.app.push_screen(Confirm(question), act)
+
+    def action_add_like(self) -> None:
+        """The form, filled with what the task under the cursor was submitted with."""
+        self.marlaas.action_add(self.targets[0].id)
 
     def action_open_rollouts(self) -> None:
         """What the task's model writes."""

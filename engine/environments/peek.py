@@ -38,10 +38,13 @@ async def peek(
 ) -> Peek:
     """Look at ``count`` instances in processes that are gone afterwards; arguments as of ``serve_alone``.
 
-    Raises ``EnvironmentMissing`` and, where the parameters do not fit, ``ConfigError``.
+    With a count of 0 the environment is described whatever its parameters are. Raises ``EnvironmentMissing`` and, where
+    the parameters do not fit, ``ConfigError``.
     """
     async with serve_alone(name, folders, scratch, interpreters) as (service, info):
         asks: list[Ask] = []
+        if not count:
+            return Peek(info)
         try:
             with await service.bind(info.name, config=config) as lease:
                 for index in range(count):

@@ -1,0 +1,59 @@
+"""A task file in the person's own editor: text in, text out, and where in it something is wrong.
+
+Blocks until the editor ends; whoever calls gives the terminal away first. Knows no form.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from marlaas.engine.errors import ConfigError
+
+
+def editor() -> list[str]:
+    """The command of the editor, from ``VISUAL`` or ``EDITOR``. Raises ``ConfigError`` where none is set."""
+    for name in ("VISUAL", "EDITOR"):
+        if command := shlex.split(os.environ.get(name, "")):
+            return command
+    raise ConfigError("No editor is set.", "Set EDITOR, for example to nano.")
+
+
+def edit(path: Path) -> None:
+    """Open a file and wait. Raises ``ConfigError`` where the editor cannot be started, or failed."""
+    command = editor()
+    try:
+        code = subprocess.run([*command, str(path)]).returncode
+    except OSError as error:
+        raise ConfigError(f"The editor {command[0]} cannot be started: {error.strerror}.", "Set EDITOR.") from error
+    if code:
+        raise ConfigError(f"The editor {command[0]} ended with exit code {code}; nothing was taken over.")
+
+
+def edited(text: str) -> str:
+    """``text`` as the person left it. Raises ``ConfigError``."""
+    with TemporaryDirectory(prefix="marlaas-task-") as folder:
+        path = Path(folder) / "task.toml"
+        path.write_text(text, encoding="utf-8")
+        edit(path)
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError("What the editor saved is no UTF-8 text.") from error
+
+
+def line_of(text: str, sentence: str) -> int | None:
+    """The line of a task file (from 1) that a sentence is about: where the key that it names gets its value."""
+    for named in re.findall(r"'([\w.]+)'", sentence):
+        table, _, key = named.rpartition(".")
+        inside = ""
+        for number, line in enumerate(text.splitlines(), 1):
+            if header := re.match(r"\s*\[\s*([\w.]+)\s*\]", line):
+                inside = header[1]
+            elif re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line) and inside == table:
+                return number
+    return None

@@ -1,0 +1,76 @@
+"""The form itself, as a value: what was typed, and which fields there are because of it. Pure.
+
+Sources and key presses flow in, the next form flows out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.queue import find_environment
+
+from .checking import Checked, check
+from .fields import PARAMETERS, FormField, parameter_fields, task_fields
+from .sources import Sources
+from .texts import texts_of
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form at one moment."""
+
+    sources: Sources = field(default_factory=Sources)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """By key."""
+    touched: bool = False
+    """Whether a person has typed anything."""
+    looked_up: tuple[str, tuple[dict[str, Any], ...]] = ("", ())
+    """An environment that no engine serves yet, and its parameters."""
+
+    @classmethod
+    def begun(cls, sources: Sources) -> Form:
+        """As it opens: a copy, or empty but for who submits."""
+        if sources.table is not None:
+            return cls(sources).taken_over(sources.table, touched=False)
+        return cls(sources, {"tenant": sources.tenants[0]} if sources.tenants else {})
+
+    @property
+    def parameters(self) -> tuple[FormField, ...]:
+        """Fields of the environment that is named; none while there is no such environment."""
+        named = self.texts.get("environment", "").strip()
+        if not self.sources.environments:
+            return parameter_fields(self.looked_up[1]) if named == self.looked_up[0] else ()
+        try:
+            return parameter_fields(find_environment(named, list(self.sources.environments)).parameters)
+        except MarlaasError:
+            return ()
+
+    @property
+    def fields(self) -> tuple[FormField, ...]:
+        """All of them."""
+        return (*task_fields(), *self.parameters)
+
+    def typed(self, key: str, text: str) -> Form:
+        """With another text in a field."""
+        return replace(self, texts={**self.texts, key: text}, touched=True)
+
+    def taken_over(self, table: Mapping[str, Any], touched: bool = True) -> Form:
+        """With what a task file says."""
+        environment = replace(self, texts=texts_of(task_fields(), table))
+        return replace(environment, texts=texts_of(environment.fields, table), touched=touched)
+
+    def found(self, environment: str, parameters: tuple[dict[str, Any], ...]) -> Form:
+        """With parameters of an environment that nobody serves yet."""
+        return replace(self, looked_up=(environment, parameters))
+
+    def checked(self) -> Checked:
+        """What is wrong with it, and the tasks that it means."""
+        known = self.fields
+        keys = {entry.key for entry in known}
+        strangers = (key for key in self.texts if key.startswith(f"{PARAMETERS}.") and key not in keys)
+        texts = {key: text for key, text in self.texts.items() if key not in set(strangers)}
+        return check(known, texts, self.sources.environments, Path.cwd())

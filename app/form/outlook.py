@@ -1,0 +1,68 @@
+"""What the tasks of a form will take and be asked: worked out in a thread while the form is filled.
+
+Submissions flow in, safe lines flow out; whatever goes wrong is a sentence among them, never an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from marlaas.engine.errors import ConfigError, MarlaasError
+from marlaas.engine.paths import Home
+from marlaas.engine.store.submissions import Submission
+
+from ..format import line
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What the tasks will take."""
+
+    rows: tuple[tuple[str, str], ...] = ()
+    """(what, how much of it)"""
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """What the model will be asked in an environment."""
+
+    environment: str
+    lines: tuple[str, ...] = ()
+    parameters: tuple[dict[str, Any], ...] = ()
+    """Of the environment, as the store keeps them."""
+
+
+def prospect(home: Home, submissions: Sequence[Submission]) -> Prospect:
+    """Estimate them."""
+    from ..estimate_words import told
+    from ..estimates import estimate_all
+
+    try:
+        estimates = estimate_all(home, submissions)
+    except (MarlaasError, OSError) as error:
+        return Prospect(problem=line(str(error)))
+    return Prospect(tuple(told(estimates, [each.environment for each in submissions])))
+
+
+def prompts(home: Home, environment: str, config: dict[str, Any]) -> Prompts:
+    """Look at the first prompts of an environment; takes a second."""
+    from ..peeking import peeked, prompt_lines
+
+    problem = ""
+    try:
+        try:
+            peek = peeked(home, environment, config)
+        except ConfigError as error:  # parameters that do not fit: which there are is known all the same
+            problem = str(error)
+            peek = peeked(home, environment, {}, count=0)
+    except (MarlaasError, OSError) as error:
+        return Prompts(environment, (line(str(error)),))
+    shown = []
+    for number, ask in enumerate(peek.asks, 1):
+        shown += [f"{number}.", *prompt_lines(ask), ""]
+    if problem := problem or peek.problem:
+        shown.append(line(problem))
+    return Prompts(environment, tuple(shown), tuple(asdict(parameter) for parameter in peek.info.parameters))

@@ -1,0 +1,87 @@
+"""What the form is filled from: environments that are served, who submits here, and the task that it is a copy of.
+
+A home flows in; reads the store and folders, writes nothing. Without an engine only the names of plugins are known.
+"""
+
+from __future__ import annotations
+
+import getpass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from marlaas.engine import taskfile
+from marlaas.engine.environments.files.source import plugin_paths
+from marlaas.engine.errors import ConfigError, MarlaasError
+from marlaas.engine.paths import BUNDLED_PLUGINS, Home
+from marlaas.engine.spec import TaskSpec
+from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.rows import EnvironmentRow
+from marlaas.engine.store.sources import task_source
+
+from ..cli.reading import reading
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What a form begins with."""
+
+    environments: tuple[EnvironmentRow, ...] = ()
+    """Empty where no engine has looked for any."""
+    names: tuple[str, ...] = ()
+    """Of environments, or of plugins."""
+    tenants: tuple[str, ...] = ()
+    """The one who submitted last comes first."""
+    table: dict[str, Any] | None = None
+    """Of the task to be copied."""
+    problem: str = ""
+    """Why something is missing, in a sentence."""
+
+
+def read_sources(home: Home, copy_from: int | None) -> Sources:
+    """Read them; a home that cannot be read is a sentence in the answer."""
+    try:
+        with reading(home) as reader:
+            environments = tuple(reader.environments()) if reader else ()
+            tenants = _tenants(reader)
+            table = copied(reader, copy_from) if reader and copy_from is not None else None
+    except MarlaasError as error:
+        return Sources(problem=str(error))
+    names = tuple(row.name.rpartition("/")[2] for row in environments if row.state != "hidden")
+    return Sources(environments, names or _plugins(home), tenants, table)
+
+
+def copied(reader: Reader, task: int) -> dict[str, Any] | None:
+    """The table that a task was made from, without what is the default; of a sweep's member that member alone."""
+    row, config = reader.task(task), reader.task_config(task)
+    if row is None:
+        return None
+    source = task_source(reader, task)
+    if source and not row.family:
+        with suppress(ConfigError):
+            return taskfile.table_of(source, "the task file")
+    return _said(config, asdict(TaskSpec("", "", "")))
+
+
+def _said(table: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """What differs from the defaults."""
+    kept = {}
+    for key, value in table.items():
+        usual = defaults.get(key)
+        if isinstance(value, dict) and isinstance(usual, dict):
+            value = _said(value, usual)
+        if value not in (usual, None, {}, []):
+            kept[key] = value
+    return kept
+
+
+def _tenants(reader: Reader | None) -> tuple[str, ...]:
+    known = [task.tenant for task in reversed(reader.tasks())] if reader else []
+    with suppress(KeyError, OSError, ImportError):  # a user without a name, as in some containers
+        known.append(getpass.getuser())
+    return tuple(dict.fromkeys(known))
+
+
+def _plugins(home: Home) -> tuple[str, ...]:
+    found = {name for folder in (BUNDLED_PLUGINS, home.plugins) for name in plugin_paths(folder)}
+    return tuple(sorted(found))

@@ -1,0 +1,40 @@
+"""Work for a thread of which only the newest wish counts: at most one runs at a time, and those between are left out.
+
+A wish flows in with every key press; answers come back in the event loop. For what takes long enough to be felt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from textual.dom import DOMNode
+
+Wish = TypeVar("Wish")
+Answer = TypeVar("Answer")
+
+
+class Latest(Generic[Wish, Answer]):
+    """``work`` runs in a thread and must not raise; ``then`` gets its answer. Ends with its owner."""
+
+    def __init__(self, owner: DOMNode, work: Callable[[Wish], Answer], then: Callable[[Answer], None]) -> None:
+        self._owner = owner
+        self._work = work
+        self._then = then
+        self._wishes: list[Wish] = []
+        self._busy = False
+
+    def ask(self, wish: Wish) -> None:
+        """Work on this as soon as the work under way is done; earlier wishes that still wait are forgotten."""
+        self._wishes[:] = [wish]
+        if not self._busy:
+            self._busy = True
+            self._owner.run_worker(self._run())
+
+    async def _run(self) -> None:
+        try:
+            while self._wishes:
+                self._then(await asyncio.to_thread(self._work, self._wishes.pop()))
+        finally:
+            self._busy = False

@@ -1,0 +1,44 @@
+"""A question with a line of text as its answer."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label
+
+
+class Ask(ModalScreen[str]):
+    """Answers with what was typed; empty where the person left."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "leave", id="ask.leave")]
+    DEFAULT_CSS = """
+    Ask { align: center middle; }
+    Ask > Vertical { width: 70; max-width: 90%; height: auto; padding: 1 2; background: $surface;
+                     border: round $primary; }
+    Ask Label { width: 100%; margin-bottom: 1; }
+    """
+
+    def __init__(self, question: str, text: str = "") -> None:
+        """``text`` is an answer to begin with."""
+        super().__init__()
+        self._question = question
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        """Question and line."""
+        with Vertical():
+            yield Label(self._question, markup=False)
+            yield Input(self._text, max_length=1000, select_on_focus=False)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter."""
+        event.stop()
+        self.dismiss(event.value.strip())
+
+    def action_leave(self) -> None:
+        """No answer."""
+        self.dismiss("")

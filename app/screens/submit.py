@@ -1,0 +1,270 @@
+"""The form for tasks: fields of the task file and of the environment, beside what will come of them.
+
+Opened on top of a view. It writes what the command line would write, and only when it is told to.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, Horizontal
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Footer, Static
+
+from marlaas.engine.errors import MarlaasError
+
+from ..form.checking import Checked
+from ..form.fields import FormField
+from ..form.form import Form
+from ..form.outlook import Prompts, Prospect, prompts, prospect
+from ..form.sources import Sources, read_sources
+from ..format import line
+from ..latest import Latest
+from ..submitting import enqueue
+from ..widgets.submit.field_row import FieldRow
+from ..widgets.submit.fields import Fields
+from ..widgets.submit.outlook import Outlook
+from .dialogs.ask import Ask
+from .dialogs.confirm import Confirm
+from .submit_editor import edited_table
+
+if TYPE_CHECKING:
+    from ..app import MarlaasApp
+
+
+class SubmitScreen(ModalScreen[None]):
+    """A form; ctrl+s submits what it says."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+s", "send", "submit", id="submit.send"),
+        Binding("ctrl+t", "turn", "task file", id="submit.turn"),
+        Binding("ctrl+o", "save", "save as", id="submit.save"),
+        Binding("ctrl+e", "edit", "editor", priority=True, id="submit.edit"),
+        Binding("escape", "leave", "leave", key_display="esc", id="submit.leave"),
+        Binding("down", "app.focus_next", show=False, id="submit.next"),
+        Binding("up", "app.focus_previous", show=False, id="submit.previous"),
+    ]
+    DEFAULT_CSS = """
+    SubmitScreen { background: $background; layout: vertical; }
+    SubmitScreen #title { height: 1; padding: 0 1; background: $panel; }
+    SubmitScreen #title Static { width: auto; }
+    SubmitScreen #title #state { width: 1fr; text-align: right; }
+    SubmitScreen #body { height: 1fr; layout: horizontal; }
+    SubmitScreen Fields { width: 3fr; }
+    SubmitScreen Outlook { width: 2fr; border-left: solid $panel; }
+    SubmitScreen.-narrow Outlook { display: none; width: 1fr; border-left: none; }
+    SubmitScreen.-narrow.-turned Outlook { display: block; }
+    SubmitScreen.-narrow.-turned Fields { display: none; }
+    SubmitScreen #about { height: 2; padding: 0 1; color: $text-muted; border-top: none; }
+    """
+
+    def __init__(self, copy_from: int | None = None) -> None:
+        """``copy_from``: the number of the task that the form begins as a copy of."""
+        super().__init__()
+        self._copy_from = copy_from
+        self._form = Form()
+        self._checked = Checked()
+        self._sending = False
+        self._asked: tuple[str, str] = ("", "")
+        self._draft = ""
+        """A task file that came out of the editor and is wrong: the next time the person goes on with it."""
+
+    @property
+    def marlaas(self) -> MarlaasApp:
+        """The application."""
+        return cast("MarlaasApp", self.app)
+
+    def compose(self) -> ComposeResult:
+        """Title, form and outlook, a sentence on the field under the cursor, keys."""
+        with Horizontal(id="title"):
+            what = f"Tasks like task {self._copy_from}" if self._copy_from is not None else "Add tasks"
+            yield Static(what, id="what", markup=False)
+            yield Static(id="state", markup=False)
+        with Container(id="body"):
+            yield Fields()
+            yield Outlook()
+        yield Static(id="about", markup=False)
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Read what the form is filled from."""
+        home = self.marlaas.home
+        self._checks = Latest(self, Form.checked, self._show_checked)
+        self._prospects = Latest(self, partial(prospect, home), self._show_prospect)
+        self._peeks: Latest[tuple[str, dict[str, Any]], Prompts]
+        self._peeks = Latest(self, lambda wish: prompts(home, *wish), self._show_prompts)
+        begin: Latest[int | None, Sources] = Latest(self, partial(read_sources, home), self._fill)
+        begin.ask(self._copy_from)
+
+    async def _fill_fields(self) -> None:
+        await self.query_one(Fields).show(self._form)
+        self._look()
+
+    def _fill(self, sources: Sources) -> None:
+        if sources.problem:
+            self.marlaas.say(sources.problem, bad=True)
+        elif self._copy_from is not None and sources.table is None:
+            self.marlaas.say(f"There is no task {self._copy_from}.", bad=True)
+        self._form = Form.begun(sources)
+        self.run_worker(self._fill_fields())
+
+    # What is typed.
+
+    def on_field_row_typed(self, message: FieldRow.Typed) -> None:
+        """A letter."""
+        before = self._form.parameters
+        self._form = self._form.typed(message.key, message.text)
+        if self._form.parameters != before:
+            self._show_parameters()
+        self._look()
+
+    def _show_parameters(self) -> None:
+        self.run_worker(self.query_one(Fields).show_parameters(self._form), exclusive=True, group="parameters")
+
+    def on_field_row_visited(self, message: FieldRow.Visited) -> None:
+        """Say what the field is."""
+        self.query_one("#about", Static).update(Content(_about(message.field)))
+
+    def _look(self) -> None:
+        self._checks.ask(self._form)
+
+    def _show_checked(self, checked: Checked) -> None:
+        self._checked = checked
+        self.query_one(Fields).tell(checked, self._form.texts)
+        self.query_one("#state", Static).update(Content(_state(checked)))
+        outlook = self.query_one(Outlook)
+        outlook.show_file(checked.text)
+        if not checked.ready:
+            outlook.show_estimate((), "when nothing is missing or wrong")
+            return
+        self._prospects.ask(checked.submissions)
+        first = checked.submissions[0]
+        wish = (first.environment, repr(first.config["environment_config"]))
+        if wish != self._asked:
+            self._asked = wish
+            self._peeks.ask((first.environment, first.config["environment_config"]))
+
+    def _show_prospect(self, found: Prospect) -> None:
+        self.query_one(Outlook).show_estimate(found.rows, found.problem)
+
+    def _show_prompts(self, found: Prompts) -> None:
+        self.query_one(Outlook).show_prompts(found.lines)
+        if not self._form.sources.environments and found.parameters:
+            self._form = self._form.found(found.environment, found.parameters)
+            self._show_parameters()
+            self._look()
+
+    # What the keys do.
+
+    def action_turn(self) -> None:
+        """On a narrow screen: the task file in the place of the form, or the form again."""
+        self.toggle_class("-turned")
+        if not self.has_class("-turned"):
+            self.query_one(Fields).focus_first()
+
+    def action_send(self) -> None:
+        """Submit."""
+        if self._sending:
+            return
+        if reason := self._why_not_sent():
+            self.marlaas.say(reason, bad=True)
+            return
+        self._sending = True
+        self.run_worker(self._send, thread=True, exit_on_error=False)
+
+    def _why_not_sent(self) -> str:
+        if reason := self.marlaas.may_act():
+            return reason
+        if self._checked.problems:
+            return next(iter(self._checked.problems.values()))
+        if self._checked.missing:
+            return f"{_missing(self._checked)} must be given."
+        return "" if self._checked.ready else "The form is still being read."
+
+    def _send(self) -> None:
+        said = partial(self.app.call_from_thread, self.marlaas.say)
+        try:
+            numbers = enqueue(self.marlaas.home, self._checked.submissions, notice=said)
+        except MarlaasError as error:
+            self.app.call_from_thread(self._refused, str(error))
+        else:
+            self.app.call_from_thread(self._sent, numbers)
+
+    def _refused(self, sentence: str) -> None:
+        self._sending = False
+        self.marlaas.say(sentence, bad=True)
+
+    def _sent(self, numbers: list[int]) -> None:
+        many = f"Tasks {numbers[0]} to {numbers[-1]} are" if len(numbers) > 1 else f"Task {numbers[0]} is"
+        self.marlaas.selected = numbers[0]
+        self.marlaas.say(f"{many} in the queue.")
+        self.marlaas.poll()
+        self.dismiss()
+
+    def action_save(self) -> None:
+        """Ask for a name, and save the task file."""
+        if self.marlaas.web:
+            self.marlaas.say("In a browser no file is written; copy the task file instead.", bad=True)
+            return
+        name = self._form.texts.get("name", "").strip().replace(" ", "-").replace("/", "-") or "task"
+        self.app.push_screen(Ask("Save the task file as", f"{name}.toml"), self._save)
+
+    def _save(self, name: str | None) -> None:
+        if not name:
+            return
+        path = Path(name).expanduser()
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(self._checked.text)
+        except OSError as error:
+            self.marlaas.say(f"{path} cannot be written: {error.strerror}. Nothing is overwritten.", bad=True)
+        else:
+            self.marlaas.say(f"Saved as {path}; `marlaas submit {path}` submits it.")
+
+    def action_edit(self) -> None:
+        """The task file in the person's editor; what was saved is taken over if it is valid."""
+        table, self._draft, sentence = edited_table(self.marlaas, self._draft or self._checked.text)
+        if sentence:
+            self.marlaas.say(sentence, bad=True)
+        if table is not None:
+            self._form = self._form.taken_over(table)
+            self.run_worker(self._fill_fields())
+
+    def action_leave(self) -> None:
+        """Back to the view; what was typed is asked about."""
+        if self.has_class("-turned"):
+            self.action_turn()
+        elif self._form.touched:
+            self.app.push_screen(Confirm("Leave? What you typed is lost; ctrl+o saves it to a file."), self._leave)
+        else:
+            self.dismiss()
+
+    def _leave(self, yes: bool | None) -> None:
+        if yes:
+            self.dismiss()
+
+
+def _about(field: FormField) -> str:
+    default = f" Default: {line(field.default, 60)}." if field.default else ""
+    several = " Several values with commas: a task for each." if field.swept else ""
+    return f"{field.key}: {field.about}{default}{several}"
+
+
+def _state(checked: Checked) -> str:
+    if checked.problems:
+        wrong = len(checked.problems)
+        general = line(checked.problems.get("", ""), 60)
+        return general or f"{wrong} {'field is' if wrong == 1 else 'fields are'} wrong"
+    if checked.missing:
+        return f"missing: {_missing(checked)}"
+    count = len(checked.submissions)
+    return f"{count} task{'' if count == 1 else 's'}; ctrl+s submits"
+
+
+def _missing(checked: Checked) -> str:
+    return ", ".join(line(key.rpartition(".")[2], 30) for key in sorted(checked.missing))

@@ -1,0 +1,52 @@
+"""A task file through the person's editor and back: the terminal is given away meanwhile.
+
+Text flows in; a table, or the text to go on with and the sentence that says what is wrong, flow out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from textual.app import SuspendNotSupported
+
+from marlaas.engine import taskfile
+from marlaas.engine.errors import ConfigError
+
+from ..form.editing import edited, editor, line_of
+
+if TYPE_CHECKING:
+    from ..app import MarlaasApp
+
+WHERE = "the task file"
+
+
+def why_no_editor(app: MarlaasApp) -> str:
+    """Why no editor can be opened; empty where one can."""
+    if app.web or app.readonly:
+        return "There is no editor in the read-only mode, nor in a browser."
+    try:
+        editor()
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def edited_table(app: MarlaasApp, text: str) -> tuple[dict[str, Any] | None, str, str]:
+    """(the table, a draft to go on with, what is wrong); the last two are empty where it is valid."""
+    if reason := why_no_editor(app):
+        return None, "", reason
+    try:
+        with app.suspend():
+            saved = edited(text)
+    except SuspendNotSupported:
+        return None, "", "This terminal cannot be given to an editor."
+    except ConfigError as error:
+        return None, "", str(error)
+    try:
+        table = taskfile.table_of(saved, WHERE)
+        taskfile.tasks_of(table, WHERE, Path.cwd())
+    except ConfigError as error:
+        line = line_of(saved, error.message)
+        return None, saved, f"{f'Line {line}: ' if line else ''}{error} ctrl+e goes on editing."
+    return table, "", ""

@@ -1,0 +1,114 @@
+"""What an empty home opens on: three ways to begin, a key each. It goes as soon as there is a task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual.app import SuspendNotSupported
+from textual.binding import Binding, BindingType
+from textual.widgets import Static
+
+from marlaas.engine.errors import ConfigError, MarlaasError
+
+from ..form.editing import edit, editor
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..app import MarlaasApp
+
+_TEXT = """Nothing has been trained here yet. Three ways to begin:
+
+  d   Run the demo. Three tenants train on one small base at the same
+      time, each on an environment of another shape.
+
+  e   Write an environment. A template that runs as it is goes into the
+      plugins folder and is opened in your editor.
+
+  a   Add a task: choose an environment, see what it asks, submit.
+
+Each of them is a command, too: marlaas demo, marlaas env new NAME,
+marlaas submit FILE. `marlaas doctor` looks at this machine."""
+
+
+class Guide(Static, can_focus=True):
+    """Shown in the place of an empty queue."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("d", "demo", "demo", id="guide.demo"),
+        Binding("e", "environment", "environment", id="guide.environment"),
+    ]
+    DEFAULT_CSS = """
+    Guide { width: 100%; height: 1fr; padding: 1 4; overflow-y: auto; }
+    """
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(_TEXT, markup=False, id=id)
+        self._begun = False
+
+    @property
+    def _marlaas(self) -> MarlaasApp:
+        return cast("MarlaasApp", self.app)
+
+    def action_demo(self) -> None:
+        """Submit the demo's tasks into this home and start the engine."""
+        if reason := self._marlaas.may_act():
+            self._marlaas.say(reason, bad=True)
+        elif not self._begun:
+            self._begun = True
+            self._marlaas.say("Starting the engine …")
+            self.run_worker(self._demo, thread=True, exit_on_error=False)
+
+    def _demo(self) -> None:
+        from ..cli.demo import begin
+
+        app = self._marlaas
+        try:
+            begin(app.home, lambda text: app.call_from_thread(app.say, text))
+        except MarlaasError as error:
+            app.call_from_thread(app.say, str(error), True)
+        finally:
+            self._begun = False
+            app.call_from_thread(app.poll)
+
+    def action_environment(self) -> None:
+        """Ask for a name, write the template, open it."""
+        from ..screens.dialogs.ask import Ask
+
+        if reason := self._marlaas.may_act():
+            self._marlaas.say(reason, bad=True)
+        else:
+            self.app.push_screen(Ask("What is the environment called? Letters, digits and _."), self._write)
+
+    def _write(self, name: str | None) -> None:
+        from ..cli.env_new import write_template
+
+        if not name:
+            return
+        home = self._marlaas.home
+        try:
+            path, *_ = write_template(name, "single", home.create().plugins, home)
+        except ConfigError as error:
+            self._marlaas.say(str(error), bad=True)
+            return
+        opened = self._open(path)
+        where = name if self._marlaas.web else path
+        self._marlaas.say(f"{where} is {'saved' if opened else 'written, and runs as it is'}. a adds a task on it.")
+
+    def _open(self, path: Path) -> bool:
+        """In the person's editor, where there is one."""
+        try:
+            editor()
+        except ConfigError:
+            return False
+        if self._marlaas.web:
+            return False
+        try:
+            with self.app.suspend():
+                edit(path)
+        except SuspendNotSupported:
+            return False
+        except ConfigError as error:
+            self._marlaas.say(str(error), bad=True)
+            return False
+        return True

@@ -1,0 +1,105 @@
+"""One key of the form: its name, what was typed, what is allowed, and below it what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.events import DescendantFocus
+from textual.message import Message
+from textual.suggester import SuggestFromList
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from ...form.fields import FormField
+from ...format import line, plain
+
+LONGEST = 4000
+"""Characters of a field; a paste of megabytes is refused."""
+
+
+class FieldRow(Widget):
+    """A field; sends ``Typed`` with every letter and ``Visited`` when the cursor comes to it."""
+
+    DEFAULT_CSS = """
+    FieldRow { height: auto; }
+    FieldRow Horizontal { height: auto; }
+    FieldRow .name { width: 20; }
+    FieldRow Input { width: 26; }
+    FieldRow .allowed { width: 1fr; height: auto; padding-left: 1; color: $text-muted; }
+    FieldRow .problem { height: auto; padding-left: 2; color: $text-error; display: none; }
+    FieldRow.-wrong .problem { display: block; }
+    FieldRow.-wrong .name { color: $text-error; }
+    FieldRow.-missing .name { color: $text-warning; }
+    .-wide FieldRow Input { width: 40; }
+    """
+
+    @dataclass
+    class Typed(Message):
+        """A letter more or less."""
+
+        key: str
+        text: str
+
+    @dataclass
+    class Visited(Message):
+        """The cursor is here."""
+
+        field: FormField
+
+    def __init__(self, field: FormField, text: str, suggestions: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self.field = field
+        self._text = text
+        self._suggestions = suggestions or field.choices or (("true", "false") if field.kind == "bool" else ())
+
+    def compose(self) -> ComposeResult:
+        """A line, and one more where something is wrong."""
+        with Horizontal():
+            yield Static(Content(line(self.field.name, 19)), classes="name")
+            yield Input(
+                self._text,
+                placeholder=line(self.field.default, 40),
+                max_length=LONGEST,
+                suggester=SuggestFromList([line(one) for one in self._suggestions]) if self._suggestions else None,
+                select_on_focus=False,
+                compact=True,
+            )
+            hint = self.field.allowed or ", ".join(self._suggestions)
+            yield Static(Content(line(hint, 120)), classes="allowed")
+        yield Static(classes="problem")
+
+    def suggest(self, words: tuple[str, ...]) -> None:
+        """Offer these while typing, and name them."""
+        self._suggestions = words
+        self.query_one(Input).suggester = SuggestFromList([line(word) for word in words])
+        self.query_one(".allowed", Static).update(Content(line(", ".join(words), 120)))
+
+    def fill(self, text: str) -> None:
+        """Put a text into the field, as if nobody had typed it."""
+        field = self.query_one(Input)
+        with field.prevent(Input.Changed):
+            field.value = text
+
+    def tell(self, problem: str, missing: bool) -> None:
+        """What is wrong with it; empty for nothing."""
+        if self.has_class("-wrong") or problem:
+            self.query_one(".problem", Static).update(Content(plain(problem)))
+        self.set_class(bool(problem), "-wrong")
+        self.set_class(missing, "-missing")
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Every letter counts."""
+        event.stop()
+        self.post_message(self.Typed(self.field.key, event.value))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter goes on to the next field; nothing is sent by it."""
+        event.stop()
+        self.screen.focus_next()
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        """The cursor is here."""
+        self.post_message(self.Visited(self.field))

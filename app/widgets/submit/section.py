@@ -1,0 +1,66 @@
+"""A table of the form that folds: its lines are made when it is first unfolded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widget import Widget
+from textual.widgets import Collapsible
+
+from ...form.fields import FormField
+from .field_row import FieldRow
+
+_TITLES = {
+    "train": "train: how it learns",
+    "sampling": "sampling: how it writes",
+    "eval": "eval: how it is measured",
+    "policy": "policy: the adapter",
+    "queue": "queue: its place among others",
+    "keep": "keep: versions that stay on the disk",
+    "": "more",
+}
+
+
+class Section(Widget):
+    """Fields of one table below its title, which says how many of them are set or wrong."""
+
+    DEFAULT_CSS = """
+    Section { height: auto; }
+    Section Collapsible { background: transparent; border: none; padding: 0; }
+    Section Collapsible Contents { padding: 0 0 0 2; }
+    Section #rows { height: auto; }
+    """
+
+    def __init__(self, table: str, fields: Sequence[FormField], texts: Mapping[str, str]) -> None:
+        super().__init__()
+        self.table = table
+        self.fields = fields
+        self._texts = texts
+        """As they were last told."""
+
+    def compose(self) -> ComposeResult:
+        """Folded, and empty."""
+        with Collapsible(title=_TITLES.get(self.table, self.table)):
+            yield Vertical(id="rows")
+
+    async def on_collapsible_expanded(self, event: Collapsible.Expanded) -> None:
+        """Make the lines."""
+        event.stop()
+        rows = self.query_one("#rows", Vertical)
+        if not rows.children:
+            await rows.mount_all([FieldRow(field, self._texts.get(field.key, "")) for field in self.fields])
+
+    def tell(self, problems: Mapping[str, str], texts: Mapping[str, str]) -> None:
+        """Count, for the title."""
+        self._texts = texts
+        keys = {field.key for field in self.fields}
+        wrong = len(keys & problems.keys())
+        filled = sum(bool(self._texts.get(key, "").strip()) for key in keys)
+        notes = ", ".join(f"{count} {what}" for count, what in ((filled, "set"), (wrong, "wrong")) if count)
+        title = _TITLES.get(self.table, self.table) + (f" ({notes})" if notes else "")
+        collapsible = self.query_one(Collapsible)
+        if collapsible.title != title:
+            collapsible.title = title
+        collapsible.set_class(bool(wrong), "-wrong")
