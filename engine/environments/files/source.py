@@ -116,7 +116,7 @@ def _leads_nowhere(path: Path) -> bool:
 
 
 def _name(path: Path) -> str:
-    return path.name if path.is_dir() else path.stem
+    return path.name if os.path.isdir(path) else path.stem
 
 
 @dataclass(frozen=True)

@@ -23,21 +23,24 @@ _SILENCE_MS = 2000
 
 async def hints(folders: Sequence[Path]) -> AsyncGenerator[None, None]:
     """Yield whenever it is worth reading the folders again; at least every few seconds, until cancelled."""
-    exhausted = False
+    refused = False
     while True:
         present = [folder for folder in folders if folder.is_dir()]
         seen = _identities(present)
         if not present:
             await asyncio.sleep(_SILENCE_MS / 1000)
+        polling = refused or any(networked(folder) for folder in present)
         try:
-            async for _ in _watch(present, exhausted or any(networked(folder) for folder in present)):
+            async for _ in _watch(present, polling):
                 yield
                 if _identities([folder for folder in folders if folder.is_dir()]) != seen:
                     break
-        except FileNotFoundError:
-            pass  # gone between the look and the watch
-        except OSError:
-            exhausted = True  # the kernel has no watches left to give
+        except FileNotFoundError:  # gone between the look and the watch
+            await asyncio.sleep(_DEBOUNCE_MS / 1000)
+        except (OSError, ExceptionGroup):  # no watches left to give, or an entry that cannot even be looked at
+            refused = True
+            if polling:
+                await asyncio.sleep(_SILENCE_MS / 1000)
         yield
 
 

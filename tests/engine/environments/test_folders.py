@@ -88,7 +88,8 @@ async def test_links(world: World) -> None:
     (world.folder / "echo" / "passwd").symlink_to("/etc/passwd")
     await world.service.start()
     await world.until("loaded", "linked")
-    assert [info.name for info in world.service.infos()] == ["echo", "linked/echo"]
+    assert [info.name for info in world.service.infos()] == ["dangling", "echo", "endless", "linked/echo"]
+    assert all(shown(world, name).state == "broken" for name in ("dangling", "endless"))
     failure = shown(world, "echo").failure
     assert failure is not None and "echo/passwd is a link that leads out of the plugin" in failure.message
     assert not [path for path in (world.scratch / "snapshots").rglob("passwd")]
@@ -172,7 +173,8 @@ async def test_folders_of_another_machine_are_looked_through(world: World, monke
 
     monkeypatch.setattr(watch, "awatch", spy)
     monkeypatch.setattr(watch, "networked", lambda folder: folder == world.folder)
+    (world.folder / "endless.py").symlink_to("x" * 300)  # which no poll can look at
     await world.service.start()
     world.save("echo.py", ECHO)
     await world.until("loaded", "echo")
-    assert asked == [True]
+    assert asked and all(polling is True for polling in asked)
