@@ -68,6 +68,11 @@ class FilterBar(Horizontal):
         """What the filter found, or what is wrong with it."""
         self.query_one("#told", Static).update(Content.styled(f" {line(text, 200)}", "$text-error" if bad else ""))
 
+    def write(self, text: str) -> None:
+        """Another filter, as if it had been typed."""
+        self.query_one(Input).value = text
+        self.set_class(bool(text), "-open")
+
     def clear(self) -> None:
         """No filter."""
         self.query_one(Input).value = ""

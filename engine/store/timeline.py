@@ -70,10 +70,10 @@ class TenantSeconds:
     """Seconds of the training worker."""
 
 
-def until(reader: Reader) -> float:
-    """The end of the newest sample, in seconds of the epoch; 0 where there is none."""
-    rows = reader.all("SELECT begun + wall FROM stages ORDER BY id DESC LIMIT 1")
-    return float(rows[0][0]) if rows else 0.0
+def newest(reader: Reader) -> tuple[float, float]:
+    """When the newest samples began and ended, in seconds of the epoch; 0 where there are none."""
+    rows = reader.all("SELECT begun, begun + wall FROM stages ORDER BY id DESC LIMIT 1")
+    return tuple(rows[0]) if rows else (0.0, 0.0)
 
 
 def spans(reader: Reader, since: float, grain: int) -> list[StageSpan]:

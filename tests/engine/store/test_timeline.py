@@ -29,10 +29,10 @@ def reader(store: Store, database: Path) -> Iterator[Reader]:
 
 
 def test_samples_are_put_together_by_the_clock(store: Store, reader: Reader) -> None:
-    assert timeline.until(reader) == 0.0
+    assert timeline.newest(reader) == (0.0, 0.0)
     store.stages.add(1, [replace(SAMPLE, begun=NOW + n, busy=n / 10, waiting=n, tokens=n) for n in range(5)])
     store.stages.add(1, [replace(SAMPLE, stage="training", device="core 1"), replace(SAMPLE, stage="something else")])
-    assert timeline.until(reader) == NOW + 1  # of the one that was written last
+    assert timeline.newest(reader) == (NOW, NOW + 1)  # of the one that was written last
     first, training, second, third = timeline.spans(reader, NOW, 2)
     assert first == StageSpan("rollout", "core 0", NOW, 2.0, 0.1, 0.5, 8.0, 20, 1) and training.stage == "training"
     assert (second.begun, second.busy, third.wall) == (NOW + 2, 0.5, 1.0) and third.share == 0.4

@@ -1,0 +1,91 @@
+"""What the view of the engine shows: what the stages did, who stands in line, what the machine has left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from marlaas.engine.paths import Home
+from marlaas.engine.store import timeline
+from marlaas.engine.store.days import day_of
+from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.rows import EngineRow
+from marlaas.engine.store.timeline import StageSpan, StandingRow, TenantSeconds
+
+from .. import surroundings
+from ..surroundings import Disk, Memory
+
+MINUTE = 60.0
+FILES = 10.0
+"""Seconds after which the home's files are counted again."""
+STARTS = 6
+"""Engines that are listed."""
+
+
+@dataclass(frozen=True)
+class EngineAnswer:
+    """The machine at one moment."""
+
+    until: float = 0.0
+    """The end of the newest sample; 0: no engine has ever measured anything."""
+    spans: tuple[StageSpan, ...] = ()
+    """As long as the timeline asks for, oldest first."""
+    now: Mapping[str, StageSpan] = field(default_factory=dict)
+    """The newest sample of each stage."""
+    minute: Mapping[str, StageSpan] = field(default_factory=dict)
+    """The last minute of each stage."""
+    steps: int = 0
+    """Steps of all tasks in that minute."""
+    standings: tuple[StandingRow, ...] = ()
+    used: tuple[TenantSeconds, ...] = ()
+    """Of the day."""
+    starts: tuple[EngineRow, ...] = ()
+    """Newest first."""
+    memory: Memory | None = None
+    cores: int = 0
+    pinned: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    """Cores by process."""
+    disk: Disk | None = None
+    counted: float = 0.0
+    """When the home's files were."""
+
+
+@dataclass(frozen=True)
+class EngineQuestion:
+    """Asks for a timeline of so many cells of ``grain`` seconds, and for all the rest."""
+
+    home: Home
+    grain: int
+    cells: int
+
+    def read(self, reader: Reader, before: EngineAnswer | None) -> EngineAnswer:
+        """Of the timeline, only what has come; files are counted now and then."""
+        begun, until = timeline.newest(reader)
+        disk, counted = (before.disk, before.counted) if before else (None, 0.0)
+        if before is None or until >= counted + FILES:
+            disk, counted = surroundings.disk(self.home), until
+        processes = [worker.pid for worker in reader.workers()]
+        return EngineAnswer(
+            until=until,
+            spans=self._spans(reader, until, before.spans if before else ()),
+            now=timeline.totals(reader, begun),
+            minute=timeline.totals(reader, until - MINUTE),
+            steps=timeline.steps_since(reader, until - MINUTE),
+            standings=tuple(timeline.standings(reader)),
+            used=tuple(timeline.seconds_used(reader, day_of(until))),
+            starts=tuple(timeline.starts(reader, STARTS)),
+            memory=surroundings.memory(),
+            cores=surroundings.cores(),
+            pinned=surroundings.pinned(processes),
+            disk=disk,
+            counted=counted,
+        )
+
+    def _spans(self, reader: Reader, until: float, known: tuple[StageSpan, ...]) -> tuple[StageSpan, ...]:
+        """A sample may reach into the next cell, so the newest two are read anew."""
+        oldest = until - self.grain * (self.cells + 1)
+        if not known:
+            return tuple(timeline.spans(reader, oldest, self.grain))
+        again = (max(span.begun for span in known) // self.grain - 1) * self.grain
+        kept = (span for span in known if oldest <= span.begun < again)
+        return (*kept, *timeline.spans(reader, again, self.grain))

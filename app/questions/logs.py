@@ -1,0 +1,77 @@
+"""What the view of logs shows: events of the store that pass a filter, or the end of a log file."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from marlaas.engine.paths import Home
+from marlaas.engine.store import events
+from marlaas.engine.store.events import EventFilter
+from marlaas.engine.store.reader import Reader
+
+from ..log_files import LogLine, Tail, fits, names, tail
+from ..paging import Listing
+
+EVENTS = "events"
+"""The source that is no file."""
+
+
+@dataclass(frozen=True, eq=False)
+class LogsAnswer:
+    """Lines in order, and the files that there are."""
+
+    listing: Listing[LogLine]
+    files: tuple[str, ...] = ()
+    oldest: int = 0
+    """The oldest event that the store keeps; where that changes, others are gone."""
+    last: int = 0
+    """The newest event that was looked at."""
+    tail: Tail = field(default_factory=Tail)
+
+
+@dataclass(frozen=True)
+class LogsQuestion:
+    """Asks for one log of a home."""
+
+    home: Home
+    source: str
+    """``EVENTS``, or the name of a file in the home's folder of logs."""
+    wanted: EventFilter
+
+    def read(self, reader: Reader, before: LogsAnswer | None) -> LogsAnswer:
+        """Only what was added; the same listing where nothing was."""
+        files = names(self.home.logs)
+        return self._events(reader, before, files) if self.source == EVENTS else self._file(before, files)
+
+    def _events(self, reader: Reader, before: LogsAnswer | None, files: tuple[str, ...]) -> LogsAnswer:
+        oldest, last = events.bounds(reader)
+        known = before if before is not None and before.oldest == oldest else None
+        found = events.ids(reader, self.wanted, known.last if known else 0)
+        if found:
+            last = max(last, found[-1])  # it came between the two queries
+        if known is None:
+            return LogsAnswer(_listing(found), files, oldest, last)
+        listing = _listing(array("q", known.listing.ids) + found) if found else known.listing
+        return LogsAnswer(listing, files, oldest, last)
+
+    def _file(self, before: LogsAnswer | None, files: tuple[str, ...]) -> LogsAnswer:
+        if self.source not in files:  # also keeps the name within the folder
+            return LogsAnswer(Listing(()), files)
+        end = tail(self.home.logs / self.source, before.tail if before else None)
+        if before is not None and end is before.tail:
+            return LogsAnswer(before.listing, files, tail=end)
+        lines = {line.id: line for line in end.lines if fits(line, self.wanted)}
+        return LogsAnswer(Listing.of(lines), files, tail=end)
+
+
+def _listing(ids: array[int]) -> Listing[LogLine]:
+    return Listing(ids, _read)
+
+
+def _read(reader: Reader, ids: Sequence[int]) -> Mapping[int, LogLine]:
+    return {
+        row.id: LogLine(row.id, row.level, row.message, row.created, row.task, row.kind)
+        for row in events.rows(reader, ids).values()
+    }

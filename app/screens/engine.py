@@ -1,0 +1,178 @@
+"""The engine: is the machine busy, who has how much of it, what is left, and keys to start and to end it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, VerticalScroll
+from textual.events import Resize
+
+from ..format import short_duration
+from ..questions.engine import EngineAnswer, EngineQuestion
+from ..snapshot import Snapshot
+from ..views import Liveness, liveness
+from ..widgets.engine import gantt
+from ..widgets.engine.flow import flow
+from ..widgets.engine.head import head
+from ..widgets.engine.machine import disk, processes, starts
+from ..widgets.engine.pane import Pane
+from ..widgets.engine.shares import UsedLately, shares
+from .dialogs.confirm import Confirm
+from .view import View
+
+_BESIDE = gantt.LABEL + gantt.SHARE + 6
+"""Cells of a line that are no timeline: labels, padding, the scroll bar."""
+
+
+class EngineScreen(View):
+    """Panes below each other; on wide terminals two beside each other."""
+
+    HELP = """What the machine does, second by second: each cell of the timeline is darker the busier a stage was.
+
++ and - look closer and further. BEHIND is what a tenant has had less, by its weight, than the one that has had most:
+it is served next. Draining finishes the steps under way, stopping loses the episodes that are.
+Tab goes through the panes, z shows one alone."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("plus,equals_sign", "zoom_time(-1)", "closer", key_display="+", id="engine.closer"),
+        Binding("minus", "zoom_time(1)", "further", key_display="-", id="engine.further"),
+        Binding("S", "start", "start", id="engine.start"),
+        Binding("D", "drain", "drain", id="engine.drain"),
+        Binding("X", "stop", "stop", id="engine.stop"),
+        Binding("j", "scroll(1)", "down", show=False, id="engine.down"),
+        Binding("k", "scroll(-1)", "up", show=False, id="engine.up"),
+        Binding("g", "scroll(-1000)", "top", show=False, id="engine.top"),
+        Binding("G", "scroll(1000)", "bottom", show=False, id="engine.bottom"),
+    ]
+    DEFAULT_CSS = """
+    EngineScreen {
+        #machine { height: 1fr; }
+        #head { border-top: none; }
+        #tables { height: auto; layout: grid; grid-size: 1; grid-rows: auto; }
+        &.-wide #tables { grid-size: 2; grid-gutter: 0 1; }
+    }
+    """
+    AUTO_FOCUS = "#timeline"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._grain = 0
+        """Place in ``gantt.GRAINS``."""
+        self._lately = UsedLately()
+
+    def content(self) -> ComposeResult:
+        """Head, timeline, tables."""
+        with VerticalScroll(id="machine", can_focus=False):
+            yield Pane("", id="head", can_focus=False)
+            yield Pane("", id="timeline")
+            with Container(id="tables"):
+                yield Pane("throughput", id="flow")
+                yield Pane("fair shares", id="shares")
+                yield Pane("processes", id="processes")
+                yield Pane("disk", id="disk")
+                yield Pane("engines of this home", id="starts")
+
+    def question(self) -> EngineQuestion:
+        """A timeline as wide as the terminal."""
+        return EngineQuestion(self.marlaas.home, gantt.GRAINS[self._grain], max(10, self.app.size.width - _BESIDE))
+
+    def on_resize(self, event: Resize) -> None:
+        """Another width has room for other cells."""
+        self.call_after_refresh(self._again)
+
+    def _again(self) -> None:
+        self.ask_again()
+        self.show_again()
+
+    @property
+    def alive(self) -> Liveness:
+        """Whether an engine serves."""
+        return liveness(self.marlaas.snapshot.engine, self.marlaas.snapshot.now)
+
+    def show_content(self, snapshot: Snapshot, answer: object) -> None:
+        """All panes; the tables are as wide as theirs are."""
+        alive, width = self.alive, self.app.size.width - 4
+        serves = alive.word in ("alive", "silent")
+        self._pane("head").show(head(snapshot.engine, alive, snapshot.unfinished, snapshot.now, width))
+        if not isinstance(answer, EngineAnswer):
+            if snapshot.engine is None and self.marlaas.has_read:
+                self._pane("starts").show(starts((), snapshot.now, False, width))
+            return
+        grain = gantt.GRAINS[self._grain]
+        shown = gantt.rows(answer.spans, answer.until, grain, self.question().cells)
+        title = f"busy, {short_duration(grain)} a cell"
+        self._pane("timeline").show(gantt.lines(shown, grain, snapshot.now - answer.until), title)
+        room = (width - 4) // 2 if self.has_class("-wide") else width
+        back, used = self._lately.add(answer.until, answer.used)
+        self._pane("flow").show(flow(answer.now if serves else {}, answer.minute, answer.steps, room))
+        of = f"the last {short_duration(back)}" if back else "today"
+        self._pane("shares").show(shares(used, answer.standings if serves else (), room), f"fair shares, of {of}")
+        workers = snapshot.workers if serves else ()
+        self._pane("processes").show(processes(workers, answer.pinned, answer.memory, answer.cores, snapshot.now, room))
+        self._pane("disk").show(disk(answer.disk))
+        self._pane("starts").show(starts(answer.starts, snapshot.now, serves, room))
+
+    def _pane(self, name: str) -> Pane:
+        return self.query_one(f"#{name}", Pane)
+
+    # Keys.
+
+    def why_not(self, action: str) -> str:
+        """An engine that serves cannot be started, one that does not cannot be ended."""
+        name = action.partition("(")[0]
+        if name not in ("start", "stop", "drain"):
+            return super().why_not(action)
+        if reason := self.marlaas.may_act():
+            return reason
+        alive, engine = self.alive, self.marlaas.snapshot.engine
+        serves = alive.word in ("alive", "silent")
+        if name == "start":
+            return "An engine serves this home already." if serves else ""
+        if not serves:
+            return "No engine runs: S starts one."
+        draining = name == "drain" and engine is not None and engine.state == "draining"
+        return "The engine drains already; X stops it at once." if draining else ""
+
+    def action_zoom_time(self, by: int) -> None:
+        """Cells of less or more time."""
+        place = min(len(gantt.GRAINS) - 1, max(0, self._grain + by))
+        if place != self._grain:
+            self._grain = place
+            self._again()
+
+    def action_scroll(self, by: int) -> None:
+        """Lines down, or up."""
+        self.query_one("#machine").scroll_relative(y=by, animate=False)
+
+    def action_start(self) -> None:
+        """Start an engine in the background."""
+        self.marlaas.action_start_engine()
+
+    def action_drain(self) -> None:
+        """Finish the steps under way, then stop. Nothing is lost, so nothing is asked."""
+        self.marlaas.command("drain", done="The engine drains: it stops once the steps under way are committed.")
+
+    def action_stop(self) -> None:
+        """Ask, then stop."""
+
+        def act(yes: bool | None) -> None:
+            if yes:
+                self.marlaas.command("stop", done="The engine stops.")
+
+        self.app.push_screen(Confirm(self._stop_question()), act)
+
+    def _stop_question(self) -> str:
+        snapshot = self.marlaas.snapshot
+        running = sum(task.state == "running" for task in snapshot.tasks)
+        if not running:
+            return "Stop the engine? No task runs; those that wait go on waiting until another one starts."
+        answer = snapshot.answer
+        episodes = answer.now.get("environment") if isinstance(answer, EngineAnswer) else None
+        lost = (
+            f" About {round(episodes.active)} episodes under way are lost;" if episodes and episodes.active >= 1 else ""
+        )
+        tasks = "1 task goes" if running == 1 else f"{running} tasks go"
+        return (
+            f"Stop the engine? {tasks} on from the last step when another one starts.{lost} D would finish them first."
+        )

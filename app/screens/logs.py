@@ -1,0 +1,255 @@
+"""Logs: what happened, event by event, and what the engine and its workers said themselves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import ContentSwitcher, Static
+
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.store.events import LEVELS, EventFilter
+from marlaas.engine.store.reader import Reader
+
+from ..format import line
+from ..log_files import LogLine
+from ..log_filter import HINT, parse, with_level
+from ..questions.logs import EVENTS, LogsAnswer, LogsQuestion
+from ..snapshot import Snapshot
+from ..widgets.filter_bar import FilterBar
+from ..widgets.logs.log_list import LogList
+from ..widgets.logs.whole_line import WholeLine
+from ..widgets.virtual_list import VirtualList
+from .view import View
+
+_HIGH = 40
+"""Rows of a terminal that has room for the whole line from the start."""
+_EMPTY_FILE = "Nothing is written here yet."
+_NO_EVENT = """Nothing has happened yet.
+
+The engine writes down what tasks, workers and environments go through; `marlaas engine start` starts one, and
+] shows what it said itself."""
+
+
+class LogsScreen(View):
+    """A list, and the line under the cursor as a whole."""
+
+    HELP = """What happened, newest at the bottom. The list follows while the cursor is on its last line; moving up
+pauses that, G goes on.
+
+/ filters: level:error task:17 tenant:bio some words. L goes through the levels, o shows the selected task alone or all.
+] and [ go through the engine's and the workers' own logs, w shows a line as a whole, enter opens its task."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "filter", key_display="/", id="logs.filter"),
+        Binding("right_square_bracket", "turn(1)", "other log", key_display="]", id="logs.next"),
+        Binding("left_square_bracket", "turn(-1)", "log before", key_display="[", show=False, id="logs.before"),
+        Binding("o", "everything", "task/all", id="logs.all"),
+        Binding("w", "whole", "whole", id="logs.whole"),
+        Binding("L", "level", "level", show=False, id="logs.level"),
+        Binding("f", "follow", "follow", show=False, id="logs.follow"),
+        Binding("y", "copy_row", "copy", show=False, id="logs.copy"),
+        Binding("Y", "copy_json", "copy JSON", show=False, id="logs.copy_json"),
+    ]
+    DEFAULT_CSS = """
+    LogsScreen {
+        #what { height: 1; padding: 0 1; color: $text-muted; }
+        #nothing { padding: 1 2; color: $text-muted; }
+        LogList { padding: 0 1; }
+    }
+    """
+    AUTO_FOCUS = "LogList"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._source = EVENTS
+        self._files: tuple[str, ...] = ()
+        self._filter = EventFilter()
+        self._everything = False
+        self._shown: tuple[LogsQuestion, object] | None = None
+
+    def content(self) -> ComposeResult:
+        """What it is, the list or why it is empty, one line whole."""
+        yield Static("", id="what", markup=False)
+        yield FilterBar(HINT)
+        with ContentSwitcher(initial="lines"):
+            yield LogList(lambda: Reader(self.marlaas.home.database), id="lines")
+            yield Static(_NO_EVENT, id="nothing", markup=False)
+        yield WholeLine()
+
+    def on_mount(self) -> None:
+        """Where there is room, show the whole line."""
+        super().on_mount()
+        self.query_one(WholeLine).set_class(self.app.size.height >= _HIGH, "-open")
+
+    @property
+    def only_task(self) -> int | None:
+        """The task that the list is about, where it is about one alone."""
+        if self._filter.task is not None or self._source != EVENTS:
+            return self._filter.task
+        return None if self._everything else self.marlaas.selected
+
+    def question(self) -> LogsQuestion:
+        """One log, filtered."""
+        return LogsQuestion(self.marlaas.home, self._source, replace(self._filter, task=self.only_task))
+
+    def show_content(self, snapshot: Snapshot, answer: object) -> None:
+        """Lines that have come."""
+        lines, question = self.query_one(LogList), self.question()
+        lines.now = snapshot.now
+        if isinstance(answer, LogsAnswer):
+            self._files = answer.files
+            if self._shown != (question, answer.listing):
+                anew = self._shown is None or self._shown[0] != question
+                self._shown = (question, answer.listing)
+                lines.show(answer.listing, anew=anew)
+            self._show_empty(lines.count == 0)
+        elif snapshot.engine is None and self.marlaas.has_read:
+            self._show_empty(True)
+        self._tell()
+
+    def _show_empty(self, empty: bool) -> None:
+        self.query_one(ContentSwitcher).current = "nothing" if empty else "lines"
+        if not empty:
+            return
+        text = _NO_EVENT if self._source == EVENTS else _EMPTY_FILE
+        if self._filter != EventFilter():
+            text = "No line passes the filter; esc in it clears it."
+        elif self.only_task is not None:
+            text = f"No event is about task {self.only_task} yet. o shows those of all tasks."
+        self.query_one("#nothing", Static).update(text)
+
+    def _tell(self) -> None:
+        """What is shown, and whether it follows."""
+        lines = self.query_one(LogList)
+        about = f"{self._source} of task {self.only_task}" if self.only_task is not None else self._source
+        if self._source == EVENTS and self.only_task is None:
+            about = "events of all tasks"
+        follows = "follows" if lines.following else f"line {lines.cursor + 1:,}; G goes on following"
+        others = f"   ] {line(' '.join(self._others()), 200)}" if self._others() else ""
+        many = "1 line" if lines.count == 1 else f"{lines.count:,} lines"
+        text = f"{line(about, 40)} · {many} · {follows}{others}"
+        what = self.query_one("#what", Static)
+        if what.content != text:
+            what.update(text)
+        self.query_one(WholeLine).show(lines.current_row)
+
+    def _others(self) -> list[str]:
+        """The logs that ] leads to, in order."""
+        logs = [EVENTS, *self._files]
+        place = logs.index(self._source) if self._source in logs else 0
+        return [*logs[place + 1 :], *logs[:place]]
+
+    # What the person chooses.
+
+    def _again(self) -> None:
+        self.ask_again()
+        self.show_again()
+
+    def why_not(self, action: str) -> str:
+        """Files know no tasks; what is empty cannot be copied."""
+        if action == "everything":
+            if self._source != EVENTS:
+                return "Log files are not about tasks; / filters by words and level."
+            if self._filter.task is not None:
+                return "The filter names a task already."
+            return "" if self.marlaas.selected is not None else "No task is selected: all are shown."
+        if action in ("copy_row", "copy_json") and self.is_mounted and not self.query_one(LogList).count:
+            return "There is no line to copy."
+        return super().why_not(action)
+
+    def action_filter(self) -> None:
+        """Type a filter."""
+        self.query_one(FilterBar).open()
+
+    def on_filter_bar_changed(self, message: FilterBar.Changed) -> None:
+        """Every letter filters; while it makes no sense yet, the list stays."""
+        bar = self.query_one(FilterBar)
+        try:
+            self._filter = parse(message.text)
+        except ConfigError as error:
+            bar.tell(error.message, bad=True)
+            return
+        unknown = self._source != EVENTS and (self._filter.task is not None or self._filter.tenant)
+        bar.tell("files know neither tasks nor tenants" if unknown else "")
+        self._again()
+
+    def on_filter_bar_left(self, message: FilterBar.Left) -> None:
+        """Back to the list."""
+        self.query_one(LogList).focus()
+
+    def action_level(self) -> None:
+        """All lines, warnings and errors, errors."""
+        levels = ("", *LEVELS[1:])
+        place = levels.index(self._filter.level) if self._filter.level in levels else 0
+        bar = self.query_one(FilterBar)
+        bar.write(with_level(bar.text, levels[(place + 1) % len(levels)]))
+
+    def action_everything(self) -> None:
+        """The selected task alone, or all."""
+        self._everything = not self._everything
+        self._again()
+
+    def action_turn(self, by: int) -> None:
+        """The next log, or the one before."""
+        others = self._others()
+        if others:
+            self._source = others[0 if by > 0 else -1]
+            self._again()
+        else:
+            self.marlaas.say("There is no log file yet: the first engine writes them.", bad=True)
+
+    def action_whole(self) -> None:
+        """The line under the cursor, or the list alone."""
+        self.query_one(WholeLine).toggle_class("-open")
+
+    def action_follow(self) -> None:
+        """To the newest line, and on with it."""
+        self.query_one(LogList).action_last()
+
+    def action_back(self) -> None:
+        """Take back the filter first."""
+        bar = self.query_one(FilterBar)
+        if self.maximized is None and bar.text:
+            bar.clear()
+        else:
+            super().action_back()
+
+    def on_virtual_list_moved(self, message: VirtualList.Moved) -> None:
+        """The cursor is on another line."""
+        self._tell()
+
+    def on_virtual_list_arrived(self, message: VirtualList.Arrived) -> None:
+        """The line under the cursor has been read."""
+        self._tell()
+
+    def on_virtual_list_opened(self, message: VirtualList.Opened) -> None:
+        """To the task of a line."""
+        row = self.query_one(LogList).current_row
+        if row is not None and row.task is not None and self.marlaas.snapshot.task(row.task) is not None:
+            self.marlaas.open_task(row.task)
+        else:
+            self.marlaas.say("This line is about no task.", bad=True)
+
+    def action_copy_row(self) -> None:
+        """The line in words."""
+        rows = self._chosen()
+        self.marlaas.copy("\n".join(row.text for row in rows), _named(rows))
+
+    def action_copy_json(self) -> None:
+        """All that is known of it."""
+        rows = self._chosen()
+        found = [asdict(row) for row in rows]
+        self.marlaas.copy(json.dumps(found[0] if len(found) == 1 else found, indent=2), _named(rows))
+
+    def _chosen(self) -> list[LogLine]:
+        """The marked lines as far as they have been read, or the one under the cursor."""
+        lines = self.query_one(LogList)
+        chosen = set(lines.chosen)
+        return [row for row in lines.rows() if row.id in chosen]
+
+
+def _named(rows: list[LogLine]) -> str:
+    return "The line" if len(rows) == 1 else f"{len(rows)} lines"

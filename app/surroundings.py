@@ -1,0 +1,75 @@
+"""What the machine says of itself where the application runs: memory, cores, a home's disk, where processes may run.
+
+Looked at in the feed's thread; nothing is ever raised. Where the application runs elsewhere than the engine, only the
+disk is that of the home.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+
+from marlaas.engine.disk import GB, HomeSize, home_size
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.paths import Home
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of this machine."""
+
+    total: int
+    free: int
+    """What a process may still take, within the limits of its container."""
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Bytes on the disk of a home."""
+
+    free: int
+    taken: HomeSize
+    reserve: float
+    """So much is to stay free: below that tasks wait."""
+    limit: float
+    """So much may the home take; 0: no limit."""
+
+
+def memory() -> Memory:
+    """Of now."""
+    import psutil  # here, because only this view needs it
+
+    from marlaas.engine.memory import available_memory
+
+    return Memory(int(psutil.virtual_memory().total), available_memory())
+
+
+def disk(home: Home) -> Disk | None:
+    """Counts the files of the home, which takes its time where there are many; None where it cannot be looked at."""
+    from marlaas.engine.config import DiskSettings, load_settings
+
+    settings = DiskSettings()
+    with suppress(MarlaasError):
+        settings = load_settings(home).disk
+    try:
+        free = shutil.disk_usage(home.root).free
+    except OSError:
+        return None
+    return Disk(free, home_size(home), settings.reserve_gb * GB, settings.limit_gb * GB)
+
+
+def cores() -> int:
+    """Of the machine, as far as this program may use them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def pinned(processes: Collection[int]) -> dict[int, frozenset[int]]:
+    """Cores that each process may run on; those that have ended, and systems that do not tell, are left out."""
+    found = {}
+    for process in processes:
+        with suppress(OSError, AttributeError):
+            found[process] = frozenset(os.sched_getaffinity(process))
+    return found

@@ -1,0 +1,98 @@
+"""The timeline: a row for each stage on its device, a cell for each stretch of time, the darker the busier.
+
+Spans of seconds flow in, rows of shares and lines of text flow out. Pure; knows neither the store nor widgets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from marlaas.engine.store.timeline import STAGES, StageSpan
+
+from ...format import clip, line, pad, share, short_duration
+from ...views import FRESH_SECONDS
+from .pane import Line
+
+GRAINS = (1, 5, 15, 60, 300, 3600)
+"""Seconds of a cell, from near to far. What is older than an hour is kept by the minute, than a day by the hour."""
+LABEL, SHARE = 18, 6
+"""Cells of a row before and after its timeline."""
+IDLE = 0.005
+_SHADES = "░▒▓█"
+_STYLES = {"rollout": "$text-primary", "environment": "$text-accent", "training": "$text-success"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One stage on one device."""
+
+    stage: str
+    device: str
+    cells: tuple[float | None, ...]
+    """Share of the time in which it was busy, oldest first; None where no engine ran."""
+
+    @property
+    def newest(self) -> float | None:
+        """Share of the newest cell."""
+        return self.cells[-1] if self.cells else None
+
+
+def rows(spans: Sequence[StageSpan], until: float, grain: int, count: int) -> list[Row]:
+    """Spread the spans over the ``count`` cells that end with the one that ``until`` falls into."""
+    first = math.ceil(until / grain) - count
+    busy: dict[tuple[str, str], list[float]] = {}
+    wall: dict[tuple[str, str], list[float]] = {}
+    for span in spans:
+        key = (span.stage, span.device)
+        sums = busy.setdefault(key, [0.0] * count), wall.setdefault(key, [0.0] * count)
+        begun, ended = span.begun, span.begun + span.wall
+        for cell in range(max(int(begun // grain), first), min(int(ended // grain), first + count - 1) + 1):
+            covered = min(ended, (cell + 1) * grain) - max(begun, cell * grain)
+            if covered > 0:
+                sums[0][cell - first] += span.share * covered
+                sums[1][cell - first] += covered
+    found = [
+        Row(*key, tuple(b / w if w > 0 else None for b, w in zip(busy[key], wall[key], strict=True))) for key in busy
+    ]
+    return sorted((row for row in found if any(cell is not None for cell in row.cells)), key=_rank)
+
+
+def _rank(row: Row) -> tuple[int, str]:
+    return (STAGES.index(row.stage) if row.stage in STAGES else len(STAGES), row.device)
+
+
+def lines(shown: Sequence[Row], grain: int, since: float) -> list[Line]:
+    """A line for each row, and the axis; its right end was ``since`` seconds ago."""
+    if not shown:
+        return [(("Nothing was measured here in this time.", "$text-muted"),)]
+    texts: list[Line] = []
+    for row in shown:
+        label = pad(clip(line(f"{row.stage} {row.device}"), LABEL - 1), LABEL)
+        now = "" if row.newest is None else share(row.newest)
+        texts.append(
+            (
+                (label, "$text-muted"),
+                ("".join(map(shade, row.cells)), _STYLES.get(row.stage, "$text")),
+                (pad(now, SHARE, right=True), ""),
+            )
+        )
+    return [*texts, ((axis(len(shown[0].cells), grain, since), "$text-muted"),)]
+
+
+def shade(value: float | None) -> str:
+    """One cell: nothing where no engine ran, a dot where it had nothing to do."""
+    if value is None:
+        return " "
+    if value < IDLE:
+        return "·"
+    return _SHADES[min(len(_SHADES) - 1, int(value * len(_SHADES)))]
+
+
+def axis(count: int, grain: int, since: float) -> str:
+    """How long ago the left end, the middle and the right end are."""
+    right = "now" if since < FRESH_SECONDS else f"{short_duration(since)} ago"
+    left, middle = (f"-{short_duration(since + grain * cells)}" for cells in (count, count // 2))
+    text = pad(left, count // 2) + middle
+    return " " * LABEL + (pad(text, count - len(right)) + right if len(text) + len(right) < count else right)

@@ -1,0 +1,38 @@
+"""The engine in two lines: whether it serves, since when, with what; and what people should know of it now."""
+
+from __future__ import annotations
+
+from marlaas.engine.store.rows import EngineRow
+
+from ...format import duration, line
+from ...views import Liveness
+from .pane import Line
+
+_MARKS = {"alive": ("●", "$text-success"), "silent": ("!", "$text-warning"), "down": ("✗", "$text-error")}
+_HINTS = {
+    "never": "S starts an engine in the background; it outlives this program. So does `marlaas engine start`.",
+    "down": "S starts an engine.",
+    "silent": "Its process lives and says nothing: logs/engine.log (7, then ]) may tell why.",
+}
+
+
+def head(engine: EngineRow | None, alive: Liveness, unfinished: int, now: float, width: int) -> list[Line]:
+    """Two lines; ``unfinished`` is the number of tasks that an engine would work on."""
+    mark, style = _MARKS.get(alive.word, ("○", "$text-muted"))
+    facts = ""
+    if engine is not None:
+        serves = alive.word in ("alive", "silent")
+        known = [
+            f"for {duration(float(int(now - engine.started)))}" if serves else "",
+            f"base {line(engine.base, 40)}",
+            f"sampler {line(engine.sampler, 20)}" if engine.sampler else "",
+            f"process {engine.pid}" if serves else "",
+        ]
+        facts = " · ".join(fact for fact in known if fact)
+    note = line(engine.note, width) if engine is not None and alive.alive else ""
+    second = note or _HINTS.get(alive.word, "")
+    if alive.word == "down" and unfinished:
+        second += " Tasks wait for one; they go on from their last step."
+    state = line(engine.state, 12) if engine is not None and alive.alive else alive.text
+    first: Line = ((f"{mark} {state}", f"bold {style}"), (f" {facts}", "$text-muted"))
+    return [first, ((second, "$text-warning"),)] if second else [first]

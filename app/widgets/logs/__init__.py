@@ -1,0 +1,1 @@
+"""What the view of logs is made of."""
