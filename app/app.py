@@ -256,6 +256,6 @@ class MarlaasApp(App[None]):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette: ours first, then Textual's."""
-        yield SystemCommand("Add tasks", "Fill in a form; the command line has `marlaas submit FILE`", self.action_add)
         yield SystemCommand("Start the engine", "In the background; it outlives this program", self.action_start_engine)
+        yield SystemCommand("Add tasks", "Fill in a form; the command line has `marlaas submit FILE`", self.action_add)
         yield from super().get_system_commands(screen)

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def write_template(name: str, shape: str, folder: Path, home: Home) -> list[Path]:
-    """Write an environment of that shape; its files, the code first. Raises ``ConfigError``; nothing is overwritten."""
+    """Write an environment of that shape; its files. Raises ``ConfigError``; nothing is overwritten."""
     texts = written(name, shape)
     check_free(name, folder, home)
     try:
@@ -76,7 +76,7 @@ def write_template(name: str, shape: str, folder: Path, home: Home) -> list[Path
         from marlaas.engine.errors import ConfigError
 
         raise ConfigError(f"{error.filename or folder} cannot be written: {error.strerror}.") from error
-    return sorted((folder / file for file in texts), key=lambda path: path.suffix != ".py")
+    return [folder / file for file in texts]
 
 
 def written(name: str, shape: str) -> dict[str, str]:

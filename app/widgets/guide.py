@@ -87,7 +87,7 @@ class Guide(Static, can_focus=True):
             return
         home = self._marlaas.home
         try:
-            path, *_ = write_template(name, "single", home.create().plugins, home)
+            (path,) = write_template(name, "single", home.create().plugins, home)
         except ConfigError as error:
             self._marlaas.say(str(error), bad=True)
             return

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.cli import demo, submit
+from marlaas.app.cli import demo
 from marlaas.app.cli.progress import Follower
 from marlaas.engine import demo as demo_tasks
 from marlaas.engine.paths import Home
@@ -18,12 +18,6 @@ from marlaas.engine.store.rows import TaskRow
 
 from .commanding import Commander, FakeEngine
 from .filling import Filling
-
-
-@pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All environments fit."""
-    monkeypatch.setattr(submit, "_check_environments", lambda home, submissions: None)
 
 
 def finish(filling: Filling, state: str = "done") -> None:
@@ -64,7 +58,7 @@ def trained(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Follower, "follow", train_and_follow)
 
 
-def test_json(marlaas: Commander, engine: FakeEngine, served: None, trained: None) -> None:
+def test_json(marlaas: Commander, engine: FakeEngine, trained: None) -> None:
     said = marlaas("demo", "--json")
     assert said.code == 0 and engine.asked == ["start", "stop"]
     report = said.json
@@ -78,15 +72,13 @@ def test_json(marlaas: Commander, engine: FakeEngine, served: None, trained: Non
     assert "reward" in said.err
 
 
-def test_lines(marlaas: Commander, engine: FakeEngine, served: None, trained: None) -> None:
+def test_lines(marlaas: Commander, engine: FakeEngine, trained: None) -> None:
     said = marlaas("demo")
     assert said.code == 0
     assert "done after 60 steps and 1 min 30 s, held-out 0.30 → 0.90 (best constant answer 0.05)" in said.out
 
 
-def test_an_unfinished_run_goes_on(
-    home: Home, marlaas: Commander, engine: FakeEngine, served: None, trained: None
-) -> None:
+def test_an_unfinished_run_goes_on(home: Home, marlaas: Commander, engine: FakeEngine, trained: None) -> None:
     filling = Filling(home.database)
     submissions.submit(home.database, demo_tasks.tasks())
     filling.execute("UPDATE tasks SET state = 'paused' WHERE id = 2")
@@ -113,7 +105,7 @@ def test_a_finished_run_is_left_alone_and_so_are_other_tenants(home: Home, filli
 
 
 def test_a_failed_task_fails_the_demo(
-    home: Home, marlaas: Commander, engine: FakeEngine, served: None, monkeypatch: pytest.MonkeyPatch
+    home: Home, marlaas: Commander, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     follow = Follower.follow
 
@@ -127,7 +119,7 @@ def test_a_failed_task_fails_the_demo(
 
 
 def test_ctrl_c_stops_the_engine_and_keeps_the_tasks(
-    home: Home, marlaas: Commander, engine: FakeEngine, served: None, monkeypatch: pytest.MonkeyPatch
+    home: Home, marlaas: Commander, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(self: Follower, timeout: float | None = None, interval: float = 1.0) -> list[TaskRow]:
         raise KeyboardInterrupt
