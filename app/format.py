@@ -116,6 +116,11 @@ def count(value: int) -> str:
     return str(value)
 
 
+def counted(value: int, what: str) -> str:
+    """A count of things: 1 group, 8 groups."""
+    return f"{value} {what}" if value == 1 else f"{value} {what}s"
+
+
 def size(value: float) -> str:
     """Bytes: 812 MB, 1.4 GB."""
     for limit, unit in ((1e12, "TB"), (1e9, "GB")):

@@ -15,12 +15,14 @@ from marlaas.engine.store.rows import Turn
 
 from ..format import duration, line, number, plain, score
 from .document import Block, Stretch, occurrences
-from .pieces import Decode, pieces
+from .pieces import HALF, Decode, pieces
 from .shading import TURNS, Shading, token_styles
 
 LONGEST_TURN = 1_000_000
 """Characters of a turn that are shown; an export has all of them."""
 TRACEBACK_LINES = 20
+LINE_END = "↵"
+"""Before the line break that a token says, for a break has no colour."""
 _ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning", "thinking": "$text-muted"}
 _ANEW = "— the prompt was written anew here: turns before it were rewritten, or it is a fork —"
 
@@ -148,7 +150,7 @@ def _shaded(conversation: Conversation, part: Part, name: str, decode: Decode) -
     stretches: list[Stretch] = []
     length = 0
     for piece in pieces(list(part.tokens.ids), decode):
-        shown, style = plain(piece.text), styles[piece.start]
+        shown, style = _visible(piece.text), styles[piece.start]
         if stretches and stretches[-1].style == style:
             stretches[-1] = replace(stretches[-1], stop=length + len(shown))
         else:
@@ -156,6 +158,11 @@ def _shaded(conversation: Conversation, part: Part, name: str, decode: Decode) -
         text.append(shown)
         length += len(shown)
     return Block("".join(text), "", stretches)
+
+
+def _visible(text: str) -> str:
+    """A token that a terminal must not see, or that one could not see, still takes a place."""
+    return plain(text).replace("\n", f"{LINE_END}\n") or (HALF if text else "")
 
 
 def _value(value: object) -> str:

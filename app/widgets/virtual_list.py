@@ -73,7 +73,7 @@ class VirtualList(ScrollView, Generic[Row], can_focus=True):
     ]
     COMPONENT_CLASSES: ClassVar[set[str]] = {"list--cursor", "list--waiting"}
     DEFAULT_CSS = """
-    VirtualList { height: 1fr; overflow-x: hidden; }
+    VirtualList { height: 1fr; overflow-x: hidden; scrollbar-gutter: stable; }
     VirtualList > .list--cursor { background: $surface-lighten-1; }
     VirtualList:focus > .list--cursor { background: $primary-muted; text-style: bold; }
     VirtualList > .list--waiting { color: $text-disabled; }
@@ -112,6 +112,11 @@ class VirtualList(ScrollView, Generic[Row], can_focus=True):
     def current_row(self) -> Row | None:
         """The row under the cursor, if it has been read."""
         return self._pages.row(self.cursor)
+
+    def rows(self) -> list[Row]:
+        """Those that have been read: of a list shorter than a screen, all."""
+        found = (self._pages.row(place) for place in range(self.count))
+        return [row for row in found if row is not None]
 
     @property
     def chosen(self) -> list[int]:

@@ -124,7 +124,7 @@ def conversations(reader: Reader, ids: Sequence[int]) -> dict[int, ConversationS
 def said(reader: Reader, ids: Sequence[int]) -> dict[int, str]:
     """All that was said in some conversations, by id, as the JSON that the store keeps: what a search looks through."""
     rows = reader.all(
-        "SELECT first.id, group_concat(coalesce(j.turns, '')) AS turns FROM trajectories first JOIN trajectories j"
+        "SELECT first.id, group_concat(coalesce(j.turns, '[]')) AS turns FROM trajectories first JOIN trajectories j"
         ' ON j."group" = first."group" AND j.member = first.member AND j.agent = first.agent'
         f" WHERE first.id IN {_LISTED} GROUP BY first.id",
         _json(ids),

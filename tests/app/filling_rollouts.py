@@ -8,12 +8,17 @@ from contextlib import closing
 
 import numpy as np
 
+from marlaas.engine.base.find import find_base
+from marlaas.engine.rollout.vocabulary import Vocabulary
+
 from .filling import Filling
 
 GROUP = 8
 """Members of a group."""
 BATCH = 8
 """Groups of a step."""
+SAID = Vocabulary(find_base("tiny") / "tokenizer.json").encode("What is 17 + 25?\nLet me see: it is 42, so that")
+"""Tokens of the base that ships."""
 
 
 def fill_rollouts(filling: Filling, steps: int, text: str = "so that it takes room ", tokens: int = 24) -> int:
@@ -68,7 +73,7 @@ def _group(
     rows = []
     for member in range(members):
         failed = split == "train" and number % BATCH == 3 and member == 5
-        reward = None if failed else float((number + member * step) % 3 == 0)
+        reward = None if failed else float((number + member + step) % 3 == 0)
         failure = {"message": "the sum was no number", "file": "sums.py", "line": 12, "traceback": ""}
         rows.append(
             (
@@ -78,7 +83,7 @@ def _group(
                 "error" if failed else "ok",
                 reward,
                 0.0 if reward is None else reward - 0.33,
-                (np.arange(tokens, dtype=np.int32) % 60).tobytes(),
+                np.resize(np.array(SAID, np.int32), tokens).tobytes(),
                 sampled.astype(np.uint8).tobytes(),
                 np.where(sampled, -np.linspace(0.01, 6, tokens), 0).astype(np.float32).tobytes(),
                 json.dumps([[tokens // 2, tokens, max(0, step - 2)]]),

@@ -86,7 +86,7 @@ class Driver:
 async def listed(ids: Sequence[int], follow: str = "", height: int = 10) -> AsyncIterator[Driver]:
     disk = Disk()
     app = Listed(disk, follow)
-    async with app.run_test(size=(30, height)) as pilot:
+    async with app.run_test(size=(40, height)) as pilot:
         driver = Driver(app, pilot, disk)
         await driver.show(ids)
         yield driver

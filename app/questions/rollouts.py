@@ -1,0 +1,38 @@
+"""What the view of rollouts asks of the feed: the steps of a task. All below them is read by the lists themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from marlaas.engine.store import rollouts
+from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.rollout_rows import StepSummary
+
+LATE = 20
+"""Steps after which nothing is added to one any more: a version is measured beside the steps that follow it."""
+
+
+@dataclass(frozen=True)
+class RolloutsAnswer:
+    """A task's steps and evaluations."""
+
+    steps: tuple[StepSummary, ...] = ()
+    """Oldest first; what waits comes last."""
+
+
+@dataclass(frozen=True)
+class RolloutsQuestion:
+    """Asks for the steps of one task."""
+
+    task: int
+
+    def read(self, reader: Reader, before: RolloutsAnswer | None) -> RolloutsAnswer:
+        """Only the last steps that were there before, and newer ones; after steps were lost, all of them."""
+        made = [step.step for step in before.steps if step.step is not None] if before else []
+        row = reader.task(self.task)
+        since = max(0, max(made, default=0) - LATE)
+        if row is None or row.step < since:
+            since = 0
+        newer = rollouts.steps(reader, self.task, since)
+        known = before.steps if before else ()
+        return RolloutsAnswer((*(step for step in known if step.step is not None and step.step < since), *newer))

@@ -1,0 +1,53 @@
+"""Conversations into a file: a record a line, or as people read them.
+
+Ids and an open file flow in; one conversation at a time is in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.paths import Home
+from marlaas.engine.store.conversations import conversation
+from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.rollout_rows import Conversation
+
+from .records import json_line, text
+
+READABLE = (".txt", ".md")
+"""Endings of files that are for people; all others get a record a line."""
+
+Ids = Callable[[Reader], Sequence[int]]
+
+
+def export(home: Home, ids: Ids, file: Path) -> int:
+    """Write a new file with some conversations, the oldest first; how many. Raises ``ConfigError``, ``StoreError``."""
+    try:
+        with Reader(home.database) as reader, file.open("x", encoding="utf-8", errors="replace") as out:
+            return write(read(reader, sorted(ids(reader))), out, readable=file.suffix in READABLE)
+    except FileExistsError as error:
+        raise ConfigError(f"The file {file} is there already.", "Give another name, or remove it first.") from error
+    except OSError as error:
+        raise ConfigError(f"The file {file} cannot be written: {error.strerror}.") from error
+
+
+def write(conversations: Iterable[Conversation], out: TextIO, readable: bool = False) -> int:
+    """Write conversations; how many."""
+    count = 0
+    for count, one in enumerate(conversations, 1):
+        if readable:
+            out.write(f"{'' if count == 1 else '─' * 80 + chr(10)}{text(one)}")
+        else:
+            out.write(json_line(one) + "\n")
+    return count
+
+
+def read(reader: Reader, ids: Iterable[int]) -> Iterator[Conversation]:
+    """One after the other; those that are gone are left out."""
+    for id in ids:
+        found = conversation(reader, id)
+        if found is not None:
+            yield found

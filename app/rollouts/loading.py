@@ -1,0 +1,50 @@
+"""One conversation from the store to the page that shows it. Slow for long ones: give it a thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from marlaas.engine.paths import Home
+from marlaas.engine.store.conversations import conversation
+from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.rollout_rows import Conversation
+
+from .document import Block
+from .pieces import home_decoder
+from .reading import blocks, marked
+from .shading import TURNS, Shading, shading_of
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What somebody wants to read, and how."""
+
+    conversation: int
+    shade: str = TURNS
+    word: str = ""
+    """To be marked."""
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A conversation, ready to be shown."""
+
+    wish: Wish
+    conversation: Conversation | None
+    """None where it has gone."""
+    blocks: tuple[Block, ...] = ()
+    shading: Shading = field(default_factory=lambda: Shading(TURNS))
+    first: tuple[int, int] | None = None
+    """Where the word stands first: (block, character)."""
+
+
+def load(home: Home, wish: Wish) -> Loaded:
+    """Read and lay out. Raises ``StoreError``."""
+    with Reader(home.database) as reader:
+        found = conversation(reader, wish.conversation)
+    if found is None:
+        return Loaded(wish, None, (Block("This conversation has gone.", "$text-muted"),))
+    shading = shading_of(wish.shade, found)
+    decode, problem = (None, "") if wish.shade == TURNS or shading.lacking else home_decoder(home)
+    shown, first = marked(blocks(found, shading, decode, problem), wish.word)
+    return Loaded(wish, found, tuple(shown), shading, first)

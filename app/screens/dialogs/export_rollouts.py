@@ -1,0 +1,64 @@
+"""What of the rollouts to write into which file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label, RadioButton, RadioSet
+
+
+@dataclass(frozen=True)
+class Export:
+    """What somebody wants."""
+
+    scope: str
+    file: Path
+
+
+class ExportRollouts(ModalScreen[Export | None]):
+    """Answers with what to write, or None. Enter in the name writes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "leave", id="export.leave")]
+    DEFAULT_CSS = """
+    ExportRollouts { align: center middle; }
+    ExportRollouts > Vertical { width: 76; max-width: 95%; height: auto; padding: 1 2; background: $surface;
+                                border: round $primary; }
+    ExportRollouts RadioSet { width: 100%; margin-bottom: 1; }
+    ExportRollouts #hint { color: $text-muted; margin-top: 1; }
+    """
+
+    def __init__(self, scopes: Mapping[str, str], file: Path) -> None:
+        """``scopes``: what may be written, and how it is called; ``file``: the name that is proposed."""
+        super().__init__()
+        self._scopes = dict(scopes)
+        self._file = file
+
+    def compose(self) -> ComposeResult:
+        """What, and where to."""
+        with Vertical():
+            yield Label("Export", markup=False)
+            with RadioSet():
+                for place, words in enumerate(self._scopes.values()):
+                    yield RadioButton(words.replace("[", "\\["), value=place == 0)
+            yield Input(str(self._file), max_length=500, select_on_focus=False)
+            yield Label(
+                "A record a line; a name that ends with .txt gets plain text. Enter in the name writes.", id="hint"
+            )
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Write it."""
+        event.stop()
+        if event.value.strip():
+            place = max(0, self.query_one(RadioSet).pressed_index)
+            self.dismiss(Export(list(self._scopes)[place], Path(event.value.strip()).expanduser()))
+
+    def action_leave(self) -> None:
+        """Write nothing."""
+        self.dismiss(None)

@@ -1,0 +1,295 @@
+"""What the model really writes: from the trend over steps to a group, and down to one conversation and its tokens."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Static
+
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.store import rollouts
+from marlaas.engine.store.reader import Reader
+
+from ..format import counted
+from ..questions.rollouts import RolloutsAnswer, RolloutsQuestion
+from ..rollouts.browsing import ALL, step_of
+from ..rollouts.exporting import Ids, export
+from ..rollouts.loading import Loaded
+from ..rollouts.records import record, text
+from ..rollouts.shading import SHADES, TURNS
+from ..snapshot import Snapshot
+from ..widgets.filter_bar import FilterBar
+from ..widgets.rollouts.browser import Browser
+from ..widgets.rollouts.desk import Desk
+from ..widgets.rollouts.search import Search
+from ..widgets.virtual_list import VirtualList
+from .dialogs.export_rollouts import Export, ExportRollouts
+from .view import View
+
+LEVELS = ("-steps", "-groups", "-conversations", "-desk")
+"""How deep somebody is; a narrow screen shows one of them."""
+
+
+class RolloutsScreen(View):
+    """Lists at the left, what is read at the right; narrow: one at a time, enter goes deeper and esc back."""
+
+    HELP = """What the model writes: steps, their groups, the conversations of a group. Enter goes deeper, esc back.
+
+n and N turn to the next and the one before, b and w to the best and the worst of the group. v shades the tokens by
+advantage, log-probability, importance weight or version. / looks for a word in everything that was said; n and N then
+go from hit to hit. c marks a conversation, and a second c sets another one beside it. f shows failures only."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "turn(1)", "next", id="rollouts.next"),
+        Binding("N", "turn(-1)", "previous", show=False, id="rollouts.previous"),
+        Binding("b", "extreme(True)", "best of the group", show=False, id="rollouts.best"),
+        Binding("w", "extreme(False)", "worst of the group", show=False, id="rollouts.worst"),
+        Binding("v", "shade(1)", "shade", id="rollouts.shade"),
+        Binding("V", "shade(-1)", "shade, the other way", show=False, id="rollouts.unshade"),
+        Binding("slash", "search", "search", key_display="/", id="rollouts.search"),
+        Binding("c", "compare", "compare", id="rollouts.compare"),
+        Binding("f", "failures", "failures only", show=False, id="rollouts.failures"),
+        Binding("e", "export", "export", show=False, id="rollouts.export"),
+        Binding("y", "copy_row", "copy", show=False, id="rollouts.copy"),
+        Binding("Y", "copy_json", "copy JSON", show=False, id="rollouts.copy_json"),
+        Binding("right", "deeper", "deeper", show=False, id="rollouts.deeper"),
+        Binding("left,h", "back", "back", show=False, id="rollouts.back"),
+    ]
+    AUTO_FOCUS = "#steps"
+    DEFAULT_CSS = """
+    RolloutsScreen #rollouts { height: 1fr; layout: horizontal; }
+    RolloutsScreen #nothing { height: 1fr; padding: 2 4; color: $text-muted; }
+    RolloutsScreen Browser { width: 46; height: 100%; }
+    RolloutsScreen.-wide Browser { width: 64; }
+    RolloutsScreen.-narrow Browser { width: 100%; }
+    RolloutsScreen.-narrow Browser > VirtualList, RolloutsScreen.-narrow Desk { display: none; }
+    RolloutsScreen.-narrow .-steps #steps, RolloutsScreen.-narrow .-groups #groups,
+    RolloutsScreen.-narrow .-conversations #conversations, RolloutsScreen.-narrow .-desk Desk { display: block; }
+    RolloutsScreen.-narrow .-desk Browser { display: none; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._level = 0
+
+    # What is shown.
+
+    def question(self) -> RolloutsQuestion | None:
+        """The steps of the selected task."""
+        return RolloutsQuestion(self.marlaas.selected) if self.marlaas.selected is not None else None
+
+    def content(self) -> ComposeResult:
+        """A line to search in, the lists and what is read; or what to do where there is nothing."""
+        yield FilterBar("a word in anything that was said; enter searches")
+        yield Static(id="nothing", markup=False)
+        with Container(id="rollouts", classes=LEVELS[0]):
+            yield Browser(partial(Reader, self.marlaas.home.database))
+            yield Desk(self.marlaas.home)
+        yield Search(self.marlaas.home)
+
+    @property
+    def _browser(self) -> Browser:
+        return self.query_one(Browser)
+
+    @property
+    def _desk(self) -> Desk:
+        return self.query_one(Desk)
+
+    def show_content(self, snapshot: Snapshot, answer: object) -> None:
+        """The steps; what lies below them is read by the lists."""
+        steps = answer.steps if isinstance(answer, RolloutsAnswer) else ()
+        if steps and self.marlaas.selected is not None:
+            self._browser.show(self.marlaas.selected, steps)
+        waits = answer is None and self.question() is not None
+        self.query_one("#rollouts").display = bool(steps)
+        nothing = self.query_one("#nothing", Static)
+        nothing.display = not steps and not waits
+        if nothing.display:
+            nothing.update(_NO_ROLLOUTS if snapshot.task(self.marlaas.selected) else _NO_TASK)
+        if steps and self.focused is None:
+            self._enter(self._level)
+
+    def on_browser_chosen(self, message: Browser.Chosen) -> None:
+        """Somebody has come to a conversation."""
+        self._desk.choose(message.conversation)
+
+    def on_browser_failed(self, message: Browser.Failed) -> None:
+        """The store could not be read; the next second tries again."""
+        self.marlaas.say(message.problem, bad=True)
+
+    # Deeper, and back.
+
+    def _enter(self, level: int) -> None:
+        self._level = level
+        self.query_one("#rollouts").set_classes(LEVELS[level])
+        self._panes[level].focus()
+
+    @property
+    def _panes(self) -> tuple[Widget, ...]:
+        return (*self._browser.lists, self._desk.pane)
+
+    def on_descendant_focus(self) -> None:
+        """A click or tab has gone elsewhere."""
+        if self.focused in self._panes:
+            self._level = self._panes.index(self.focused)
+            self.query_one("#rollouts").set_classes(LEVELS[self._level])
+
+    def on_virtual_list_opened(self, message: VirtualList.Opened) -> None:
+        """Enter."""
+        self.action_deeper()
+
+    def action_deeper(self) -> None:
+        """To what lies under the cursor."""
+        if self._level + 1 < len(LEVELS) and self.focused is not self._desk.other:
+            self._enter(self._level + 1)
+
+    def action_back(self) -> None:
+        """One comparison, one search, one level back; then to the view before."""
+        if self.maximized is not None:
+            super().action_back()
+        elif self._desk.comparing:
+            self._desk.compare(False)
+            self._enter(len(LEVELS) - 1)
+        elif self._browser.hits is not None and self._level <= LEVELS.index("-conversations"):
+            self.query_one(FilterBar).action_clear()
+        elif self._level:
+            self._enter(self._level - 1)
+        else:
+            super().action_back()
+
+    # Turning.
+
+    def action_turn(self, by: int) -> None:
+        """To the next conversation, or the one before."""
+        if not self._browser.turn(by):
+            what = "hit" if self._browser.hits is not None else "conversation"
+            self.marlaas.say(f"This is the {'last' if by > 0 else 'first'} {what}.")
+
+    def action_extreme(self, best: bool) -> None:
+        """To the best, or the worst, of the group."""
+        if not self._browser.extreme(best):
+            self.marlaas.say("Go to a group first: nobody was paid here.", bad=True)
+
+    def action_shade(self, by: int) -> None:
+        """Shade the tokens by something else."""
+        name = SHADES[(SHADES.index(self._desk.shade) + by) % len(SHADES)]
+        self._desk.shade_by(name)
+        self.marlaas.say("What was said, turn by turn." if name == TURNS else f"Tokens shaded by {name}.")
+
+    def action_failures(self) -> None:
+        """Only what did not end well, or everything."""
+        self.marlaas.say("Failures only." if self._browser.toggle_failures() else "Everything.")
+
+    def action_compare(self) -> None:
+        """Mark what is read, or set what is read now beside it."""
+        self.marlaas.say(self._desk.mark())
+
+    # Searching.
+
+    def action_search(self) -> None:
+        """Type a word."""
+        self.query_one(FilterBar).open()
+
+    def on_filter_bar_changed(self, message: FilterBar.Changed) -> None:
+        """Without a word nobody searches."""
+        if not message.text:
+            self._find("")
+
+    def on_filter_bar_left(self, message: FilterBar.Left) -> None:
+        """Enter searches, esc ends it."""
+        self._find(self.query_one(FilterBar).text)
+        self._enter(LEVELS.index("-conversations") if self.query_one(FilterBar).text else self._level)
+
+    def _find(self, word: str) -> None:
+        search, place = self.query_one(Search), self._browser.place
+        if word == search.word or place is None:
+            return
+        self._desk.look_for(word)
+        self._browser.show_hits((), "") if word else self._browser.show_hits(None)
+        search.begin(word, place.task, place.failures)
+
+    def on_search_came(self, message: Search.Came) -> None:
+        """Hits, or how far the search is."""
+        self.query_one(FilterBar).tell(message.words, bad=message.bad)
+        self._browser.show_hits(message.hits, message.words)
+
+    # Taking away.
+
+    def why_not(self, action: str) -> str:
+        """What is read can be taken away."""
+        needs = action.partition("(")[0] in ("copy_row", "copy_json", "export", "compare")
+        return "There is nothing to read here yet." if needs and self._loaded is None else ""
+
+    @property
+    def _loaded(self) -> Loaded | None:
+        return self._desk.loaded if self.is_mounted else None
+
+    def action_copy_row(self) -> None:
+        """What is read, as text."""
+        if self._loaded and self._loaded.conversation:
+            self.marlaas.copy(text(self._loaded.conversation), f"Conversation {self._loaded.conversation.id}")
+
+    def action_copy_json(self) -> None:
+        """What is read, as JSON."""
+        if self._loaded and self._loaded.conversation:
+            found = json.dumps(record(self._loaded.conversation), indent=2)
+            self.marlaas.copy(found, f"Conversation {self._loaded.conversation.id}")
+
+    def action_export(self) -> None:
+        """Ask what, and where to."""
+        if self.marlaas.web:
+            self.marlaas.say("A browser writes no files here; y and Y copy.", bad=True)
+        elif self._scopes:
+            names = {name: words for name, (words, _) in self._scopes.items()}
+            file = Path.cwd() / f"rollouts-{self.marlaas.selected}.jsonl"
+            self.app.push_screen(ExportRollouts(names, file), self._export)
+
+    @property
+    def _scopes(self) -> dict[str, tuple[str, Ids]]:
+        place, one = self._browser.place, self._loaded and self._loaded.conversation
+        if place is None or not one:
+            return {}
+        (split, step), task, failures = step_of(place.step), place.task, place.failures
+        which = " with failures" if failures else ""
+        found: dict[str, tuple[str, Ids]] = {"one": ("this conversation", lambda reader: [one.id])}
+        if self._browser.hits is not None:
+            hits = list(self._browser.hits)
+            found["hits"] = (f"all {counted(len(hits), 'hit')}", lambda reader: hits)
+        group = partial(rollouts.conversation_ids, task=task, group=one.group, failures=failures)
+        found["group"] = (f"its group{which}", group)
+        if place.step != ALL:
+            of_step = partial(rollouts.conversation_ids, task=task, split=split, step=step, failures=failures)
+            found["step"] = (f"its step{which}", of_step)
+        found["task"] = (f"the whole task{which}", partial(rollouts.conversation_ids, task=task, failures=failures))
+        return found
+
+    def _export(self, wanted: Export | None) -> None:
+        if wanted is not None:
+            ids = self._scopes[wanted.scope][1]
+            self.marlaas.say(f"Writing {wanted.file} …")
+            self.run_worker(partial(self._write, ids, wanted.file), thread=True, exit_on_error=False)
+
+    def _write(self, ids: Ids, file: Path) -> None:
+        try:
+            count = export(self.marlaas.home, ids, file)
+            words, bad = f"{counted(count, 'conversation')} written into {file}.", False
+        except MarlaasError as error:
+            words, bad = f"{error.message} {error.hint or ''}", True
+        self.app.call_from_thread(self.marlaas.say, words, bad)
+
+
+_NO_TASK = Content(
+    "No task is selected.\n\nChoose one in the queue (1) and press t, or: ctrl+p, “Open task 17”.\n\n"
+    "The same on the command line: marlaas rollouts ID"
+)
+_NO_ROLLOUTS = Content(
+    "Nothing was played yet.\n\nThe first conversations come when a group is complete: some seconds after the task has"
+    " started.\nThe queue (1) says what a task waits for."
+)

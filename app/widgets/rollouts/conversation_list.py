@@ -1,0 +1,41 @@
+"""The conversations of a group, of a step, of a whole task, or those that a search has found."""
+
+from __future__ import annotations
+
+from textual.content import Content
+
+from marlaas.engine.store.rollout_rows import EVAL, ConversationSummary
+
+from ...format import count, line, pad, score
+from ..virtual_list import VirtualList
+
+
+class ConversationList(VirtualList[ConversationSummary]):
+    """One line each."""
+
+    within_group = True
+    """Whether all belong to one group, which then need not be said."""
+
+    def row_text(self, row: ConversationSummary, width: int) -> Content:
+        """Which it is, what it was paid, how long it is, and how it ended."""
+        where = "" if self.within_group else _where(row)
+        agent = line(row.agent, 12) if row.agent not in ("", "agent", "policy") else ""
+        ended = (f"✗ {line(row.status, 10)}", "$text-error") if row.status != "ok" else (agent, "$text-muted")
+        return Content.assemble(
+            (where, "$text-muted"),
+            pad(f"member {row.member}", 10),
+            pad(score(row.reward), 7, right=True),
+            (pad(f"{row.advantage:+.2f}", 8, right=True), _advantage(row.advantage)),
+            (pad(f"{count(row.tokens)} t", 8, right=True), "$text-muted"),
+            "  ",
+            ended,
+        )
+
+
+def _where(row: ConversationSummary) -> str:
+    step = "-" if row.step is None else str(row.step)
+    return pad(f"{'◆' if row.split == EVAL else ''}{step}", 6, right=True) + pad(f" g{row.number}", 8)
+
+
+def _advantage(value: float) -> str:
+    return "$text-success" if value > 0 else "$text-error" if value < 0 else "$text-muted"

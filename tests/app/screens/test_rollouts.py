@@ -1,0 +1,199 @@
+"""The view of rollouts: from the trend down to one conversation, at every size, and with everything that is foreign."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from marlaas.app.screens.rollouts import RolloutsScreen
+from marlaas.app.widgets.rollouts.browser import Browser
+from marlaas.app.widgets.rollouts.desk import Desk
+from marlaas.app.widgets.rollouts.search import Search
+from marlaas.engine.paths import Home
+
+from ..driving import SIZES, Driver, assert_snapshot, driving
+from ..filling import Filling, fill_hostile
+from ..filling_rollouts import fill_rollouts
+
+
+@asynccontextmanager
+async def rollouts(home: Home, size: tuple[int, int] = (120, 40), task: int = 1) -> AsyncIterator[Driver]:
+    """The view on a task."""
+    async with driving(home, size) as driver:
+        driver.app.open_task(task, "rollouts")
+        await driver.settle()
+        await driver.settle()
+        yield driver
+
+
+def browser(driver: Driver) -> Browser:
+    return driver.app.screen.query_one(Browser)
+
+
+def desk(driver: Driver) -> Desk:
+    return driver.app.screen.query_one(Desk)
+
+
+def standing(driver: Driver) -> tuple[int, int | None]:
+    """Step key and conversation where somebody stands."""
+    place = browser(driver).place
+    assert place is not None
+    return place.step, browser(driver).conversations.current
+
+
+@pytest.fixture
+def played(filling: Filling) -> Filling:
+    """Three steps of eight groups of eight, one failure each."""
+    filling.engine()
+    fill_rollouts(filling, 12)
+    return filling
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", ["empty", "full", "hostile"])
+async def test_at_every_size(home: Home, filling: Filling, kind: str, size: tuple[int, int]) -> None:
+    if kind == "full":
+        filling.engine()
+        fill_rollouts(filling, 12)
+    elif kind == "hostile":
+        fill_hostile(home.database)
+    async with rollouts(home, size) as driver:
+        name = f"rollouts-{kind}-{size[0]}x{size[1]}"
+        assert isinstance(driver.app.screen, RolloutsScreen)
+        if kind == "empty":
+            assert_snapshot(name, driver.text())
+            return
+        if size[0] == 80:
+            assert_snapshot(f"{name}-steps", driver.text())
+            await driver.press("enter")
+            assert_snapshot(f"{name}-groups", driver.text())
+            await driver.press("enter")
+            assert_snapshot(f"{name}-conversations", driver.text())
+            await driver.press("enter")
+        assert_snapshot(name, driver.text())
+
+
+async def test_shades_have_a_legend_and_go_round(home: Home, played: Filling) -> None:
+    async with rollouts(home) as driver:
+        assert "assistant" in driver.text()
+        await driver.press("v")
+        assert "tokens by advantage" in driver.text() and "this one: -0.33" in driver.text()
+        await driver.press("v")
+        assert "10-50 %" in driver.text() and "What is 17 + 25?↵" in driver.text()
+        await driver.press("v", "v")
+        assert "version:   v10" in driver.text()
+        await driver.press("v")
+        assert "tokens by" not in driver.text()
+
+
+async def test_turning_goes_on_in_the_next_group_and_back(home: Home, played: Filling) -> None:
+    async with rollouts(home) as driver:
+        step, first = standing(driver)
+        await driver.press("N")
+        assert "This is the first conversation." in driver.notices()
+        browser(driver).conversations.action_last()
+        await driver.settle()
+        last = standing(driver)[1]
+        await driver.press("n")
+        assert standing(driver) == (step, (last or 0) + 1)
+        await driver.press("N")
+        assert standing(driver) == (step, last) and last == (first or 0) + 7
+        loaded = desk(driver).loaded
+        assert loaded is not None and loaded.wish.conversation == last
+
+
+async def test_best_and_worst_of_a_group(home: Home, played: Filling) -> None:
+    async with rollouts(home) as driver:
+        await driver.press("b")
+        assert "reward 1.00" in driver.text()
+        await driver.press("w")
+        assert "reward 0.00" in driver.text()
+        browser(driver).groups.action_first()
+        await driver.settle()
+        await driver.press("b")
+        assert "Go to a group first" in driver.notices()
+
+
+async def test_failures_only_with_their_place(home: Home, played: Filling) -> None:
+    async with rollouts(home) as driver:
+        await driver.press("f")
+        text = driver.text()
+        assert "steps with failures" in text and "sums.py, line 12: the sum was no number" in text and "◆" not in text
+        assert "1 conversation with failures" in text
+        await driver.press("f")
+        assert "8 conversations" in driver.text()
+
+
+async def test_searching_everything_that_was_said(home: Home, played: Filling) -> None:
+    async with rollouts(home) as driver:
+        await driver.press("slash", *"IS 7 +", "enter")
+        assert driver.app.screen.query_one(Search).word == "IS 7 +"
+        hits = list(browser(driver).hits or ())
+        assert len(hits) == 9 and "9 hits for “IS 7 +”" in driver.text()  # one of the evaluation, too
+        await driver.press("n")
+        assert browser(driver).conversations.current == hits[1] and "What is 7 +" in driver.text()
+        await driver.press("escape")
+        assert browser(driver).hits is None and "hits" not in driver.text()
+        assert driver.app.current_mode == "rollouts"
+
+
+async def test_two_side_by_side(home: Home, played: Filling) -> None:
+    async with rollouts(home, (200, 50)) as driver:
+        _, first = standing(driver)
+        await driver.press("c", "n", "c")
+        assert desk(driver).comparing
+        assert f"conversation {first}" in driver.text() and f"conversation {(first or 0) + 1}" in driver.text()
+        await driver.press("v", "escape")
+        assert not desk(driver).comparing and driver.app.current_mode == "rollouts"
+
+
+async def test_copying(home: Home, played: Filling) -> None:
+    async with rollouts(home) as driver:
+        await driver.press("y")
+        assert "assistant\n" in (home.root / "copied.txt").read_text()
+        await driver.press("Y")
+        assert json.loads((home.root / "copied.txt").read_text())["group"] == 88
+
+
+async def test_exporting_a_group(home: Home, played: Filling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with rollouts(home) as driver:
+        await driver.press("e")
+        assert "its group" in driver.text()
+        await driver.press("down", "enter", "tab", "enter")
+        rows = [json.loads(line) for line in (tmp_path / "rollouts-1.jsonl").read_text().splitlines()]
+        assert [row["member"] for row in rows] == list(range(8)) and "8 conversations written" in driver.notices()
+        await driver.press("e", "tab", "enter")
+        assert "is there already" in driver.notices()
+
+
+async def test_the_newest_step_is_followed_and_what_is_read_stays(home: Home, played: Filling) -> None:
+    async with rollouts(home) as driver:
+        step, _ = standing(driver)
+        played.execute("UPDATE groups SET step = 13 WHERE step = 12 AND number = 95")
+        await driver.read()
+        assert standing(driver)[0] > step
+        await driver.press("enter", "enter")
+        before = standing(driver)
+        played.execute("UPDATE groups SET step = 14 WHERE step = 12 AND number = 94")
+        await driver.read()
+        assert standing(driver) == before
+
+
+async def test_esc_goes_back_level_by_level(home: Home, played: Filling) -> None:
+    async with rollouts(home) as driver:
+        await driver.press("enter", "escape", "escape")
+        assert driver.app.current_mode == "queue"
+
+
+async def test_without_a_task(home: Home) -> None:
+    async with driving(home) as driver:
+        driver.app.action_open_view("rollouts")
+        await driver.settle()
+        assert "No task is selected" in driver.text()
+        await driver.press("c")
+        assert "nothing to read" in driver.notices()
