@@ -92,12 +92,16 @@ class View(Screen[None]):
         status.hint = "No engine runs: ctrl+p, “Start the engine”, or `marlaas engine start`." if stalled else ""
         question = self.question()
         self.show_content(snapshot, snapshot.answer if question and snapshot.question == question else None)
+        self.renew_keys()
+
+    # Keys that cannot act are dim in the footer, and say why when they are pressed.
+
+    def renew_keys(self) -> None:
+        """Something else is under the cursor: other keys may be able to act."""
         reasons = tuple(self.why_not(binding.action) for _, binding in self._bindings)
         if reasons != self._reasons:  # the footer is made anew
             self._reasons = reasons
             self.refresh_bindings()
-
-    # Keys that cannot act are dim in the footer, and say why when they are pressed.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """None is Textual's word for dim."""

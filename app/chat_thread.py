@@ -1,0 +1,183 @@
+"""A conversation beside the screen: a thread with an event loop and a sampler of its own.
+
+What a person says flows in from the screen's thread; what is heard, and what becomes of the sampler, flow out through
+``tell``, which is called in this thread. The sampler starts with the first message and ends with the thread, or when
+nobody has said anything for a while; what was said is kept, and the next sampler reads it anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from marlaas.engine.config import load_settings
+from marlaas.engine.errors import MarlaasError, WorkerDied
+from marlaas.engine.orchestrator.alone import LoneSampler, plan_alone
+from marlaas.engine.paths import Home
+from marlaas.engine.rollout.talk import Manner, Speech, Talk
+
+from .talking import Side, cost_of, talking
+
+IDLE = 600.0
+"""Seconds without a message after which the sampler ends: it holds memory that training may need."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What becomes of the sampler, in a sentence."""
+
+    text: str
+    bad: bool = False
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a side has said, so far or all of it; ``problem`` instead where it could not."""
+
+    side: int
+    speech: Speech
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class TurnOver:
+    """All sides have answered, or nobody will: then the message was never said."""
+
+    said: bool
+
+
+Event = Told | Heard | TurnOver
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a person says to all sides."""
+
+    words: str
+    manner: Manner
+    system: str = ""
+
+
+class ChatThread:
+    """One conversation with each of the sides. ``run`` is the thread; all else may be called from any."""
+
+    def __init__(
+        self, home: Home, sides: Sequence[Side], place: str, tell: Callable[[Event], None], idle: float = IDLE
+    ) -> None:
+        """``place`` seeds the noise, the same on all sides."""
+        self._home = home
+        self._sides = sides
+        self._place = place
+        self._tell = tell
+        self._idle = idle
+        self._talks: list[Talk] = []
+        self._loop = asyncio.new_event_loop()
+        self._main: asyncio.Task[None] | None = None
+        self._turn: asyncio.Future[list[Speech | BaseException]] | None = None
+        self._said: asyncio.Queue[Message] = asyncio.Queue()
+        self._closed = threading.Event()
+
+    def run(self) -> None:
+        """Until ``close``; the sampler's process has ended then."""
+        with suppress(asyncio.CancelledError), asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._run())
+
+    def say(self, message: Message) -> None:
+        """Say something to all sides; one message at a time."""
+        self._call(lambda: self._said.put_nowait(message))
+
+    def cancel(self) -> None:
+        """End the answers that are under way."""
+        self._call(lambda: self._turn.cancel() if self._turn else None)
+
+    def close(self) -> None:
+        """End everything."""
+        self._closed.set()
+        self._call(lambda: self._main.cancel() if self._main else None)
+
+    def _call(self, act: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the thread has ended
+            self._loop.call_soon_threadsafe(act)
+
+    async def _run(self) -> None:
+        self._main = asyncio.current_task()
+        if self._closed.is_set():
+            return
+        await self._trying(self._look())
+        while True:
+            message = await self._said.get()
+            if not await self._trying(self._serve(message)):
+                self._tell(TurnOver(said=False))
+
+    async def _trying(self, work: Coroutine[object, object, None]) -> bool:
+        """Whether it went well; what went wrong is told, and the conversation may go on."""
+        try:
+            await work
+        except MarlaasError as error:
+            self._tell(Told(str(error), bad=True))
+        except (OSError, ValueError) as error:
+            self._tell(Told(f"{type(error).__name__}: {error}", bad=True))
+        else:
+            return True
+        return False
+
+    async def _look(self) -> None:
+        """What it would take is said before anything is taken."""
+        plan = plan_alone(load_settings(self._home))
+        self._tell(Told(f"{cost_of(plan)} Your first message starts it."))
+
+    async def _serve(self, message: Message) -> None:
+        """Start a sampler, and answer as long as somebody talks."""
+        plan = plan_alone(load_settings(self._home))
+        self._tell(Told(f"Starting: {cost_of(plan)}"))
+        async with talking(self._home, plan, self._sides) as lone:
+            lone.rollout.check_thinking(message.manner.thinking)
+            self._settle(lone)
+            while True:
+                self._tell(Told("They answer …" if len(self._sides) > 1 else "It answers …"))
+                await self._answer(message)
+                self._tell(Told(""))
+                try:
+                    message = await asyncio.wait_for(self._said.get(), self._idle)
+                except TimeoutError:
+                    minutes = self._idle / 60
+                    self._tell(Told(f"The sampler ended after {minutes:.0f} idle minutes; a message starts it again."))
+                    return
+
+    def _settle(self, lone: LoneSampler) -> None:
+        for talk in self._talks:
+            talk.move(lone.sampler)
+        self._talks = self._talks or [side.talk(lone, self._place) for side in self._sides]
+
+    async def _answer(self, message: Message) -> None:
+        def hearing(side: int) -> Callable[[Speech], None]:
+            return lambda speech: self._tell(Heard(side, replace(speech, ended="")))
+
+        self._turn = asyncio.gather(
+            *(
+                talk.say(message.words, message.manner, hearing(place), message.system)
+                for place, talk in enumerate(self._talks)
+            ),
+            return_exceptions=True,
+        )
+        try:
+            answers = await self._turn
+        except asyncio.CancelledError:
+            if self._closed.is_set():
+                raise
+            self._tell(TurnOver(said=False))
+            return
+        finally:
+            self._turn = None
+        for place, answer in enumerate(answers):
+            if isinstance(answer, Speech):
+                self._tell(Heard(place, answer))
+            elif isinstance(answer, Exception):
+                self._tell(Heard(place, Speech(ended="stop"), str(answer)))
+        for answer in answers:
+            if isinstance(answer, WorkerDied):  # the next message starts another one
+                raise answer
+        self._tell(TurnOver(said=any(isinstance(answer, Speech) for answer in answers)))

@@ -1,0 +1,174 @@
+"""Adapters: which versions are on the disk, what they are worth, and what they take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.events import Resize
+from textual.widgets import Static
+
+from marlaas.engine.disk import home_size
+from marlaas.engine.store.kept import KeptVersion
+from marlaas.engine.store.reader import Reader
+
+from ..format import size
+from ..questions.adapters import AdaptersAnswer, AdaptersQuestion
+from ..snapshot import Snapshot
+from ..version_lines import SORTS, Choice, VersionLine, head, lines, summary
+from ..widgets.adapters.version_detail import VersionDetail
+from ..widgets.adapters.version_list import VersionList
+from ..widgets.filter_bar import FilterBar
+from ..widgets.nothing import Nothing
+from ..widgets.virtual_list import GUTTER, VirtualList
+from .versions_view import VersionsView
+
+_EMPTY = """No adapters yet: a task's first version appears when it starts.
+
+Submit a task (a, or `marlaas submit FILE`), and talk with what it learns here."""
+
+
+class AdaptersScreen(VersionsView):
+    """The list, and the version under the cursor in words below it."""
+
+    HELP = """Adapter versions on the disk, with their newest held-out score. Enter talks with one; c talks with it
+beside the marked one (space), or beside the base.
+
+e writes a PEFT folder, f begins a new task from it, b lets its own task go on from it, x deletes it. o shows the
+selected task alone, / filters by number, name, tenant and label."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "filter", show=False, key_display="/", id="adapters.filter"),
+        Binding("s", "sort", "sort", show=False, id="adapters.sort"),
+        Binding("o", "only", "this task, all tasks", show=False, id="adapters.only"),
+    ]
+    DEFAULT_CSS = """
+    AdaptersScreen #head { height: 1; padding: 0 1; color: $text-muted; }
+    AdaptersScreen #sums { height: 1; padding: 0 1; color: $text-muted; }
+    AdaptersScreen VersionList { padding: 0 1; }
+    """
+    AUTO_FOCUS = "VersionList"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._versions: tuple[KeptVersion, ...] = ()
+        self._lines: Sequence[VersionLine] = ()
+        self._made: object = None
+        self._choice = Choice()
+        self._home = ""
+        self._shown_task: int | None = None
+
+    @property
+    def current(self) -> KeptVersion | None:
+        """The version under the cursor."""
+        return self.query_one(VersionList).current_version
+
+    @property
+    def marked(self) -> Sequence[KeptVersion]:
+        """Versions that are marked."""
+        return self.query_one(VersionList).marked
+
+    def question(self) -> AdaptersQuestion:
+        """All versions on the disk."""
+        return AdaptersQuestion()
+
+    def content(self) -> ComposeResult:
+        """The list with its head and its sums, or what to do where there is nothing."""
+        yield FilterBar("17 name tenant best")
+        yield Static("", id="head", markup=False)
+        yield VersionList(partial(Reader, self.marlaas.home.database), id="versions")
+        yield VersionDetail()
+        yield Static("", id="sums", markup=False)
+        yield Nothing(_EMPTY)
+
+    def on_screen_resume(self) -> None:
+        """The disk is looked at in a thread; the cursor goes to the selected task."""
+        super().on_screen_resume()
+        self.run_worker(self._measure, thread=True, exclusive=True, group="disk", exit_on_error=False)
+
+    def _measure(self) -> None:
+        taken = home_size(self.marlaas.home)
+        self._home = f"home {size(taken.total)}, {size(taken.adapters)} of it adapters"
+        self.app.call_from_thread(self.show_again)
+
+    def show_content(self, snapshot: Snapshot, answer: object) -> None:
+        """List, version and sums."""
+        if isinstance(answer, AdaptersAnswer):
+            self._versions = answer.versions
+        if self._made != (self._versions, self._choice):
+            self._made, self._lines = (self._versions, self._choice), lines(self._versions, self._choice)
+        empty = not self._versions
+        for widget in self.query("#head, #sums, VersionList, VersionDetail"):
+            widget.display = not empty
+        self.query_one(Nothing).display = empty and self.marlaas.has_read
+        self.query_one(VersionList).show_lines(self._lines, snapshot.now, self._choice.sort)
+        if self._shown_task != self.marlaas.selected and self._versions:
+            self._shown_task = self.marlaas.selected
+            self._go_to_task()
+        self.query_one("#head", Static).update(" " * GUTTER + head(max(1, self.size.width - GUTTER - 2)))
+        sums = " · ".join(filter(None, (summary(self._lines, self._versions), self._home)))
+        self.query_one("#sums", Static).update(sums)
+        self._show_current()
+        if self._choice.words:
+            self.query_one(FilterBar).tell(f"{len(self._lines)} of {len(self._versions)}")
+
+    def _show_current(self) -> None:
+        kept, detail = self.current, self.query_one(VersionDetail)
+        own = [each.row.size for each in self._versions if kept and each.row.task == kept.row.task]
+        detail.kept, detail.together = kept, f"all {len(own)} of it {size(sum(own))}" if len(own) > 1 else ""
+
+    def _go_to_task(self) -> None:
+        """To its best version."""
+        own = [each for each in self._lines if each.row.task == self.marlaas.selected]
+        if own:
+            best = next((each for each in own if "best" in each.kept.label), own[0])
+            self.query_one(VersionList).go(best.row.id)
+
+    def on_virtual_list_moved(self, message: VirtualList.Moved) -> None:
+        """Another version; what keys can do with it may differ."""
+        self._show_current()
+        self.renew_keys()
+
+    def on_virtual_list_opened(self, message: VirtualList.Opened) -> None:
+        """Talk with it."""
+        if reason := self.why_not("chat"):
+            self.marlaas.say(reason, bad=True)
+        else:
+            self.action_chat()
+
+    def on_resize(self, event: Resize) -> None:
+        """Other columns may fit now."""
+        self.call_after_refresh(self.show_again)
+
+    # What is shown.
+
+    def _choose(self, choice: Choice) -> None:
+        self._choice = choice
+        self.show_again()
+
+    def action_sort(self) -> None:
+        """By the next field."""
+        field = SORTS[(SORTS.index(self._choice.sort) + 1) % len(SORTS)]
+        self._choose(replace(self._choice, sort=field))
+        self.marlaas.say(f"Sorted by {field}." if field != "task" else "The newest task comes first.")
+
+    def action_only(self) -> None:
+        """The task under the cursor alone, or all tasks."""
+        wanted = self.current.row.task if self.current else self.marlaas.selected
+        self._choose(replace(self._choice, task=None if self._choice.task is not None else wanted))
+
+    def action_filter(self) -> None:
+        """Type a filter."""
+        self.query_one(FilterBar).open()
+
+    def on_filter_bar_changed(self, message: FilterBar.Changed) -> None:
+        """Every letter filters."""
+        self.query_one(FilterBar).tell("")
+        self._choose(replace(self._choice, words=tuple(message.text.lower().split())))
+
+    def on_filter_bar_left(self, message: FilterBar.Left) -> None:
+        """Back to the list."""
+        self.query_one(VersionList).focus()

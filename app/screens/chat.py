@@ -1,0 +1,214 @@
+"""The chat pane: a person talks with one version, or with two beside each other, each message said to both.
+
+Sides flow in; what they say is drawn as it comes. A thread of its own does the work (``chat_thread``) and ends with the
+pane.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import Input, Static
+
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.store.reader import Reader
+
+from .. import chat_thread
+from ..chat_thread import ChatThread, Event, Heard, Told, TurnOver
+from ..format import line
+from ..snapshot import Snapshot
+from ..talking import ROOMY, Side, manner_of
+from ..widgets.adapters.chat_column import ChatColumn
+from .dialogs.manner import MannerDialog, Settings
+from .view import View
+
+LONGEST = 20_000
+"""Characters of a message: somebody may paste a megabyte."""
+_PLACES = count(1)
+"""Each conversation has noise of its own."""
+
+
+class ChatScreen(View):
+    """One column for each side, and a line to type into."""
+
+    HELP = """A talk with a version of an adapter, beside another version or the base: both hear the same message, with
+the same noise. A sampler of its own answers; it starts with the first message and ends with this pane.
+
+Esc ends an answer that is under way (the message was then never said), and leaves. ctrl+o: system message,
+temperature, length."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+n", "anew", "new", id="chat.anew"),
+        Binding("ctrl+o", "manner", "settings", id="chat.manner"),
+        Binding("ctrl+b", "base", "beside the base", id="chat.base"),
+        Binding("ctrl+y", "copy_all", "copy", show=False, id="chat.copy"),
+        Binding("pageup", "scroll(-1)", "up", show=False, id="chat.page_up"),
+        Binding("pagedown", "scroll(1)", "down", show=False, id="chat.page_down"),
+    ]
+    DEFAULT_CSS = """
+    ChatScreen #told { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
+    ChatScreen #columns { height: 1fr; layout: horizontal; }
+    ChatScreen.-narrow #columns { layout: vertical; }
+    ChatScreen #say { margin: 0 1; }
+    """
+    AUTO_FOCUS = "#say"
+
+    class Happened(Message):
+        """Something came from the thread ``thread``."""
+
+        def __init__(self, thread: ChatThread, event: Event) -> None:
+            super().__init__()
+            self.thread, self.event = thread, event
+
+    def __init__(self, sides: Sequence[Side]) -> None:
+        super().__init__()
+        self._sides = list(sides)
+        self._settings = Settings(ROOMY)
+        self._thread: ChatThread | None = None
+        self._busy = False
+        self._unsent = ""
+        """What is given back to be said again where it was never said."""
+
+    def content(self) -> ComposeResult:
+        """Columns, what becomes of the sampler, and a line to type into."""
+        yield Horizontal(*map(_column, self._sides), id="columns")
+        yield Static("", id="told", markup=False)
+        yield Input(placeholder="Say something; enter sends it", id="say", max_length=LONGEST, select_on_focus=False)
+
+    def show_content(self, snapshot: Snapshot, answer: object) -> None:
+        """Nothing here comes from the store."""
+
+    def on_mount(self) -> None:
+        """Look at how the task lets it speak, and at what a sampler takes."""
+        super().on_mount()
+        with contextlib.suppress(MarlaasError), Reader(self.marlaas.home.database) as reader:
+            self._settings = Settings(manner_of(reader, self._sides[0]))
+        self._start()
+
+    def on_unmount(self) -> None:
+        """The sampler ends with the pane."""
+        self._stop()
+
+    # The thread.
+
+    def _start(self) -> None:
+        self._stop()
+
+        def tell(event: Event) -> None:
+            self.post_message(self.Happened(thread, event))
+
+        thread = ChatThread(self.marlaas.home, self._sides, f"chat/{next(_PLACES)}", tell, chat_thread.IDLE)
+        self._thread, self._busy = thread, False
+        self.run_worker(thread.run, thread=True, group="chat", exit_on_error=False)
+
+    def _stop(self) -> None:
+        if self._thread is not None:
+            self._thread.close()
+
+    def on_chat_screen_happened(self, message: Happened) -> None:
+        """Show it, unless it is of a conversation that was left."""
+        if message.thread is not self._thread or not self.is_mounted:
+            return
+        columns = list(self.query(ChatColumn))
+        match message.event:
+            case Told(text, bad):
+                style = "$text-error" if bad else ""
+                self.query_one("#told", Static).update(Content.styled(line(text, 400), style) if text else self._manner)
+            case Heard(side, speech, problem):
+                columns[side].hear(speech, problem)
+            case TurnOver(said):
+                self._busy = False
+                if not said:
+                    self._withdraw(columns)
+
+    def _withdraw(self, columns: Sequence[ChatColumn]) -> None:
+        for column in columns:
+            column.withdraw()
+        field = self.query_one("#say", Input)
+        if not field.value:
+            field.value = self._unsent
+
+    @property
+    def _manner(self) -> str:
+        manner = self._settings.manner
+        system = f" · system: {line(self._settings.system, 40)}" if self._settings.system else ""
+        return f"temperature {manner.temperature:g} · at most {manner.max_tokens} tokens{system}"
+
+    # What the person does.
+
+    def why_not(self, action: str) -> str:
+        """One turn at a time."""
+        if action in ("anew", "base", "manner") and self._busy:
+            return "An answer is under way: esc ends it."
+        if action == "base" and len(self._sides) > 1 and self._sides[1].version is not None:
+            return f"{self._sides[1].label} is beside it already."
+        return ""
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Say it to all sides."""
+        words = event.value.strip()
+        if self._busy:
+            self.marlaas.say("An answer is under way: esc ends it.", bad=True)
+        elif words and self._thread is not None:
+            self._busy, self._unsent = True, words
+            event.input.value = ""
+            for column in self.query(ChatColumn):
+                column.ask(words)
+            self._thread.say(chat_thread.Message(words, self._settings.manner, self._settings.system))
+
+    def action_back(self) -> None:
+        """End what is under way, or leave."""
+        if self.maximized is None and self._busy and self._thread is not None:
+            self._thread.cancel()
+        else:
+            super().action_back()
+
+    def action_anew(self) -> None:
+        """Another conversation, with other noise."""
+        for column in self.query(ChatColumn):
+            column.clear()
+        self._start()
+
+    async def action_base(self) -> None:
+        """The base beside it, or it alone."""
+        self._sides = self._sides[:1] if len(self._sides) > 1 else [self._sides[0], Side()]
+        columns = self.query_one("#columns", Horizontal)
+        await columns.remove_children()
+        await columns.mount_all(map(_column, self._sides))
+        self._start()
+
+    def action_manner(self) -> None:
+        """Set how it speaks."""
+
+        def take(settings: Settings | None) -> None:
+            if settings is None or settings == self._settings:
+                return
+            anew = settings.system != self._settings.system
+            self._settings = replace(settings)
+            self.query_one("#told", Static).update(self._manner)
+            if anew:
+                self.action_anew()
+
+        self.app.push_screen(MannerDialog(self._settings), take)
+
+    def action_copy_all(self) -> None:
+        """What was said, of all sides."""
+        said = [f"# {column.border_title}\n{column.transcript}" for column in self.query(ChatColumn)]
+        self.marlaas.copy("\n\n".join(said), "The conversation")
+
+    def action_scroll(self, pages: int) -> None:
+        """All columns together: answers are compared line by line."""
+        for column in self.query(ChatColumn):
+            column.scroll_relative(y=pages * max(1, column.size.height - 1), animate=False)
+
+
+def _column(side: Side) -> ChatColumn:
+    return ChatColumn(f"{side.label} · {side.title}")

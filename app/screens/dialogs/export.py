@@ -1,0 +1,74 @@
+"""Where an adapter is to be written, and whether llama.cpp is to read it as well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Button, Checkbox, Input, Label
+
+
+@dataclass(frozen=True)
+class ExportWish:
+    """What the person wants."""
+
+    folder: Path
+    gguf: bool
+
+
+class ExportDialog(ModalScreen[ExportWish | None]):
+    """Answers with None where the person has thought better of it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "leave", id="export.leave")]
+    DEFAULT_CSS = """
+    ExportDialog { align: center middle; }
+    ExportDialog > Vertical { width: 72; max-width: 95%; height: auto; padding: 1 2; background: $surface;
+                              border: round $primary; }
+    ExportDialog Label, ExportDialog Input, ExportDialog Checkbox { width: 100%; margin-bottom: 1; }
+    ExportDialog Horizontal { height: auto; align-horizontal: center; }
+    ExportDialog Button { margin: 0 1; }
+    """
+
+    def __init__(self, what: str, folder: Path) -> None:
+        """``what`` is exported, by default into the new folder ``folder``."""
+        super().__init__()
+        self._what = what
+        self._folder = folder
+
+    def compose(self) -> ComposeResult:
+        """A folder and a choice."""
+        with Vertical():
+            yield Label(f"Export {self._what} as a PEFT folder. The folder must not exist yet.", markup=False)
+            yield Input(str(self._folder), max_length=4000, select_on_focus=False)
+            yield Checkbox("also a GGUF file for llama.cpp", compact=True)
+            with Horizontal():
+                yield Button("Export (enter)", id="export", variant="primary", compact=True)
+                yield Button("Leave (esc)", id="leave", compact=True)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter exports."""
+        self._answer()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """A button was chosen."""
+        if event.button.id == "export":
+            self._answer()
+        else:
+            self.action_leave()
+
+    def action_leave(self) -> None:
+        """Write nothing."""
+        self.dismiss(None)
+
+    def _answer(self) -> None:
+        field = self.query_one(Input)
+        said = field.value.strip()
+        if not said or "\x00" in said:
+            field.add_class("-invalid")
+            return
+        self.dismiss(ExportWish(Path(said).expanduser(), self.query_one(Checkbox).value))

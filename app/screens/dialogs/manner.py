@@ -1,0 +1,74 @@
+"""How the model is to speak: its system message, temperature and length of a turn."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label
+
+from marlaas.engine.rollout.talk import Manner
+
+from ...cli.sampling_options import max_tokens, temperature
+
+LONGEST = 10_000
+"""Characters of a system message."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the person may set."""
+
+    manner: Manner
+    system: str = ""
+
+
+class MannerDialog(ModalScreen[Settings | None]):
+    """Answers with None where nothing was to change."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "leave", id="manner.leave")]
+    DEFAULT_CSS = """
+    MannerDialog { align: center middle; }
+    MannerDialog > Vertical { width: 72; max-width: 95%; height: auto; padding: 1 2; background: $surface;
+                              border: round $primary; }
+    MannerDialog Input { margin-bottom: 1; }
+    MannerDialog #problem { color: $text-error; }
+    """
+
+    def __init__(self, now: Settings) -> None:
+        super().__init__()
+        self._now = now
+
+    def compose(self) -> ComposeResult:
+        """A field for each."""
+        manner = self._now.manner
+        with Vertical():
+            yield Label("System message (another one begins a new conversation)", markup=False)
+            yield Input(self._now.system, id="system", max_length=LONGEST, select_on_focus=False, compact=True)
+            yield Label("Temperature (0 is greedy)", markup=False)
+            yield Input(f"{manner.temperature:g}", id="temperature", max_length=10, compact=True)
+            yield Label("Tokens of an answer", markup=False)
+            yield Input(str(manner.max_tokens), id="tokens", max_length=10, compact=True)
+            yield Label("enter takes them, esc leaves all as it is, tab goes on", id="problem", markup=False)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter, in any of the fields."""
+        try:
+            manner = replace(
+                self._now.manner,
+                temperature=temperature(self.query_one("#temperature", Input).value.strip()),
+                max_tokens=max_tokens(self.query_one("#tokens", Input).value.strip()),
+            )
+        except ArgumentTypeError as error:
+            self.query_one("#problem", Label).update(f"{error}.")
+            return
+        self.dismiss(Settings(manner, self.query_one("#system", Input).value.strip()))
+
+    def action_leave(self) -> None:
+        """Change nothing."""
+        self.dismiss(None)

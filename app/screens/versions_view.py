@@ -1,0 +1,189 @@
+"""What a person does with the version under the cursor: take it away, back, further, off the disk, or talk with it.
+
+Acts only; which version that is, and what is drawn, is the business of the view of adapters.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from itertools import chain, count
+from pathlib import Path
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.queue import TRANSITIONS
+from marlaas.engine.store.kept import KeptVersion
+from marlaas.engine.store.rows import FINISHED
+
+from ..exporting import export
+from ..format import line, size
+from ..version_lines import beginning
+from .dialogs.confirm import Confirm
+from .dialogs.export import ExportDialog, ExportWish
+from .view import View
+
+_NEED_A_VERSION = ("chat", "beside", "export", "delete", "roll_back", "begin", "copy_row", "copy_json")
+_ACTS = ("chat", "beside", "delete", "roll_back", "begin")
+
+
+class VersionsView(View):
+    """Keys that act on a version; where they cannot, they say why."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("c", "beside", "beside", id="adapters.beside"),
+        Binding("e", "export", "export", id="adapters.export"),
+        Binding("b", "roll_back", "roll back", id="adapters.roll_back"),
+        Binding("f", "begin", "train on", id="adapters.begin"),
+        Binding("x", "delete", "delete", show=False, id="adapters.delete"),
+        Binding("y", "copy_row", "copy", show=False, id="adapters.copy"),
+        Binding("Y", "copy_json", "copy JSON", show=False, id="adapters.copy_json"),
+    ]
+
+    @property
+    @abstractmethod
+    def current(self) -> KeptVersion | None:
+        """The version under the cursor."""
+
+    @property
+    @abstractmethod
+    def marked(self) -> Sequence[KeptVersion]:
+        """Versions that are marked."""
+
+    def why_not(self, action: str) -> str:
+        """Acts need a version, and a state of its task that they can start from."""
+        if action not in _NEED_A_VERSION:
+            return ""
+        kept = self.current
+        if kept is None:
+            return "There is no version under the cursor."
+        if action == "export" and (self.marlaas.web or self.marlaas.readonly):
+            return "This writes files on the engine's machine: not in a browser, and not in the read-only mode."
+        if action in _ACTS and (reason := self.marlaas.may_act()):
+            return reason
+        task, state = kept.row.task, line(kept.task_state, 20)
+        if action == "delete" and kept.task_state not in FINISHED:
+            return f"Task {task} is {state} and goes on from its versions; those of finished tasks can be deleted."
+        if action == "roll_back" and kept.task_state not in TRANSITIONS["rollback"]:
+            return f"Task {task} is {state}: pause it first (p in the queue)."
+        if action == "roll_back" and kept.row.number >= kept.steps:
+            return f"Version {kept.row.number} is the last of task {task}: no step would be left to make."
+        return ""
+
+    # Talking. The pane is loaded when it is wanted: it needs what the other views do not.
+
+    def action_chat(self) -> None:
+        """Talk with the version alone."""
+        from ..talking import Side
+        from .chat import ChatScreen
+
+        if kept := self.current:
+            self.app.push_screen(ChatScreen([Side(kept.row)]))
+
+    def action_beside(self) -> None:
+        """Talk with the version beside the marked one, or else beside the base."""
+        from ..talking import Side
+        from .chat import ChatScreen
+
+        if kept := self.current:
+            others = [each for each in self.marked if each.row.id != kept.row.id]
+            self.app.push_screen(ChatScreen([Side(kept.row), Side(others[0].row) if others else Side()]))
+
+    # What the engine does.
+
+    def action_roll_back(self) -> None:
+        """Ask, then let the task go on from here."""
+        kept = self.current
+        if kept is None:
+            return
+        row, later = kept.row, max(0, kept.step - kept.row.number)
+        lost = f"Its {later} later step{' is' if later == 1 else 's are'} void" if later else "No step is lost"
+        anew = "" if row.resumable else " It begins with a new optimizer: the old one's moments are gone."
+        question = (
+            f"Let task {row.task}, {line(row.task_name, 40)}, go on from version {row.number}? {lost}; later versions"
+            f" lose their files and scores.{anew}"
+        )
+
+        def act(yes: bool | None) -> None:
+            if yes:
+                done = f"Task {row.task} goes on from version {row.number}."
+                self.marlaas.command("rollback", [row.task], done, version=row.number)
+
+        self.app.push_screen(Confirm(question), act)
+
+    def action_delete(self) -> None:
+        """Ask for the task's number, then delete the marked versions, or the one under the cursor."""
+        kept = self.current
+        if kept is None:
+            return
+        doomed = list(self.marked) or [kept]
+        task, name = doomed[0].row.task, line(doomed[0].row.task_name, 40)
+        if any(each.row.task != task or each.task_state not in FINISHED for each in doomed):
+            self.marlaas.say("Mark versions of one finished task: they are deleted together.", bad=True)
+            return
+        numbers = ", ".join(str(each.row.number) for each in doomed)
+        named = f"version{'' if len(doomed) == 1 else 's'} {numbers} of task {task}, {name}"
+        taken = size(sum(each.row.size for each in doomed))
+        question = f"Delete {named} ({taken})? Nothing brings back what was not exported."
+
+        def act(yes: bool | None) -> None:
+            for each in doomed if yes else ():
+                done = f"Version {each.row.number} of task {task} is deleted."
+                self.marlaas.command("delete", [task], done, version=each.row.number)
+
+        self.app.push_screen(Confirm(question, typed=str(task)), act)
+
+    # What needs no engine.
+
+    def action_export(self) -> None:
+        """Ask where to, then write in a thread."""
+        kept = self.current
+        if kept is None:
+            return
+
+        def write(wish: ExportWish | None) -> None:
+            if wish:
+                self.marlaas.say(f"Writing {wish.folder} …")
+                self.run_worker(partial(self._export, kept, wish), thread=True, exit_on_error=False)
+
+        folder = _unused(Path.cwd() / f"task-{kept.row.task}-v{kept.row.number}")
+        self.app.push_screen(ExportDialog(f"{named_version(kept)}, {line(kept.row.task_name, 40)},", folder), write)
+
+    def _export(self, kept: KeptVersion, wish: ExportWish) -> None:
+        try:
+            files = export(self.marlaas.home, kept.row, wish.folder, wish.gguf)
+        except (MarlaasError, OSError) as error:
+            self.app.call_from_thread(partial(self.marlaas.say, str(error), bad=True))
+            return
+        told = f"{wish.folder} has the adapter: {', '.join(file.name for file in files)}."
+        self.app.call_from_thread(self.marlaas.say, told)
+
+    def action_begin(self) -> None:
+        """The lines of a task file that begin from here, to be pasted into one."""
+        if kept := self.current:
+            self.marlaas.copy(beginning(kept), f"What a task file needs to begin from {named_version(kept)}")
+
+    def action_copy_row(self) -> None:
+        """The version's name."""
+        if kept := self.current:
+            self.marlaas.copy(kept.row.name, f"The name of {named_version(kept)}")
+
+    def action_copy_json(self) -> None:
+        """All that is known of it."""
+        if kept := self.current:
+            self.marlaas.copy(json.dumps(asdict(kept), indent=2), f"What is known of {named_version(kept)}")
+
+
+def named_version(kept: KeptVersion) -> str:
+    """In the middle of a sentence."""
+    return f"version {kept.row.number} of task {kept.row.task}"
+
+
+def _unused(folder: Path) -> Path:
+    names = chain([folder], (folder.with_name(f"{folder.name}-{again}") for again in count(2)))
+    return next(name for name in names if not name.exists())

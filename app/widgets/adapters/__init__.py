@@ -1,0 +1,1 @@
+"""What the view of adapters and the chat pane are made of."""

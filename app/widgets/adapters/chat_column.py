@@ -1,0 +1,110 @@
+"""What was said to one side and by it, as it is said: questions, thoughts (dimmed) and answers, the newest in sight.
+
+Words of a person and a ``Speech`` flow in. What a model wrote is cleaned here, and cut where nobody would read it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from marlaas.engine.rollout.talk import Speech
+
+from ...format import excerpt
+
+CHARACTERS, LINES = 20_000, 400
+"""Of one answer; more is counted and not drawn."""
+KEPT = 200
+"""Messages that are shown."""
+_ENDS = {"length": "cut at the limit of tokens", "full": "The conversation is full: ctrl+n begins another one."}
+
+
+class ChatColumn(VerticalScroll, can_focus=True):
+    """One side."""
+
+    ALLOW_MAXIMIZE = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "scroll_down", "down", show=False, id="chat.down"),
+        Binding("k", "scroll_up", "up", show=False, id="chat.up"),
+        Binding("g", "scroll_home", "top", show=False, id="chat.top"),
+        Binding("G", "scroll_end", "bottom", show=False, id="chat.bottom"),
+    ]
+    DEFAULT_CSS = """
+    ChatColumn { width: 1fr; height: 1fr; padding: 0 1; border-top: solid $panel-lighten-2; }
+    ChatColumn:focus { border-top: solid $primary; }
+    ChatColumn Static { margin-bottom: 1; }
+    """
+
+    def __init__(self, title: str, **options: Any) -> None:
+        """``title`` is clean."""
+        super().__init__(**options)
+        self.border_title = title
+        self._answer: Static | None = None
+        self._text = ""
+        self._lines: list[str] = []
+
+    def compose(self) -> ComposeResult:
+        """Nothing was said yet."""
+        yield from ()
+
+    @property
+    def transcript(self) -> str:
+        """All of it, for the clipboard."""
+        return "\n".join([*self._lines, *([self._text] if self._text else [])])
+
+    def ask(self, words: str) -> None:
+        """The person says something; an answer will follow."""
+        self._close()
+        question = Static(Content.styled(f"you> {excerpt(words, CHARACTERS, LINES)}", "bold"), markup=False)
+        self._lines.append(f"you> {words}")
+        self._answer = Static(Content.styled("…", "$text-muted"), markup=False)
+        self.mount_all([question, self._answer])
+        for old in list(self.children)[:-KEPT]:
+            old.remove()
+        self.anchor()
+
+    def hear(self, speech: Speech, problem: str = "") -> None:
+        """What has been said so far."""
+        if self._answer is None:
+            return
+        self._text = speech.text
+        self._answer.update(_shown(speech, problem))
+
+    def withdraw(self) -> None:
+        """It was never said."""
+        if self._answer is not None:
+            self._answer.update(Content.styled("(not said: it was cancelled or could not be)", "$text-muted"))
+            self._lines[-1:] = []
+        self._answer, self._text = None, ""
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._answer, self._text, self._lines = None, "", []
+        self.remove_children()
+
+    def _close(self) -> None:
+        if self._text:
+            self._lines.append(self._text)
+        self._answer, self._text = None, ""
+
+
+def _shown(speech: Speech, problem: str) -> Content:
+    """Thought, answer, and how it ended; an answer of no words is said to be one."""
+    parts: list[Content | tuple[str, str]] = []
+    if speech.thinking:
+        parts += [(excerpt(speech.thinking, CHARACTERS, LINES), "$text-muted italic"), ("\n", "")]
+    parts.append((excerpt(speech.text, CHARACTERS, LINES), ""))
+    if problem:
+        parts.append((f"{' ' if speech.text else ''}{excerpt(problem, 1000, 5)}", "$text-error"))
+    elif end := _ENDS.get(speech.ended, ""):
+        parts.append((f"{' ' if speech.text else ''}[{end}]", "$text-warning"))
+    elif speech.ended and not speech.text.strip():
+        parts.append(("(an empty answer)", "$text-muted"))
+    elif not speech.ended:
+        parts.append(("▌", "$text-muted"))
+    return Content.assemble(*parts)

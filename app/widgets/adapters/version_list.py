@@ -1,0 +1,49 @@
+"""The versions as a list: lines flow in, the one under the cursor is what keys act on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.content import Content
+
+from marlaas.engine.store.kept import KeptVersion
+
+from ...paging import Listing
+from ...version_lines import VersionLine, text
+from ..virtual_list import OpenReader, VirtualList
+
+
+class VersionList(VirtualList[VersionLine]):
+    """All rows are at hand: few versions of a task are kept."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "open", "chat", id="adapters.chat")]
+
+    def __init__(self, open_reader: OpenReader, **options: Any) -> None:
+        super().__init__(open_reader, **options)
+        self._now = 0.0
+        self._sort = ""
+
+    def show_lines(self, lines: Sequence[VersionLine], now: float, sort: str) -> None:
+        """Bring the list up to date; the cursor stays on its version."""
+        self._now, self._sort = now, sort
+        self.show(Listing.of({each.row.id: each for each in lines}))
+
+    @property
+    def current_version(self) -> KeptVersion | None:
+        """The version under the cursor."""
+        row = self.current_row
+        return row.kept if row else None
+
+    @property
+    def marked(self) -> list[KeptVersion]:
+        """The marked versions, in the list's order."""
+        rows = (self._pages.row(place) for place in range(self.count))
+        return [row.kept for row in rows if row and row.row.id in self.marks]
+
+    def row_text(self, row: VersionLine, width: int) -> Content:
+        """Best and final ones stand out."""
+        label = row.kept.label
+        style = "$text-success" if "best" in label else "$text-primary" if "final" in label else ""
+        return Content.styled(text(row, width, self._now, self._sort), style)
