@@ -293,6 +293,6 @@ class Plugin:
 
 
 def said(failure: Failure) -> str:
-    """A failure in one line, place first."""
+    """A failure in one line, place first, without a full stop: it stands within sentences."""
     place = f"{failure.file}:{failure.line}" if failure.line else failure.file
-    return f"{place}: {failure.message}" if place else failure.message
+    return (f"{place}: {failure.message}" if place else failure.message).rstrip(".")

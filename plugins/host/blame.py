@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any
@@ -17,7 +17,6 @@ from .channel import Record
 _LONGEST = 8000
 _LONGEST_MESSAGE = 500
 """Characters of what an error says: it stands in tables and in the reason why a task waits. The traceback has more."""
-_MEMORY = " (how much it may take is memory_mb under [tool.marlaas])"
 _ADAPTERS = f"{Path(__file__).parent.parent / 'adapters'}/"
 
 
@@ -30,8 +29,7 @@ class Blame:
     def of(self, error: BaseException) -> Record:
         """The record of an exception."""
         message = _excerpt(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-        if isinstance(error, MemoryError):
-            message += _MEMORY
+        message += _advice(error)
         file, line = "", 0
         for frame, at in traceback.walk_tb(error.__traceback__):
             if self.owns(frame.f_code):
@@ -55,6 +53,8 @@ class Blame:
         record = self.of(error)
         code: CodeType | None = getattr(inspect.unwrap(function), "__code__", None)
         if code is not None and self.owns(code):
+            if not record["file"]:
+                record["traceback"] = ""  # it is of whoever looked at what the function returned
             record.update(file=self._relative(code.co_filename), line=_def_line(function, code))
         return record
 
@@ -87,6 +87,15 @@ def _def_line(function: Callable[..., Any], code: CodeType) -> int:
         if text.lstrip().startswith(("def ", "async def ")):
             return first + offset
     return first
+
+
+def _advice(error: BaseException) -> str:
+    """How to mend what authors meet often and Python explains in terms that are not theirs."""
+    if isinstance(error, MemoryError):
+        return " (how much it may take is memory_mb under [tool.marlaas])"
+    if isinstance(error, AttributeError) and isinstance(error.obj, Coroutine):
+        return " (write `await` before the call)"
+    return ""
 
 
 def _excerpt(text: str) -> str:

@@ -65,7 +65,7 @@ async def check(
 
 def _unserved(info: EnvironmentInfo, failure: Failure) -> str:
     what = "does not load" if info.state in ("broken", "stale") else f"is {info.state}"
-    return f"{info.name} {what}: {said(failure).rstrip('.')}."
+    return f"{info.name} {what}: {said(failure)}."
 
 
 def unset(info: EnvironmentInfo, config: Mapping[str, Any]) -> str:

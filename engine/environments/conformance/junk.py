@@ -57,7 +57,7 @@ def _way(one: Played) -> tuple[object, ...]:
 
 
 def _finding(outcome: EpisodeOutcome | None, replies: str) -> Finding:
-    detail = said(outcome.failure).rstrip(".") if outcome is not None and outcome.failure else "without a word"
+    detail = said(outcome.failure) if outcome is not None and outcome.failure else "without a word"
     match outcome.status if outcome is not None else "endless":
         case "endless":
             text = f"Given {replies}, it asks more than {MOST_TURNS:,} times. Bound the turns of an episode."

@@ -10,6 +10,7 @@ from marlaas.plugins import Episode, Reply
 from marlaas.plugins.host.blame import Blame
 from marlaas.plugins.host.loading import load
 from marlaas.plugins.messages import Ask
+from marlaas.plugins.rewards import rewards_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -34,6 +35,7 @@ async def test_the_example_of_the_readme() -> None:
         pytest.param("x = '\0'\n", ("p.py", 0), "null bytes", id="null"),
         ("raise ValueError('y' * 5000)\n", ("p.py", 1), "yyy…"),
         ("bytearray(1 << 60)\n", ("p.py", 1), "memory_mb"),
+        ("async def f(): ...\nc = f()\ntry:\n    c.text\nfinally:\n    c.close()\n", ("p.py", 4), "write `await`"),
         ("", ("", 0), "declares no environment"),
     ],
 )
@@ -45,6 +47,15 @@ def test_the_place_is_the_authors_own_line(tmp_path: Path, text: str, place: tup
     assert (record["file"], record["line"]) == place
     assert says in record["message"] and len(record["message"]) <= 600 and str(tmp_path) not in record["traceback"]
     assert ("loading.py" in record["traceback"]) == (not place[0]), "the author's own lines, where there are any"
+
+
+def test_where_the_function_as_a_whole_answers_no_line_of_marlaas_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text("from marlaas.plugins import env\n\n@env\nasync def f(ep):\n    return 'x'\n")
+    function = load(tmp_path / "p.py")["f"].function
+    with pytest.raises(TypeError) as caught:
+        rewards_of("x", ("agent",), {})
+    record = Blame(tmp_path).of_function(caught.value, function)
+    assert (record["file"], record["line"], record["traceback"]) == ("p.py", 4, "")
 
 
 def test_two_environments_of_one_name(tmp_path: Path) -> None:
