@@ -18,6 +18,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """How the application looks, and what it may do."""
     parser.add_argument("--readonly", action="store_true", help="look, but change nothing: for demonstrations")
     parser.add_argument("--ascii", action="store_true", help="nothing but ASCII on the screen")
+    parser.add_argument("--web", action="store_true", help=argparse.SUPPRESS)  # what `serve` starts for each page
     parser.add_argument("--theme", metavar="NAME", help="marlaas, marlaas-light, marlaas-colour-blind, ansi-dark, …")
 
 
@@ -28,15 +29,17 @@ def has_terminal() -> bool:
 
 def run(args: argparse.Namespace) -> int:
     """Open the terminal application."""
-    if not has_terminal():
+    if not (args.web or has_terminal()):
         from .main import main
 
         return main(["--home", str(home_of(args).root), "list"])
-    return open_application(home_of(args), readonly=args.readonly, ascii_=args.ascii, theme=args.theme or "")
+    return open_application(
+        home_of(args), readonly=args.readonly, web=args.web, ascii_=args.ascii, theme=args.theme or ""
+    )
 
 
 def open_application(
-    home: Home, demo: bool = False, *, readonly: bool = False, ascii_: bool = False, theme: str = ""
+    home: Home, demo: bool = False, *, readonly: bool = False, web: bool = False, ascii_: bool = False, theme: str = ""
 ) -> int:
     """Run the application until it is quit. Raises ``ConfigError`` for preferences that make no sense."""
     preferences = _preferences(ascii_, theme)
@@ -48,7 +51,7 @@ def open_application(
 
     from ..app import MarlaasApp
 
-    application = MarlaasApp(home, demo=demo, preferences=preferences, readonly=readonly or _is_anothers(home))
+    application = MarlaasApp(home, demo=demo, preferences=preferences, readonly=readonly or _is_anothers(home), web=web)
     application.run()
     if application.farewell:
         output.talk(application.farewell)

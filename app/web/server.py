@@ -1,0 +1,112 @@
+"""The web server: textual-serve behind the gate, on this machine alone. Needs the extra ``serve``.
+
+Requests flow in; for each websocket that may, a process of the application runs, and ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import aiohttp_jinja2
+from aiohttp import web
+from textual_serve.server import Server
+
+from .gate import Asked, Gate, Verdict
+
+HOST = "127.0.0.1"
+COOKIE = "marlaas-session"
+MOST = 8
+"""Sessions at the same time; each is a process."""
+GOODBYE = 1.0
+"""Seconds that open pages have to close when the server ends."""
+HEADERS = {
+    # nothing from elsewhere (the page would ask for fonts), no frame around it, no trace of the token
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+CLOSED = "403: this page opens with the address that `marlaas serve` printed, once, in one browser.\n"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class WebServer(Server):
+    """Serves one command to whom the gate lets in."""
+
+    def __init__(self, command: str, gate: Gate) -> None:
+        super().__init__(command, host=HOST, title="marlaas")
+        self._gate = gate
+        self._open = 0
+
+    async def application(self) -> web.Application:
+        """All routes, each of them behind the gate."""
+        application = await self._make_app()
+        application.middlewares.append(self._guard)
+        application.on_response_prepare.append(_add_headers)
+        return application
+
+    async def on_startup(self, app: web.Application) -> None:
+        """Says nothing: the verb does, once the port is known."""
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        asked = Asked(
+            host=request.headers.get("Host", ""),
+            origin=request.headers.get("Origin", ""),
+            cookie=request.cookies.get(COOKIE, ""),
+            token=request.query.get("token", ""),
+            websocket=request.path == "/ws" or "Upgrade" in request.headers,
+        )
+        verdict = self._gate.judge(asked)
+        if verdict is Verdict.REFUSE:
+            return web.Response(status=403, text=CLOSED)
+        if verdict is Verdict.PASS:
+            return await handler(request)
+        response = web.Response(status=303, headers={"Location": "/"})
+        response.set_cookie(COOKIE, self._gate.session, httponly=True, samesite="Lax")
+        return response
+
+    async def handle_index(self, request: web.Request) -> web.Response:
+        """The page; its addresses are those under which the browser knows this server, which may be a tunnel's."""
+        context = {
+            "font_size": 16,
+            "app_websocket_url": f"ws://{request.host}/ws",
+            "config": {"static": {"url": f"http://{request.host}/static/"}},
+            "application": {"name": self.title},
+        }
+        return aiohttp_jinja2.render_template("app_index.html", request, context)
+
+    async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
+        """Run the application for one page."""
+        if self._open >= MOST:
+            raise web.HTTPServiceUnavailable(text=f"{MOST} pages are open; close one.\n")
+        self._open += 1
+        try:
+            return await super().handle_websocket(request)
+        finally:
+            self._open -= 1
+
+
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(HEADERS)
+    response.headers["Content-Security-Policy"] = (
+        f"default-src 'self' 'unsafe-inline' data: blob:; connect-src 'self' ws://{request.host};"
+        " frame-ancestors 'none'; form-action 'none'; base-uri 'none'"
+    )
+
+
+async def serve(command: str, port: int, gate: Gate, ready: Callable[[str], None]) -> None:
+    """Serve until cancelled; ``port`` 0 takes a free one. ``ready`` is told the address that opens the session.
+
+    Raises ``OSError`` where the port cannot be had.
+    """
+    application = await WebServer(command, gate).application()
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=GOODBYE)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, HOST, port).start()
+        ready(f"http://{HOST}:{runner.addresses[0][1]}/?token={gate.token}")
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,70 @@
+"""Who is let in: the first browser with the token, its later requests, and nobody else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marlaas.app.web.gate import Asked, Gate, Verdict
+
+HERE = "127.0.0.1:8000"
+
+
+def opened() -> tuple[Gate, Asked]:
+    """A gate whose token is used, and what its browser asks from then on."""
+    gate = Gate()
+    assert gate.judge(Asked(HERE, token=gate.token)) is Verdict.OPEN
+    return gate, Asked(HERE, cookie=gate.session)
+
+
+def test_the_token_opens_once() -> None:
+    gate, browser = opened()
+    assert gate.judge(browser) is Verdict.PASS
+    assert gate.judge(Asked(HERE, token=gate.token)) is Verdict.REFUSE
+    assert gate.judge(replace(browser, token=gate.token)) is Verdict.OPEN  # the same browser, the same address
+    assert gate.judge(replace(browser, websocket=True, origin=f"http://{HERE}")) is Verdict.PASS
+
+
+@pytest.mark.parametrize("host", ["localhost:9000", "LOCALHOST:1", "127.0.0.1", "[::1]:8000"])
+def test_a_tunnel_may_have_another_port(host: str) -> None:
+    gate, browser = opened()
+    assert gate.judge(replace(browser, host=host)) is Verdict.PASS
+    assert gate.judge(replace(browser, host=host, websocket=True, origin=f"http://{host}")) is Verdict.PASS
+
+
+@pytest.mark.parametrize("host", ["", "evil.example", "127.0.0.1.evil.example:80", "localhost:80:80", "10.0.0.1:8000"])
+def test_a_foreign_name_is_a_foreign_page(host: str) -> None:
+    gate, browser = opened()
+    assert gate.judge(replace(browser, host=host)) is Verdict.REFUSE
+    fresh = Gate()
+    assert fresh.judge(Asked(host, token=fresh.token)) is Verdict.REFUSE and not fresh.used
+
+
+@pytest.mark.parametrize(
+    "origin", ["", "null", "http://localhost:3000", "https://127.0.0.1:8000", "http://evil.example"]
+)
+def test_a_foreign_page_opens_no_websocket(origin: str) -> None:
+    gate, browser = opened()
+    assert gate.judge(replace(browser, websocket=True, origin=origin)) is Verdict.REFUSE
+
+
+def test_a_websocket_does_not_open_a_session() -> None:
+    gate = Gate()
+    asked = Asked(HERE, token=gate.token, websocket=True, origin=f"http://{HERE}")
+    assert gate.judge(asked) is Verdict.REFUSE and not gate.used
+
+
+@given(st.text(), st.text(), st.booleans())
+def test_nothing_else_does(token: str, cookie: str, websocket: bool) -> None:
+    origin = f"http://{HERE}"
+    for gate in (Gate(), opened()[0]):
+        asked = Asked(HERE, origin=origin, cookie=cookie, token=token, websocket=websocket)
+        assert gate.judge(asked) is Verdict.REFUSE
+
+
+def test_before_the_token_no_cookie_counts() -> None:
+    gate = Gate()
+    assert gate.judge(Asked(HERE, cookie=gate.session)) is Verdict.REFUSE
