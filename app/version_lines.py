@@ -125,9 +125,3 @@ def summary(shown: Sequence[VersionLine], versions: Sequence[KeptVersion]) -> st
     total = sum(kept.row.size for kept in versions)
     whole = "" if len(shown) == len(versions) else f"; all {len(versions)} take {size(total)}"
     return f"{counted}, {size(taken)}{whole}"
-
-
-def beginning(kept: KeptVersion) -> str:
-    """The lines of a task file that begin from a version: what the submit form is filled with."""
-    shape = "" if kept.rank is None or kept.alpha is None else f"rank = {kept.rank}\nalpha = {kept.alpha:g}\n"
-    return f'[policy]\nstart = "{kept.row.task}@{kept.row.number}"\n{shape}'

@@ -5,6 +5,7 @@ Opened on top of a view. It writes what the command line would write, and only w
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -46,6 +47,8 @@ class SubmitScreen(ModalScreen[None]):
         Binding("ctrl+o", "save", "save as", id="submit.save"),
         Binding("ctrl+e", "edit", "editor", priority=True, id="submit.edit"),
         Binding("escape", "leave", "leave", key_display="esc", id="submit.leave"),
+        Binding("tab", "app.focus_next", show=False, priority=True, id="submit.tab"),  # before letters typed after it
+        Binding("shift+tab", "app.focus_previous", show=False, priority=True, id="submit.backtab"),
         Binding("down", "app.focus_next", show=False, id="submit.next"),
         Binding("up", "app.focus_previous", show=False, id="submit.previous"),
     ]
@@ -63,10 +66,12 @@ class SubmitScreen(ModalScreen[None]):
     SubmitScreen #about { height: 2; padding: 0 1; color: $text-muted; border-top: none; }
     """
 
-    def __init__(self, copy_from: int | None = None) -> None:
-        """``copy_from``: the number of the task that the form begins as a copy of."""
+    def __init__(self, copy_from: int | None = None, start: str = "") -> None:
+        """``copy_from``: the number of the task that the form begins as a copy of; ``start``: the version that the new
+        task is to begin from, as ``[policy] start`` says it."""
         super().__init__()
         self._copy_from = copy_from
+        self._start = start
         self._form = Form()
         self._checked = Checked()
         self._sending = False
@@ -111,6 +116,8 @@ class SubmitScreen(ModalScreen[None]):
         elif self._copy_from is not None and sources.table is None:
             self.marlaas.say(f"There is no task {self._copy_from}.", bad=True)
         self._form = Form.begun(sources)
+        if self._start:
+            self._form = replace(self._form.typed("policy.start", self._start), touched=False)
         self.run_worker(self._fill_fields())
 
     # What is typed.
@@ -118,7 +125,7 @@ class SubmitScreen(ModalScreen[None]):
     def on_field_row_typed(self, message: FieldRow.Typed) -> None:
         """A letter."""
         before = self._form.parameters
-        self._form = self._form.typed(message.key, message.text)
+        self._form, self._draft = self._form.typed(message.key, message.text), ""
         if self._form.parameters != before:
             self._show_parameters()
         self._look()
@@ -164,7 +171,9 @@ class SubmitScreen(ModalScreen[None]):
     def action_turn(self) -> None:
         """On a narrow screen: the task file in the place of the form, or the form again."""
         self.toggle_class("-turned")
-        if not self.has_class("-turned"):
+        if self.has_class("-turned"):
+            self.query_one(Outlook).focus()
+        else:
             self.query_one(Fields).focus_first()
 
     def action_send(self) -> None:

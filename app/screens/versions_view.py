@@ -23,7 +23,6 @@ from marlaas.engine.store.rows import FINISHED
 
 from ..exporting import export
 from ..format import line, size
-from ..version_lines import beginning
 from .dialogs.confirm import Confirm
 from .dialogs.export import ExportDialog, ExportWish
 from .view import View
@@ -164,9 +163,11 @@ class VersionsView(View):
         self.app.call_from_thread(self.marlaas.say, told)
 
     def action_begin(self) -> None:
-        """The lines of a task file that begin from here, to be pasted into one."""
+        """A new task like this one's, that begins with the version."""
+        from .submit import SubmitScreen
+
         if kept := self.current:
-            self.marlaas.copy(beginning(kept), f"What a task file needs to begin from {named_version(kept)}")
+            self.app.push_screen(SubmitScreen(copy_from=kept.row.task, start=f"{kept.row.task}@{kept.row.number}"))
 
     def action_copy_row(self) -> None:
         """The version's name."""

@@ -14,13 +14,12 @@ from .rows import FINISHED, VersionRow
 _KEPT = """
 SELECT v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.number, v.name, v.state, v.label,
        e.score, v.checksum, v.path, v.size, v.created, v.resumable,
-       e.stderr, t.state AS task_state, t.environment, t.steps, p.step,
-       json_extract(t.config, '$.policy.rank') AS rank, json_extract(t.config, '$.policy.alpha') AS alpha
+       e.stderr, t.state AS task_state, t.environment, t.steps, p.step
 FROM versions v JOIN policies p ON p.id = v.policy JOIN tasks t ON t.id = p.task
 LEFT JOIN evals e ON e.id = (SELECT max(id) FROM evals WHERE policy = v.policy AND version = v.id)
 WHERE v.state = 'committed' ORDER BY t.id DESC, v.number DESC
 """
-_OWN = ("stderr", "task_state", "environment", "steps", "step", "rank", "alpha")
+_OWN = ("stderr", "task_state", "environment", "steps", "step")
 
 
 @dataclass(frozen=True)
@@ -36,9 +35,6 @@ class KeptVersion:
     """That the task is to make."""
     step: int
     """Where the task stands."""
-    rank: int | None
-    alpha: float | None
-    """None for a task whose file cannot be read."""
 
     @property
     def label(self) -> str:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marlaas.app.format import cells
-from marlaas.app.version_lines import COLUMNS, Choice, age, beginning, head, lines, summary, text
+from marlaas.app.version_lines import COLUMNS, Choice, age, head, lines, summary, text
 from marlaas.engine.store.kept import KeptVersion
 from marlaas.engine.store.rows import VersionRow
 
@@ -19,7 +19,7 @@ def kept(task: int, number: int, score: float | None = None, size: int = 1_000_0
         100 * task + number, task, "lab", f"name {task}", "policy", number, f"task-{task}/policy-v{number}-i1",
         "committed", label, score, "0" * 16, "x", size, 1000.0 - number,
     )  # fmt: skip
-    return KeptVersion(row, None if score is None else 0.03, "done", "arithmetic", 60, 60, 16, 32.0)
+    return KeptVersion(row, None if score is None else 0.03, "done", "arithmetic", 60, 60)
 
 
 VERSIONS = [
@@ -76,7 +76,3 @@ def test_the_columns_leave_room_for_the_task_at_80() -> None:
 @pytest.mark.parametrize(("seconds", "words"), [(0.4, "0 s"), (59, "59 s"), (61, "1 min"), (7300, "2 h")])
 def test_ages_have_one_unit(seconds: float, words: str) -> None:
     assert age(seconds) == words
-
-
-def test_a_task_file_begins_from_a_version() -> None:
-    assert beginning(VERSIONS[0]) == '[policy]\nstart = "2@9"\nrank = 16\nalpha = 32\n'

@@ -14,6 +14,7 @@ from textual.widgets import Input, Label
 from marlaas.app.modes import ALL_MODES
 from marlaas.app.screens import adapters
 from marlaas.app.screens.chat import ChatScreen
+from marlaas.app.screens.submit import SubmitScreen
 from marlaas.engine.disk import HomeSize
 from marlaas.engine.paths import Home
 
@@ -101,11 +102,12 @@ async def test_sorting_filtering_and_one_task(two: Home) -> None:
         assert "2 versions of 1 task" in driver.text() and "sums" not in driver.text()
 
 
-async def test_the_lines_of_a_task_file_go_to_the_clipboard(two: Home) -> None:
+async def test_a_new_task_begins_as_a_copy_with_the_version_as_its_start(two: Home) -> None:
     async with driving(two) as driver:
         await at(driver, "f")
-        assert driver.app.clipboard == '[policy]\nstart = "1@7"\n'
-        await driver.press("Y")
+        form = driver.app.screen
+        assert isinstance(form, SubmitScreen) and form._form.texts["policy.start"] == "1@7"
+        await driver.press("escape", "Y")
         assert json.loads(driver.app.clipboard)["row"]["number"] == 7
 
 
