@@ -158,9 +158,9 @@ class Plugin:
         await asyncio.gather(*(serving.stop("the engine stops") for serving in self._servings()))
 
     def forget(self) -> None:
-        """Let go of older versions that nobody holds; their snapshots may be removed."""
-        self._older = {version: serving for version, serving in self._older.items() if serving.leases or serving.pid}
-        self._replaced = [serving for serving in self._replaced if serving.leases or serving.pid]
+        """Let go of older versions that are over; their snapshots may be removed."""
+        self._older = {version: serving for version, serving in self._older.items() if not serving.over}
+        self._replaced = [serving for serving in self._replaced if not serving.over]
 
     async def _prove(self, source: Source) -> None:
         known = self._older.get(source.version)

@@ -95,6 +95,11 @@ class Serving:
         """All processes: the one that plays, and those that score."""
         return [*([self._child.pid] if self._child is not None else []), *self._scoring.pids]
 
+    @property
+    def over(self) -> bool:
+        """Whether nobody holds it and no process of it is there, not even one that is about to end."""
+        return not self.leases and not self.pids and not self._ending
+
     async def play(self, environment: str, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
         """Play one episode on the process of this version, starting it where it is down; see ``EnvironmentService``."""
         if self.cut:

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.engine.environments import registry
+from marlaas.engine.environments.service import EnvironmentService
+
 from .conftest import ECHO, World
 
 pytestmark = pytest.mark.processes
@@ -46,6 +49,21 @@ async def test_the_end_of_a_service_waits_for_the_processes_of_edits_that_were_o
     await world.service.scan()
     await world.service.stop()
     assert proof.done() and world.pids() == []
+
+
+async def test_the_end_of_a_service_waits_for_processes_of_versions_that_were_forgotten(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "TIDY_EVERY", 1)
+    world.service = EnvironmentService([world.folder], world.scratch, world._hear, needed=lambda: frozenset())
+    text = CLOSES_SLOWLY.format(marker=str(world.folder.parent / "probed"))
+    world.save("echo.py", text.replace("asyncio.sleep(600)", 'ep.ask("x")'))
+    await asyncio.wait(await world.service.scan())
+    world.save("echo.py", ECHO)
+    await asyncio.wait(await world.service.scan())
+    await world.service.scan()  # which tidies up
+    await world.service.stop()
+    assert world.pids() == []
 
 
 async def test_a_proof_ends_when_the_files_cannot_be_read_any_more(world: World) -> None:
