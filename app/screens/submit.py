@@ -123,7 +123,9 @@ class SubmitScreen(ModalScreen[None]):
     # What is typed.
 
     def on_field_row_typed(self, message: FieldRow.Typed) -> None:
-        """A letter."""
+        """A letter; or a field that says what it was filled with."""
+        if message.text == self._form.texts.get(message.key, ""):
+            return
         before = self._form.parameters
         self._form, self._draft = self._form.typed(message.key, message.text), ""
         if self._form.parameters != before:
@@ -226,14 +228,14 @@ class SubmitScreen(ModalScreen[None]):
     def _save(self, name: str | None) -> None:
         if not name:
             return
-        path = Path(name).expanduser()
+        path = Path(name).expanduser().absolute()
         try:
             with path.open("x", encoding="utf-8") as file:
                 file.write(self._checked.text)
         except OSError as error:
             self.marlaas.say(f"{path} cannot be written: {error.strerror}. Nothing is overwritten.", bad=True)
         else:
-            self.marlaas.say(f"Saved as {path}; `marlaas submit {path}` submits it.")
+            self.marlaas.say(f"Saved as {path}.")
 
     def action_edit(self) -> None:
         """The task file in the person's editor; what was saved is taken over if it is valid."""
