@@ -63,6 +63,20 @@ def group_ids(
     return _ids(reader.all(f"SELECT g.id FROM groups g WHERE {where} ORDER BY {order}", *arguments))
 
 
+def numbered(reader: Reader, task: int, split: str, number: int, step: int | None = None) -> array[int]:
+    """Ids of the groups of a number, newest first: one in training, of evaluations one for each; ``step``: only its."""
+    where, arguments = ("AND step = ?", (step,)) if step is not None else ("", ())
+    return _ids(
+        reader.all(
+            f"SELECT id FROM groups WHERE policy = {_POLICY} AND split = ? AND number = ? {where} ORDER BY id DESC",
+            task,
+            split,
+            number,
+            *arguments,
+        )
+    )
+
+
 def groups(reader: Reader, ids: Sequence[int]) -> dict[int, GroupSummary]:
     """Some groups by id."""
     members: dict[int, dict[tuple[int, str], MemberSummary]] = {}
