@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 STATES = {
     "ready": "serves",
-    "loading": "is being loaded; no version has served yet",
+    "loading": "is being loaded; until then the version before serves, if there was one",
     "broken": "no version serves",
     "stale": "an older version serves; the newest edit does not load",
     "failing": "serves, but with some parameters only errors came of it: tasks with these wait",

@@ -25,6 +25,9 @@ from .protocol import EnvironmentEvent, EnvironmentInfo, EventKind
 from .serving import Serving
 from .states import never_served, served
 
+SLOW = 1.0
+"""Seconds after which whoever has saved a plugin is told that it is being loaded."""
+
 OnEvent = Callable[[EnvironmentEvent], None]
 
 
@@ -60,6 +63,8 @@ class Plugin:
         self._newest = ""
         """Version of the newest content seen, whether it serves or not."""
         self._candidate: asyncio.Task[None] | None = None
+        self._slow = False
+        """The candidate has not been proven for so long that it is told of."""
         self._postponement = Postponement()
         self._overtaken: set[asyncio.Task[None]] = set()
         """Proofs and builds that were told to end."""
@@ -81,8 +86,9 @@ class Plugin:
     def infos(self) -> tuple[EnvironmentInfo, ...]:
         """One entry per environment; one for the plugin itself where it never served."""
         if self._active is None:
-            return (never_served(self.name, self.path, self._postponement.state, self._failure),)
-        return served(self.name, self.path, self._active, self._failure)
+            failure = None if self._slow else self._failure
+            return (never_served(self.name, self.path, self._postponement.state, failure),)
+        return served(self.name, self.path, self._active, self._failure, self._slow)
 
     def update(self, source: Source) -> asyncio.Task[None] | None:
         """The content may have changed: start to prove it if it is new. The task ends when that is decided."""
@@ -181,6 +187,7 @@ class Plugin:
             self._postpone(source, error)
             return
         candidate = self._serving(source.version, path, runtime)
+        slow = asyncio.get_running_loop().call_later(SLOW, self._takes_long, source.version)
         try:
             await candidate.prove()
         except BrokenPlugin as error:
@@ -190,9 +197,16 @@ class Plugin:
             raise
         else:
             self._promote(candidate)
+        finally:
+            slow.cancel()
+
+    def _takes_long(self, version: str) -> None:
+        self._slow = True
+        self._tell("loading", version, None)
 
     def _overtake(self) -> None:
         """End what is under way for content that is the newest no longer; ``stop`` waits for it."""
+        self._slow = False
         for task in (self._candidate, self._postponement.end()):
             if task is not None:
                 task.cancel()
@@ -263,7 +277,7 @@ class Plugin:
         serving.promote()
         self._active = serving
         self._failure = None
-        self._candidate = None
+        self._candidate, self._slow = None, False
         self._tell("loaded", serving.version, None)
 
     def _retire(self) -> None:
@@ -281,7 +295,7 @@ class Plugin:
 
     def _reject(self, version: str, failure: Failure) -> None:
         self._failure = failure
-        self._candidate = None
+        self._candidate, self._slow = None, False
         self._tell("rejected", version, failure)
 
     def _unserved(self) -> EnvironmentFailure:

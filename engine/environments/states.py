@@ -19,11 +19,13 @@ def never_served(plugin: str, path: Path, waiting: str, failure: Failure | None)
     return EnvironmentInfo(plugin, "", state, failure=failure, path=shown(str(path)))
 
 
-def served(plugin: str, path: Path, serving: Serving, rejected: Failure | None) -> tuple[EnvironmentInfo, ...]:
-    """The entries of a version that serves; ``rejected``: why the newest content does not."""
+def served(
+    plugin: str, path: Path, serving: Serving, rejected: Failure | None, loading: bool = False
+) -> tuple[EnvironmentInfo, ...]:
+    """The entries of a version that serves; ``rejected``: why the newest content does not, ``loading``: not yet."""
     found = []
     for environment in serving.environments.values():
-        state, failure = _state(serving, environment.name, rejected)
+        state, failure = ("loading", None) if loading else _state(serving, environment.name, rejected)
         found.append(
             EnvironmentInfo(
                 name=f"{plugin}/{environment.name}",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.engine.environments import plugin
 from marlaas.engine.environments.lease import Lease
 from marlaas.engine.environments.protocol import Ask, EnvironmentEvent, EpisodeOutcome, EpisodeSpec, EventKind, Reply
 from marlaas.engine.environments.service import EnvironmentService
@@ -104,8 +105,9 @@ async def under_way(world: World, lease: Lease, model: Slow) -> asyncio.Task[Epi
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    """Not yet started, so that a test can put files there first."""
+async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    """Not yet started, so that a test can put files there first. What is told does not depend on how fast it is."""
+    monkeypatch.setattr(plugin, "SLOW", 3600.0)
     made = World(tmp_path / "plugins", tmp_path / "scratch")
     made.folder.mkdir()
     yield made
