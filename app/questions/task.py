@@ -1,41 +1,100 @@
-"""What the view of one task shows beyond its row."""
+"""What the view of one task shows beyond its row: one metric whole, the others in samples, and what lies around."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
+from marlaas.engine.store.history import History, Track, ages, history, samples
 from marlaas.engine.store.reader import Reader
-from marlaas.engine.store.rows import EvalRow, StepRow, TrajectoryRow
+from marlaas.engine.store.rows import EvalRow, TrajectoryRow
 
-TRAJECTORIES = 50
-"""How many of the newest trajectories are kept at hand."""
+from ..metric_words import BANDS, HELD_OUT, REWARD
+from ..views import newest_series
+
+AGES_OVER = 50
+"""Steps over which staleness is counted."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """One task as a chart shows it."""
+
+    history: History = field(default_factory=History)
+    evals: tuple[EvalRow, ...] = ()
+    """Oldest first, of all series."""
+
+    def track(self, metric: str) -> Track:
+        """A metric by step; the newest evaluation series where that is meant."""
+        if metric != HELD_OUT:
+            return self.history.tracks.get(metric, Track())
+        track = Track()
+        series = newest_series(self.evals)
+        track.steps.extend(row.step for row in series)
+        track.values.extend(row.score for row in series)
+        return track
 
 
 @dataclass(frozen=True)
 class TaskAnswer:
-    """A task's steps, evaluations and newest trajectories."""
+    """A task from near by."""
 
-    steps: tuple[StepRow, ...] = ()
-    evals: tuple[EvalRow, ...] = ()
+    task: int
+    metric: str
+    own: Course = field(default_factory=Course)
+    others: Mapping[int, Course] = field(default_factory=dict)
+    """The same metric of other tasks."""
+    samples: Mapping[str, Track] = field(default_factory=dict)
+    """All metrics at some steps."""
+    ages: Mapping[int, int] = field(default_factory=dict)
+    """Groups of the last steps by their staleness in versions."""
+    configs: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """Of the task and the others."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Defaults of what its environment can be configured with."""
     trajectories: tuple[TrajectoryRow, ...] = ()
-    """Newest first."""
+    """Of the newest group, newest first."""
 
 
 @dataclass(frozen=True)
 class TaskQuestion:
-    """Asks for one task."""
+    """Asks for one task, one metric, and the same of up to three others."""
 
     task: int
+    metric: str = REWARD
+    others: tuple[int, ...] = ()
+    known: TaskAnswer | None = field(default=None, compare=False, repr=False)
+    """An answer to another question, from which what is still of use is taken."""
 
     def read(self, reader: Reader, before: TaskAnswer | None) -> TaskAnswer:
-        """Only steps that were not there before, and the last one again: its metrics may have come later."""
+        """Only what was not there before."""
+        known = before or self.known
+        courses = {**known.others, known.task: known.own} if known else {}
+        wanted = {task: _course(reader, task, self.metric, courses.get(task)) for task in (self.task, *self.others)}
+        own = wanted.pop(self.task)
         row = reader.task(self.task)
-        known: tuple[StepRow, ...] = ()
-        if row and before:
-            known = tuple(step for step in before.steps if step.step < row.step)[:-1]
-        newer = reader.steps(self.task, after=known[-1].step if known else 0)
         return TaskAnswer(
-            (*known, *newer),
-            tuple(reader.evals(self.task)),
-            tuple(reader.trajectories(self.task, limit=TRAJECTORIES)),
+            self.task,
+            self.metric,
+            own,
+            wanted,
+            samples(reader, self.task),
+            ages(reader, self.task, own.history.last[0] - AGES_OVER),
+            {task: reader.task_config(task) for task in (self.task, *self.others)},
+            _parameters(reader, row.environment) if row else {},
+            tuple(reader.newest_group(self.task)),
         )
+
+
+def _course(reader: Reader, task: int, metric: str, before: Course | None) -> Course:
+    names = (metric, *BANDS.get(metric, ()))
+    return Course(
+        history(reader, task, () if metric == HELD_OUT else names, before.history if before else None),
+        tuple(reader.evals(task)),
+    )
+
+
+def _parameters(reader: Reader, environment: str) -> dict[str, Any]:
+    rows = (row for row in reader.environments() if row.name == environment)
+    return {str(one.get("name")): one.get("default") for row in rows for one in row.parameters}

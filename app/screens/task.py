@@ -1,29 +1,70 @@
-"""One task: is it learning, are its numbers sound, and what does it write."""
+"""One task: is it learning, are its numbers sound, how does it compare, what was it told, and what does it write."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.containers import Container, Vertical
-from textual.events import Resize
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.widgets import ContentSwitcher, Static
 
 from marlaas.engine.store.rows import TaskRow
 
+from ..chart.draw import last_step
+from ..chart.plot import MOST_CURVES
+from ..configuration import settings
+from ..metric_words import HELD_OUT, REWARD, in_order, value_text, words
 from ..questions.task import TaskAnswer, TaskQuestion
 from ..snapshot import Snapshot
-from ..widgets.metrics_panel import MetricsPanel
-from ..widgets.reward_chart import RewardChart
+from ..task_plot import Shown, inspected, kept_places, moved, plot
+from ..views import short_name
+from ..widgets.task.metric_chart import MetricChart
+from ..widgets.task.metric_list import MetricList, metric_rows
+from ..widgets.task.staleness_bars import StalenessBars
 from ..widgets.task_line import TaskLine
 from ..widgets.trajectory_pane import TrajectoryPane
+from .dialogs.choose_tasks import ChooseTasks
+from .dialogs.configuration import Configuration
 from .tasks_view import TasksView
+
+_NOWHERE = """No task is selected.
+
+Choose one in the queue (press 1) and open it with enter, or press ctrl+p and type its number."""
+_NO_STEP = "No step yet: the first comes when enough groups are complete."
 
 
 class TaskScreen(TasksView):
-    """Chart and numbers at the left (narrow: above), trajectories at the right (below)."""
+    """A chart of one metric, all metrics beside it, and the newest of what the model wrote."""
 
-    HELP = "One task. ← and → turn the pages of its newest trajectories, ↑ and ↓ scroll one."
-    AUTO_FOCUS = "TrajectoryPane"
+    HELP = """One task. Arrows in the list of metrics, or m and M, choose what the chart shows.
+
+c lays up to three other tasks over it; i reads single points with ← and → (shift: step by step); o makes its axis
+logarithmic; d shows what the task was told. ◆ is a held-out score with its standard error, ┊ a change of the
+environment. tab goes from pane to pane, z enlarges one."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("m", "metric(1)", "metric", id="task.metric"),
+        Binding("M", "metric(-1)", "metric before", show=False, id="task.metric_before"),
+        Binding("i", "inspect", "inspect", id="task.inspect"),
+        Binding("c", "overlay", "compare", id="task.overlay"),
+        Binding("d", "configuration", "config", show=False, id="task.configuration"),
+        Binding("o", "logarithmic", "log scale", show=False, id="task.logarithmic"),
+        Binding("t", "open_rollouts", "rollouts", id="task.rollouts"),
+        Binding("p", "toggle_pause", "pause", id="task.pause"),
+        Binding("x", "cancel", "cancel", show=False, id="task.cancel"),
+    ]
+    AUTO_FOCUS = "MetricList"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._metric = REWARD
+        self._look = Shown()
+        self._places: tuple[int | None, ...] = ()
+        """Tasks that are laid over this one, each in its place."""
+        self._seen: int | None = None
+        self._answer: TaskAnswer | None = None
 
     @property
     def targets(self) -> Sequence[TaskRow]:
@@ -32,29 +73,138 @@ class TaskScreen(TasksView):
         return [task] if task else []
 
     def question(self) -> TaskQuestion | None:
-        """All of the selected task."""
-        return TaskQuestion(self.marlaas.selected) if self.marlaas.selected is not None else None
+        """The chosen metric of the selected task and of those laid over it."""
+        selected = self.marlaas.selected
+        if selected is None:
+            return None
+        others = tuple(task for task in self._places if task is not None and task != selected)
+        return TaskQuestion(selected, self._metric, others, known=self._answer)
 
     def content(self) -> ComposeResult:
-        """Two panes under the task's two lines."""
-        yield TaskLine()
-        with Container(id="panes"):
-            with Vertical(id="numbers"):
-                yield RewardChart()
-                yield MetricsPanel()
-            yield TrajectoryPane()
+        """Panes under the task's own lines; their places depend on the width."""
+        with ContentSwitcher(initial="task"):
+            with Container(id="task"):
+                yield TaskLine()
+                with Container(id="task-panes"):
+                    yield MetricChart()
+                    yield MetricList()
+                    yield TrajectoryPane()
+                    yield StalenessBars()
+            yield Static(_NOWHERE, id="nowhere", markup=False)
 
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
         """All panes."""
         task = snapshot.task(self.marlaas.selected)
-        self.query_one(TaskLine).row = task
+        self.query_one(ContentSwitcher).current = "nowhere" if task is None and self.marlaas.has_read else "task"
+        line = self.query_one(TaskLine)
+        line.row, line.pace = task, snapshot.paces.get(task.id) if task else None
+        if self._seen != self.marlaas.selected:
+            self._seen, self._look = self.marlaas.selected, replace(self._look, cursor=None)
         if task is None or not isinstance(answer, TaskAnswer):
             return
-        self.query_one(RewardChart).show(task, answer.steps, answer.evals)
-        self.query_one(MetricsPanel).step = answer.steps[-1] if answer.steps else None
+        self._answer = answer
+        self._show_chart(snapshot, answer)
+        self._show_metrics(answer)
+        self.query_one(StalenessBars).ages = answer.ages
         self.query_one(TrajectoryPane).show(answer.trajectories)
 
-    def on_resize(self, event: Resize) -> None:
-        """Where there is room, show more metrics."""
-        wide, high = event.size.width >= 100, event.size.height >= 40
-        self.query_one(MetricsPanel).rows = (8 if high else 5) if wide else 3
+    def _show_chart(self, snapshot: Snapshot, answer: TaskAnswer) -> None:
+        chart = self.query_one(MetricChart)
+        rows = [row for task in (answer.task, *answer.others) if (row := snapshot.task(task))]
+        chart.plot = plot(answer, rows, self._look, self._places)
+        names = {row.id: f"{row.id} {short_name(row, 16)}" for row in rows}
+        shown = [(0, answer.task), *((p, task) for p, task in enumerate(self._places, 1) if task in answer.others)]
+        title = words(answer.metric).title
+        chart.names = [(0, title)] if len(shown) == 1 else [(p, names.get(task or 0, "")) for p, task in shown]
+        chart.meaning = words(answer.metric).meaning if len(shown) == 1 else title
+        cursor = self._look.cursor
+        chart.readout = inspected(answer, cursor, self._places) if cursor is not None else ()
+
+    def _show_metrics(self, answer: TaskAnswer) -> None:
+        tracks = {**answer.samples, HELD_OUT: answer.own.track(HELD_OUT)}
+        names = in_order(name for name, track in tracks.items() if track.steps)
+        metrics = self.query_one(MetricList)
+        metrics.missing, metrics.chosen = "" if answer.samples else _NO_STEP, answer.metric
+        metrics.rows = metric_rows(
+            names,
+            {name: words(name).title for name in names},
+            {name: value_text(name, tracks[name].values[-1]) for name in names},
+            {name: tracks[name].values for name in names},
+        )
+
+    def why_not(self, action: str) -> str:
+        """Comparing takes two, and reading a point takes a point."""
+        if action == "overlay" and len(self.marlaas.snapshot.tasks) < 2:
+            return "There is no other task to compare with."
+        if action == "inspect" and (self._answer is None or not self._answer.own.track(self._metric).steps):
+            return "There is no point to inspect yet."
+        return super().why_not(action)
+
+    # What the person chooses.
+
+    def action_metric(self, by: int) -> None:
+        """The next metric, or the one before."""
+        self.query_one(MetricList).step(by)
+
+    def on_metric_list_chosen(self, message: MetricList.Chosen) -> None:
+        """Another metric."""
+        self._metric = message.name
+        self.query_one(MetricList).chosen = message.name
+        self.ask_again()
+
+    def action_logarithmic(self) -> None:
+        """Powers of ten at the vertical axis, or not."""
+        self._look = replace(self._look, logarithmic=not self._look.logarithmic)
+        self._again()
+
+    def action_inspect(self) -> None:
+        """Read the newest point; or put the cursor away."""
+        self.query_one(MetricChart).focus()
+        self._inspect(0 if self._look.cursor is not None else 1)
+
+    def on_metric_chart_inspect(self, message: MetricChart.Inspect) -> None:
+        """The cursor moves."""
+        self._inspect(message.by, message.exactly)
+
+    def _inspect(self, by: int, exactly: bool = False) -> None:
+        if self._answer is None:
+            return
+        chart, track = self.query_one(MetricChart), self._answer.own.track(self._answer.metric)
+        apart = 1.0 if exactly else last_step(chart.plot) / chart.columns
+        cursor = moved(track, self._look.cursor, by, apart) if by else None
+        self._look = replace(self._look, cursor=cursor)
+        self._again()
+
+    def action_overlay(self) -> None:
+        """Choose the tasks that share the chart; those that are most alike come first."""
+        own = self.targets[0]
+        others = [task for task in self.marlaas.snapshot.tasks if task.id != own.id]
+        others.sort(key=lambda task: (task.family != own.family, task.environment != own.environment, -task.id))
+        chosen = [task for task in self._places if task is not None and task != own.id]
+        question = f"Up to {MOST_CURVES - 1} tasks to lay over task {own.id}: space marks, enter is done."
+        self.app.push_screen(ChooseTasks(question, others, chosen, MOST_CURVES - 1), self._lay_over)
+
+    def _lay_over(self, tasks: tuple[int, ...] | None) -> None:
+        if tasks is not None:
+            self._places = kept_places(self._places, tasks)
+            self.ask_again()
+            self._again()
+
+    def action_configuration(self) -> None:
+        """What the task was told, beside the tasks that share its chart."""
+        if self._answer is None:
+            return
+        tasks = [self._answer.task, *(task for task in self._places if task in self._answer.others)]
+        configs = [self._answer.configs.get(task or 0, {}) for task in tasks]
+        self.app.push_screen(Configuration([task or 0 for task in tasks], settings(configs, self._answer.parameters)))
+
+    def action_back(self) -> None:
+        """The cursor goes first."""
+        if self.maximized is None and self._look.cursor is not None:
+            self._inspect(0)
+        else:
+            super().action_back()
+
+    def _again(self) -> None:
+        if self._answer is not None and self._answer.task == self.marlaas.selected:
+            self._show_chart(self.marlaas.snapshot, self._answer)

@@ -6,9 +6,10 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from marlaas.engine.store.rows import TaskRow
+from marlaas.engine.store.rows import PaceRow, TaskRow
 
-from ..format import bar, cells, count, duration, line, number, score
+from ..format import bar, cells, count, duration, line, number, score, short_duration
+from ..pace import seconds_left
 from ..views import state_word
 
 _REASON_LINES = 3
@@ -24,6 +25,8 @@ class TaskLine(Widget):
     """
 
     row: reactive[TaskRow | None] = reactive(None)
+    pace: reactive[PaceRow | None] = reactive(None)
+    """How fast its last steps went; then the time that is left is said."""
 
     def watch_row(self) -> None:
         """Another reason may need other room; the numbers of every second do not."""
@@ -51,6 +54,8 @@ class TaskLine(Widget):
             duration(task.seconds),
         ]
         state = f"{state_word(task.state)}  {bar(task.step, task.steps, 10)} {task.step}/{task.steps}"
+        left = seconds_left(task, self.pace)
+        state += "" if left is None else f"  {short_duration(left)} left"
         name = line(f"{task.id}  {task.tenant} / {task.name}  ({task.environment})", max(0, width - cells(state) - 2))
         gap = " " * max(1, width - cells(name) - cells(state))
         below = line(task.reason, _REASON_LINES * width) if task.reason else line(" · ".join(numbers), width)

@@ -1,4 +1,4 @@
-"""What the model actually writes: the newest trajectories of a task, one at a time, as readable turns.
+"""What the model actually writes: the newest group of a task, a trajectory at a time, as readable turns.
 
 Where the base's template rewrote earlier turns, the trajectories of one conversation are read as one.
 """
@@ -21,12 +21,14 @@ from ..format import excerpt, line, number, score
 _NONE = Content.styled("No trajectory yet.", "$text-muted")
 _TURN_CHARACTERS, _TURN_LINES = 4000, 200
 _FIRST_TURNS, _LAST_TURNS = 30, 10
+_SMALL = 8
+"""Rows below which there is no room for whole turns."""
 _ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning"}
 _ANEW = Turn("template", "What follows was said to a prompt of its own: turns were rewritten here, or it is a fork.")
 
 
 class TrajectoryPane(VerticalScroll, can_focus=True):
-    """Follows the newest trajectory until the person pages back; then it stays where it is."""
+    """Follows the newest group until the person pages or scrolls; what is read stays, whatever comes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,h,[", "newer", "newer trajectory", show=False, id="task.newer"),
@@ -58,7 +60,15 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
         """New rows, newest first."""
         if rows is self._given:
             return
-        self._given, self._rows = rows, conversations(rows)
+        self._given = rows
+        if self._follows and not self.scroll_offset.y:
+            self._take_given()
+        elif any(row.id == self._shown for row in rows):
+            self._rows = conversations(rows)
+            self._render_row()
+
+    def _take_given(self) -> None:
+        self._rows = conversations(self._given)
         self._render_row()
 
     def action_newer(self) -> None:
@@ -70,18 +80,20 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
         self._turn(1)
 
     def _turn(self, by: int) -> None:
-        place = min(len(self._rows) - 1, max(0, self._place() + by))
-        if self._rows:
-            self._shown = self._rows[place].id
-            self._follows = place == 0
+        if not self._rows:
+            return
+        place = self._place() + by
+        self._follows = place <= 0
+        self.scroll_home(animate=False)
+        if self._follows:
+            self._take_given()
+        else:
+            self._shown = self._rows[min(len(self._rows) - 1, place)].id
             self._render_row()
-            self.scroll_home(animate=False)
 
     def _place(self) -> int:
-        """Where the shown trajectory is in the list; the newest where it has left it."""
-        if self._follows:
-            return 0
-        return next((i for i, row in enumerate(self._rows) if row.id == self._shown), len(self._rows) - 1)
+        """Where the shown trajectory is in its group; the newest of all where nothing was chosen."""
+        return next((i for i, row in enumerate(self._rows) if not self._follows and row.id == self._shown), 0)
 
     def _render_row(self) -> None:
         if not self._rows:
@@ -91,8 +103,13 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
         place = self._place()
         row = self._rows[place]
         self._shown = row.id
-        self.border_title = Content(f"trajectory {place + 1} of {len(self._rows)} newest")
-        self._text.update(trajectory_text(row))
+        self.border_title = Content(f"trajectory {place + 1} of {len(self._rows)} in group {row.group}")
+        small = 0 < self.size.height < _SMALL
+        self._text.update(preview(row) if small else trajectory_text(row))
+
+    def on_resize(self) -> None:
+        """There may be room for more, or not."""
+        self._render_row()
 
 
 def conversations(rows: Sequence[TrajectoryRow]) -> list[TrajectoryRow]:
@@ -113,6 +130,16 @@ def _joined(parts: Sequence[TrajectoryRow]) -> TrajectoryRow:
     for part in parts[-2::-1]:
         turns = (*turns, _ANEW, *part.turns)
     return replace(parts[0], turns=turns)
+
+
+def preview(row: TrajectoryRow) -> Content:
+    """A trajectory in few lines: its end, a line for each turn. Every part of it is foreign text."""
+    lines = [Content.assemble((f"{line(row.failure, 400)}", "$text-error"))] if row.failure else []
+    for turn in row.turns[-_SMALL:]:
+        role = line(turn.role, 10)
+        lines.append(Content.assemble((f"{role}: ", _ROLES.get(role, "bold $text-muted")), line(turn.text, 300)))
+    lines[-1:] = [Content.assemble((f"reward {score(row.reward)}  ", "bold"), last) for last in lines[-1:]]
+    return Content("\n").join(lines[::-1])
 
 
 def trajectory_text(row: TrajectoryRow) -> Content:

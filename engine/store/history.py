@@ -25,7 +25,7 @@ WHERE environment_version != before ORDER BY number
 """
 _AGES = f"""
 SELECT name, total(value) AS groups FROM metrics
-WHERE policy = {_POLICY} AND name >= 'staleness_0' AND name < 'staleness_:' AND step > ? GROUP BY name
+WHERE policy = {_POLICY} AND +name >= 'staleness_0' AND +name < 'staleness_:' AND step > ? GROUP BY name
 """
 
 

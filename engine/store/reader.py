@@ -198,6 +198,16 @@ class Reader:
         )
         return [_trajectory(row) for row in rows]
 
+    def newest_group(self, task: int) -> list[TrajectoryRow]:
+        """The trajectories of the newest training group, newest first."""
+        rows = self.all(
+            f"{_TRAJECTORIES} WHERE g.id = (SELECT id FROM groups WHERE split = 'train'"
+            " AND policy = (SELECT min(id) FROM policies WHERE task = ?) ORDER BY number DESC LIMIT 1)"
+            " ORDER BY j.id DESC",
+            task,
+        )
+        return [_trajectory(row) for row in rows]
+
     def versions(self, task: int | None = None) -> list[VersionRow]:
         """Adapter versions, newest first; void ones left out."""
         where, arguments = ("AND t.id = ?", (task,)) if task is not None else ("", ())

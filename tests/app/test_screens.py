@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.app.screens.task import TaskScreen
 from marlaas.engine.paths import Home
 
 from .driving import SIZES, assert_snapshot, driving
-from .filling import Filling, fill_full, fill_hostile
+from .filling import fill_full, fill_hostile
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -17,24 +16,6 @@ async def test_queue(home: Home, kind: str, size: tuple[int, int]) -> None:
     fill(home, kind)
     async with driving(home, size) as driver:
         assert_snapshot(f"queue-{kind}-{size[0]}x{size[1]}", driver.text())
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", ["full", "hostile"])
-async def test_task(home: Home, kind: str, size: tuple[int, int]) -> None:
-    fill(home, kind)
-    async with driving(home, size) as driver:
-        await driver.press("enter")
-        assert isinstance(driver.app.screen, TaskScreen)
-        assert_snapshot(f"task-{kind}-{size[0]}x{size[1]}", driver.text())
-
-
-async def test_task_without_a_step(filling: Filling, home: Home) -> None:
-    filling.task(state="queued", reason="waits for a free place")
-    async with driving(home, (80, 24)) as driver:
-        await driver.press("enter")
-        text = driver.text()
-        assert "No step yet" in text and "No trajectory yet" in text and "waits for a free place" in text
 
 
 @pytest.mark.parametrize("size", [(40, 12), (20, 5), (1, 1)])

@@ -1,0 +1,70 @@
+"""A grid of characters with their kinds, in which each cell may also hold 2 x 4 braille dots. Pure.
+
+Coordinates count from the upper left: cells (column, row), dots (2 · column + 0…1, 4 · row + 0…3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+Run = tuple[str, str]
+"""Text and its kind."""
+Dot = tuple[int, int]
+_MASKS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
+_BLANK = (" ", "")
+
+
+class Canvas:
+    """What is put later covers what was there; the dots of one cell add up."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        self.columns, self.rows = columns, rows
+        self._cells = [[_BLANK] * columns for _ in range(rows)]
+        self._dots: dict[Dot, int] = {}
+
+    def put(self, column: int, row: int, text: str, kind: str) -> None:
+        """Characters of width 1, from a cell to the right; what has no room is left out."""
+        for place, character in enumerate(text, column):
+            if 0 <= place < self.columns and 0 <= row < self.rows:
+                self._cells[row][place] = (character, kind)
+                self._dots.pop((place, row), None)
+
+    def put_behind(self, column: int, row: int, text: str, kind: str) -> None:
+        """The same, where nothing is yet."""
+        for place, character in enumerate(text, column):
+            if 0 <= place < self.columns and 0 <= row < self.rows and self._cells[row][place] == _BLANK:
+                self.put(place, row, character, kind)
+
+    def dot(self, x: int, y: int, kind: str) -> None:
+        """One dot; its cell takes its kind, and loses a character or a shade."""
+        cell = (x // 2, y // 4)
+        if 0 <= cell[0] < self.columns and 0 <= cell[1] < self.rows:
+            mask = self._dots.get(cell, 0) | _MASKS[x % 2][y % 4]
+            self._dots[cell] = mask
+            self._cells[cell[1]][cell[0]] = (chr(0x2800 + mask), kind)
+
+    def line(self, dots: Sequence[Dot], kind: str) -> None:
+        """From dot to dot."""
+        for (x0, y0), (x1, y1) in zip(dots, [*dots[1:], *dots[-1:]], strict=True):
+            parts = max(abs(x1 - x0), abs(y1 - y0), 1)
+            for part in range(parts + 1):
+                self.dot(x0 + round((x1 - x0) * part / parts), y0 + round((y1 - y0) * part / parts), kind)
+
+    def shade(self, x: int, top: int, bottom: int, kind: str) -> None:
+        """A column of sparse dots from ``top`` to ``bottom``, both of them drawn, in every second column of cells: a line
+        across it is told apart without colours, too. Lines begin with empty cells."""
+        if x % 4:
+            return
+        masks: dict[int, int] = {}
+        for y in (top, bottom, *range(top + (1 - top) % 4, bottom, 4)):
+            masks[y // 4] = masks.get(y // 4, 0) | _MASKS[0][y % 4]
+        for row, mask in masks.items():
+            self.put(x // 2, row, chr(0x2800 + mask), kind)
+
+    def lines(self) -> list[list[Run]]:
+        """Every row as runs of one kind."""
+        return [
+            [("".join(text for text, _ in run), kind) for kind, run in groupby(cells, key=lambda cell: cell[1])]
+            for cells in self._cells
+        ]

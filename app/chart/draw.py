@@ -1,0 +1,109 @@
+"""A plot into rows of characters: decimated first, then what is behind, the curves, the points, the axes around them.
+
+Curves and bands are braille dots; ``◆`` is a held-out point, ``◇`` one on an earlier environment version, ``│`` its
+error, ``╌`` the floor, ``┊`` a mark. The kind of each piece is for the widget, which gives it a colour; where curves
+share a chart, shapes on them tell them apart without one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .axes import gutter, mark_labels, step_axis, with_axis
+from .buckets import Decimated, decimate
+from .canvas import Canvas, Run
+from .picture import Picture
+from .plot import Plot
+from .scale import Scale, linear, logarithmic
+
+_LEAST_COLUMNS, _LEAST_ROWS = 6, 2
+_ROWS_PER_TICK = 3
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A chart that is ready for the screen."""
+
+    lines: list[list[Run]]
+    """As many as asked for, each as wide as asked for."""
+    notes: tuple[str, ...] = ()
+    """What could not be drawn, in a few words each."""
+
+
+def draw(plot: Plot, width: int, height: int) -> Drawing:
+    """``height`` rows that are ``width`` cells wide; blank ones where there is no room for axes."""
+    last = last_step(plot)
+    curves = [decimate(curve, max(2, 2 * width), last, plot.logarithmic) for curve in plot.curves]
+    rows = height - 2 - bool(plot.marks)
+    vertical = _vertical(plot, curves, rows)
+    left = gutter(vertical)
+    columns = width - left - 1
+    if columns < _LEAST_COLUMNS or rows < _LEAST_ROWS:
+        return Drawing([[(" " * max(0, width), "")] for _ in range(max(0, height))])
+    canvas = Canvas(columns, rows)
+    _paint(Picture(canvas, vertical, last), plot, curves)
+    head = [mark_labels(plot.marks, last, left, columns)] if plot.marks else []
+    return Drawing([*head, *with_axis(canvas, vertical), *step_axis(last, left, columns)], _notes(plot, curves))
+
+
+def last_step(plot: Plot) -> float:
+    """A quarter, a half or all of the planned steps, whichever holds what was made: a young curve is not a dot."""
+    made = float(max((*(c.steps[-1] for c in plot.curves if c.steps), *(p.step for p in plot.points)), default=0))
+    part = next((part for part in (0.25, 0.5) if 0 < made <= plot.end * part), 1.0)
+    return max(plot.end * part, made, 1.0)
+
+
+def _paint(picture: Picture, plot: Plot, curves: Sequence[Decimated]) -> None:
+    if plot.floor is not None:
+        picture.floor(plot.floor)
+    picture.marks(plot.marks)
+    if len(curves) == 1:
+        picture.band(curves[0].buckets)
+    behind_first = [(found.buckets, curve.place) for found, curve in zip(curves, plot.curves, strict=True)][::-1]
+    for buckets, place in behind_first:
+        picture.curve(buckets, place)
+    if len(curves) > 1:
+        for buckets, place in behind_first:
+            picture.shapes(buckets, place)
+    picture.points(plot.points)
+    if plot.cursor is not None:
+        picture.cursor(plot.cursor, plot.curves[0] if plot.curves else None)
+
+
+def _vertical(plot: Plot, curves: Sequence[Decimated], rows: int) -> Scale:
+    values = [value for value in _extent(plot, curves) if math.isfinite(value) and (value > 0 or not plot.logarithmic)]
+    if not plot.logarithmic and (plot.unit or not values):
+        values += [0.0, 1.0]
+    make = logarithmic if plot.logarithmic else linear
+    return make(min(values, default=1.0), max(values, default=1.0), rows // _ROWS_PER_TICK + 1)
+
+
+def _extent(plot: Plot, curves: Sequence[Decimated]) -> Iterable[float]:
+    for curve in curves:
+        for bucket in curve.buckets:
+            yield bucket.mean
+            if len(curves) == 1:
+                yield from (bucket.low, bucket.high)
+    for point in plot.points:
+        yield from (point.score - point.error, point.score, point.score + point.error)
+    if plot.floor is not None:
+        yield plot.floor
+
+
+def _notes(plot: Plot, curves: Sequence[Decimated]) -> tuple[str, ...]:
+    infinite = sum(curve.infinite for curve in curves)
+    negative = sum(curve.negative for curve in curves)
+    if plot.logarithmic:
+        negative += sum(point.score <= 0 for point in plot.points)
+    notes = []
+    if infinite:
+        notes.append(f"{_values(infinite)} not finite: left out")
+    if negative:
+        notes.append(f"{_values(negative)} ≤ 0: left out")
+    return tuple(notes)
+
+
+def _values(count: int) -> str:
+    return "1 value" if count == 1 else f"{count:,} values"

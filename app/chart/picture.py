@@ -1,0 +1,101 @@
+"""What lies inside the axes: floor, marks, band, curves, points and cursor, one over the other on a canvas. Pure."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from .axes import column_of, dot_row
+from .buckets import Bucket
+from .canvas import Canvas
+from .plot import SHAPES, Curve, Mark, Point
+from .scale import Scale
+
+_SHAPE_COLUMNS = 12
+"""Between two shapes on a curve."""
+
+
+class Picture:
+    """A canvas with the scales of a chart; ``last`` is the step at its right edge."""
+
+    def __init__(self, canvas: Canvas, vertical: Scale, last: float) -> None:
+        self._canvas, self._vertical, self._last = canvas, vertical, last
+
+    def floor(self, value: float) -> None:
+        """A dashed line."""
+        if self._drawable(value):
+            self._canvas.put(0, self._y(value) // 4, "╌" * self._canvas.columns, "floor")
+
+    def marks(self, marks: Sequence[Mark]) -> None:
+        """A dotted line from top to bottom for each."""
+        for mark in marks:
+            for row in range(self._canvas.rows):
+                self._canvas.put(self._column(mark.step), row, "┊", "mark")
+
+    def band(self, buckets: Sequence[Bucket]) -> None:
+        """What lies between the edges of the buckets, and between the buckets."""
+        before: tuple[int, int, int] | None = None
+        for bucket in buckets:
+            x, high, low = self._x(bucket), self._y(bucket.high), self._y(bucket.low)
+            if bucket.joined and before is not None:
+                start, top, bottom = before
+                for between in range(start + 1, x):
+                    share = (between - start) / (x - start)
+                    self._canvas.shade(
+                        between, round(top + (high - top) * share), round(bottom + (low - bottom) * share), "band"
+                    )
+            self._canvas.shade(x, high, low, "band")
+            before = (x, high, low)
+
+    def curve(self, buckets: Sequence[Bucket], place: int) -> None:
+        """A line through the means, with the gaps that it has."""
+        dots: list[tuple[int, int]] = []
+        for bucket in buckets:
+            if not bucket.joined:
+                self._canvas.line(dots, f"curve{place}")
+                dots = []
+            dots.append((self._x(bucket), self._y(bucket.mean)))
+        self._canvas.line(dots, f"curve{place}")
+
+    def shapes(self, buckets: Sequence[Bucket], place: int) -> None:
+        """At the end of a curve and here and there on it, elsewhere than on the curves beside it."""
+        place %= len(SHAPES)
+        due = place * _SHAPE_COLUMNS // len(SHAPES)
+        for bucket in buckets:
+            column = self._x(bucket) // 2
+            if column >= due or bucket is buckets[-1]:
+                self._canvas.put(column, self._y(bucket.mean) // 4, SHAPES[place], f"curve{place}")
+                due = column + _SHAPE_COLUMNS
+
+    def points(self, points: Sequence[Point]) -> None:
+        """Each with its error; later ones cover earlier ones."""
+        for point in points:
+            if not self._drawable(point.score):
+                continue
+            kind, column = "earlier" if point.earlier else "point", self._column(point.step)
+            error = point.error if math.isfinite(point.error) else 0.0
+            for row in range(self._y(point.score + error) // 4, self._y(point.score - error) // 4 + 1):
+                self._canvas.put(column, row, "│", kind)
+            self._canvas.put(column, self._y(point.score) // 4, "◇" if point.earlier else "◆", kind)
+
+    def cursor(self, step: int, curve: Curve | None) -> None:
+        """A line at a step, with a cross where the curve has a value there."""
+        column = self._column(step)
+        for row in range(self._canvas.rows):
+            self._canvas.put_behind(column, row, "│", "cursor")
+        place = bisect_left(curve.steps, step) if curve else 0
+        if curve and place < len(curve.steps) and self._drawable(curve.values[place]):
+            self._canvas.put(column, self._y(curve.values[place]) // 4, "┼", "cursor")
+
+    def _drawable(self, value: float) -> bool:
+        return math.isfinite(value) and (value > 0 or not self._vertical.logarithmic)
+
+    def _y(self, value: float) -> int:
+        return dot_row(value, self._vertical, self._canvas.rows)
+
+    def _x(self, bucket: Bucket) -> int:
+        return column_of(bucket.step, self._last, self._canvas.columns * 2)
+
+    def _column(self, step: float) -> int:
+        return column_of(step, self._last, self._canvas.columns)

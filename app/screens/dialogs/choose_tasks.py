@@ -1,0 +1,134 @@
+"""Choosing a few tasks out of all: what is most alike comes first, a filter narrows the list, space marks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Footer, Static
+
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.store.rows import TaskRow
+
+from ...filters import Query, matches, parse
+from ...format import line, score
+from ...views import short_name, state_word
+from ...widgets.filter_bar import FilterBar
+from ...widgets.keyed_table import Cell, Column, KeyedTable, Row
+
+_COLUMNS = (
+    Column("", 1),
+    Column("id", 5, right=True),
+    Column("tenant", 12),
+    Column("task", 20),
+    Column("environment", 11),
+    Column("state", 11),
+    Column("reward", 6, right=True),
+)
+_SHOWN = 300
+"""Tasks in the list; the filter finds the others."""
+
+
+class ChooseTasks(ModalScreen[tuple[int, ...] | None]):
+    """Answers with the chosen tasks, or with None where the person thought better of it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space", "mark", "mark", id="choose.mark"),
+        Binding("enter", "done", "done", priority=True, id="choose.done"),
+        Binding("slash", "filter", "filter", key_display="/", id="choose.filter"),
+        Binding("backspace", "none", "mark none", id="choose.none"),
+        Binding("escape", "leave", "leave", id="choose.leave"),
+    ]
+    DEFAULT_CSS = """
+    ChooseTasks { align: center middle; }
+    ChooseTasks > Vertical { width: 80; max-width: 98%; height: 80%; background: $surface; border: round $primary; }
+    ChooseTasks #question { height: 1; padding: 0 1; }
+    """
+    AUTO_FOCUS = "KeyedTable"
+
+    def __init__(self, question: str, tasks: Sequence[TaskRow], chosen: Sequence[int], most: int) -> None:
+        """``tasks`` in the order of the list; ``most`` of them may be chosen."""
+        super().__init__()
+        self._question, self._tasks, self._most = question, tasks, most
+        self._before, self._chosen = tuple(chosen), list(chosen)
+        self._query = Query()
+
+    def compose(self) -> ComposeResult:
+        """Question, filter, list."""
+        with Vertical():
+            yield Static(self._question, id="question", markup=False)
+            yield FilterBar("state:running tenant:bio reward>0.5 name")
+            yield KeyedTable()
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Show all."""
+        self._show()
+
+    def _show(self) -> None:
+        fitting = [task for task in self._tasks if matches(self._query, task)]
+        first = [task for task in fitting if task.id in self._chosen]
+        rows = first + [task for task in fitting if task.id not in self._chosen]
+        self.query_one(KeyedTable).show_rows(_COLUMNS, [self._row(task) for task in rows[:_SHOWN]])
+        more = f", {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
+        self.query_one(FilterBar).tell(f"{len(rows)} of {len(self._tasks)}{more}")
+
+    def _row(self, task: TaskRow) -> Row:
+        mark = "●" if task.id in self._chosen else ""
+        who = (str(task.id), line(task.tenant, 12), short_name(task, 20), line(task.environment, 11))
+        texts = (mark, *who, state_word(task.state), score(task.reward))
+        style = "$text-primary" if mark else ""
+        return Row(str(task.id), tuple(Cell(text, style) for text in texts))
+
+    def action_mark(self) -> None:
+        """Mark the task under the cursor, or take its mark away."""
+        key = self.query_one(KeyedTable).key
+        if key is None:
+            return
+        if int(key) in self._chosen:
+            self._chosen.remove(int(key))
+        elif len(self._chosen) < self._most:
+            self._chosen.append(int(key))
+        else:
+            self.notify(f"{self._most} at most; take a mark away first.", severity="warning", markup=False)
+        self._show()
+
+    def action_none(self) -> None:
+        """Mark none."""
+        self._chosen.clear()
+        self._show()
+
+    def action_done(self) -> None:
+        """The marked ones; where nobody marked anything, the one under the cursor."""
+        if self.query_one(FilterBar).has_focus_within:
+            self.query_one(FilterBar).action_leave()
+            return
+        key = self.query_one(KeyedTable).key
+        if not self._before and not self._chosen and key is not None:
+            self._chosen.append(int(key))
+        self.dismiss(tuple(self._chosen))
+
+    def action_leave(self) -> None:
+        """As it was."""
+        self.dismiss(None)
+
+    def action_filter(self) -> None:
+        """Type a filter."""
+        self.query_one(FilterBar).open()
+
+    def on_filter_bar_changed(self, message: FilterBar.Changed) -> None:
+        """Every letter filters; while it makes no sense yet, the list stays."""
+        try:
+            self._query = parse(message.text)
+        except ConfigError as error:
+            self.query_one(FilterBar).tell(error.message, bad=True)
+            return
+        self._show()
+
+    def on_filter_bar_left(self, message: FilterBar.Left) -> None:
+        """Back to the list."""
+        self.query_one(KeyedTable).focus()

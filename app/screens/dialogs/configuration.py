@@ -1,0 +1,103 @@
+"""What a task was told: defaults are dim, what somebody chose is marked, and so is what other tasks have otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.events import Resize
+from textual.screen import ModalScreen
+from textual.widgets import Footer, Static
+
+from ...configuration import Setting
+from ...format import cells, clip, pad
+
+_KEY, _LEAST = 34, 9
+
+
+class Configuration(ModalScreen[None]):
+    """A table to read; a column for each task."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,d,q", "dismiss", "close", key_display="esc", id="configuration.close"),
+        Binding("a", "toggle_all", "all or what matters", id="configuration.all"),
+        Binding("j", "down", show=False, id="configuration.down"),
+        Binding("k", "up", show=False, id="configuration.up"),
+    ]
+    DEFAULT_CSS = """
+    Configuration { align: center middle; }
+    Configuration > Vertical { width: 96%; max-width: 130; height: 92%; background: $surface; border: round $primary;
+                               padding: 0 1; }
+    Configuration VerticalScroll { height: 1fr; }
+    Configuration #legend { height: 1; }
+    Configuration #keys { width: 100%; }
+    """
+    AUTO_FOCUS = "VerticalScroll"
+
+    def __init__(self, tasks: Sequence[int], settings: Sequence[Setting]) -> None:
+        """``tasks``: the number of each column."""
+        super().__init__()
+        self._tasks, self._settings = tasks, settings
+        self._all = True
+
+    def compose(self) -> ComposeResult:
+        """Head, table, keys."""
+        with Vertical():
+            yield Static(id="legend", markup=False)
+            with VerticalScroll():
+                yield Static(id="keys", markup=False)
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Show it."""
+        self._show()
+
+    def on_resize(self, event: Resize) -> None:
+        """Columns have other widths."""
+        self.call_after_refresh(self._show)
+
+    def action_toggle_all(self) -> None:
+        """All keys, or those that somebody chose or that differ."""
+        self._all = not self._all
+        self._show()
+
+    def action_down(self) -> None:
+        """Scroll."""
+        self.query_one(VerticalScroll).scroll_down()
+
+    def action_up(self) -> None:
+        """Scroll."""
+        self.query_one(VerticalScroll).scroll_up()
+
+    def _show(self) -> None:
+        shown = [row for row in self._settings if self._all or row.differs or not row.default]
+        width = self.query_one("#keys").content_size.width or 70
+        title = f"Configuration of task {self._tasks[0]}" if len(self._tasks) == 1 else "Configurations"
+        hidden = f" · {len(self._settings) - len(shown)} defaults hidden" if not self._all else ""
+        differing = "   ≠ not the same in all" if len(self._tasks) > 1 else ""
+        self.query_one("#legend", Static).update(
+            Content.assemble((title, "bold"), (hidden, "$text-muted"), ("   ● chosen", "$text-primary"), differing)
+        )
+        self.query_one("#keys", Static).update(table(self._tasks, shown, width))
+
+
+def table(tasks: Sequence[int], rows: Sequence[Setting], width: int) -> Content:
+    """A line for each key."""
+    if not rows:
+        return Content.styled("All of it is as it is by default.", "$text-muted")
+    key = min(_KEY, max(cells(row.key) for row in rows) + 1, max(_LEAST, width // 2))
+    each = max(_LEAST, (width - key - 2) // len(tasks) - 1)
+    lines = []
+    if len(tasks) > 1:
+        names = " ".join(pad(f"task {task}", each) for task in tasks)
+        lines.append(Content.styled(f"{' ' * (key + 2)}{names}", "bold"))
+    for row in rows:
+        mark = "≠" if row.differs else " " if row.default else "●"
+        values = " ".join(pad(clip(value, each), each) for value in row.values)
+        style = "$text-warning" if row.differs else "$text-muted" if row.default else "$text-primary"
+        lines.append(Content.styled(f"{mark} {pad(clip(row.key, key - 1), key)}{values}".rstrip(), style))
+    return Content("\n").join(lines)

@@ -1,0 +1,116 @@
+"""From what is known of a task to what a chart of it shows, and to the words about one of its points. Pure."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from marlaas.engine.store.history import History, Track
+from marlaas.engine.store.rows import TaskRow
+
+from .chart.plot import MOST_CURVES, Curve, Mark, Plot, Point
+from .format import line, number, score
+from .metric_words import BANDS, HELD_OUT, REWARD, exact, words
+from .questions.task import Course, TaskAnswer
+
+_SCORED = (REWARD, HELD_OUT)
+"""Metrics beside which held-out points and the floor make sense."""
+_LABEL = 6
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A choice of what to look at."""
+
+    logarithmic: bool = False
+    cursor: int | None = None
+    """The step that is inspected."""
+
+
+def plot(answer: TaskAnswer, tasks: Sequence[TaskRow], shown: Shown, places: Sequence[int | None]) -> Plot:
+    """The metric of the answer. ``tasks``: rows of what is shown, the task itself first; ``places``: of the others, by
+    the place that each keeps."""
+    scored = answer.metric in _SCORED
+    curves = [_curve(answer.own, answer.metric, 0)]
+    for place, task in enumerate(places, 1):
+        if task is not None and task in answer.others:
+            curves.append(_curve(answer.others[task], answer.metric, place))
+    return Plot(
+        curves[:MOST_CURVES],
+        _points(answer.own) if scored else (),
+        tasks[0].floor if scored and tasks else None,
+        [Mark(change.step, _label(change.environment_version)) for change in answer.own.history.environments[1:]],
+        max((task.steps for task in tasks), default=1),
+        shown.logarithmic,
+        words(answer.metric).unit,
+        shown.cursor,
+    )
+
+
+def _curve(course: Course, metric: str, place: int) -> Curve:
+    track = course.track(metric)
+    low, high = (_edge(course.history, name, track) for name in BANDS.get(metric, ("", "")))
+    return Curve(track.steps, track.values, low, high, place) if low and high else _bare(track, place)
+
+
+def _bare(track: Track, place: int) -> Curve:
+    return Curve(track.steps, track.values, place=place)
+
+
+def _edge(history: History, name: str, track: Track) -> Sequence[float]:
+    """An edge of the band for each step of the track; nothing for those that did not record it yet."""
+    edge = history.tracks.get(name)
+    missing = len(track.steps) - len(edge.steps) if edge else -1
+    if edge is None or not edge.steps or missing < 0 or track.steps[missing:] != edge.steps:
+        return ()
+    return array("d", [math.nan]) * missing + edge.values
+
+
+def _points(course: Course) -> list[Point]:
+    newest = course.evals[-1].environment_version if course.evals else ""
+    points = [Point(e.step, e.score, e.stderr, e.environment_version != newest) for e in course.evals]
+    return sorted(points, key=lambda point: (point.step, not point.earlier))
+
+
+def _label(version: str) -> str:
+    """A few letters of an environment version, which is a checksum."""
+    return "".join(letter for letter in version if letter.isascii() and letter.isalnum())[:_LABEL] or "?"
+
+
+def kept_places(before: Sequence[int | None], chosen: Sequence[int]) -> tuple[int | None, ...]:
+    """The chosen tasks by place: those that were shown keep theirs, so that a curve keeps its colour and shape."""
+    free = [task for task in chosen if task not in before]
+    kept = [task if task in chosen else None for task in (*before, *[None] * MOST_CURVES)][: MOST_CURVES - 1]
+    return tuple(task if task is not None else (free.pop(0) if free else None) for task in kept)
+
+
+def moved(track: Track, cursor: int | None, by: int, apart: float) -> int | None:
+    """The step that a cursor comes to: at least one further, and ``apart`` steps further where there are so many."""
+    if not track.steps:
+        return None
+    if cursor is None:
+        return track.steps[-1]
+    here, there = track.place(cursor) or 0, track.place(round(cursor + by * max(1.0, apart))) or 0
+    place = there if there != here else here + by
+    return track.steps[min(len(track.steps) - 1, max(0, place))]
+
+
+def inspected(answer: TaskAnswer, step: int, places: Sequence[int | None]) -> list[str]:
+    """What is known of a step, exactly, in a few words each, what matters most first."""
+    own, metric = answer.own, answer.metric
+    texts = [f"step {step:,}", f"{words(metric).title} {exact(own.track(metric).at(step))}"]
+    edges = [own.history.tracks[name].at(step) for name in BANDS.get(metric, ()) if name in own.history.tracks]
+    if edges and None not in edges:
+        texts.append(f"{number(edges[0])} to {number(edges[1])}")
+    for task in places:
+        if task is not None and task in answer.others:
+            texts.append(f"task {task}: {exact(answer.others[task].track(metric).at(step))}")
+    measured = [row for row in own.evals if row.step <= step]
+    if measured and metric in _SCORED:
+        row = max(measured, key=lambda row: row.step)
+        texts.append(f"held-out {score(row.score)} ± {score(row.stderr)} at {row.step:,}")
+    if version := own.history.environment_at(step):
+        texts.append(f"env {line(version, 8)}")
+    return texts

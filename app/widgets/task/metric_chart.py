@@ -1,0 +1,124 @@
+"""One metric of a task as a chart, with a legend, and a cursor that reads its points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.reactive import reactive
+from textual.widget import Widget
+
+from ...chart.draw import Drawing, draw
+from ...chart.plot import SHAPES, Plot
+from ...format import cells, clip
+
+_STYLES = {
+    "curve0": "$text-primary",
+    "curve1": "$text-success",
+    "curve2": "$text-accent",
+    "curve3": "$text-secondary",
+    "band": "$primary 55%",
+    "point": "bold $text-warning",
+    "earlier": "$text-warning 60%",
+    "floor": "$text-error",
+    "mark": "$text-secondary",
+    "cursor": "bold $text",
+    "axis": "$text-muted",
+}
+
+
+class MetricChart(Widget, can_focus=True):
+    """Draws a plot into whatever room it has."""
+
+    class Inspect(Message):
+        """The person moves the cursor, or puts it away."""
+
+        def __init__(self, by: int, exactly: bool = False) -> None:
+            """``by`` steps of the screen, or of the run where ``exactly``; 0 puts the cursor away."""
+            super().__init__()
+            self.by, self.exactly = by, exactly
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left", "inspect(-1)", "point before", show=False, id="chart.before"),
+        Binding("right", "inspect(1)", "point after", show=False, id="chart.after"),
+        Binding("shift+left", "inspect(-1, True)", "one step back", show=False, id="chart.one_before"),
+        Binding("shift+right", "inspect(1, True)", "one step on", show=False, id="chart.one_after"),
+    ]
+    ALLOW_MAXIMIZE = True
+    DEFAULT_CSS = """
+    MetricChart { height: 1fr; padding: 0 1; }
+    MetricChart:focus { background: $surface; }
+    """
+
+    plot: reactive[Plot] = reactive(Plot())
+    names: reactive[Sequence[tuple[int, str]]] = reactive(())
+    """Place and name of each curve, for the legend."""
+    meaning: reactive[str] = reactive("")
+    readout: reactive[Sequence[str]] = reactive(())
+    """What is known of the point under the cursor; where there is one, it takes the legend's place."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._drawn: tuple[Plot, int, int, Drawing] | None = None
+
+    @property
+    def columns(self) -> int:
+        """Cells that the curve has, or a little more."""
+        return max(1, self.content_size.width - 6)
+
+    def action_inspect(self, by: int, exactly: bool = False) -> None:
+        """Move the cursor."""
+        self.post_message(self.Inspect(by, exactly))
+
+    def render(self) -> Content:
+        """Legend and chart."""
+        width, height = self.content_size
+        drawing = self._drawing(width, height - 1)
+        lines = [self._head(width, drawing.notes)]
+        for runs in drawing.lines:
+            lines.append(Content.assemble(*((text, _STYLES.get(kind, "")) for text, kind in runs)))
+        return Content("\n").join(lines[: max(1, height)])
+
+    def _drawing(self, width: int, height: int) -> Drawing:
+        """Drawn once: the head changes more often than the chart."""
+        known = self._drawn
+        if known is None or known[0] is not self.plot or known[1:3] != (width, height):
+            self._drawn = known = (self.plot, width, height, draw(self.plot, width, height))
+        return known[3]
+
+    def _head(self, width: int, notes: Sequence[str]) -> Content:
+        if self.readout:
+            return Content.styled(clip(" · ".join(self.readout), width), "bold")
+        kept: list[tuple[str, str]] = []
+        for text, style in self._legend([f"! {note}" for note in notes]):
+            if sum(cells(part) + 3 for part, _ in kept) + cells(text) <= width:
+                kept.append((text, style))
+        used = sum(cells(part) + 3 for part, _ in kept)
+        if self.meaning and used + 12 < width:
+            kept.append((clip(self.meaning, width - used), "$text-muted"))
+        return Content("   ").join([Content.styled(text, style) for text, style in kept])
+
+    def _legend(self, notes: Sequence[str]) -> list[tuple[str, str]]:
+        plot, alone = self.plot, len(self.names) == 1
+        legend = [
+            (f"{'⠒' if alone else SHAPES[place % len(SHAPES)]} {name}", _STYLES[f"curve{place}"])
+            for place, name in self.names
+        ]
+        legend += [(note, "$text-warning") for note in notes]
+        if alone and any(curve.low for curve in plot.curves):
+            legend.append(("⠂ worst to best of a group", _STYLES["band"]))
+        if plot.points:
+            legend.append(("◆ held-out", _STYLES["point"]))
+        if plot.floor is not None:
+            name = "best constant answer" if self.content_size.width >= 100 else "floor"
+            legend.append((f"╌ {name} {plot.floor:.2f}", _STYLES["floor"]))
+        if any(point.earlier for point in plot.points):
+            legend.append(("◇ on an earlier environment", _STYLES["earlier"]))
+        if plot.marks:
+            legend.append(("┊ environment changed", _STYLES["mark"]))
+        if plot.logarithmic:
+            legend.append(("log", "$text-muted"))
+        return legend

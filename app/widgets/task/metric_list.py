@@ -1,0 +1,142 @@
+"""All metrics of a task with their newest values: what the chart may show, and the numbers beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.events import Click
+from textual.message import Message
+from textual.reactive import reactive
+from textual.widget import Widget
+
+from ...format import BARS, cells, clip, pad
+
+_CELL = 26
+"""Cells of a metric where several share a line."""
+_LIST = 34
+"""From this width on a metric has a line for itself, with a sparkline."""
+_NAME, _VALUE = 14, 11
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    """One metric."""
+
+    name: str
+    title: str
+    value: str
+    values: Sequence[float] = ()
+    """Over the run, for the sparkline."""
+
+
+class MetricList(Widget, can_focus=True):
+    """A line each, or as many to a line as fit; the chosen one is in the chart."""
+
+    @dataclass
+    class Chosen(Message):
+        """The person wants another metric in the chart."""
+
+        name: str
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "metric above", show=False, id="metrics.up"),
+        Binding("down,j", "move(1)", "metric below", show=False, id="metrics.down"),
+        Binding("left,h", "aside(-1)", "metric left", show=False, id="metrics.left"),
+        Binding("right", "aside(1)", "metric right", show=False, id="metrics.right"),
+        Binding("g", "move(-999)", "first metric", show=False, id="metrics.first"),
+        Binding("G", "move(999)", "last metric", show=False, id="metrics.last"),
+    ]
+    ALLOW_MAXIMIZE = True
+    DEFAULT_CSS = """
+    MetricList { height: 1fr; padding: 0 1; }
+    MetricList:focus { background: $surface; }
+    """
+
+    rows: reactive[tuple[MetricRow, ...]] = reactive(())
+    chosen: reactive[str] = reactive("")
+    missing: reactive[str] = reactive("")
+    """Said below, where something is still missing."""
+
+    def action_move(self, by: int) -> None:
+        """To the line above or below."""
+        self._choose(by * self._columns() if abs(by) == 1 else by)
+
+    def action_aside(self, by: int) -> None:
+        """Along a line that holds several."""
+        self._choose(by)
+
+    def step(self, by: int) -> None:
+        """To the next metric, round and round."""
+        if self.rows:
+            self.post_message(self.Chosen(self.rows[(self._place() + by) % len(self.rows)].name))
+
+    def on_click(self, event: Click) -> None:
+        """The metric under the mouse."""
+        columns = self._columns()
+        column = min(columns - 1, max(0, event.x - 1) * columns // max(1, self.content_size.width))
+        place = (self._first() + event.y) * columns + column
+        if place < len(self.rows):
+            self.post_message(self.Chosen(self.rows[place].name))
+
+    def render(self) -> Content:
+        """As many lines as there is room for, the chosen one among them."""
+        columns, first = self._columns(), self._first()
+        lines = []
+        for row in range(first, first + max(1, self.content_size.height)):
+            metrics = self.rows[row * columns : (row + 1) * columns]
+            lines += [Content("  ").join([self._cell(metric) for metric in metrics])] if metrics else []
+        lines += [Content.styled(self.missing, "$text-muted")] if self.missing else []
+        return Content("\n").join(lines)
+
+    def _cell(self, metric: MetricRow) -> Content:
+        width, columns = self.content_size.width, self._columns()
+        chosen = metric.name == self.chosen
+        if columns > 1 or width < _LIST:
+            room = (width - 2 * (columns - 1)) // columns - 2
+            name = clip(metric.title, max(1, room - cells(metric.value) - 1))
+            text = name + pad(metric.value, max(0, room - cells(name)), right=True)
+        else:
+            spark = pad(course(metric.values, width - _NAME - _VALUE - 3), width - _NAME - _VALUE - 3)
+            text = f"{pad(clip(metric.title, _NAME - 1), _NAME)}{spark} {pad(metric.value, _VALUE, right=True)}"
+        return Content.styled(f"{'▸' if chosen else ' '} {text}", "bold $text-primary" if chosen else "")
+
+    def _columns(self) -> int:
+        narrow_and_high = self.content_size.height >= len(self.rows)
+        return 1 if self.content_size.width < 2 * _CELL or narrow_and_high else self.content_size.width // _CELL
+
+    def _first(self) -> int:
+        """The first line that is shown."""
+        height, columns = max(1, self.content_size.height), self._columns()
+        lines = -(-len(self.rows) // columns)
+        return max(0, min(self._place() // columns - height // 2, lines - height))
+
+    def _place(self) -> int:
+        return next((place for place, row in enumerate(self.rows) if row.name == self.chosen), 0)
+
+    def _choose(self, by: int) -> None:
+        if self.rows:
+            place = min(len(self.rows) - 1, max(0, self._place() + by))
+            self.post_message(self.Chosen(self.rows[place].name))
+
+
+def course(values: Sequence[float], width: int) -> str:
+    """A sparkline from the smallest to the largest value over the whole run; each cell the mean of its share."""
+    known = [value for value in values if abs(value) < 1e300]
+    if not known or width < 1:
+        return ""
+    cut = [round(place * len(known) / width) for place in range(width + 1)] if len(known) > width else []
+    means = [sum(known[a:b]) / (b - a) for a, b in pairwise(cut)] if cut else known
+    low, span = min(means), max(means) - min(means)
+    return "".join(BARS[min(len(BARS) - 1, int((mean - low) / span * len(BARS))) if span > 0 else 0] for mean in means)
+
+
+def metric_rows(
+    names: Sequence[str], titles: Mapping[str, str], texts: Mapping[str, str], values: Mapping[str, Sequence[float]]
+) -> tuple[MetricRow, ...]:
+    """One row for each name."""
+    return tuple(MetricRow(name, titles[name], texts[name], tuple(values.get(name, ()))) for name in names)

@@ -1,0 +1,162 @@
+"""The chart as characters."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from marlaas.app.chart.draw import draw
+from marlaas.app.chart.plot import MOST_CURVES, SHAPES, Curve, Mark, Plot, Point
+from marlaas.app.format import cells
+
+from .reading import dots, joined, text
+
+STRAIGHT = """\
+1.0 ┤                ⣀⠤⠒⠉
+    │            ⣀⠤⠒⠉    
+0.5 ┤        ⣀⠤◆⠉        
+    │╌╌╌╌⣀⠤⠒⠉╌╌╌╌╌╌╌╌╌╌╌╌
+0.0 ┤⣀⠤⠒⠉                
+    └┴───────────┴──────┴
+     0           5      8
+"""
+
+
+def line(*values: float, first: int = 0) -> Curve:
+    return Curve(range(first, first + len(values)), values)
+
+
+def test_a_straight_line() -> None:
+    plot = Plot([Curve([0, 8], [0.0, 1.0])], [Point(4, 0.5)], 0.25, end=8, unit=True)
+    assert text(plot, 25, 7) == STRAIGHT.splitlines()
+
+
+def test_nothing_to_draw() -> None:
+    blank = text(Plot(), 40, 10)
+    assert [len(one) for one in blank] == [40] * 10 and "1.0 ┤" in blank[0]
+    for width, height in ((5, 10), (40, 2), (0, 3), (10, 0)):
+        assert text(Plot([line(0.5)]), width, height) == [" " * width] * height
+
+
+def test_a_young_curve_has_a_quarter_of_the_steps() -> None:
+    for made, last in ((9, "15"), (29, "30"), (70, "70")):
+        assert text(Plot([line(0.1, *[0.3] * made)], end=60), 40, 8)[-1].endswith(last)
+
+
+def test_a_band_lies_around_the_mean() -> None:
+    curve = Curve([0, 4, 8], [0.5, 0.5, 0.5], low=[0.0, 0.0, 0.0], high=[1.0, 1.0, 1.0])
+    band = dots(draw(Plot([curve], end=8, unit=True), 40, 20), "band")
+    assert {min(rows) for rows in band.values()} == {0} and {max(rows) for rows in band.values()} == {18 * 4 - 1}
+    two = draw(Plot([curve, curve], end=8, unit=True), 40, 20)
+    assert not dots(two, "band"), "bands of several curves would hide each other"
+
+
+def test_steps_that_share_a_column_have_a_band_of_their_own() -> None:
+    values = [float(step % 2) for step in range(10_000)]
+    drawing = draw(Plot([Curve(range(10_000), values)], end=10_000), 60, 12)
+    assert all(rows[0] == 0 and rows[-1] == 39 for rows in map(sorted, dots(drawing, "band").values()))
+    assert {len(rows) for rows in dots(drawing, "curve0").values()} == {1}
+
+
+def test_a_point_has_its_error() -> None:
+    lines = text(Plot(points=[Point(4, 0.5, 0.3), Point(8, 0.5, 0.0, earlier=True)], end=8, unit=True), 26, 9)
+    column = lines[3].index("◆")
+    assert [one[column] for one in lines[:7]] == [" ", "│", "│", "◆", "│", "│", " "] and lines[3].endswith("◇")
+
+
+def test_marks_stand_from_top_to_bottom_under_their_labels() -> None:
+    marks = [Mark(0, "9f2c41"), Mark(1, "aa17de"), Mark(30, "00ff00")]
+    lines = text(Plot(marks=marks, end=60), 44, 9)
+    assert "aa17de" in lines[0] and "9f2c41" not in lines[0], "the later one of two in one place"
+    assert all(one[lines[0].index("00ff00")] == "┊" for one in lines[1:7])
+
+
+def test_curves_are_told_apart_by_shapes() -> None:
+    curves = [Curve(range(60), [0.2 * place] * 60, place=place) for place in range(MOST_CURVES)]
+    drawing = draw(Plot(curves, end=60, unit=True), 80, 20)
+    shapes = {(one, kind) for line in drawing.lines for run, kind in line for one in run if one in SHAPES}
+    assert shapes == {(shape, f"curve{place}") for place, shape in enumerate(SHAPES)}
+    assert not set(SHAPES) & set("".join(text(Plot(curves[:1], end=60), 80, 20)))
+
+
+def test_a_logarithmic_axis_says_what_it_leaves_out() -> None:
+    drawing = draw(Plot([line(1e-5, 0.0, -1.0, 1.0)], points=[Point(3, 0.0)], end=3, logarithmic=True), 40, 20)
+    assert drawing.notes == ("3 values ≤ 0: left out",)
+    lines = joined(drawing)
+    assert lines[0].startswith("    1 ┤") and lines[17].startswith(" 1e-5 ┤")
+    nothing = draw(Plot([line(-1.0)], end=3, logarithmic=True), 40, 20)
+    assert nothing.notes == ("1 value ≤ 0: left out",) and not dots(nothing, "curve0")
+
+
+def test_what_is_not_finite_leaves_a_gap_and_is_said() -> None:
+    drawing = draw(Plot([line(0.5, 0.5, math.nan, math.inf, 0.5, 0.5)], end=5), 60, 10)
+    assert drawing.notes == ("2 values not finite: left out",)
+    columns = sorted(dots(drawing, "curve0"))
+    assert max(after - before for before, after in pairwise(columns)) > 40
+
+
+def test_the_cursor_crosses_the_curve() -> None:
+    lines = text(Plot([line(0.0, 1.0, 0.0)], end=2, unit=True, cursor=1), 31, 9)
+    column = lines[0].index("┼")
+    assert [one[column] for one in lines[1:7]].count("│") > 3
+
+
+numbers = st.floats(allow_nan=True, allow_infinity=True)
+
+
+@st.composite
+def curves(draw: st.DrawFn) -> Curve:
+    steps = sorted(draw(st.sets(st.integers(0, 100_000), max_size=30)))
+    values = [draw(st.lists(numbers, min_size=len(steps), max_size=len(steps))) for _ in range(3)]
+    low, high = values[1:] if draw(st.booleans()) else ([], [])
+    return Curve(steps, values[0], low, high)
+
+
+@st.composite
+def plots(draw: st.DrawFn) -> Plot:
+    points = draw(st.lists(st.builds(Point, st.integers(0, 500), numbers, numbers, st.booleans()), max_size=5))
+    marks = draw(st.lists(st.builds(Mark, st.integers(0, 500), st.sampled_from(["", "9f2c41"])), max_size=5))
+    return Plot(
+        draw(st.lists(curves(), max_size=MOST_CURVES)),
+        sorted(points, key=lambda point: point.step),
+        draw(st.none() | numbers),
+        sorted(marks, key=lambda mark: mark.step),
+        draw(st.integers(1, 100_000)),
+        draw(st.booleans()),
+        draw(st.booleans()),
+        draw(st.none() | st.integers(0, 500)),
+    )
+
+
+@settings(max_examples=150)
+@given(plots(), st.integers(0, 90), st.integers(0, 30))
+def test_any_plot_fits_any_room_exactly(plot: Plot, width: int, height: int) -> None:
+    lines = text(plot, width, height)
+    assert len(lines) == height
+    assert all(len(one) == cells(one) == width for one in lines), "each cell has one character of width 1"
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=300).map(sorted),
+    st.integers(1, 40),
+    st.integers(20, 120),
+    st.integers(5, 40),
+)
+def test_what_rises_is_drawn_rising(values: list[float], apart: int, width: int, height: int) -> None:
+    steps = range(0, len(values) * apart, apart)
+    columns = dots(draw(Plot([Curve(steps, values)], end=len(values) * apart), width, height), "curve0")
+    highest = [min(columns[column]) for column in sorted(columns)]
+    lowest = [max(columns[column]) for column in sorted(columns)]
+    assert highest == sorted(highest, reverse=True) and lowest == sorted(lowest, reverse=True)
+
+
+@pytest.mark.parametrize("size", [1e-5, 1e-3, 1.0, 400.0, 1e6, 1e12, 1e30])
+def test_the_ends_of_any_range_have_labels(size: float) -> None:
+    lines = text(Plot([line(0.0, 0.5 * size, size)], end=2), 60, 12)
+    labels = [one.split("┤")[0].strip() for one in lines if "┤" in one]
+    assert len(labels) >= 2 and len(set(labels)) == len(labels) and all(len(label) <= 7 for label in labels)

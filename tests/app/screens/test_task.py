@@ -1,0 +1,232 @@
+"""The task view: what it shows of a task, and what its keys do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from marlaas.app.questions.task import TaskAnswer
+from marlaas.app.screens.dialogs.choose_tasks import ChooseTasks
+from marlaas.app.screens.task import TaskScreen
+from marlaas.app.widgets.task.metric_chart import MetricChart
+from marlaas.app.widgets.task.metric_list import MetricList
+from marlaas.app.widgets.trajectory_pane import TrajectoryPane
+from marlaas.engine.paths import Home
+
+from ..driving import SIZES, Driver, assert_snapshot, driving
+from ..filling import HOSTILE, NOW, Filling, fill_hostile
+from ..filling_task import fill_task
+
+FILLS: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: None,
+    "full": fill_task,
+    "hostile": fill_hostile,
+}
+
+
+def head(driver: Driver) -> str:
+    """The line above the chart."""
+    return driver.text().splitlines()[4]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", FILLS)
+async def test_task(home: Home, kind: str, size: tuple[int, int]) -> None:
+    FILLS[kind](home.database)
+    async with driving(home, size) as driver:
+        await driver.press("2")
+        assert isinstance(driver.app.screen, TaskScreen)
+        assert_snapshot(f"task-{kind}-{size[0]}x{size[1]}", driver.text())
+
+
+async def test_a_task_without_a_step(filling: Filling, home: Home) -> None:
+    filling.task(state="queued", reason="waits for a free place")
+    async with driving(home, (80, 24)) as driver:
+        await driver.press("enter", "i")
+        text = driver.text()
+        assert "No step yet" in text and "No trajectory yet" in text and "waits for a free place" in text
+        assert "no point to inspect" in driver.notices()
+
+
+async def test_metrics_are_chosen_with_keys_and_with_the_mouse(home: Home) -> None:
+    fill_task(home.database)
+    async with driving(home) as driver:
+        await driver.press("2", "m", "m")
+        assert head(driver).lstrip().startswith("⠒ loss")
+        await driver.press("M", "M", "M")
+        chosen = driver.app.screen.query_one(MetricList)
+        assert chosen.chosen == chosen.rows[-1].name, "from the first round to the last"
+        await driver.press("g", "down")
+        assert chosen.chosen == "held-out" and "◆" in driver.text()
+        await driver.pilot.click(MetricList, offset=(4, 3))
+        await driver.settle()
+        assert chosen.chosen == "entropy" and "how undecided" in head(driver)
+
+
+async def test_a_logarithmic_axis_says_what_it_leaves_out(home: Home) -> None:
+    fill_task(home.database)
+    async with driving(home, (200, 50)) as driver:
+        await driver.press("2")
+        driver.app.screen.query_one(MetricList).post_message(MetricList.Chosen("kl"))
+        await driver.press("o")
+        assert "4 values ≤ 0: left out" in head(driver) and "0.005 ┤" in driver.text()
+
+
+async def test_points_are_read_exactly(home: Home) -> None:
+    fill_task(home.database)
+    async with driving(home, (200, 50)) as driver:
+        await driver.press("2", "i")
+        assert "step 43 · reward 0.773416 · 0.373 to 1 · held-out 0.72 ± 0.03 at 43" in head(driver)
+        assert "env b07755e1" in head(driver)
+        await driver.press("shift+left", "shift+left")
+        assert head(driver).lstrip().startswith("step 41")
+        await driver.press("left", "right", "escape")
+        assert "floor 0.08" in head(driver) and isinstance(driver.app.screen, TaskScreen)
+
+
+async def test_other_tasks_are_laid_over_with_their_own_shapes(home: Home) -> None:
+    fill_task(home.database)
+    async with driving(home, (200, 50)) as driver:
+        await driver.press("2", "c")
+        assert isinstance(driver.app.screen, ChooseTasks)
+        await driver.press("space", "slash", "g", "u", "e", "s", "s", "enter", "space", "enter")
+        assert "■ 1 two-digit sums" in head(driver) and "▼ 3 guess a number" in head(driver)
+        assert "▲ 2 two-digit sums,…" in head(driver)
+        chart = driver.app.screen.query_one(MetricChart)
+        assert [(curve.place, curve.steps[-1]) for curve in chart.plot.curves] == [(0, 43), (1, 30), (2, 12)]
+        await driver.press("c", "space", "enter")
+        assert [curve.place for curve in chart.plot.curves] == [0, 2], "who stays keeps shape and colour"
+        await driver.press("i")
+        assert "task 3: -" in head(driver)
+
+
+async def test_a_configuration_says_what_was_chosen_and_what_differs(home: Home) -> None:
+    fill_task(home.database)
+    async with driving(home, (120, 40)) as driver:
+        await driver.press("2", "d")
+        lines = driver.text().splitlines()
+        assert any("● train.group_size" in one and "16" in one for one in lines)
+        assert any("● environment_config.digits" in one for one in lines), "the environment's default is 2"
+        assert any("  policy.rank" in one for one in lines)
+        await driver.press("a")
+        assert "policy.rank" not in driver.text() and "defaults hidden" in driver.text()
+        await driver.press("escape", "c", "space", "enter", "d")
+        (rate,) = [one for one in driver.text().splitlines() if "≠ train.learning_rate" in one]
+        assert "0.0005" in rate and "0.001" in rate
+
+
+async def test_steps_are_read_as_they_come_and_as_they_go(home: Home, filling: Filling) -> None:
+    filling.task(made=2)
+    async with driving(home) as driver:
+        await driver.press("enter")
+
+        def steps() -> list[int]:
+            answer = driver.app.snapshot.answer
+            assert isinstance(answer, TaskAnswer)
+            return list(answer.own.track("reward").steps)
+
+        assert steps() == [1, 2]
+        filling.execute("INSERT INTO steps (policy, number, version, seconds, created) VALUES (1, 3, 1, 0.5, ?)", NOW)
+        filling.execute("INSERT INTO metrics VALUES (1, 3, 'reward', 0.123)")
+        filling.execute("INSERT INTO metrics VALUES (1, 3, 'entropy', 0.123)")
+        filling.execute("UPDATE policies SET step = 3")
+        await driver.read()
+        assert steps() == [1, 2, 3] and "0.123" in driver.text()
+        filling.execute("DELETE FROM metrics WHERE step = 3")
+        filling.execute("DELETE FROM steps WHERE number = 3")
+        filling.execute("UPDATE policies SET step = 2")
+        await driver.read()
+        assert steps() == [1, 2] and "0.123" not in driver.text()
+
+
+async def test_back_stops_reading_the_task(home: Home, filling: Filling) -> None:
+    filling.task(made=2)
+    async with driving(home) as driver:
+        await driver.press("enter", "escape")
+        await driver.read()
+        assert driver.app.snapshot.answer is None and driver.app.current_mode == "queue"
+
+
+async def test_a_pane_is_zoomed(home: Home) -> None:
+    fill_task(home.database)
+    async with driving(home) as driver:
+        await driver.press("2", "i", "z")
+        assert driver.app.screen.query_one(MetricChart).size.width > 110 and "▸ reward" not in driver.text()
+        await driver.press("escape")
+        assert "▸ reward" in driver.text()
+
+
+async def test_the_sentences_of_strangers_are_harmless_in_dialogs(home: Home) -> None:
+    filling = fill_hostile(home.database)
+    filling.execute(
+        "UPDATE tasks SET config = json_object(?, ?)", HOSTILE.encode("utf-8", "replace").decode(), "[/]\x1b[2J"
+    )
+    async with driving(home, (80, 24)) as driver:
+        await driver.press("2", "c")
+        assert "\x1b" not in driver.text() and "\u202e" not in driver.text()
+        await driver.press("enter", "d")
+        assert "\x1b" not in driver.text() and "\u202e" not in driver.text()
+
+
+# The newest group, beside the chart.
+
+
+def another(filling: Filling, text: str) -> None:
+    filling.execute(
+        """INSERT INTO trajectories ("group", member, agent, status, reward, advantage, tokens, turns)
+        VALUES (1, 9, 'agent', 'ok', 1, 0, x'00000000', json_array(json_object('role', 'assistant', 'text', ?)))""",
+        text,
+    )
+
+
+async def test_follows_the_newest_group(home: Home, filling: Filling) -> None:
+    filling.task(made=2)
+    async with driving(home) as driver:
+        await driver.press("enter")
+        assert "trajectory 1 of 3" in driver.text()
+        another(filling, "brand new")
+        await driver.read()
+        assert "trajectory 1 of 4" in driver.text() and "brand new" in driver.text()
+
+
+async def test_stays_on_the_trajectory_that_is_read(home: Home, filling: Filling) -> None:
+    filling.task(made=2)
+    async with driving(home) as driver:
+        await driver.press("enter")
+        driver.app.screen.query_one(TrajectoryPane).focus()
+        await driver.press("right", "right", "right")
+        assert "trajectory 3 of 3" in driver.text()
+        another(filling, "brand new")
+        await driver.read()
+        assert "trajectory 4 of 4" in driver.text() and "brand new" not in driver.text()
+        columns = "policy, split, number, instance, version, environment_version, state, created"
+        filling.execute(f"INSERT INTO groups ({columns}) VALUES (1, 'train', 99, 0, 0, 'e', 'complete', 1)")
+        await driver.read()
+        assert "trajectory 4 of 4 in group 16" in driver.text(), "another group does not take away what is read"
+        await driver.press("left", "left", "left", "left")
+        assert "No trajectory yet" in driver.text()
+
+
+async def test_a_long_trajectory_scrolls(home: Home, filling: Filling) -> None:
+    filling.task(made=1, turns=[("assistant", "\n".join(f"line {i}" for i in range(150)))])
+    async with driving(home) as driver:
+        await driver.press("enter")
+        pane = driver.app.screen.query_one(TrajectoryPane)
+        pane.focus()
+        await driver.press("G")
+        assert "line 149" in driver.text() and pane.scroll_y > 100
+        await driver.press("g")
+        assert "line 149" not in driver.text()
+
+
+async def test_a_long_reason_is_wrapped_not_cut(home: Home, filling: Filling) -> None:
+    filling.task(state="failed", made=1, reason=f"{'so many words ' * 10}and the end")
+    async with driving(home, (80, 24)) as driver:
+        assert "and the end" in driver.text()
+        await driver.press("enter")
+        assert "and the end" in driver.text()
+        await driver.pilot.resize_terminal(200, 24)
+        await driver.settle()
+        assert "and the end" in driver.text()
