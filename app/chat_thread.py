@@ -79,6 +79,8 @@ class ChatThread:
         self._turn: asyncio.Future[list[Speech | BaseException]] | None = None
         self._said: asyncio.Queue[Message] = asyncio.Queue()
         self._closed = threading.Event()
+        self._leaving = False
+        """Whether a sampler is being ended, which nothing may interrupt: its process would stay behind."""
 
     def run(self) -> None:
         """Until ``close``; the sampler's process has ended then."""
@@ -96,7 +98,7 @@ class ChatThread:
     def close(self) -> None:
         """End everything."""
         self._closed.set()
-        self._call(lambda: self._main.cancel() if self._main else None)
+        self._call(lambda: self._main.cancel() if self._main and not self._leaving else None)
 
     def _call(self, act: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # the thread has ended
@@ -104,10 +106,9 @@ class ChatThread:
 
     async def _run(self) -> None:
         self._main = asyncio.current_task()
-        if self._closed.is_set():
-            return
-        await self._trying(self._look())
-        while True:
+        if not self._closed.is_set():
+            await self._trying(self._look())
+        while not self._closed.is_set():
             message = await self._said.get()
             if not await self._trying(self._serve(message)):
                 self._tell(TurnOver(said=False))
@@ -133,19 +134,29 @@ class ChatThread:
         """Start a sampler, and answer as long as somebody talks."""
         plan = plan_alone(load_settings(self._home))
         self._tell(Told(f"Starting: {cost_of(plan)}"))
-        async with talking(self._home, plan, self._sides) as lone:
-            lone.rollout.check_thinking(message.manner.thinking)
-            self._settle(lone)
-            while True:
-                self._tell(Told("They answer …" if len(self._sides) > 1 else "It answers …"))
-                await self._answer(message)
-                self._tell(Told(""))
+        try:
+            async with talking(self._home, plan, self._sides) as lone:
                 try:
-                    message = await asyncio.wait_for(self._said.get(), self._idle)
-                except TimeoutError:
-                    minutes = self._idle / 60
-                    self._tell(Told(f"The sampler ended after {minutes:.0f} idle minutes; a message starts it again."))
-                    return
+                    await self._converse(lone, message)
+                finally:
+                    self._leaving = True
+        finally:
+            self._leaving = False
+        minutes = self._idle / 60
+        self._tell(Told(f"The sampler ended after {minutes:.0f} idle minutes; a message starts it again."))
+
+    async def _converse(self, lone: LoneSampler, message: Message) -> None:
+        """Until nobody says anything for a while."""
+        lone.rollout.check_thinking(message.manner.thinking)
+        self._settle(lone)
+        while True:
+            self._tell(Told("They answer …" if len(self._sides) > 1 else "It answers …"))
+            await self._answer(message)
+            self._tell(Told(""))
+            try:
+                message = await asyncio.wait_for(self._said.get(), self._idle)
+            except TimeoutError:
+                return
 
     def _settle(self, lone: LoneSampler) -> None:
         for talk in self._talks:
