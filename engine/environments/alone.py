@@ -94,6 +94,11 @@ def chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> EnvironmentInfo:
     own = [info for info in infos if info.name.partition("/")[0] == wish.plugin]
     if wish.environment == wish.plugin and len(own) == 1:
         return own[0]
+    names = [info.name for info in own]
+    if own and wish.environment == wish.plugin and f"{wish.plugin}/{wish.plugin}" not in names:
+        raise EnvironmentMissing(
+            f"The plugin {wish.plugin!r} has several environments.", f"Say which: {', '.join(names)}."
+        )
     return find(wish.environment, own or list(infos))
 
 

@@ -81,8 +81,11 @@ async def test_only_what_is_meant_is_started_and_an_edit_counts_after_a_look(fol
 
 @pytest.mark.processes
 async def test_names_that_mean_nothing_or_too_much_are_sentences(folder: Path, tmp_path: Path) -> None:
-    for name, words in (("two", "two/first, two/other"), ("othr", "Did you mean 'two/other'?")):
-        with pytest.raises(EnvironmentMissing) as raised:
+    for name, sentence, words in (
+        ("two", "The plugin 'two' has several environments.", "Say which: two/first, two/other."),
+        ("othr", "There is no environment 'othr'.", "Did you mean 'two/other'?"),
+    ):
+        with pytest.raises(EnvironmentMissing, match=sentence) as raised:
             async with serve_alone(name, [folder], tmp_path / "scratch"):
                 pass
         assert words in raised.value.hint
