@@ -37,11 +37,6 @@ NUMBERS: dict[str, Callable[[TaskRow], float | None]] = {
 }
 FIELDS = (*TEXTS, *NUMBERS)
 _KNOWN = f"Known are {', '.join(FIELDS)}."
-SYNTAX = (
-    'state:running tenant:bio env:sums family:x name:"two words" id:17 reward>0.5 score>=0.3 step<10; all must hold;'
-    " ! or - before one turns it round; a word alone is looked for in name, tenant and environment"
-)
-"""For help texts."""
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ":": operator.eq,
@@ -100,8 +95,14 @@ def _term(match: re.Match[str]) -> Term | None:
     if sign not in (":", "="):
         raise ConfigError(f"The field {field!r} is text: write {field}:{value or 'word'}.")
     if field == "state" and not any(state.startswith(value.lower()) for state in STATES):
-        raise ConfigError(f"There is no state {value!r}.", f"Known are {', '.join(STATES)}.")
+        check_state(value)
     return Term(field, sign, value.lower(), negated)
+
+
+def check_state(state: str) -> None:
+    """Raise ``ConfigError`` for a word that is none of the states."""
+    if state not in STATES:
+        raise ConfigError(f"There is no state {state!r}.", f"Known are {', '.join(STATES)}.")
 
 
 def _number(field: str, value: str) -> float:

@@ -7,8 +7,6 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from marlaas.engine.adapter_names import choose
-
 from .. import output
 from ..format import ago, line, score, size
 from . import adapters_delete, adapters_rollback
@@ -74,6 +72,8 @@ def list_versions(args: argparse.Namespace) -> int:
 
 def run_export(args: argparse.Namespace) -> int:
     """Export one version."""
+    from marlaas.engine.adapter_names import choose
+
     from ..exporting import export
     from ..machine import base_folder
     from .reading import reading

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from marlaas.engine.adapter_names import choose, named_by
-
 from .. import output
 from ..format import line, size
 from .outcomes import ask
@@ -28,6 +26,7 @@ def register(family: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Start the engine if need be, which alone writes versions; delete, and report names and bytes."""
+    from marlaas.engine.adapter_names import choose, named_by
     from marlaas.engine.errors import AdapterError
 
     from .reading import reading

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from marlaas.engine.adapter_names import choose
-
 from .. import output
 from ..format import line
 from .outcomes import ask
@@ -29,6 +27,7 @@ def register(family: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Start the engine if need be, which alone writes versions; roll back, and report the step."""
+    from marlaas.engine.adapter_names import choose
     from marlaas.engine.errors import AdapterError
 
     from .reading import reading

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from .reading import find_task
 from .verbs import task_number
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ def add_tasks(parser: argparse.ArgumentParser) -> None:
 def chosen(args: argparse.Namespace, reader: Reader | None) -> list[int]:
     """The numbers of the tasks that exist, each once. Raises ``ConfigError`` or ``UnknownTask``."""
     from marlaas.engine.errors import ConfigError
+
+    from .reading import find_task
 
     if not args.tasks and not args.family:
         raise ConfigError("No task is given.", "Give numbers, or a sweep's name with --family.")

@@ -87,10 +87,14 @@ def _words(kind: str, reader: Reader) -> Iterator[str]:
 
 def _mark(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> None:
     """Tell shtab of each argument what completes it, by what it is called."""
+    from ..filters import FIELDS, STATES
+
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, verb in action.choices.items():
                 _mark(verb, (*path, name))
+        elif path == ("list",) and action.dest in ("state", "sort"):
+            action.choices = STATES if action.dest == "state" else FIELDS
         elif complete := _completed_by(action, path):
             action.complete = complete  # type: ignore[attr-defined]
 

@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from marlaas.engine.queue import PAST
-
 from .. import output
 from .choosing import add_tasks, chosen
 from .verbs import Verbs, add_verb, home_of
@@ -35,6 +33,8 @@ def register(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Send one command per task, all at once, and wait for the outcomes."""
+    from marlaas.engine.queue import PAST
+
     from ..steering import steer
     from .reading import reading
 
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 def _able(reader: Reader, kind: str, numbers: Sequence[int], named: Sequence[int]) -> list[int]:
     """Those that were named, and of a sweep those whose state allows it; a sweep's members are rarely all alike."""
     from marlaas.engine.errors import ConfigError
-    from marlaas.engine.queue import TRANSITIONS
+    from marlaas.engine.queue import PAST, TRANSITIONS
 
     states = {task.id: task.state for task in reader.tasks()}
     able = [

@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from marlaas.engine.store.rows import ACTIVE, FINISHED
-
 from .. import output
-from ..filters import FIELDS, SYNTAX, in_order, matches, parse
 from ..format import count, duration, line, number, score, size, sparkline
 from .verbs import Verbs, add_verb, home_of, task_number
 
 if TYPE_CHECKING:
     from marlaas.engine.store.rows import TaskRow
 
+_FILTER = (
+    'only those that fit: state:running tenant:bio env:sums family:x name:"two words" id:17 reward>0.5 score>=0.3'
+    " step<10; all must hold; ! or - before one turns it round; a word alone is looked for in name, tenant, environment"
+)
 REASON_CELLS = 160
 """Of a reason in the list; `show` has all of it."""
 
@@ -23,12 +24,10 @@ def register(verbs: Verbs) -> None:
     """Add both verbs."""
     listing = add_verb(verbs, "list", list_tasks, "list tasks: all, or those that fit", json=True)
     listing.add_argument("--tenant", metavar="NAME", help="only of this tenant")
-    listing.add_argument("--state", choices=(*ACTIVE, *FINISHED), metavar="STATE", help="only in this state")
+    listing.add_argument("--state", metavar="STATE", help="only in this state: running, queued, paused, done, …")
     listing.add_argument("--family", metavar="NAME", help="only of this sweep")
-    listing.add_argument("--filter", metavar="QUERY", default="", help=f"only those that fit: {SYNTAX}")
-    listing.add_argument(
-        "--sort", choices=FIELDS, metavar="FIELD", help=f"words from A, numbers from the largest: {', '.join(FIELDS)}"
-    )
+    listing.add_argument("--filter", metavar="QUERY", default="", help=_FILTER)
+    listing.add_argument("--sort", metavar="FIELD", help="words from A, numbers from the largest; fields of --filter")
     listing.add_argument("--reverse", action="store_true", help="the other way round")
     show = add_verb(verbs, "show", show_task, "show one task", json=True)
     show.add_argument("task", type=task_number, metavar="ID")
@@ -38,6 +37,7 @@ def list_tasks(args: argparse.Namespace) -> int:
     """Print the queue."""
     from marlaas.engine.daemon import control
 
+    from ..filters import check_state, in_order, matches, parse
     from ..views import family_summaries, queue_order, short_name, state_word, task_json
     from .reading import reading
 
@@ -45,6 +45,8 @@ def list_tasks(args: argparse.Namespace) -> int:
     with reading(home) as reader:
         everything = reader.tasks() if reader else []
     query = parse(args.filter)
+    if args.state:
+        check_state(args.state)
     tasks = [task for task in everything if _fits(task, args) and matches(query, task)]
     if args.sort:
         tasks = in_order(tasks, args.sort, args.reverse)

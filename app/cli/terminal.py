@@ -6,12 +6,15 @@ import argparse
 import os
 import sys
 from dataclasses import replace
-
-from marlaas.engine.paths import Home
+from typing import TYPE_CHECKING
 
 from .. import output
-from ..preferences import Preferences, check_theme, read_preferences
 from .verbs import home_of
+
+if TYPE_CHECKING:
+    from marlaas.engine.paths import Home
+
+    from ..preferences import Preferences
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -60,6 +63,8 @@ def open_application(
 
 def _preferences(ascii_: bool, theme: str) -> Preferences:
     """Those of the person, with what the command line says."""
+    from ..preferences import check_theme, read_preferences
+
     preferences = read_preferences()
     if theme:
         preferences = replace(preferences, theme=check_theme(theme, "--theme"))

@@ -69,6 +69,7 @@ def test_bash_completes(filling: Filling, marlaas: Commander, tmp_path: Path) ->
         ("marlaas", "compare", "1", ""),
         ("marlaas", "env", "show", "ari"),
         ("marlaas", "list", "--tenant", "ph"),
+        ("marlaas", "list", "--state", "ru"),
     ]
     asks = "".join(
         f"COMP_WORDS=({' '.join(word or chr(39) * 2 for word in words)}); COMP_CWORD={len(words) - 1};"
@@ -81,4 +82,12 @@ def test_bash_completes(filling: Filling, marlaas: Commander, tmp_path: Path) ->
         text=True,
         check=True,
     )
-    assert done.stdout.splitlines() == ["adapters", "export", "--tensorboard", "2 1", "arithmetic", "physics"]
+    assert done.stdout.splitlines() == [
+        "adapters",
+        "export",
+        "--tensorboard",
+        "2 1",
+        "arithmetic",
+        "physics",
+        "running",
+    ]
