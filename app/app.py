@@ -95,6 +95,15 @@ class MarlaasApp(App[None]):
         if preferences.ascii:
             self._filters.append(Ascii())
 
+    def get_css_variables(self) -> dict[str, str]:
+        """Muted text in a shade of the theme's own foreground: Textual's “auto 60%” is plain white in a ``Content``,
+        which nobody can read on a light ground."""
+        variables = super().get_css_variables()
+        for name in ("muted", "disabled"):
+            if variables[f"text-{name}"].startswith("auto"):
+                variables[f"text-{name}"] = variables[f"foreground-{name}"]
+        return variables
+
     def on_mount(self) -> None:
         """Open the queue and begin to read."""
         self.switch_mode("queue")
