@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from textual.dom import DOMNode
+from textual.widget import Widget
 
 Wish = TypeVar("Wish")
 Answer = TypeVar("Answer")
@@ -18,7 +18,7 @@ Answer = TypeVar("Answer")
 class Latest(Generic[Wish, Answer]):
     """``work`` runs in a thread and must not raise; ``then`` gets its answer. Ends with its owner."""
 
-    def __init__(self, owner: DOMNode, work: Callable[[Wish], Answer], then: Callable[[Answer], None]) -> None:
+    def __init__(self, owner: Widget, work: Callable[[Wish], Answer], then: Callable[[Answer], None]) -> None:
         self._owner = owner
         self._work = work
         self._then = then
@@ -35,6 +35,8 @@ class Latest(Generic[Wish, Answer]):
     async def _run(self) -> None:
         try:
             while self._wishes:
-                self._then(await asyncio.to_thread(self._work, self._wishes.pop()))
+                answer = await asyncio.to_thread(self._work, self._wishes.pop())
+                if self._owner.is_attached:
+                    self._then(answer)
         finally:
             self._busy = False

@@ -42,9 +42,9 @@ class SubmitScreen(ModalScreen[None]):
     """A form; ctrl+s submits what it says."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+s", "send", "submit", id="submit.send"),
-        Binding("ctrl+t", "turn", "task file", id="submit.turn"),
-        Binding("ctrl+o", "save", "save as", id="submit.save"),
+        Binding("ctrl+s", "send", "submit", priority=True, id="submit.send"),
+        Binding("ctrl+t", "turn", "task file", priority=True, id="submit.turn"),
+        Binding("ctrl+o", "save", "save as", priority=True, id="submit.save"),
         Binding("ctrl+e", "edit", "editor", priority=True, id="submit.edit"),
         Binding("escape", "leave", "leave", key_display="esc", id="submit.leave"),
         Binding("tab", "app.focus_next", show=False, priority=True, id="submit.tab"),  # before letters typed after it
@@ -212,7 +212,6 @@ class SubmitScreen(ModalScreen[None]):
 
     def _sent(self, numbers: list[int]) -> None:
         many = f"Tasks {numbers[0]} to {numbers[-1]} are" if len(numbers) > 1 else f"Task {numbers[0]} is"
-        self.marlaas.selected = numbers[0]
         self.marlaas.say(f"{many} in the queue.")
         self.marlaas.poll()
         self.dismiss()

@@ -52,7 +52,7 @@ class FieldRow(Widget):
     def __init__(self, field: FormField, text: str, suggestions: tuple[str, ...] = ()) -> None:
         super().__init__()
         self.field = field
-        self._text = text
+        self._text = _cleaned(text)
         self._suggestions = suggestions or field.choices or (("true", "false") if field.kind == "bool" else ())
 
     def compose(self) -> ComposeResult:
@@ -67,21 +67,9 @@ class FieldRow(Widget):
                 select_on_focus=False,
                 compact=True,
             )
-            hint = self.field.allowed or ", ".join(self._suggestions)
+            hint = self.field.allowed or ", ".join(line(one, 30) for one in self._suggestions)
             yield Static(Content(line(hint, 120)), classes="allowed")
         yield Static(classes="problem")
-
-    def suggest(self, words: tuple[str, ...]) -> None:
-        """Offer these while typing, and name them."""
-        self._suggestions = words
-        self.query_one(Input).suggester = SuggestFromList([line(word) for word in words])
-        self.query_one(".allowed", Static).update(Content(line(", ".join(words), 120)))
-
-    def fill(self, text: str) -> None:
-        """Put a text into the field, as if nobody had typed it."""
-        field = self.query_one(Input)
-        with field.prevent(Input.Changed):
-            field.value = text
 
     def tell(self, problem: str, missing: bool) -> None:
         """What is wrong with it; empty for nothing."""
@@ -91,9 +79,12 @@ class FieldRow(Widget):
         self.set_class(missing, "-missing")
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Every letter counts."""
+        """Every letter counts; what a terminal would obey is none."""
         event.stop()
-        self.post_message(self.Typed(self.field.key, event.value))
+        if (cleaned := _cleaned(event.value)) != event.value:
+            event.input.value = cleaned  # comes back as another change
+        else:
+            self.post_message(self.Typed(self.field.key, cleaned))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter goes on to the next field; nothing is sent by it."""
@@ -103,3 +94,7 @@ class FieldRow(Widget):
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         """The cursor is here."""
         self.post_message(self.Visited(self.field))
+
+
+def _cleaned(text: str) -> str:
+    return plain(text).replace("\n", " ")

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from textual.app import ComposeResult
-from textual.containers import VerticalScroll
+from textual.containers import Grid, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from ...format import excerpt, pad
+from ...format import excerpt
 
 CHARACTERS, LINES = 8000, 120
 """Of a task file that are shown."""
+TAKES = ("time", "memory", "disk")
 
 
 class Outlook(VerticalScroll):
@@ -23,21 +24,33 @@ class Outlook(VerticalScroll):
     Outlook .head { color: $text-primary; text-style: bold; margin-top: 1; }
     Outlook .head:first-child { margin-top: 0; }
     Outlook Static { height: auto; }
+    Outlook Grid { grid-size: 2; grid-columns: 8 1fr; grid-rows: auto; height: auto; }
     """
 
     def compose(self) -> ComposeResult:
         """Heads and texts."""
-        for name, head in (("file", "task file"), ("takes", "what it takes"), ("prompts", "what the model is asked")):
-            yield Static(head, classes="head")
-            yield Static(id=name)
+        yield Static("task file", classes="head")
+        yield Static(id="file")
+        yield Static("what it takes", classes="head")
+        yield Static(id="reason")
+        with Grid():
+            for what in TAKES:
+                yield Static(what)
+                yield Static(id=what)
+        yield Static("what the model is asked", classes="head")
+        yield Static(id="prompts")
 
     def show_file(self, text: str) -> None:
         """The task file as it would be saved."""
         self._show("file", excerpt(text, CHARACTERS, LINES).rstrip())
 
-    def show_estimate(self, rows: Sequence[tuple[str, str]], problem: str = "") -> None:
-        """(what, how much) of each, or why it is not known."""
-        self._show("takes", "\n".join(f"{pad(what, 7)} {words}" for what, words in rows) or problem)
+    def show_estimate(self, rows: Sequence[tuple[str, str]], reason: str = "") -> None:
+        """(one of ``TAKES``, how much) of each, or why it is not known."""
+        self.query_one(Grid).display = bool(rows)
+        self.query_one("#reason").display = not rows
+        self._show("reason", reason)
+        for what, words in rows:
+            self._show(what, words)
 
     def show_prompts(self, lines: Sequence[str]) -> None:
         """Safe lines."""
