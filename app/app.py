@@ -96,8 +96,8 @@ class MarlaasApp(App[None]):
             self._filters.append(Ascii())
 
     def get_css_variables(self) -> dict[str, str]:
-        """Muted text in a shade of the theme's own foreground: Textual's “auto 60%” is plain white in a ``Content``,
-        which nobody can read on a light ground."""
+        """Muted text in a shade of the theme's own foreground: in a ``Content``, Textual's “auto 60%” is plain white or
+        black, and stands out more than the text around it."""
         variables = super().get_css_variables()
         for name in ("muted", "disabled"):
             if variables[f"text-{name}"].startswith("auto"):
