@@ -1,4 +1,4 @@
-"""``logs``: what happened, one event a line."""
+"""``logs``: what happened, one event a line: all of it, or what fits."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..format import line
 from .verbs import Verbs, add_verb, home_of, task_number
 
 if TYPE_CHECKING:
+    from marlaas.engine.store.events import EventFilter
     from marlaas.engine.store.rows import EventRow
 
 
@@ -19,34 +20,55 @@ def register(verbs: Verbs) -> None:
     """Add the verb."""
     logs = add_verb(verbs, "logs", run, "print what happened, newest last", json=True)
     logs.add_argument("task", type=task_number, nargs="?", metavar="ID", help="only of this task")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on until interrupted (not with --json)")
+    logs.add_argument("--tenant", metavar="NAME", help="only of tasks whose tenant has this in its name")
+    logs.add_argument("--level", choices=("info", "warning", "error"), default="", help="only what is at least so bad")
+    logs.add_argument("--kind", metavar="WORD", default="", help="only of this kind: task, environment, engine, …")
+    logs.add_argument("--grep", action="append", metavar="WORD", default=[], help="only with this in the message")
+    logs.add_argument(
+        "-f", "--follow", action="store_true", help="go on until interrupted; with --json an object a line"
+    )
     logs.add_argument("-n", "--lines", type=int, default=200, metavar="N", help="at most the last N (default 200)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print events, and more as they come where that was asked for."""
+    from marlaas.engine.store.events import newest
+
     from .reading import find_task, reading
 
-    home = home_of(args)
+    home, wanted = home_of(args), _wanted(args)
     with reading(home) as reader:
         if args.task is not None:
             find_task(reader, args.task)
-        events = reader.events(args.task, limit=max(0, args.lines)) if reader else []
-        if args.json:
+        events = newest(reader, wanted, limit=max(0, args.lines)) if reader else []
+        if args.json and not args.follow:
             output.result_json([asdict(event) for event in events])
             return output.OK
         if not events:
-            where = "" if args.task is None else f" to task {args.task}"
-            output.talk(f"Nothing has happened{where} yet. The engine's own words are in {home.logs}.")
+            _talk_of_nothing(args, str(home.logs))
         last = 0
         while True:
             for event in events:
-                output.result(event_line(event))
+                output.result(output.json_line(asdict(event)) if args.json else event_line(event))
                 last = event.id
             if not args.follow or reader is None:
                 return output.OK
             time.sleep(1)
-            events = reader.events(args.task, after=last, limit=10_000)
+            events = newest(reader, wanted, after=last, limit=10_000)
+
+
+def _wanted(args: argparse.Namespace) -> EventFilter:
+    from marlaas.engine.store.events import EventFilter
+
+    return EventFilter(tuple(args.grep), args.level, args.task, args.tenant or "", args.kind)
+
+
+def _talk_of_nothing(args: argparse.Namespace, folder: str) -> None:
+    if args.grep or args.level or args.tenant or args.kind:
+        output.talk("Nothing that fits has happened yet.")
+        return
+    where = "" if args.task is None else f" to task {args.task}"
+    output.talk(f"Nothing has happened{where} yet. The engine's own words are in {folder}.")
 
 
 def event_line(event: EventRow) -> str:
