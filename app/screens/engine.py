@@ -96,8 +96,6 @@ Tab goes through the panes, z shows one alone."""
         serves = alive.word in ("alive", "silent")
         self._pane("head").show(head(snapshot.engine, alive, snapshot.unfinished, snapshot.now, width))
         if not isinstance(answer, EngineAnswer):
-            if snapshot.engine is None and self.marlaas.has_read:
-                self._pane("starts").show(starts((), snapshot.now, False, width))
             return
         grain = gantt.GRAINS[self._grain]
         shown = gantt.rows(answer.spans, answer.until, grain, self.question().cells)

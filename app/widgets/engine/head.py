@@ -10,7 +10,7 @@ from .pane import Line
 
 _MARKS = {"alive": ("●", "$text-success"), "silent": ("!", "$text-warning"), "down": ("✗", "$text-error")}
 _HINTS = {
-    "never": "S starts an engine in the background; it outlives this program. So does `marlaas engine start`.",
+    "never": "S starts an engine in the background, and so does `marlaas engine start`.",
     "down": "S starts an engine.",
     "silent": "Its process lives and says nothing: logs/engine.log (7, then ]) may tell why.",
 }

@@ -16,7 +16,7 @@ Line = tuple[Part, ...]
 
 
 class Pane(Widget, can_focus=True):
-    """As high as its lines."""
+    """As high as its lines; not there without any."""
 
     DEFAULT_CSS = """
     Pane { height: auto; padding: 0 1; border-top: solid $panel-lighten-2; border-title-color: $text-muted; }
@@ -27,6 +27,7 @@ class Pane(Widget, can_focus=True):
     def __init__(self, title: str, *, id: str, can_focus: bool = True) -> None:
         super().__init__(id=id)
         self.can_focus = can_focus
+        self.display = False
         self.border_title = title
         self._lines: Sequence[Line] = ()
 
@@ -34,6 +35,7 @@ class Pane(Widget, can_focus=True):
         """Other lines, perhaps under another title."""
         if title is not None and title != self.border_title:
             self.border_title = Content(title)
+        self.display = bool(lines)
         if lines != self._lines:
             higher = len(lines) != len(self._lines)
             self._lines = lines
