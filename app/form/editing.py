@@ -18,8 +18,11 @@ from marlaas.engine.errors import ConfigError
 def editor() -> list[str]:
     """The command of the editor, from ``VISUAL`` or ``EDITOR``. Raises ``ConfigError`` where none is set."""
     for name in ("VISUAL", "EDITOR"):
-        if command := shlex.split(os.environ.get(name, "")):
-            return command
+        try:
+            if command := shlex.split(os.environ.get(name, "")):
+                return command
+        except ValueError as error:
+            raise ConfigError(f"The variable {name} cannot be read as a command: {error}.") from error
     raise ConfigError("No editor is set.", "Set EDITOR, for example to nano.")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from textual.events import Paste
 from textual.widgets import Input
 
 from marlaas.app.form.outlook import Prompts, Prospect
-from marlaas.app.screens import submit
+from marlaas.app.screens import submit, submit_editor
 from marlaas.app.screens.submit import SubmitScreen
 from marlaas.app.widgets.submit.field_row import FieldRow
 from marlaas.app.widgets.submit.outlook import Outlook
@@ -216,3 +216,26 @@ async def test_without_an_engine_the_environment_describes_itself(home: Home) ->
         assert "unknown: no task here has trained" in driver.text() and "digits" in driver.text()
         assert outlook.query_one("#prompts").render() is not None and "user" in driver.text()
     assert not home.root.exists(), "looking makes no home"
+
+
+async def test_the_editor_s_file_is_taken_over_once_it_is_valid(
+    home: Home, filling: Filling, foreseen: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filling.environment()
+    monkeypatch.setenv("EDITOR", "my-editor")
+    drafts: list[str] = []
+
+    def edited(text: str) -> str:
+        drafts.append(text)
+        return SOURCE.replace("1e-4", "1.0, 2.0") if len(drafts) == 1 else SOURCE
+
+    monkeypatch.setattr(submit_editor, "edited", edited)
+    async with opened(home) as driver:
+        await driver.press("ctrl+e")
+        assert "This terminal cannot be given to an editor." in driver.notices()
+        monkeypatch.setattr(driver.app, "suspend", nullcontext)
+        await driver.press("ctrl+e")
+        assert "Line 6: the task file: 'train.learning_rate' is 2.0" in driver.notices()
+        await driver.press("ctrl+e")
+        assert drafts[1] == SOURCE.replace("1e-4", "1.0, 2.0"), "nobody types it twice"
+        assert row(driver, "name").query_one(Input).value == "sums" and "2 tasks; ctrl+s" in driver.text()

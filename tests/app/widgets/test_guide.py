@@ -1,0 +1,68 @@
+"""An empty home offers three ways to begin, and the queue takes their place as soon as there is a task."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from marlaas.app.screens.submit import SubmitScreen
+from marlaas.app.widgets import guide
+from marlaas.app.widgets.guide import Guide
+from marlaas.app.widgets.queue.table import QueueTable
+from marlaas.engine.paths import Home
+from marlaas.engine.store.reader import Reader
+
+from ..commanding import FakeEngine
+from ..driving import driving
+
+
+@pytest.fixture(autouse=True)
+def no_editor(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+async def test_the_demo_runs_in_this_home(home: Home, engine: FakeEngine) -> None:
+    engine.living = False
+    async with driving(home) as driver:
+        assert isinstance(driver.app.focused, Guide)
+        await driver.press("d")
+        await driver.read()
+        assert isinstance(driver.app.focused, QueueTable) and "word problems" in driver.text()
+        assert "Submitted 3 tasks" in driver.notices() and engine.asked == ["start"]
+        assert not driver.app.screen.query_one(Guide).display
+    with Reader(home.database) as reader:
+        assert len(reader.tasks()) == 3
+
+
+async def test_an_environment_is_written_and_opened(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with driving(home) as driver:
+        await driver.press("e", *"mine", "enter")
+        path = home.plugins / "mine.py"
+        assert "async def mine(ep" in path.read_text()
+        assert f"{path} is written, and runs as it is" in driver.notices().replace("\n", " ")
+        await driver.press("e", *"mine", "enter")
+        assert "is there already" in driver.notices()
+        opened: list[Path] = []
+        monkeypatch.setenv("EDITOR", "my-editor")
+        monkeypatch.setattr(guide, "edit", opened.append)
+        monkeypatch.setattr(driver.app, "suspend", nullcontext)
+        await driver.press("e", *"other", "enter")
+        assert opened == [home.plugins / "other.py"] and "is saved" in driver.notices()
+        await driver.press("e", "escape")
+        assert isinstance(driver.app.focused, Guide)
+
+
+async def test_a_task_is_added_in_the_form(home: Home) -> None:
+    async with driving(home) as driver:
+        await driver.press("a")
+        assert isinstance(driver.app.screen, SubmitScreen)
+
+
+async def test_read_only_begins_nothing(home: Home, engine: FakeEngine) -> None:
+    async with driving(home, readonly=True) as driver:
+        await driver.press("d", "e", "a")
+        assert driver.notices().count("read-only") == 3 and isinstance(driver.app.focused, Guide)
+    assert engine.asked == [] and not home.root.exists()
