@@ -7,6 +7,7 @@ pane.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
@@ -48,7 +49,8 @@ temperature, length."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+n", "anew", "new", id="chat.anew"),
         Binding("ctrl+o", "manner", "settings", id="chat.manner"),
-        Binding("ctrl+b", "base", "beside the base", id="chat.base"),
+        Binding("ctrl+b", "base", "base beside", id="chat.base"),
+        Binding("escape", "back", "leave", key_display="esc", id="chat.back"),
         Binding("ctrl+y", "copy_all", "copy", show=False, id="chat.copy"),
         Binding("pageup", "scroll(-1)", "up", show=False, id="chat.page_up"),
         Binding("pagedown", "scroll(1)", "down", show=False, id="chat.page_down"),
@@ -57,7 +59,9 @@ temperature, length."""
     ChatScreen #told { height: auto; max-height: 3; padding: 0 1; color: $text-muted; }
     ChatScreen #columns { height: 1fr; layout: horizontal; }
     ChatScreen.-narrow #columns { layout: vertical; }
-    ChatScreen #say { margin: 0 1; }
+    ChatScreen #line { height: 1; padding: 0 1; background: $surface; }
+    ChatScreen .prompt { width: 5; color: $text-accent; }
+    ChatScreen #say { width: 1fr; background: $surface; }
     """
     AUTO_FOCUS = "#say"
 
@@ -81,7 +85,15 @@ temperature, length."""
         """Columns, what becomes of the sampler, and a line to type into."""
         yield Horizontal(*map(_column, self._sides), id="columns")
         yield Static("", id="told", markup=False)
-        yield Input(placeholder="Say something; enter sends it", id="say", max_length=LONGEST, select_on_focus=False)
+        with Horizontal(id="line"):
+            yield Static("you> ", classes="prompt", markup=False)
+            yield Input(
+                placeholder="Say something; enter sends it",
+                id="say",
+                max_length=LONGEST,
+                select_on_focus=False,
+                compact=True,
+            )
 
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
         """Nothing here comes from the store."""
@@ -107,7 +119,8 @@ temperature, length."""
 
         thread = ChatThread(self.marlaas.home, self._sides, f"chat/{next(_PLACES)}", tell, chat_thread.IDLE)
         self._thread, self._busy = thread, False
-        self.run_worker(thread.run, thread=True, group="chat", exit_on_error=False)
+        # No worker of Textual's: quitting would wait for it. The kernel ends the sampler with this process.
+        threading.Thread(target=thread.run, name="chat", daemon=True).start()
 
     def _stop(self) -> None:
         if self._thread is not None:
@@ -201,8 +214,7 @@ temperature, length."""
 
     def action_copy_all(self) -> None:
         """What was said, of all sides."""
-        said = [f"# {column.border_title}\n{column.transcript}" for column in self.query(ChatColumn)]
-        self.marlaas.copy("\n\n".join(said), "The conversation")
+        self.marlaas.copy("\n\n".join(column.transcript for column in self.query(ChatColumn)), "The conversation")
 
     def action_scroll(self, pages: int) -> None:
         """All columns together: answers are compared line by line."""

@@ -43,7 +43,8 @@ class ChatColumn(VerticalScroll, can_focus=True):
     def __init__(self, title: str, **options: Any) -> None:
         """``title`` is clean."""
         super().__init__(**options)
-        self.border_title = title
+        self._title = title
+        self.border_title = Content(title)  # text would be markup
         self._answer: Static | None = None
         self._text = ""
         self._lines: list[str] = []
@@ -55,7 +56,7 @@ class ChatColumn(VerticalScroll, can_focus=True):
     @property
     def transcript(self) -> str:
         """All of it, for the clipboard."""
-        return "\n".join([*self._lines, *([self._text] if self._text else [])])
+        return "\n".join([f"# {self._title}", *self._lines, *([self._text] if self._text else [])])
 
     def ask(self, words: str) -> None:
         """The person says something; an answer will follow."""
@@ -66,14 +67,17 @@ class ChatColumn(VerticalScroll, can_focus=True):
         self.mount_all([question, self._answer])
         for old in list(self.children)[:-KEPT]:
             old.remove()
-        self.anchor()
+        self.call_after_refresh(self.scroll_end, animate=False)
 
     def hear(self, speech: Speech, problem: str = "") -> None:
         """What has been said so far."""
         if self._answer is None:
             return
+        follows = self.scroll_offset.y >= self.max_scroll_y - 1
         self._text = speech.text
         self._answer.update(_shown(speech, problem))
+        if follows:
+            self.call_after_refresh(self.scroll_end, animate=False)
 
     def withdraw(self) -> None:
         """It was never said."""
