@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .. import output
 from ..format import line
-from . import env_allow, env_check, env_new, env_play, env_reload, env_replay, env_show
+from . import env_allow, env_check, env_new, env_play, env_prompts, env_reload, env_replay, env_show
 from .env_rows import place_of, short
 from .env_show import unwatched
 from .verbs import Verbs, add_family, add_verb, home_of
@@ -17,7 +17,7 @@ from .verbs import Verbs, add_family, add_verb, home_of
 if TYPE_CHECKING:
     from marlaas.engine.store.rows import EnvironmentRow
 
-_MEMBERS = (env_new, env_check, env_play, env_allow, env_show, env_reload, env_replay)
+_MEMBERS = (env_new, env_prompts, env_check, env_play, env_allow, env_show, env_reload, env_replay)
 
 
 def register(verbs: Verbs) -> None:

@@ -31,6 +31,9 @@ def register(verbs: Verbs) -> None:
     listing.add_argument("--reverse", action="store_true", help="the other way round")
     show = add_verb(verbs, "show", show_task, "show one task", json=True)
     show.add_argument("task", type=task_number, metavar="ID")
+    show.add_argument(
+        "--toml", action="store_true", help="print its task file, with every default: to change and submit"
+    )
 
 
 def list_tasks(args: argparse.Namespace) -> int:
@@ -103,6 +106,11 @@ def show_task(args: argparse.Namespace) -> int:
         newest = next(iter(reader.steps(task.id, after=task.step - 1)), None)
         rewards = reader.rewards(task.id)
         kept = [version for version in reader.versions(task.id) if version.state == "committed"]
+    if args.toml:
+        from ..task_text import written
+
+        print(written(config), end="")
+        return output.OK
     if args.json:
         output.result_json(task_detail_json(task, needs, evals, newest, config))
         return output.OK

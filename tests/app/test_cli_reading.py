@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+import tomllib
 import unicodedata
 
 import pytest
 
 from marlaas.engine.paths import Home
+from marlaas.engine.spec import TaskSpec, parse
 
 from .commanding import Commander
 from .filling import Filling, fill_full, fill_hostile
@@ -65,6 +67,14 @@ def test_list_by_a_query_and_in_an_order(home: Home, marlaas: Commander) -> None
     said = marlaas("list", "--filter", "reward>high")
     assert (said.code, said.out) == (2, "") and "compared with a number" in said.err
     assert marlaas("list", "--filter", "nobody").err.endswith("None of the 8 tasks fits.\n")
+
+
+def test_a_task_is_shown_as_the_file_that_would_make_it(filling: Filling, marlaas: Commander) -> None:
+    config = TaskSpec("bio", 'sums "quoted" [/INST]', "arithmetic", steps=7).to_json()
+    filling.task()
+    filling.execute("UPDATE tasks SET config = ?", json.dumps(config))
+    said = marlaas("show", "1", "--toml")
+    assert said.code == 0 and parse(tomllib.loads(said.out), "again").to_json() == parse(config, "once").to_json()
 
 
 def test_a_reason_of_pages_is_cut_in_the_list_and_whole_in_show(filling: Filling, marlaas: Commander) -> None:
