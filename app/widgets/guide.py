@@ -77,6 +77,8 @@ class Guide(Static, can_focus=True):
 
         if reason := self._marlaas.may_act():
             self._marlaas.say(reason, bad=True)
+        elif self._marlaas.web:
+            self._marlaas.say("An environment is a file: write it on the machine itself, `marlaas env new NAME`.", True)
         else:
             self.app.push_screen(Ask("What is the environment called? Letters, digits and _."), self._write)
 
@@ -92,17 +94,14 @@ class Guide(Static, can_focus=True):
             self._marlaas.say(str(error), bad=True)
             return
         opened = self._open(path)
-        where = name if self._marlaas.web else path
-        self._marlaas.say(f"{where} is {'saved' if opened else 'written, and runs as it is'}. a adds a task on it.")
+        self._marlaas.say(f"{path} is {'saved' if opened else 'written, and runs as it is'}. a adds a task on it.")
 
     def _open(self, path: Path) -> bool:
         """In the person's editor, where there is one."""
         try:
             editor()
         except ConfigError:
-            return False
-        if self._marlaas.web:
-            return False
+            return False  # none is set, which is no mistake
         try:
             with self.app.suspend():
                 edit(path)

@@ -66,3 +66,9 @@ async def test_read_only_begins_nothing(home: Home, engine: FakeEngine) -> None:
         await driver.press("d", "e", "a")
         assert driver.notices().count("read-only") == 3 and isinstance(driver.app.focused, Guide)
     assert engine.asked == [] and not home.root.exists()
+
+
+async def test_a_browser_writes_no_file(home: Home) -> None:
+    async with driving(home, web=True) as driver:
+        await driver.press("e")
+        assert "An environment is a file" in driver.notices() and isinstance(driver.app.focused, Guide)
