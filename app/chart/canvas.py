@@ -52,8 +52,8 @@ class Canvas:
                 self.dot(x0 + round((x1 - x0) * part / parts), y0 + round((y1 - y0) * part / parts), kind)
 
     def shade(self, x: int, top: int, bottom: int, kind: str) -> None:
-        """A column of sparse dots from ``top`` to ``bottom``, both of them drawn, in every second column of cells: a line
-        across it is told apart without colours, too. Lines begin with empty cells."""
+        """Sparse dots from ``top`` to ``bottom``, both of them drawn, in every second column of cells: lines across
+        them are told apart without colours, too. A line begins with empty cells."""
         if x % 4:
             return
         masks: dict[int, int] = {}

@@ -16,14 +16,14 @@ from textual.widgets import Static
 
 from marlaas.engine.store.rows import TrajectoryRow, Turn
 
-from ..format import excerpt, line, number, score
+from ..format import cells, excerpt, line, number, score
 
 _NONE = Content.styled("No trajectory yet.", "$text-muted")
 _TURN_CHARACTERS, _TURN_LINES = 4000, 200
 _FIRST_TURNS, _LAST_TURNS = 30, 10
 _SMALL = 8
 """Rows below which there is no room for whole turns."""
-_ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning"}
+_ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning", "failed": "bold $text-error"}
 _ANEW = Turn("template", "What follows was said to a prompt of its own: turns were rewritten here, or it is a fork.")
 
 
@@ -103,9 +103,11 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
         place = self._place()
         row = self._rows[place]
         self._shown = row.id
-        self.border_title = Content(f"trajectory {place + 1} of {len(self._rows)} in group {row.group}")
-        small = 0 < self.size.height < _SMALL
-        self._text.update(preview(row) if small else trajectory_text(row))
+        which = f"trajectory {place + 1} of {len(self._rows)} in group {row.group}"
+        self.border_title = Content(f"{which}, reward {score(row.reward)}")
+        width, height = self.scrollable_content_region.size
+        small = 0 < height < _SMALL
+        self._text.update(preview(row, width, height) if small else trajectory_text(row))
 
     def on_resize(self) -> None:
         """There may be room for more, or not."""
@@ -132,14 +134,15 @@ def _joined(parts: Sequence[TrajectoryRow]) -> TrajectoryRow:
     return replace(parts[0], turns=turns)
 
 
-def preview(row: TrajectoryRow) -> Content:
-    """A trajectory in few lines: its end, a line for each turn. Every part of it is foreign text."""
-    lines = [Content.assemble((f"{line(row.failure, 400)}", "$text-error"))] if row.failure else []
-    for turn in row.turns[-_SMALL:]:
-        role = line(turn.role, 10)
-        lines.append(Content.assemble((f"{role}: ", _ROLES.get(role, "bold $text-muted")), line(turn.text, 300)))
-    lines[-1:] = [Content.assemble((f"reward {score(row.reward)}  ", "bold"), last) for last in lines[-1:]]
-    return Content("\n").join(lines[::-1])
+def preview(row: TrajectoryRow, width: int, lines: int) -> Content:
+    """The end of a trajectory, a line for each turn. Every part of it is foreign text."""
+    said = [(line(turn.role, 10), turn.text) for turn in row.turns]
+    said += [("failed", row.failure)] if row.failure else []
+    found = []
+    for role, text in said[-lines:]:
+        words = line(text, max(1, width - cells(role) - 2))
+        found.append(Content.assemble((f"{role}: ", _ROLES.get(role, "bold $text-muted")), words))
+    return Content("\n").join(found)
 
 
 def trajectory_text(row: TrajectoryRow) -> Content:

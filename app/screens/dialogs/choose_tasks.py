@@ -53,7 +53,8 @@ class ChooseTasks(ModalScreen[tuple[int, ...] | None]):
     def __init__(self, question: str, tasks: Sequence[TaskRow], chosen: Sequence[int], most: int) -> None:
         """``tasks`` in the order of the list; ``most`` of them may be chosen."""
         super().__init__()
-        self._question, self._tasks, self._most = question, tasks, most
+        self._question, self._most = question, most
+        self._tasks = sorted(tasks, key=lambda task: task.id not in chosen)
         self._before, self._chosen = tuple(chosen), list(chosen)
         self._query = Query()
 
@@ -70,9 +71,7 @@ class ChooseTasks(ModalScreen[tuple[int, ...] | None]):
         self._show()
 
     def _show(self) -> None:
-        fitting = [task for task in self._tasks if matches(self._query, task)]
-        first = [task for task in fitting if task.id in self._chosen]
-        rows = first + [task for task in fitting if task.id not in self._chosen]
+        rows = [task for task in self._tasks if matches(self._query, task)]
         self.query_one(KeyedTable).show_rows(_COLUMNS, [self._row(task) for task in rows[:_SHOWN]])
         more = f", {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
         self.query_one(FilterBar).tell(f"{len(rows)} of {len(self._tasks)}{more}")
@@ -85,8 +84,9 @@ class ChooseTasks(ModalScreen[tuple[int, ...] | None]):
         return Row(str(task.id), tuple(Cell(text, style) for text in texts))
 
     def action_mark(self) -> None:
-        """Mark the task under the cursor, or take its mark away."""
-        key = self.query_one(KeyedTable).key
+        """Mark the task under the cursor, or take its mark away, and go on."""
+        table = self.query_one(KeyedTable)
+        key = table.key
         if key is None:
             return
         if int(key) in self._chosen:
@@ -95,7 +95,9 @@ class ChooseTasks(ModalScreen[tuple[int, ...] | None]):
             self._chosen.append(int(key))
         else:
             self.notify(f"{self._most} at most; take a mark away first.", severity="warning", markup=False)
+            return
         self._show()
+        table.action_cursor_down()
 
     def action_none(self) -> None:
         """Mark none."""
