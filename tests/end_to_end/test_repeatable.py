@@ -54,3 +54,16 @@ def test_alone_and_beside_others_give_the_same_bits(lab: Lab) -> None:
     shown = json.loads(lab.marlaas("stats", "--json", "--since", "1h"))
     assert {tenant["tenant"] for tenant in shown["tenants"]} >= {"lab", "watched", "tenant 0"}
     assert all(stage["utilisation"] > 0 for stage in shown["stages"] if stage["stage"] != "environment")
+
+
+def test_made_longer_is_long_from_the_start(lab: Lab) -> None:
+    long = lab.submit("long", environment="guess", steps=4, train=EXACT)
+    short = lab.submit("short", environment="guess", steps=2, train=EXACT)
+    falling = lab.submit("falling", steps=1, train={"schedule": "cosine"})
+    lab.marlaas("wait", *map(str, (long, short, falling)))
+    lab.marlaas("extend", str(short), "--steps", "2")
+    assert "would rise again" in lab.marlaas("extend", str(falling), "--steps", "2", code=2)
+    assert "short: done, step 4 of 4" in lab.marlaas("watch", str(short), "--plain").splitlines()[-1]
+    assert checksums(lab, short) == checksums(lab, long) and len(set(checksums(lab, long))) == 5
+    steps = [json.loads(row)["step"] for row in lab.marlaas("metrics", str(short), "--jsonl").splitlines()]
+    assert steps == [0, 1, 2, 2, 3, 4, 4]
