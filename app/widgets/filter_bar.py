@@ -60,9 +60,9 @@ class FilterBar(Horizontal):
         return self.query_one(Input).value
 
     def open(self) -> None:
-        """Show the line and type."""
+        """Show the line and type: at once, for the next letters may be on their way."""
         self.add_class("-open")
-        self.query_one(Input).focus()
+        self.screen.set_focus(self.query_one(Input))
 
     def tell(self, text: str, bad: bool = False) -> None:
         """What the filter found, or what is wrong with it."""

@@ -22,21 +22,22 @@ class ViewBar(Widget):
     """The view in sight, and the selected task."""
 
     def render(self) -> Content:
-        """The line: names where there is room, else numbers."""
-        long = "  ".join(self._texts())
-        texts = self._texts() if cells(long) <= self.content_size.width else [str(i + 1) for i in range(len(ALL_MODES))]
-        name = self.shown[0]
+        """The line."""
         parts: list[tuple[str, str] | str] = []
-        for mode, text in zip(ALL_MODES, texts, strict=True):
-            parts += [(text, "bold reverse" if mode.name == name else "$text-muted"), "  "]
+        for mode, text in zip(ALL_MODES, self._texts(), strict=True):
+            parts += [(text, "bold reverse" if mode.name == self.shown[0] else "$text-muted"), "  "]
         return Content.assemble(*parts[:-1])
 
     def _texts(self) -> list[str]:
-        selected = self.shown[1]
-        return [
-            f"{place} {mode.name}{f' {selected}' if mode.of_task and selected else ''}"
-            for place, mode in enumerate(ALL_MODES, 1)
+        """Names with the selected task where there is room, else names, else numbers alone."""
+        task = self.shown[1]
+        numbers = [str(place) for place in range(1, len(ALL_MODES) + 1)]
+        names = [f"{number} {mode.name}" for number, mode in zip(numbers, ALL_MODES, strict=True)]
+        full = [
+            f"{name} {task}" if mode.of_task and task else name for name, mode in zip(names, ALL_MODES, strict=True)
         ]
+        room = self.content_size.width
+        return next((texts for texts in (full, names) if cells("  ".join(texts)) <= room), numbers)
 
     def on_click(self, event: Click) -> None:
         """Open the view under the mouse."""

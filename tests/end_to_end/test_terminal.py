@@ -14,14 +14,14 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 
 
 def test_a_person_watches_steers_and_leaves(lab: Lab) -> None:
-    task = lab.submit("watched", steps=400, train={"patience": 1000}, eval={"prompts": 8, "every": 20})
+    task = lab.submit("watched", steps=2000, train={"patience": 1000}, eval={"prompts": 8, "every": 20})
     lab.until(task, 3)
     with terminal(lab.home) as screen:
         screen.until("watched", "● running", "engine: ● alive")
         screen.press("/watched\r")
         screen.until("1 of ")
         screen.press("\r")
-        screen.until(f"2 task {task}", "reward", "held-out")
+        screen.until("watched (arithmetic)", "reward", "held-out", "staleness")
         screen.press("3")
         screen.until("step", "group")
         screen.press("4")
@@ -48,7 +48,7 @@ def test_a_person_watches_steers_and_leaves(lab: Lab) -> None:
 
 
 def test_a_killed_application_and_a_frozen_engine(lab: Lab) -> None:
-    task = lab.submit("goes on", steps=400, train={"patience": 1000})
+    task = lab.submit("goes on", steps=2000, train={"patience": 1000})
     lab.until(task, 1)
     with terminal(lab.home) as screen:
         screen.until("goes on", "● running")
@@ -69,13 +69,13 @@ def test_a_killed_application_and_a_frozen_engine(lab: Lab) -> None:
 
 
 def test_a_read_only_application_changes_nothing(lab: Lab) -> None:
-    task = lab.submit("looked at", steps=400, train={"patience": 1000})
+    task = lab.submit("looked at", steps=2000, train={"patience": 1000})
     lab.until(task, 1)
     with terminal(lab.home, "--readonly", "--ascii") as screen:
         text = screen.until("looked at", "* running")
         assert text.isascii()
         screen.press("p")
-        screen.until("look, but do not touch")
+        screen.until("read-only mode")
         screen.press("q")
         assert screen.end() == 0
     assert lab.row(task).state == "running"
