@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Button, Checkbox, Input, Label
+from textual.widgets import Button, Input, Label
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,15 @@ class ExportWish:
 class ExportDialog(ModalScreen[ExportWish | None]):
     """Answers with None where the person has thought better of it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "leave", id="export.leave")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+g", "answer(True)", "with GGUF", id="export.gguf"),
+        Binding("escape", "leave", "leave", id="export.leave"),
+    ]
     DEFAULT_CSS = """
     ExportDialog { align: center middle; }
     ExportDialog > Vertical { width: 72; max-width: 95%; height: auto; padding: 1 2; background: $surface;
                               border: round $primary; }
-    ExportDialog Label, ExportDialog Input, ExportDialog Checkbox { width: 100%; margin-bottom: 1; }
+    ExportDialog Label, ExportDialog Input { width: 100%; margin-bottom: 1; }
     ExportDialog Horizontal { height: auto; align-horizontal: center; }
     ExportDialog Button { margin: 0 1; }
     """
@@ -45,30 +48,31 @@ class ExportDialog(ModalScreen[ExportWish | None]):
         with Vertical():
             yield Label(f"Export {self._what} as a PEFT folder. The folder must not exist yet.", markup=False)
             yield Input(str(self._folder), max_length=4000, select_on_focus=False)
-            yield Checkbox("also a GGUF file for llama.cpp", compact=True)
             with Horizontal():
-                yield Button("Export (enter)", id="export", variant="primary", compact=True)
+                yield Button("PEFT (enter)", id="peft", variant="primary", compact=True)
+                yield Button("with a GGUF for llama.cpp (ctrl+g)", id="gguf", compact=True)
                 yield Button("Leave (esc)", id="leave", compact=True)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter exports."""
-        self._answer()
+        self.action_answer(False)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """A button was chosen."""
-        if event.button.id == "export":
-            self._answer()
-        else:
+        if event.button.id == "leave":
             self.action_leave()
+        else:
+            self.action_answer(event.button.id == "gguf")
 
     def action_leave(self) -> None:
         """Write nothing."""
         self.dismiss(None)
 
-    def _answer(self) -> None:
+    def action_answer(self, gguf: bool) -> None:
+        """Write there, if a folder is named."""
         field = self.query_one(Input)
         said = field.value.strip()
         if not said or "\x00" in said:
             field.add_class("-invalid")
             return
-        self.dismiss(ExportWish(Path(said).expanduser(), self.query_one(Checkbox).value))
+        self.dismiss(ExportWish(Path(said).expanduser(), gguf))
