@@ -7,6 +7,7 @@ built for another processor, torch) is tried in a child process.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -47,7 +48,7 @@ def examine(home: Home) -> list[Finding]:
     """Every check, in the order in which a person would ask."""
     checks: tuple[Callable[[Home], Finding], ...] = (
         _python, _cores, _memory, _disk, _compiler, _driver, _torch, _llama, _home, _plugins, _installer,
-        _libraries, _sandbox, _base, _engine,
+        _libraries, _sandbox, _notify, _base, _engine,
     )  # fmt: skip
     return [check(home) for check in checks]
 
@@ -206,6 +207,23 @@ def _sandbox(home: Home) -> Finding:
             "sandbox", "missing", reason, "Install bubblewrap, or take `sandbox = true` out of marlaas.toml."
         )
     return Finding("sandbox", "ok", f"none: {reason}", "Only environments that ask for it need it.")
+
+
+def _notify(home: Home) -> Finding:
+    """The command that hears of tasks is looked for as the engine will: else it is missed when the night is over."""
+    from marlaas.engine.config import load_settings
+
+    try:
+        words = shlex.split(load_settings(home).notify.command)
+    except MarlaasError:  # the base's finding says so
+        words = []
+    if not words:
+        return Finding("notify", "ok", "nobody is told what becomes of tasks")
+    program = os.path.expanduser(words[0])
+    if found := shutil.which(program):
+        return Finding("notify", "ok", line(found, 160))
+    advice = "It must be a program that may be executed: its whole path, or a name on the engine's PATH."
+    return Finding("notify", "missing", f"{line(program, 160)} is not there", advice)
 
 
 def _base(home: Home) -> Finding:

@@ -23,7 +23,7 @@ def progress_line(task: TaskRow) -> str:
     """A task in one line."""
     parts = [
         pad(_who(task, 36), 36),
-        f"{state_word(task.state):<10}",
+        f"{state_word(task.state):<11}",
         f"step {task.step:>3}/{task.steps}",
         f"reward {score(task.reward)}",
         f"held-out {score(task.score)}",

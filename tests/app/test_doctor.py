@@ -42,6 +42,7 @@ def test_all_is_well(marlaas: Commander, probed: list[Any], home: Home) -> None:
         "installer",
         "libraries",
         "sandbox",
+        "notify",
         "base",
         "engine",
     ]
@@ -95,6 +96,17 @@ def test_a_home_that_is_a_file(marlaas: Commander, probed: list[Any], tmp_path: 
     (tmp_path / "file").write_text("x")
     said = marlaas("--home", str(tmp_path / "file" / below), "doctor")
     assert said.code == 2 and f"✗ home       {tmp_path}/file is no folder" in said.out
+
+
+@pytest.mark.parametrize(
+    ("command", "verdict"), [("sh -c 'exit 0'", "ok"), ("/nowhere/tell-me --now", "missing"), ("", "ok")]
+)
+def test_the_command_that_hears_of_tasks_is_looked_for(
+    marlaas: Commander, probed: list[Any], home: Home, command: str, verdict: str
+) -> None:
+    home.create().config.write_text(f'[notify]\ncommand = "{command}"\n')
+    found = {finding["name"]: finding for finding in marlaas("doctor", "--json").json["findings"]}["notify"]
+    assert found["verdict"] == verdict and ("/nowhere/tell-me is not there" in found["value"]) == (verdict == "missing")
 
 
 @pytest.mark.parametrize(("sandbox", "verdict", "code"), [("true", "missing", 2), ("false", "ok", 0)])
