@@ -18,6 +18,7 @@ from .questions.task import Course, TaskAnswer
 _SCORED = (REWARD, HELD_OUT)
 """Metrics beside which held-out points and the floor make sense."""
 _LABEL = 6
+_POINTS = 512
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,11 @@ def _edge(history: History, name: str, track: Track) -> Sequence[float]:
 
 
 def _points(course: Course) -> list[Point]:
+    """No more than any screen has columns, twice: of neighbours the last."""
     newest = course.evals[-1].environment_version if course.evals else ""
-    points = [Point(e.step, e.score, e.stderr, e.environment_version != newest) for e in course.evals]
+    end = max((row.step for row in course.evals), default=0) + 1
+    rows = {(row.step * _POINTS // end, row.environment_version != newest): row for row in course.evals}
+    points = [Point(row.step, row.score, row.stderr, earlier) for (_, earlier), row in rows.items()]
     return sorted(points, key=lambda point: (point.step, not point.earlier))
 
 

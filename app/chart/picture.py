@@ -69,11 +69,10 @@ class Picture:
                 due = column + _SHAPE_COLUMNS
 
     def points(self, points: Sequence[Point]) -> None:
-        """Each with its error; later ones cover earlier ones."""
-        for point in points:
-            if not self._drawable(point.score):
-                continue
-            kind, column = "earlier" if point.earlier else "point", self._column(point.step)
+        """The last one in each column with its error."""
+        last = {self._column(point.step): point for point in points if self._drawable(point.score)}
+        for column, point in last.items():
+            kind = "earlier" if point.earlier else "point"
             error = point.error if math.isfinite(point.error) else 0.0
             for row in range(self._y(point.score + error) // 4, self._y(point.score - error) // 4 + 1):
                 self._canvas.put(column, row, "│", kind)

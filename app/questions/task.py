@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from marlaas.engine.store.history import History, Track, ages, history, samples
+from marlaas.engine.store.history import History, Track, ages, history, measured, samples
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rows import EvalRow, TrajectoryRow
 
@@ -24,6 +24,8 @@ class Course:
     history: History = field(default_factory=History)
     evals: tuple[EvalRow, ...] = ()
     """Oldest first, of all series."""
+    measured: tuple[int, int] = (0, 0)
+    """Tells whether these are all."""
 
     def track(self, metric: str) -> Track:
         """A metric by step; the newest evaluation series where that is meant."""
@@ -73,7 +75,7 @@ class TaskQuestion:
         courses = {**known.others, known.task: known.own} if known else {}
         wanted = {task: _course(reader, task, self.metric, courses.get(task)) for task in (self.task, *self.others)}
         own = wanted.pop(self.task)
-        row = reader.task(self.task)
+        configs = {task: reader.task_config(task) for task in (self.task, *self.others)}
         return TaskAnswer(
             self.task,
             self.metric,
@@ -81,17 +83,19 @@ class TaskQuestion:
             wanted,
             samples(reader, self.task),
             ages(reader, self.task, own.history.last[0] - AGES_OVER),
-            {task: reader.task_config(task) for task in (self.task, *self.others)},
-            _parameters(reader, row.environment) if row else {},
+            configs,
+            _parameters(reader, str(configs[self.task].get("environment", ""))),
             tuple(reader.newest_group(self.task)),
         )
 
 
 def _course(reader: Reader, task: int, metric: str, before: Course | None) -> Course:
-    names = (metric, *BANDS.get(metric, ()))
+    names = () if metric == HELD_OUT else (metric, *BANDS.get(metric, ()))
+    now = measured(reader, task)
     return Course(
-        history(reader, task, () if metric == HELD_OUT else names, before.history if before else None),
-        tuple(reader.evals(task)),
+        history(reader, task, names, before.history if before else None),
+        before.evals if before and before.measured == now else tuple(reader.evals(task)),
+        now,
     )
 
 

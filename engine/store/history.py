@@ -23,9 +23,10 @@ SELECT number, environment_version FROM (
     FROM steps WHERE policy = {_POLICY} AND environment_version != '' AND number > ?)
 WHERE environment_version != before ORDER BY number
 """
+# The plus signs keep sqlite from the index by name, which would read every step.
 _AGES = f"""
 SELECT name, total(value) AS groups FROM metrics
-WHERE policy = {_POLICY} AND +name >= 'staleness_0' AND +name < 'staleness_:' AND step > ? GROUP BY name
+WHERE policy = {_POLICY} AND +name >= 'staleness_0' AND +name < 'staleness_:' AND step > ? GROUP BY +name
 """
 
 
@@ -91,9 +92,17 @@ def _longer(reader: Reader, task: int, name: str, track: Track) -> Track:
     if not rows:
         return track
     steps, values = track.steps[:], track.values[:]
-    steps.extend(row["step"] for row in rows)
-    values.extend(row["value"] for row in rows)
+    steps.extend(row[0] for row in rows)
+    values.extend(row[1] for row in rows)
     return Track(steps, values)
+
+
+def measured(reader: Reader, task: int) -> tuple[int, int]:
+    """How many evaluations there are, and the newest one's id: as long as these stay, none came and none went."""
+    row = reader.all(f"SELECT count(*) AS count, coalesce(max(id), 0) AS id FROM evals WHERE policy = {_POLICY}", task)[
+        0
+    ]
+    return row["count"], row["id"]
 
 
 def samples(reader: Reader, task: int, most: int = 64) -> dict[str, Track]:
