@@ -186,6 +186,7 @@ class SubmitScreen(ModalScreen[None]):
             self.marlaas.say(reason, bad=True)
             return
         self._sending = True
+        self.query_one("#state", Static).update("submitting …")  # an engine that has to be started takes seconds
         self.run_worker(self._send, thread=True, exit_on_error=False)
 
     def _why_not_sent(self) -> str:
@@ -208,6 +209,7 @@ class SubmitScreen(ModalScreen[None]):
 
     def _refused(self, sentence: str) -> None:
         self._sending = False
+        self.query_one("#state", Static).update(Content(_state(self._checked)))
         self.marlaas.say(sentence, bad=True)
 
     def _sent(self, numbers: list[int]) -> None:
