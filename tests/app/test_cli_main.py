@@ -80,3 +80,11 @@ def test_streams_that_were_closed_at_the_start(home: Home) -> None:
     assert said.returncode == 0 and said.stderr.startswith(b"No engine is alive") and said.stderr.count(b"\n") == 1
     said = subprocess.run(["sh", "-c", '"$@" >&- 2>&-', "sh", *command, "--json"], timeout=60)
     assert said.returncode == 0
+
+
+def test_without_a_terminal_the_program_prints_the_list_and_ends(home: Home) -> None:
+    fill_full(home.database, tasks=2)
+    command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(home.root)]
+    said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert said.returncode == 0 and said.stdout.splitlines()[0].startswith("ID  TENANT")
+    assert len(said.stdout.splitlines()) == 3 and "\x1b" not in said.stdout + said.stderr
