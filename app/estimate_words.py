@@ -69,7 +69,9 @@ def _span(time: TimeEstimate) -> str:
 
 def _memory(estimates: Estimates) -> str:
     workers = estimates.workers
-    adds = f"{'this task adds' if len(estimates.tasks) == 1 else 'these tasks add'} {size(estimates.memory)}"
+    many, at_a_time = len(estimates.tasks), estimates.at_a_time
+    who = "this task adds" if many == 1 else "these tasks add"
+    adds = f"{who if many <= at_a_time else f'the {at_a_time} that run at a time add'} {size(estimates.memory)}"
     if workers.problem:
         return line(workers.problem)
     if workers.running:

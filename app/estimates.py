@@ -54,6 +54,8 @@ class Estimates:
     workers: Workers
     free_disk: int
     """Bytes, before tasks wait for room."""
+    at_a_time: int = 32
+    """Tasks that run side by side; others wait."""
 
     @property
     def seconds(self) -> float | None:
@@ -67,8 +69,8 @@ class Estimates:
 
     @property
     def memory(self) -> int:
-        """Bytes that all add while they run at the same time."""
-        return sum(task.memory for task in self.tasks)
+        """Bytes that are added by those that run at the same time."""
+        return sum(sorted((task.memory for task in self.tasks), reverse=True)[: self.at_a_time])
 
 
 def estimate_all(home: Home, submissions: Sequence[Submission]) -> Estimates:
@@ -90,7 +92,7 @@ def estimate_all(home: Home, submissions: Sequence[Submission]) -> Estimates:
         )
         for each in submissions
     )
-    return Estimates(tasks, workers, _free_disk(home, settings))
+    return Estimates(tasks, workers, _free_disk(home, settings), settings.engine.tasks)
 
 
 def _past(reader: Reader | None, name: str, base: BaseModel) -> list[PastRun]:

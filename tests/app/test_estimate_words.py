@@ -54,6 +54,11 @@ def test_several_tasks_share_the_workers() -> None:
     assert words(TASK, replace(TASK, time=None))["time"].startswith("unknown")
 
 
+def test_only_those_that_run_at_a_time_take_memory() -> None:
+    estimates = Estimates((TASK,) * 40, WORKERS, 10**12, at_a_time=32)
+    assert dict(told(estimates, ["arithmetic"] * 40))["memory"].endswith("the 32 that run at a time add 256 MB")
+
+
 def test_shortages() -> None:
     running = words(TASK, workers=replace(WORKERS, running=True))
     assert running["memory"] == "the workers take 1.1 GB now; this task adds 8 MB"
