@@ -87,7 +87,7 @@ def shading_of(name: str, conversation: Conversation) -> Shading:
     scale = {ADVANTAGE: ADVANTAGES, LOGPROB: PROBABILITIES, WEIGHT: WEIGHTS}[name]
     legend = tuple(zip(scale.labels, scale.styles, strict=True))
     if name == ADVANTAGE:
-        legend = ((f"this one: {number(conversation.advantage)}", ADVANTAGES.style(conversation.advantage)), *legend)
+        legend = ((f"here {number(conversation.advantage)}", ADVANTAGES.style(conversation.advantage)), *legend)
         return Shading(name, legend)
     return Shading(name, legend if name == LOGPROB else (*legend, ("not trained on", UNKNOWN)))
 

@@ -24,7 +24,7 @@ from ..rollouts.browsing import ALL, step_of
 from ..rollouts.exporting import Ids, export
 from ..rollouts.loading import Loaded
 from ..rollouts.records import record, text
-from ..rollouts.shading import SHADES, TURNS
+from ..rollouts.shading import SHADES
 from ..snapshot import Snapshot
 from ..widgets.filter_bar import FilterBar
 from ..widgets.rollouts.browser import Browser
@@ -179,9 +179,7 @@ go from hit to hit. c marks a conversation, and a second c sets another one besi
 
     def action_shade(self, by: int) -> None:
         """Shade the tokens by something else."""
-        name = SHADES[(SHADES.index(self._desk.shade) + by) % len(SHADES)]
-        self._desk.shade_by(name)
-        self.marlaas.say("What was said, turn by turn." if name == TURNS else f"Tokens shaded by {name}.")
+        self._desk.shade_by(SHADES[(SHADES.index(self._desk.shade) + by) % len(SHADES)])
 
     def action_failures(self) -> None:
         """Only what did not end well, or everything."""
@@ -189,7 +187,7 @@ go from hit to hit. c marks a conversation, and a second c sets another one besi
 
     def action_compare(self) -> None:
         """Mark what is read, or set what is read now beside it."""
-        self.marlaas.say(self._desk.mark())
+        self.marlaas.say(self._desk.mark(self._browser.conversations.current))
 
     # Searching.
 

@@ -1,16 +1,15 @@
-"""A list of any length: it draws the lines in sight and reads their rows in a thread.
+"""A list of any length with a cursor and marks: it draws the lines in sight, whose rows are read in a thread.
 
 A ``Listing`` flows in (``show``), messages about cursor and choice flow out. Rows that have not been read yet are drawn
-as placeholders, so that a slow disk never holds up a key. Subclasses say how a row reads. Knows no SQL.
+as placeholders. Subclasses say how a row reads. Knows no SQL.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -18,26 +17,19 @@ from textual.events import Click
 from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.visual import Visual
-from textual.worker import get_current_worker
-
-from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store.reader import Reader
 
 from ..format import line
-from ..paging import Listing, Pages, Row
-
-OpenReader = Callable[[], Reader]
-"""Opens a connection for one page; raises ``StoreError``."""
+from ..paging import Listing, Row
+from .paged_view import OpenReader, PagedView
 
 CURSOR, MARK = "▸", "•"
 GUTTER = 2
 """Cells before each row: cursor and mark."""
 
 
-class VirtualList(ScrollView, Generic[Row], can_focus=True):
+class VirtualList(PagedView[Row], can_focus=True):
     """Rows under a cursor. Marks and cursor belong to ids: they stay with their rows when others come."""
 
     @dataclass
@@ -84,13 +76,9 @@ class VirtualList(ScrollView, Generic[Row], can_focus=True):
 
     def __init__(self, open_reader: OpenReader, *, follow: str = "", **options: Any) -> None:
         """``follow``: "first" or "last", where new rows come: a cursor that stands there goes on standing there."""
-        super().__init__(**options)
+        super().__init__(open_reader, **options)
         self.marks: set[int] = set()
-        self._open_reader = open_reader
         self._follow = follow
-        self._pages: Pages[Row] = Pages()
-        self._reading = False
-        self._problem = ""
 
     @abstractmethod
     def row_text(self, row: Row, width: int) -> Content:
@@ -101,36 +89,36 @@ class VirtualList(ScrollView, Generic[Row], can_focus=True):
     @property
     def count(self) -> int:
         """How many rows there are."""
-        return len(self._pages.listing.ids)
+        return len(self.pages.listing.ids)
 
     @property
     def current(self) -> int | None:
         """The id under the cursor."""
-        return self._pages.listing.ids[self.cursor] if self.cursor < self.count else None
+        return self.pages.listing.ids[self.cursor] if self.cursor < self.count else None
 
     @property
     def current_row(self) -> Row | None:
         """The row under the cursor, if it has been read."""
-        return self._pages.row(self.cursor)
+        return self.pages.row(self.cursor)
 
     def rows(self) -> list[Row]:
         """Those that have been read: of a list shorter than a screen, all."""
-        found = (self._pages.row(place) for place in range(self.count))
+        found = (self.pages.row(place) for place in range(self.count))
         return [row for row in found if row is not None]
 
     @property
     def chosen(self) -> list[int]:
         """What an act is for: the marked rows in order, else the one under the cursor."""
-        marked = [key for key in self._pages.listing.ids if key in self.marks] if self.marks else []
+        marked = [key for key in self.pages.listing.ids if key in self.marks] if self.marks else []
         return marked or ([] if self.current is None else [self.current])
 
     def show(self, listing: Listing[Row], *, anew: bool = False) -> None:
         """Show a listing. The cursor stays on its row; ``anew``: it is about other things, and begins at the top."""
         current, place, count = self.current, self.cursor, self.count
         if anew:
-            self._pages.forget()
+            self.pages.forget()
             self.marks.clear()
-        self._pages.show(listing)
+        self.pages.show(listing)
         self.virtual_size = Size(0, self.count)
         if self.marks:
             self.marks.intersection_update(listing.ids)
@@ -142,11 +130,11 @@ class VirtualList(ScrollView, Generic[Row], can_focus=True):
             found = _index(listing, current, place)
             self._place(min(place, self.count - 1) if found is None else found, moved=found is None)
         self.refresh()
-        self._read_on()
+        self.read_on()
 
     def go(self, key: int) -> bool:
         """Put the cursor on a row by its id; False where it is not in the list."""
-        place = _index(self._pages.listing, key, self.cursor)
+        place = _index(self.pages.listing, key, self.cursor)
         if place is not None:
             self._place(place, moved=place != self.cursor)
         return place is not None
@@ -158,13 +146,13 @@ class VirtualList(ScrollView, Generic[Row], can_focus=True):
         width, place = self.scrollable_content_region.width, self.scroll_offset.y + y
         if not 0 <= place < self.count:
             return Strip.blank(width, self.rich_style)
-        row, at_cursor = self._pages.row(place), place == self.cursor
-        marked = MARK if self._pages.listing.ids[place] in self.marks else " "
+        row, at_cursor = self.pages.row(place), place == self.cursor
+        marked = MARK if self.pages.listing.ids[place] in self.marks else " "
         gutter = Content.styled(f"{CURSOR if at_cursor else ' '}{marked}", "$text-primary" if self.has_focus else "")
         classes = ("list--cursor",) if at_cursor else ()
         if row is not None:
             return self._strip(gutter + self.row_text(row, max(0, width - GUTTER)), width, *classes)
-        waiting = "gone" if self._pages.known(place) else line(self._problem, width) or "…"
+        waiting = "gone" if self.pages.known(place) else line(self.problem, width) or "…"
         return self._strip(gutter + Content(waiting), width, *(classes or ("list--waiting",)))
 
     def _strip(self, content: Content, width: int, *classes: str) -> Strip:
@@ -172,42 +160,17 @@ class VirtualList(ScrollView, Generic[Row], can_focus=True):
         (strip,) = Visual.to_strips(self, content.truncate(width), width, 1, style, pad=True) or [Strip.blank(width)]
         return strip
 
-    # Reading: one thread at a time asks what is in sight, so that what was scrolled past is never read.
+    # Reading.
 
-    def _in_sight(self) -> tuple[int, int]:
+    def places_wanted(self) -> Iterable[range]:
+        """What is in sight, then what is under the cursor."""
         first = self.scroll_offset.y
-        return first, first + max(1, self.size.height)
+        return range(first, first + max(1, self.size.height)), range(self.cursor, self.cursor + 1)
 
-    def _read_on(self) -> None:
-        if self._reading or not self.is_mounted:
-            return
-        ids = self._wanted()
-        if ids:
-            self._reading = True
-            read = partial(self._read, self._pages.listing, ids, self._pages.generation)
-            self.run_worker(read, thread=True, exit_on_error=False)
-
-    def _wanted(self) -> list[int]:
-        return self._pages.wanted(*self._in_sight()) or self._pages.wanted(self.cursor, self.cursor + 1)
-
-    def _read(self, listing: Listing[Row], ids: list[int], generation: int) -> None:
-        try:
-            with self._open_reader() as reader:
-                rows, problem = listing.read(reader, ids), ""
-        except MarlaasError as error:
-            rows, problem = {}, str(error)
-        if not get_current_worker().is_cancelled:
-            self.post_message(_Read(ids, rows, listing.stamp, generation, problem))
-
-    def on__read(self, message: _Read) -> None:
-        """Rows have come, or it is known why not: then the next listing tries again."""
-        self._reading, self._problem = False, message.problem
-        if not message.problem:
-            if message.generation == self._pages.generation:
-                self._pages.keep(message.ids, message.rows, message.stamp)
-            self._read_on()
+    def rows_came(self, ids: Collection[int]) -> None:
+        """Some of them may be in sight."""
         self.refresh()
-        if self.current in message.ids and self.current is not None:
+        if self.current in ids and self.current is not None:
             self.post_message(self.Arrived(self, self.current))
 
     # Moving.
@@ -215,12 +178,12 @@ class VirtualList(ScrollView, Generic[Row], can_focus=True):
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Other rows are in sight."""
         super().watch_scroll_y(old_value, new_value)
-        self._read_on()
+        self.read_on()
 
     def on_resize(self) -> None:
         """More rows may be in sight, and the cursor not."""
         self._place(self.cursor)
-        self._read_on()
+        self.read_on()
 
     def _place(self, place: int, moved: bool = False) -> None:
         self.cursor = max(0, min(place, self.count - 1))
@@ -229,13 +192,13 @@ class VirtualList(ScrollView, Generic[Row], can_focus=True):
             middle = self.cursor if self.cursor < top else self.cursor - height + 1
             self.scroll_to(y=middle, animate=False, immediate=True, force=True)
         self.refresh()
-        self._read_on()
+        self.read_on()
         if moved and self.current is not None:
             self.post_message(self.Moved(self, self.current))
 
     def _at(self, *places: int) -> int | None:
         place = places[0] if self._follow == "first" else places[1]
-        return self._pages.listing.ids[place] if self.count else None
+        return self.pages.listing.ids[place] if self.count else None
 
     def action_move(self, by: int) -> None:
         """Some rows down, or up."""
@@ -274,17 +237,6 @@ class VirtualList(ScrollView, Generic[Row], can_focus=True):
             self._place(place, moved=place != self.cursor)
             if event.chain == 2:
                 self.action_open()
-
-
-@dataclass
-class _Read(Message, bubble=False):
-    """Rows from the thread."""
-
-    ids: list[int]
-    rows: Mapping[int, Any]
-    stamp: object
-    generation: int
-    problem: str
 
 
 def _index(listing: Listing[Any], key: int, near: int) -> int | None:

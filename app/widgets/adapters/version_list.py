@@ -12,7 +12,8 @@ from marlaas.engine.store.kept import KeptVersion
 
 from ...paging import Listing
 from ...version_lines import VersionLine, text
-from ..virtual_list import OpenReader, VirtualList
+from ..paged_view import OpenReader
+from ..virtual_list import VirtualList
 
 
 class VersionList(VirtualList[VersionLine]):
@@ -39,7 +40,7 @@ class VersionList(VirtualList[VersionLine]):
     @property
     def marked(self) -> list[KeptVersion]:
         """The marked versions, in the list's order."""
-        rows = (self._pages.row(place) for place in range(self.count))
+        rows = (self.pages.row(place) for place in range(self.count))
         return [row.kept for row in rows if row and row.row.id in self.marks]
 
     def row_text(self, row: VersionLine, width: int) -> Content:

@@ -9,7 +9,8 @@ from textual.content import Content
 
 from ...format import line, pad
 from ...log_files import LogLine
-from ..virtual_list import OpenReader, VirtualList
+from ..paged_view import OpenReader
+from ..virtual_list import VirtualList
 
 LEVELS = {"info": ("·", "$text-muted"), "warning": ("!", "$text-warning"), "error": ("✗", "$text-error")}
 DAY = 86400.0

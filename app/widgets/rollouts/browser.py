@@ -25,7 +25,8 @@ from marlaas.engine.store.rollout_rows import GroupSummary, StepSummary
 from ...format import counted
 from ...paging import Listing
 from ...rollouts.browsing import ALL, WAITING, Found, Place, find, in_list, newest, step_words
-from ..virtual_list import OpenReader, VirtualList
+from ..paged_view import OpenReader
+from ..virtual_list import VirtualList
 from .conversation_list import ConversationList
 from .group_list import GroupList
 from .step_list import StepList

@@ -70,8 +70,7 @@ class ConversationPane(ScrollView, can_focus=True):
         self.border_title = Content(page.title)
         legend = page.shading.legend
         self.set_class(bool(legend), "-shaded")
-        parts = [Content.assemble("  ", (label, style or "bold")) for label, style in legend]
-        self.border_subtitle = Content(f"{page.shading.name}: ") + Content("").join(parts) if legend else ""
+        self.border_subtitle = Content("  ").join([Content.styled(label, style) for label, style in legend])
         self._wants_end = False
         self._lay_out()
         if elsewhere:

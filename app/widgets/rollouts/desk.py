@@ -76,8 +76,9 @@ class Desk(Container):
         self._word = word
         self._again()
 
-    def mark(self) -> str:
-        """Set aside what is read, or set what is read now beside it, or end that; what was done, in a sentence."""
+    def mark(self, current: int | None) -> str:
+        """Set a conversation aside, or beside the one that was, or end that; what was done, in a sentence."""
+        self.choose(current)
         if self.comparing or self._current is None:
             self.compare(False)
             return "One conversation again."

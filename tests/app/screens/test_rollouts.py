@@ -81,11 +81,11 @@ async def test_shades_have_a_legend_and_go_round(home: Home, played: Filling) ->
     async with rollouts(home) as driver:
         assert "assistant" in driver.text()
         await driver.press("v")
-        assert "tokens by advantage" in driver.text() and "this one: -0.33" in driver.text()
+        assert "tokens by advantage" in driver.text() and "here -0.33" in driver.text()
         await driver.press("v")
         assert "10-50 %" in driver.text() and "What is 17 + 25?↵" in driver.text()
         await driver.press("v", "v")
-        assert "version:   v10" in driver.text()
+        assert "─v10─" in driver.text()
         await driver.press("v")
         assert "tokens by" not in driver.text()
 
