@@ -44,6 +44,7 @@ async def roll_back(store: Store, task: int, number: object) -> None:
     how = "" if version.resumable else ", with a new optimizer: its moments had been given up for room"
     store.telemetry.event("task", f"The task is {state} again: it goes on from {version.name}{how}.", task)
     store.tasks.set_state(task, state, fresh=True)  # last: where the engine dies before, all is done again
+    await asyncio.to_thread(store.barrier)  # else a power cut brings back rows whose files go
 
 
 def _check_wanted(store: Store, version: Version) -> None:
