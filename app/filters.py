@@ -36,6 +36,8 @@ NUMBERS: dict[str, Callable[[TaskRow], float | None]] = {
     "seconds": lambda task: task.seconds,
 }
 FIELDS = (*TEXTS, *NUMBERS)
+LONGEST = 1000
+"""Characters of a query: what is longer was pasted by mistake."""
 _KNOWN = f"Known are {', '.join(FIELDS)}."
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
@@ -75,6 +77,8 @@ class Query:
 
 def parse(text: str) -> Query:
     """What somebody typed, at any moment while they type. Raises ``ConfigError`` with one sentence."""
+    if len(text) > LONGEST:
+        raise ConfigError(f"A filter has at most {LONGEST:,} characters, not {len(text):,}.")
     found = (_term(match) for match in _TERM.finditer(text) if match[0].strip("!-"))
     return Query(tuple(term for term in found if term is not None))
 

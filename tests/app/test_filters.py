@@ -85,6 +85,7 @@ def test_a_missing_number_fits_no_comparison() -> None:
         ("step<ten", "not with 'ten'"),
         ("reward:nan", "not with 'nan'"),
         ("tenant>bio", "'tenant' is text: write tenant:bio"),
+        ("a b " * 250_000, "A filter has at most 1,000 characters, not 1,000,000."),
         ("state:runing", "There is no state 'runing'. Known are submitted, queued"),
     ],
 )
