@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     )
     from marlaas.engine.store.submissions import Submission
 
+    from ..estimates import Estimates
+
 Answer = TypeVar("Answer")
 TaskFile = str | os.PathLike[str] | Mapping[str, Any]
 """A task file by its path, or what would stand in it."""
@@ -110,6 +112,15 @@ class Home:
         from ..submitting import enqueue
 
         return enqueue(self._home, [submission for task in tasks for submission in _read(task)])
+
+    def estimate(self, *tasks: TaskFile) -> Estimates:
+        """What tasks would take: ``seconds`` (None where nothing was measured), bytes of ``disk`` and ``memory``.
+
+        Nothing is submitted. This call alone loads numpy. Raises as ``submit`` does for what is wrong with a file.
+        """
+        from ..estimates import estimate_all
+
+        return estimate_all(self._home, [submission for task in tasks for submission in _read(task)])
 
     def wait(
         self, *tasks: int, timeout: float | None = None, progress: Callable[[str], None] | None = None

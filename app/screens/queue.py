@@ -78,7 +78,7 @@ A click on a column's head sorts."""
 
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
         """Table and line."""
-        empty = not snapshot.tasks and self.marlaas.has_read
+        empty = not snapshot.tasks and self.marlaas.has_read and not snapshot.problem
         self.query_one(ContentSwitcher).current = "empty" if empty else "table"
         lines = arrange(snapshot.tasks, self._how)
         course = Course(snapshot.rewards, snapshot.paces)

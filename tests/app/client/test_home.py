@@ -145,3 +145,13 @@ def test_the_engine_is_started_and_stopped(home: paths.Home, engine: FakeEngine)
     client = Home(home.root)
     client.start_engine()
     assert client.stop_engine() and not client.stop_engine() and engine.asked == ["start", "stop", "stop"]
+
+
+def test_estimating_submits_nothing(home: paths.Home, filling: Filling) -> None:
+    filling.task(made=12)
+    config = '{"train": {"groups_per_step": 8, "group_size": 8}, "sampling": {"max_tokens": 32}}'
+    filling.execute("UPDATE tasks SET started = created, config = ?", config)
+    estimates = Home(home.root).estimate(TASK, TASK | {"environment": "guess"})
+    known, unknown = estimates.tasks
+    assert known.time is not None and known.time.seconds == pytest.approx(5 * 0.41) and unknown.time is None
+    assert estimates.seconds is None and estimates.disk > 0 and len(Home(home.root).tasks()) == 1

@@ -72,3 +72,10 @@ async def test_a_browser_writes_no_file(home: Home) -> None:
     async with driving(home, web=True) as driver:
         await driver.press("e")
         assert "An environment is a file" in driver.notices() and isinstance(driver.app.focused, Guide)
+
+
+async def test_a_home_that_cannot_be_read_is_not_called_empty(home: Home) -> None:
+    home.create()
+    home.database.write_text("this is no database, but a long enough text to be read as one")
+    async with driving(home) as driver:
+        assert not driver.app.screen.query_one(Guide).display and "cannot be read" in driver.text()
