@@ -58,6 +58,7 @@ class SubmitScreen(ModalScreen[None]):
     SubmitScreen #title Static { width: auto; }
     SubmitScreen #title #state { width: 1fr; text-align: right; }
     SubmitScreen #body { height: 1fr; layout: horizontal; }
+    SubmitScreen.-wide FieldRow Input { width: 48; }
     SubmitScreen Fields { width: 3fr; }
     SubmitScreen Outlook { width: 2fr; border-left: solid $panel; }
     SubmitScreen.-narrow Outlook { display: none; width: 1fr; border-left: none; }

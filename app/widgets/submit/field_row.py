@@ -33,7 +33,6 @@ class FieldRow(Widget):
     FieldRow.-wrong .problem { display: block; }
     FieldRow.-wrong .name { color: $text-error; }
     FieldRow.-missing .name { color: $text-warning; }
-    .-wide FieldRow Input { width: 40; }
     """
 
     @dataclass
