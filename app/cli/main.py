@@ -8,67 +8,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
 
 from marlaas.engine.errors import MarlaasError
 
 from .. import output
-from . import (
-    adapters,
-    base,
-    chat,
-    compare,
-    completion,
-    demo,
-    doctor,
-    engine,
-    environments,
-    extend,
-    keys,
-    logs,
-    metrics,
-    rollouts,
-    serve,
-    stats,
-    steer,
-    submit,
-    tasks,
-    tenants,
-    terminal,
-    wait,
-    watch,
-)
+from . import terminal
+from .families import FAMILIES, needed
 from .verbs import add_home, home_of
 
-_FAMILIES = (
-    demo,
-    submit,
-    tasks,
-    watch,
-    compare,
-    wait,
-    steer,
-    extend,
-    tenants,
-    stats,
-    metrics,
-    rollouts,
-    logs,
-    environments,
-    base,
-    adapters,
-    chat,
-    serve,
-    engine,
-    keys,
-    doctor,
-    completion,
-)
 
-
-def build_parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+def build_parser(modules: Iterable[str] = FAMILIES) -> argparse.ArgumentParser:
+    """The whole command line, or as much of it as is in some modules of this package."""
     parser = argparse.ArgumentParser(
         prog="marlaas",
         description="Fine-tune many LoRA adapters by reinforcement learning, at once, on the machine you already have."
@@ -80,15 +33,16 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and end")
     parser.set_defaults(run=terminal.run)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB")
-    for family in _FAMILIES:
-        family.register(verbs)
+    for module in modules:
+        import_module(f".{module}", __package__).register(verbs)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     output.tolerate_any_terminal()
-    args = build_parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    args = build_parser(needed(words)).parse_args(words)
     try:
         code = _run(args)
         sys.stdout.flush()

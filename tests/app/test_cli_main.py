@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
 from marlaas.app.cli import tasks
+from marlaas.app.cli.families import FAMILIES, needed
 from marlaas.engine.errors import StoreError
 from marlaas.engine.paths import Home
 
@@ -30,6 +32,30 @@ def test_usage(marlaas: Commander) -> None:
     assert marlaas("adapters").code == 2
     assert marlaas("--help").code == 0
     assert marlaas("--version").out.startswith("marlaas 0.")
+
+
+@pytest.mark.parametrize("module", FAMILIES)
+def test_every_module_has_the_verbs_that_the_table_says(module: str) -> None:
+    verbs = argparse.ArgumentParser().add_subparsers()
+    import_module(f"marlaas.app.cli.{module}").register(verbs)
+    assert tuple(verbs.choices) == FAMILIES[module]
+
+
+@pytest.mark.parametrize(
+    ("line", "modules"),
+    [
+        ("", ()),
+        ("--home list --ascii", ()),
+        ("--theme=x show 1", ("tasks",)),
+        ("--home x resume 3", ("steer",)),
+        ("--hom x list", tuple(FAMILIES)),
+        ("--help", tuple(FAMILIES)),
+        ("nonsense", tuple(FAMILIES)),
+        ("--readonly --home", ()),
+    ],
+)
+def test_a_command_line_loads_its_own_verb_alone(line: str, modules: tuple[str, ...]) -> None:
+    assert needed(line.split()) == modules
 
 
 def test_known_errors_are_a_sentence(marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:

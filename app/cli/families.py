@@ -1,0 +1,50 @@
+"""Which module of this package has which verbs, so that a command line loads the one that it names and no other.
+
+Words flow in, modules to import flow out. Imports none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "demo": ("demo",),
+    "submit": ("submit",),
+    "tasks": ("list", "show"),
+    "watch": ("watch",),
+    "compare": ("compare",),
+    "wait": ("wait",),
+    "steer": ("pause", "resume", "retry", "cancel"),
+    "extend": ("extend",),
+    "tenants": ("tenants",),
+    "stats": ("stats",),
+    "metrics": ("metrics",),
+    "rollouts": ("rollouts",),
+    "logs": ("logs",),
+    "environments": ("env",),
+    "base": ("base",),
+    "adapters": ("adapters",),
+    "chat": ("chat",),
+    "serve": ("serve",),
+    "engine": ("engine",),
+    "keys": ("keys",),
+    "doctor": ("doctor",),
+    "completion": ("completion",),
+}
+"""Modules in the order of the help, with the verbs that they register."""
+WITH_A_VALUE = ("--home", "--theme")
+WITHOUT = ("--readonly", "--ascii", "--web", "--version")
+"""Options that may stand before a verb."""
+
+
+def needed(words: Sequence[str]) -> tuple[str, ...]:
+    """The modules that a command line needs: of its verb, none for the application, all where that cannot be told."""
+    left = iter(words)
+    for word in left:
+        if word in WITH_A_VALUE:
+            next(left, "")
+        elif not word.startswith("-"):
+            return tuple(module for module, verbs in FAMILIES.items() if word in verbs) or tuple(FAMILIES)
+        elif word.partition("=")[0] not in (*WITH_A_VALUE, *WITHOUT):
+            return tuple(FAMILIES)  # --help, an abbreviation, or a mistake
+    return ()
