@@ -6,21 +6,51 @@ Ids and an open file flow in; one conversation at a time is in memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.paths import Home
+from marlaas.engine.store import rollouts
 from marlaas.engine.store.conversations import conversation
 from marlaas.engine.store.reader import Reader
-from marlaas.engine.store.rollout_rows import Conversation
+from marlaas.engine.store.rollout_rows import EVAL, Conversation
 
+from ..format import counted
+from .browsing import Place
 from .records import json_line, text
 
 READABLE = (".txt", ".md")
 """Endings of files that are for people; all others get a record a line."""
 
 Ids = Callable[[Reader], Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What may be written at once."""
+
+    words: str
+    """For people."""
+    ids: Ids
+
+
+def scopes(place: Place | None, one: Conversation, hits: Sequence[int] | None) -> dict[str, Scope]:
+    """From what is read to the whole task; ``hits``: what a search has found."""
+    found = {"one": Scope("this conversation", lambda reader: [one.id])}
+    if hits is not None:
+        known = list(hits)
+        found["hits"] = Scope(f"all {counted(len(known), 'hit')}", lambda reader: known)
+    failures = place is not None and place.failures
+    which = " with failures" if failures else ""
+    listed = partial(rollouts.conversation_ids, task=one.task, failures=failures)
+    found["group"] = Scope(f"its group{which}", partial(listed, group=one.group))
+    step = "the evaluation" if one.split == EVAL else "its step" if one.step is not None else "all that waits"
+    found["step"] = Scope(f"{step}{which}", partial(listed, split=one.split, step=one.step))
+    found["task"] = Scope(f"the whole task{which}", listed)
+    return found
 
 
 def export(home: Home, ids: Ids, file: Path) -> int:

@@ -15,13 +15,11 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store import rollouts
 from marlaas.engine.store.reader import Reader
 
 from ..format import counted
 from ..questions.rollouts import RolloutsAnswer, RolloutsQuestion
-from ..rollouts.browsing import ALL, step_of
-from ..rollouts.exporting import Ids, export
+from ..rollouts.exporting import Ids, Scope, export, scopes
 from ..rollouts.loading import Loaded
 from ..rollouts.records import record, text
 from ..rollouts.shading import SHADES
@@ -245,32 +243,18 @@ go from hit to hit. c marks a conversation, and a second c sets another one besi
         if self.marlaas.web:
             self.marlaas.say("A browser writes no files here; y and Y copy.", bad=True)
         elif self._scopes:
-            names = {name: words for name, (words, _) in self._scopes.items()}
+            names = {name: scope.words for name, scope in self._scopes.items()}
             file = Path.cwd() / f"rollouts-{self.marlaas.selected}.jsonl"
             self.app.push_screen(ExportRollouts(names, file), self._export)
 
     @property
-    def _scopes(self) -> dict[str, tuple[str, Ids]]:
-        place, one = self._browser.place, self._loaded and self._loaded.conversation
-        if place is None or not one:
-            return {}
-        (split, step), task, failures = step_of(place.step), place.task, place.failures
-        which = " with failures" if failures else ""
-        found: dict[str, tuple[str, Ids]] = {"one": ("this conversation", lambda reader: [one.id])}
-        if self._browser.hits is not None:
-            hits = list(self._browser.hits)
-            found["hits"] = (f"all {counted(len(hits), 'hit')}", lambda reader: hits)
-        group = partial(rollouts.conversation_ids, task=task, group=one.group, failures=failures)
-        found["group"] = (f"its group{which}", group)
-        if place.step != ALL:
-            of_step = partial(rollouts.conversation_ids, task=task, split=split, step=step, failures=failures)
-            found["step"] = (f"its step{which}", of_step)
-        found["task"] = (f"the whole task{which}", partial(rollouts.conversation_ids, task=task, failures=failures))
-        return found
+    def _scopes(self) -> dict[str, Scope]:
+        one = self._loaded and self._loaded.conversation
+        return scopes(self._browser.place, one, self._browser.hits) if one else {}
 
     def _export(self, wanted: Export | None) -> None:
         if wanted is not None:
-            ids = self._scopes[wanted.scope][1]
+            ids = self._scopes[wanted.scope].ids
             self.marlaas.say(f"Writing {wanted.file} …")
             self.run_worker(partial(self._write, ids, wanted.file), thread=True, exit_on_error=False)
 
