@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from marlaas.engine.store.kept import KeptVersion, kept_versions
+from marlaas.engine.store.kept import KeptVersion, Marks, kept_marks, kept_versions
 from marlaas.engine.store.reader import Reader
 
 
 @dataclass(frozen=True)
 class AdaptersAnswer:
-    """All versions on the disk, newest task first."""
+    """All versions on the disk, newest task first and newest version first."""
 
     versions: tuple[KeptVersion, ...] = ()
+    marks: Marks = field(default_factory=dict)
+    by_policy: Mapping[int, tuple[KeptVersion, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,16 @@ class AdaptersQuestion:
     """Asks for all tasks; what is shown of them is the view's choice."""
 
     def read(self, reader: Reader, before: AdaptersAnswer | None) -> AdaptersAnswer:
-        """One query: few versions of a task are kept."""
-        answer = AdaptersAnswer(tuple(kept_versions(reader)))
-        return before if before == answer else answer
+        """Only policies whose versions, scores or tasks have changed are read again."""
+        before, marks = before or AdaptersAnswer(), kept_marks(reader)
+        if marks == before.marks:
+            return before
+        changed = {policy for policy, mark in marks.items() if before.marks.get(policy) != mark}
+        known = {policy: kept for policy, kept in before.by_policy.items() if policy in marks.keys() - changed}
+        read: dict[int, list[KeptVersion]] = {}
+        for kept in kept_versions(reader, changed):
+            read.setdefault(kept.policy_id, []).append(kept)
+        by_policy = {**known, **{policy: tuple(kept) for policy, kept in read.items()}}
+        versions = (kept for own in by_policy.values() for kept in own)
+        ordered = sorted(versions, key=lambda kept: (-kept.row.task, -kept.row.number, -kept.row.id))
+        return AdaptersAnswer(tuple(ordered), marks, by_policy)

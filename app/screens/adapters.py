@@ -16,7 +16,7 @@ from marlaas.engine.disk import home_size
 from marlaas.engine.store.kept import KeptVersion
 from marlaas.engine.store.reader import Reader
 
-from ..format import size
+from ..format import line, size
 from ..questions.adapters import AdaptersAnswer, AdaptersQuestion
 from ..snapshot import Snapshot
 from ..version_lines import SORTS, Choice, VersionLine, head, lines, summary
@@ -117,8 +117,14 @@ selected task alone, / filters by number, name, tenant and label."""
 
     def _show_current(self) -> None:
         kept, detail = self.current, self.query_one(VersionDetail)
-        own = [each.row.size for each in self._versions if kept and each.row.task == kept.row.task]
-        detail.kept, detail.together = kept, f"all {len(own)} of it {size(sum(own))}" if len(own) > 1 else ""
+        detail.kept, detail.about = kept, self._about_task(kept.row.task) if kept else ""
+
+    def _about_task(self, number: int) -> str:
+        """Where it stands, and what all of its versions take."""
+        own = [each.row.size for each in self._versions if each.row.task == number]
+        together = f"its {len(own)} versions take {size(sum(own))}" if len(own) > 1 else "its only version"
+        task = self.marlaas.snapshot.task(number)
+        return f"Task {number} is {line(task.state, 20)}, step {task.step}/{task.steps}; {together}." if task else ""
 
     def _go_to_task(self) -> None:
         """To its best version."""

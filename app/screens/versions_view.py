@@ -100,7 +100,8 @@ class VersionsView(View):
         kept = self.current
         if kept is None:
             return
-        row, later = kept.row, max(0, kept.step - kept.row.number)
+        row, task = kept.row, self.marlaas.snapshot.task(kept.row.task)
+        later = max(0, task.step - row.number) if task else 0
         lost = f"Its {later} later step{' is' if later == 1 else 's are'} void" if later else "No step is lost"
         anew = "" if row.resumable else " It begins with a new optimizer: the old one's moments are gone."
         question = (

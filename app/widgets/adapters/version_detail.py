@@ -19,8 +19,8 @@ class VersionDetail(Widget):
     """
 
     kept: reactive[KeptVersion | None] = reactive(None)
-    together: reactive[str] = reactive("")
-    """What the versions of its task take."""
+    about: reactive[str] = reactive("")
+    """Its task, in a few safe words."""
 
     def render(self) -> Content:
         """Three lines."""
@@ -30,15 +30,8 @@ class VersionDetail(Widget):
         measured = "not measured" if row.score is None else f"held-out {score(row.score)}"
         if self.kept.stderr is not None and row.score is not None:
             measured += f" ± {score(self.kept.stderr)}"
-        optimizer = (
-            "with its optimizer's moments: training can go on from it as it was"
-            if row.resumable
-            else "without its optimizer's moments: training goes on from it with a new optimizer"
-        )
+        optimizer = "trains on as it was" if row.resumable else "trains on with a new optimizer"
         name = line(f"{row.name}  {row.tenant} / {row.task_name}  ({self.kept.environment})", width)
-        state = f"task {row.task} is {self.kept.task_state}, step {self.kept.step}/{self.kept.steps}"
-        words = (f"version {row.number}", self.kept.label, measured, size(row.size), state, self.together)
-        numbers = " · ".join(filter(None, words))
-        return Content.assemble(
-            (name, "bold"), "\n", line(numbers, width), "\n", (line(f"Kept {optimizer}.", width), "$text-muted")
-        )
+        words = (f"version {row.number}", self.kept.label, measured, size(row.size), optimizer)
+        numbers = line(" · ".join(filter(None, words)), width)
+        return Content.assemble((name, "bold"), "\n", numbers, "\n", (line(self.about, width), "$text-muted"))
