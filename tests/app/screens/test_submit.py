@@ -60,6 +60,13 @@ def row(driver: Driver, key: str) -> FieldRow:
     return next(row for row in driver.app.screen.query(FieldRow) if row.field.key == key)
 
 
+async def unfolded(driver: Driver, table: str) -> None:
+    """With the lines of a table."""
+    section = next(section for section in driver.app.screen.query(Section) if section.table == table)
+    section.query_one("CollapsibleTitle").focus()
+    await driver.press("enter")
+
+
 async def typed(driver: Driver, **texts: str) -> None:
     """Put texts into fields, as quick as a paste."""
     for key, text in texts.items():
@@ -93,6 +100,9 @@ async def test_a_narrow_screen_shows_the_task_file_on_a_key(home: Home, filling:
         assert "17+25" in driver.text()
         await driver.press("escape")
         assert driver.app.focused is not None and "train: how it learns" in driver.text()
+        await driver.pilot.resize_terminal(40, 12)
+        await driver.settle()
+        assert "tenant" in driver.text()
 
 
 async def test_a_sweep_is_submitted(home: Home, filling: Filling, engine: FakeEngine, foreseen: None) -> None:
@@ -112,9 +122,7 @@ async def test_a_sweep_is_submitted(home: Home, filling: Filling, engine: FakeEn
 async def test_a_folded_table_says_what_is_in_it(home: Home, filling: Filling, foreseen: None) -> None:
     filling.environment()
     async with opened(home) as driver:
-        train = next(section for section in driver.app.screen.query(Section) if section.table == "train")
-        train.query_one("CollapsibleTitle").focus()
-        await driver.press("enter")
+        await unfolded(driver, "train")
         await typed(driver, train__loss="grop", train__seed="3")
         text = driver.text()
         assert (
@@ -126,15 +134,17 @@ async def test_a_folded_table_says_what_is_in_it(home: Home, filling: Filling, f
         assert "train: how it learns (2 set)" in driver.text() and "Did you mean" not in driver.text()
 
 
-async def test_a_refusal_of_the_home_keeps_the_form(home: Home, filling: Filling, foreseen: None) -> None:
+async def test_a_refusal_keeps_the_form_and_leaving_it_asks(home: Home, filling: Filling, foreseen: None) -> None:
     filling.environment()
     async with opened(home) as driver:
-        more = next(section for section in driver.app.screen.query(Section) if section.table == "queue")
-        more.query_one("CollapsibleTitle").focus()
-        await driver.press("enter")
+        await unfolded(driver, "queue")
         await typed(driver, name="sums", environment="arithmetic", queue__depends_on="nobody")
         await driver.press("ctrl+s")
         assert "nobody" in driver.notices() and isinstance(driver.app.screen, SubmitScreen)
+        await driver.press("escape", "n")
+        assert isinstance(driver.app.screen, SubmitScreen)
+        await driver.press("escape", "y")
+        assert not isinstance(driver.app.screen, SubmitScreen)
     assert queued(home) == []
 
 
@@ -151,14 +161,6 @@ async def test_a_copy_is_the_file_that_somebody_wrote(home: Home, filling: Filli
         assert not isinstance(driver.app.screen, SubmitScreen), "nothing was typed, so nothing is asked"
 
 
-async def test_leaving_asks_where_something_was_typed(home: Home, filling: Filling, foreseen: None) -> None:
-    async with opened(home) as driver:
-        await driver.press("x", "escape", "n")
-        assert isinstance(driver.app.screen, SubmitScreen)
-        await driver.press("escape", "y")
-        assert not isinstance(driver.app.screen, SubmitScreen)
-
-
 async def test_saving_overwrites_nothing(
     home: Home, filling: Filling, foreseen: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,15 +172,11 @@ async def test_saving_overwrites_nothing(
             await driver.press("ctrl+o", "enter")
         saved, refused = driver.notices().splitlines()
         assert saved.startswith("Saved as ") and "File exists" in refused
+        driver.app.web = driver.app.readonly = True
+        await driver.press("ctrl+o", "ctrl+e", "ctrl+s")
+        for refusal in ("In a browser no file is written", "There is no editor", "read-only"):
+            assert refusal in driver.notices()
     assert tomllib.loads((tmp_path / "my-sums.toml").read_text())["name"] == "my sums"
-
-
-async def test_read_only_opens_no_form_and_a_browser_no_file(home: Home, filling: Filling, foreseen: None) -> None:
-    async with opened(home, readonly=True) as driver:
-        assert not isinstance(driver.app.screen, SubmitScreen) and "read-only" in driver.notices()
-    async with opened(home, web=True) as driver:
-        await driver.press("ctrl+o", "ctrl+e")
-        assert "In a browser no file is written" in driver.notices() and "There is no editor" in driver.notices()
 
 
 async def test_a_paste_of_a_megabyte_is_refused_at_once(home: Home, filling: Filling, foreseen: None) -> None:
@@ -200,11 +198,6 @@ async def test_hostile_names_are_words(home: Home, foreseen: None) -> None:
         assert "\x1b" not in text and "\u202e" not in text and "[/INST]" in text
         await driver.press("ctrl+t")
         assert "\x1b" not in driver.text()
-
-
-async def test_a_tiny_terminal_shows_something(home: Home, filling: Filling, foreseen: None) -> None:
-    async with opened(home, (40, 12)) as driver:
-        assert "tenant" in driver.text()
 
 
 @pytest.mark.processes

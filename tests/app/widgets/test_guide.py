@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from textual.widgets import Input
 
 from marlaas.app.screens.submit import SubmitScreen
 from marlaas.app.widgets import guide
@@ -15,13 +16,20 @@ from marlaas.engine.paths import Home
 from marlaas.engine.store.reader import Reader
 
 from ..commanding import FakeEngine
-from ..driving import driving
+from ..driving import Driver, driving
 
 
 @pytest.fixture(autouse=True)
 def no_editor(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("VISUAL", "EDITOR"):
         monkeypatch.delenv(name, raising=False)
+
+
+async def written(driver: Driver, name: str) -> None:
+    """Begin an environment of that name."""
+    await driver.press("e")
+    driver.app.screen.query_one(Input).value = name
+    await driver.press("enter")
 
 
 async def test_the_demo_runs_in_this_home(home: Home, engine: FakeEngine) -> None:
@@ -39,20 +47,23 @@ async def test_the_demo_runs_in_this_home(home: Home, engine: FakeEngine) -> Non
 
 async def test_an_environment_is_written_and_opened(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     async with driving(home) as driver:
-        await driver.press("e", *"mine", "enter")
+        await written(driver, "mine")
         path = home.plugins / "mine.py"
         assert "async def mine(ep" in path.read_text()
         assert f"{path} is written, and runs as it is" in driver.notices().replace("\n", " ")
-        await driver.press("e", *"mine", "enter")
+        await written(driver, "mine")
         assert "is there already" in driver.notices()
         opened: list[Path] = []
         monkeypatch.setenv("EDITOR", "my-editor")
         monkeypatch.setattr(guide, "edit", opened.append)
         monkeypatch.setattr(driver.app, "suspend", nullcontext)
-        await driver.press("e", *"other", "enter")
+        await written(driver, "other")
         assert opened == [home.plugins / "other.py"] and "is saved" in driver.notices()
         await driver.press("e", "escape")
         assert isinstance(driver.app.focused, Guide)
+        driver.app.web = True
+        await driver.press("e")
+        assert "An environment is a file" in driver.notices() and isinstance(driver.app.focused, Guide)
 
 
 async def test_a_task_is_added_in_the_form(home: Home) -> None:
@@ -66,12 +77,6 @@ async def test_read_only_begins_nothing(home: Home, engine: FakeEngine) -> None:
         await driver.press("d", "e", "a")
         assert driver.notices().count("read-only") == 3 and isinstance(driver.app.focused, Guide)
     assert engine.asked == [] and not home.root.exists()
-
-
-async def test_a_browser_writes_no_file(home: Home) -> None:
-    async with driving(home, web=True) as driver:
-        await driver.press("e")
-        assert "An environment is a file" in driver.notices() and isinstance(driver.app.focused, Guide)
 
 
 async def test_a_home_that_cannot_be_read_is_not_called_empty(home: Home) -> None:
