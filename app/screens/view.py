@@ -9,11 +9,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Key
 from textual.screen import Screen
-from textual.widgets import Footer
 
 from ..questions.question import Question
 from ..snapshot import Snapshot
 from ..views import liveness
+from ..widgets.key_bar import KeyBar
 from ..widgets.status_line import StatusLine
 from ..widgets.top_bar import TopBar
 from ..widgets.view_bar import ViewBar
@@ -61,7 +61,7 @@ class View(Screen[None]):
         yield ViewBar()
         yield from self.content()
         yield StatusLine()
-        yield Footer(show_command_palette=True)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Show what is known already."""

@@ -1,0 +1,108 @@
+"""The last line of every view: the keys that act here, dim where they cannot, and the palette at the right.
+
+Textual's own footer is made of a widget for each key, and makes all of them anew whenever one changes: with a cursor
+that moves over tasks of other states, that is the most that a key press costs. This one is a line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.content import Content
+from textual.events import Click
+from textual.reactive import reactive
+from textual.screen import Screen
+from textual.widget import Widget
+
+from ..format import cells
+
+_EDGE = "▏"
+
+
+@dataclass(frozen=True)
+class ShownKey:
+    """A key in the line."""
+
+    key: str
+    """As it is pressed."""
+    display: str
+    description: str
+    enabled: bool
+
+    @property
+    def text(self) -> str:
+        """What it takes of the line."""
+        return f" {self.display} {self.description} "
+
+
+class KeyBar(Widget):
+    """Follows the bindings of its screen; a click on a key presses it."""
+
+    DEFAULT_CSS = """
+    KeyBar { dock: bottom; height: 1; background: $footer-background; color: $footer-foreground; }
+    """
+    ALLOW_SELECT = False
+
+    keys: reactive[tuple[ShownKey, ...]] = reactive(())
+    palette: reactive[ShownKey | None] = reactive(None)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._will_look = False
+
+    def on_mount(self) -> None:
+        """Hear of other bindings."""
+        self.screen.bindings_updated_signal.subscribe(self, self._changed)
+
+    def _changed(self, screen: Screen[object]) -> None:
+        if screen is self.screen and screen.app.app_focus and not self._will_look:
+            self._will_look = True  # a change of the focus says so several times
+            self.call_after_refresh(self._look)
+
+    def _look(self) -> None:
+        self._will_look = False
+        active = self.screen.active_bindings
+        shown: dict[str, ShownKey] = {}
+        for _, binding, enabled, _ in active.values():
+            if binding.show and binding.action not in shown:
+                display = self.app.get_key_display(binding)
+                shown[binding.action] = ShownKey(binding.key, display, binding.description, enabled)
+        self.keys = tuple(shown.values())
+        palette = active.get(self.app.COMMAND_PALETTE_BINDING)
+        if palette is not None:
+            display = self.app.get_key_display(palette.binding)
+            self.palette = ShownKey(palette.binding.key, display, palette.binding.description, palette.enabled)
+
+    def render(self) -> Content:
+        """As many keys as fit beside the palette's."""
+        right = f"{_EDGE}{self.palette.text[1:]}" if self.palette else ""
+        room, parts = self.size.width - cells(right), list[Content]()
+        left = Content("").join([_drawn(key) for key in self.keys]).truncate(max(0, room), pad=True)
+        parts.append(left)
+        if self.palette and room >= 0:
+            parts += [Content.styled(_EDGE, "$foreground 20%"), _drawn(self.palette)[1:]]
+        return Content("").join(parts)
+
+    def on_click(self, event: Click) -> None:
+        """Press the key under the mouse."""
+        right = cells(self.palette.text) if self.palette else 0
+        if self.palette and event.x >= self.size.width - right:
+            self._press(self.palette)
+            return
+        place = 0
+        for key in self.keys:
+            place += cells(key.text)
+            if event.x < place:
+                self._press(key)
+                return
+
+    def _press(self, key: ShownKey) -> None:
+        self.app.simulate_key(key.key)
+
+
+def _drawn(key: ShownKey) -> Content:
+    dim = "" if key.enabled else " dim"
+    return Content.assemble(
+        (f" {key.display} ", f"bold $footer-key-foreground{dim}"),
+        (f"{key.description} ", f"$footer-description-foreground{dim}"),
+    )

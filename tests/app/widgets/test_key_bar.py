@@ -1,0 +1,75 @@
+"""The line of keys: which there are, which can act, and the mouse on them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+
+from marlaas.app.widgets.key_bar import KeyBar
+
+
+class Keys(App[None]):
+    """A key that acts, one that cannot, one that is not shown."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "one", "act"),
+        Binding("b", "two", "cannot"),
+        Binding("c", "three", "hidden", show=False),
+        Binding("A", "one", "again"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.acted: list[str] = []
+        self.can = False
+
+    def compose(self) -> ComposeResult:
+        yield KeyBar()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return None if action == "two" and not self.can else True
+
+    def action_one(self) -> None:
+        self.acted.append("one")
+
+    def action_two(self) -> None:
+        self.acted.append("two")
+
+
+async def test_keys_are_shown_once_for_each_act_and_those_that_cannot_are_dim() -> None:
+    app = Keys()
+    async with app.run_test(size=(60, 4)) as pilot:
+        await pilot.pause()
+        bar = app.query_one(KeyBar)
+        shown = [(key.display, key.description, key.enabled) for key in bar.keys]
+        assert ("a", "act", True) in shown and ("b", "cannot", False) in shown
+        assert not {"hidden", "again"} & {description for _, description, _ in shown}
+        line = app.screen._compositor.render_strips()[-1].text
+        assert " a act  b cannot " in line and line.rstrip().endswith("▏^p palette") and len(line) == 60
+        before = bar.keys
+        app.refresh_bindings()
+        await pilot.pause()
+        assert bar.keys is before
+        app.can = True
+        app.refresh_bindings()
+        await pilot.pause()
+        assert all(key.enabled for key in bar.keys)
+
+
+async def test_a_click_presses_the_key_and_what_does_not_fit_is_cut() -> None:
+    app = Keys()
+    async with app.run_test(size=(60, 4)) as pilot:
+        await pilot.pause()
+        place = app.screen._compositor.render_strips()[-1].text.index("act")
+        await pilot.click(KeyBar, offset=(place, 0))
+        await pilot.click(KeyBar, offset=(place + 6, 0))
+        await pilot.pause()
+        assert app.acted == ["one"]
+        await pilot.resize_terminal(14, 4)
+        await pilot.pause()
+        assert app.screen._compositor.render_strips()[-1].text.endswith("▏^p palette ")
+        await pilot.click(KeyBar, offset=(10, 0))
+        await pilot.pause()
+        assert len(app.screen_stack) == 2  # the palette
