@@ -31,7 +31,7 @@ def dot_row(value: float, vertical: Scale, rows: int) -> int:
 def with_axis(canvas: Canvas, vertical: Scale) -> list[list[Run]]:
     """The canvas behind its vertical axis."""
     labels: dict[int, str] = {}
-    for tick in vertical.ticks:
+    for tick in (vertical.ticks[0], vertical.ticks[-1], *vertical.ticks):
         labels.setdefault(dot_row(tick.value, vertical, canvas.rows) // 4, tick.label)
     width, lines = gutter(vertical), canvas.lines()
     for row, runs in enumerate(lines):

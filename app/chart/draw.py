@@ -20,6 +20,8 @@ from .scale import Scale, linear, logarithmic
 
 _LEAST_COLUMNS, _LEAST_ROWS = 6, 2
 _ROWS_PER_TICK = 3
+_LABELLED = 8
+"""Rows from which one is spent on labels of marks."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ def draw(plot: Plot, width: int, height: int) -> Drawing:
     """``height`` rows that are ``width`` cells wide; blank ones where there is no room for axes."""
     last = last_step(plot)
     curves = [decimate(curve, max(2, 2 * width), last, plot.logarithmic) for curve in plot.curves]
-    rows = height - 2 - bool(plot.marks)
+    labelled = bool(plot.marks) and height >= _LABELLED
+    rows = height - 2 - labelled
     vertical = _vertical(plot, curves, rows)
     left = gutter(vertical)
     columns = width - left - 1
@@ -44,7 +47,7 @@ def draw(plot: Plot, width: int, height: int) -> Drawing:
         return Drawing([[(" " * max(0, width), "")] for _ in range(max(0, height))])
     canvas = Canvas(columns, rows)
     _paint(Picture(canvas, vertical, last), plot, curves)
-    head = [mark_labels(plot.marks, last, left, columns)] if plot.marks else []
+    head = [mark_labels(plot.marks, last, left, columns)] if labelled else []
     return Drawing([*head, *with_axis(canvas, vertical), *step_axis(last, left, columns)], _notes(plot, curves))
 
 

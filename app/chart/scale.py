@@ -1,6 +1,6 @@
 """The two axes: which range they cover, where a value lies on it, where its ticks are and what they say. Pure.
 
-Any finite numbers are welcome, from 1e-300 to 1e300; values beyond are taken for the nearest of these.
+Any finite numbers are welcome, from 1e-250 to 1e250; values beyond are taken for the nearest of these.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_TINY, _HUGE = 1e-300, 1e300
+_TINY, _HUGE = 1e-250, 1e250
 _FINEST = 1e-6
 """A range narrower than this share of its values is that of a constant: labels would not tell its ends apart."""
 _AROUND = 0.1

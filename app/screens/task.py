@@ -9,6 +9,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
+from textual.events import Resize
 from textual.widgets import ContentSwitcher, Static
 
 from marlaas.engine.store.rows import TaskRow
@@ -33,6 +34,8 @@ from .tasks_view import TasksView
 _NOWHERE = """No task is selected.
 
 Choose one in the queue (press 1) and open it with enter, or press ctrl+p and type its number."""
+_LOW = 20
+"""Lines below which there is no room for all panes."""
 _NO_STEP = "No step yet: the first comes when enough groups are complete."
 
 
@@ -91,6 +94,10 @@ environment. tab goes from pane to pane, z enlarges one."""
                     yield TrajectoryPane()
                     yield StalenessBars()
             yield Static(_NOWHERE, id="nowhere", markup=False)
+
+    def on_resize(self, event: Resize) -> None:
+        """Where there are few lines, they are the chart's."""
+        self.set_class(event.size.height < _LOW, "-low")
 
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
         """All panes."""

@@ -170,6 +170,16 @@ async def test_the_sentences_of_strangers_are_harmless_in_dialogs(home: Home) ->
         assert "\x1b" not in driver.text() and "\u202e" not in driver.text()
 
 
+async def test_a_low_terminal_shows_the_chart(home: Home) -> None:
+    fill_task(home.database)
+    async with driving(home, (40, 12)) as driver:
+        await driver.press("2")
+        assert "1.0 ┤" in driver.text() and "└┴──" in driver.text() and "▸ reward" in driver.text()
+        await driver.pilot.resize_terminal(120, 40)
+        await driver.settle()
+        assert "trajectory 1 of 3" in driver.text() and "staleness of the last groups" in driver.text()
+
+
 # The newest group, beside the chart.
 
 
