@@ -20,11 +20,10 @@ from textual.widgets import Footer, Static
 from marlaas.engine.errors import MarlaasError
 
 from ..form.checking import Checked
-from ..form.fields import FormField
 from ..form.form import Form
 from ..form.outlook import Prompts, Prospect, prompts, prospect
 from ..form.sources import Sources, read_sources
-from ..format import line
+from ..form.words import about, missing, standing
 from ..latest import Latest
 from ..submitting import enqueue
 from ..widgets.submit.field_row import FieldRow
@@ -138,7 +137,7 @@ class SubmitScreen(ModalScreen[None]):
 
     def on_field_row_visited(self, message: FieldRow.Visited) -> None:
         """Say what the field is."""
-        self.query_one("#about", Static).update(Content(_about(message.field)))
+        self.query_one("#about", Static).update(Content(about(message.field)))
 
     def _look(self) -> None:
         self._checks.ask(self._form)
@@ -146,7 +145,7 @@ class SubmitScreen(ModalScreen[None]):
     def _show_checked(self, checked: Checked) -> None:
         self._checked = checked
         self.query_one(Fields).tell(checked, self._form.texts)
-        self.query_one("#state", Static).update(Content(_state(checked)))
+        self.query_one("#state", Static).update(Content(standing(checked)))
         outlook = self.query_one(Outlook)
         outlook.show_file(checked.text)
         if not checked.ready:
@@ -196,7 +195,7 @@ class SubmitScreen(ModalScreen[None]):
         if self._checked.problems:
             return next(iter(self._checked.problems.values()))
         if self._checked.missing:
-            return f"{_missing(self._checked)} must be given."
+            return f"{missing(self._checked)} must be given."
         return "" if self._checked.ready else "The form is still being read."
 
     def _send(self) -> None:
@@ -210,7 +209,7 @@ class SubmitScreen(ModalScreen[None]):
 
     def _refused(self, sentence: str) -> None:
         self._sending = False
-        self.query_one("#state", Static).update(Content(_state(self._checked)))
+        self.query_one("#state", Static).update(Content(standing(self._checked)))
         self.marlaas.say(sentence, bad=True)
 
     def _sent(self, numbers: list[int]) -> None:
@@ -260,24 +259,3 @@ class SubmitScreen(ModalScreen[None]):
     def _leave(self, yes: bool | None) -> None:
         if yes:
             self.dismiss()
-
-
-def _about(field: FormField) -> str:
-    default = f" Default: {line(field.default, 60)}." if field.default else ""
-    several = " Several values with commas: a task for each." if field.swept else ""
-    return f"{field.key}: {field.about}{default}{several}"
-
-
-def _state(checked: Checked) -> str:
-    if checked.problems:
-        wrong = len(checked.problems)
-        general = line(checked.problems.get("", ""), 60)
-        return general or f"{wrong} {'field is' if wrong == 1 else 'fields are'} wrong"
-    if checked.missing:
-        return f"missing: {_missing(checked)}"
-    count = len(checked.submissions)
-    return f"{count} task{'' if count == 1 else 's'}; ctrl+s submits"
-
-
-def _missing(checked: Checked) -> str:
-    return ", ".join(line(key.rpartition(".")[2], 30) for key in sorted(checked.missing))
