@@ -213,8 +213,8 @@ class Reader:
         where, arguments = ("AND t.id = ?", (task,)) if task is not None else ("", ())
         rows = self.all(
             "SELECT v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.number, v.name, v.state,"
-            " v.label, (SELECT score FROM evals WHERE version = v.id ORDER BY id DESC LIMIT 1) AS score, v.checksum,"
-            " v.path, v.size, v.created, v.resumable"
+            " v.label, (SELECT score FROM evals WHERE policy = v.policy AND version = v.id ORDER BY id DESC LIMIT 1)"
+            " AS score, v.checksum, v.path, v.size, v.created, v.resumable"
             " FROM versions v JOIN policies p ON p.id = v.policy JOIN tasks t ON t.id = p.task"
             f" WHERE v.state != 'void' {where} ORDER BY t.id DESC, v.number DESC",
             *arguments,
