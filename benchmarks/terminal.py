@@ -32,8 +32,11 @@ CHANGES = 0.02
 STEPS = 1 / 16
 """Seconds between two steps of 32 tasks while nobody presses anything: each makes one in two seconds."""
 TRAJECTORIES = 100_000
-OPEN, OPENED = "\r", "trajectory 1 of"
-"""The key that opens a task's trajectories, and what then stands there."""
+VIEWS = {
+    "its own view": ("\r", f"group {TRAJECTORIES // 8 - 1}"),
+    "the view of its rollouts": ("t", f"{TRAJECTORIES // 64 - 1} "),
+}
+"""Views of a task: the key that opens each, and what then stands there."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def measure(quick: bool) -> Section:
         helps = [run_help() for _ in range(rounds)]
         answers = [1e3 * seconds for seconds in pressed(many, presses)]
         idle = watched(few, seconds)
-        opened = opening(large, max(3, rounds // 3))
+        opened = {view: opening(large, *keys, max(3, rounds // 3)) for view, keys in VIEWS.items()}
     centiles = quantiles(answers, n=100, method="inclusive")
     ours, theirs = (Series(tuple(side)) for side in zip(*pairs, strict=True))
     rows = (
@@ -87,8 +90,8 @@ METHOD = f"""In a pseudo-terminal of 80 × 24 that reads as fast as it can. *Fir
 until a task of the queue stands there, on a home with 32 tasks of 400 steps; beside it a Textual program that shows one
 word, turn by turn. *Key to first byte*: the cursor of a queue of 64 running tasks moves up and down, while another
 process commits a step of the next of them every {1e3 * CHANGES:.0f} ms. *32 running tasks*: nobody touches the keys,
-and each task makes a step in two seconds. *A task with {TRAJECTORIES:,} trajectories*: from the key until the newest
-of them stands there."""
+and each task makes a step in two seconds. *{TRAJECTORIES:,} trajectories*: of one task, from the key until the newest
+of them, or the list of its newest steps, stands there."""
 
 
 def marlaas(home: Home) -> Session:
@@ -127,14 +130,14 @@ def watched(home: Home, seconds: float) -> Idle:
         return Idle(share, (session.received - received) / seconds / 1e3, session.megabytes)
 
 
-def opening(home: Home, rounds: int) -> Opened:
-    """Open the trajectories of a task, in a fresh program each time."""
+def opening(home: Home, key: str, wanted: str, rounds: int) -> Opened:
+    """Open a view of a task, in a fresh program each time."""
     times, megabytes = [], 0.0
     for _ in range(rounds):
         with marlaas(home) as session:
             session.until(PAINTED)
             session.settle(0.2)
-            times.append(session.show(OPEN, OPENED))
+            times.append(session.show(key, wanted))
             session.settle(0.2)
             megabytes = max(megabytes, session.megabytes)
     return Opened(times, megabytes)
