@@ -6,9 +6,8 @@ It reads the store through ``Feed`` and writes nothing but commands; closing it 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable
+from typing import ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
@@ -17,24 +16,23 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.worker import get_current_worker
 
-from marlaas.engine.errors import MarlaasError
 from marlaas.engine.paths import Home
 
+from .acting import Acting
 from .clipboard import copy
 from .feed import Feed
-from .format import line, short_path
+from .format import short_path
 from .line_filters import Ascii, Colourless
 from .modes import ALL_MODES
 from .palette import Palette
 from .preferences import Preferences
 from .screens.view import View
-from .sender import Sender
 from .snapshot import Snapshot
-from .themes import DEFAULT, THEMES
+from .themes import DEFAULT, THEMES, legible
 from .views import liveness
 
 
-class MarlaasApp(App[None]):
+class MarlaasApp(Acting):
     """The application of one home."""
 
     CSS_PATH = "app.tcss"
@@ -68,19 +66,16 @@ class MarlaasApp(App[None]):
     ) -> None:
         """``readonly`` refuses every act; ``web`` besides keeps editors and paths of files away. ``interval`` is the
         time in seconds from one poll to the next."""
-        super().__init__()
+        self._feed = Feed(home.database, clock)
+        super().__init__(home, self._feed, Snapshot(now=clock()), readonly)
         self.animation_level = "none"
         self.title = "marlaas demo" if demo else "marlaas"
-        self.home = home
         self.home_text = short_path(home.root)
-        self.readonly, self.web = readonly, web
-        self.snapshot = Snapshot(now=clock())
+        self.web = web
         self.has_read = False
         self.selected: int | None = None
         self.farewell = ""
         self._interval = interval
-        self._feed = Feed(home.database, clock)
-        self._sender = Sender(self, home.database, self._feed)
         self._timer: Timer | None = None
         self._before = "queue"
         self._dress(preferences)
@@ -96,13 +91,8 @@ class MarlaasApp(App[None]):
             self._filters.append(Ascii())
 
     def get_css_variables(self) -> dict[str, str]:
-        """Muted text in a shade of the theme's own foreground: in a ``Content``, Textual's “auto 60%” is plain white or
-        black, and stands out more than the text around it."""
-        variables = super().get_css_variables()
-        for name in ("muted", "disabled"):
-            if variables[f"text-{name}"].startswith("auto"):
-                variables[f"text-{name}"] = variables[f"foreground-{name}"]
-        return variables
+        """What styles may name; see ``legible``."""
+        return legible(super().get_css_variables())
 
     def on_mount(self) -> None:
         """Open the queue and begin to read."""
@@ -168,71 +158,7 @@ class MarlaasApp(App[None]):
         """From a view that was opened by itself to the one before."""
         self.action_open_view(self._before if self._before != self.current_mode else "queue")
 
-    # Acting: a command is a row that the engine answers; its outcome comes with a later snapshot.
-
-    def may_act(self) -> str:
-        """Why no act is possible; empty where they are."""
-        return "This is the read-only mode: look, but do not touch." if self.readonly else ""
-
-    def steer(self, kind: str, tasks: Sequence[int]) -> None:
-        """Ask the engine to pause, resume, retry or cancel tasks."""
-        self.command(kind, tasks)
-
-    def command(self, kind: str, tasks: Sequence[int] = (), done: str = "", **arguments: Any) -> None:
-        """Ask the engine for anything; ``done`` is what is said once it is done."""
-        reason = self.may_act()
-        if not reason and liveness(self.snapshot.engine, self.snapshot.now).word in ("down", "never"):
-            reason = "No engine runs; ctrl+p, “Start the engine”."
-        if reason:
-            self.say(reason, bad=True)
-        else:
-            self._sender.send(kind, tasks, done, **arguments)
-
-    def on_sender_sent(self, message: Sender.Sent) -> None:
-        """An act is on its way, or could not be written."""
-        if message.problem:
-            self.say(message.problem, bad=True)
-        else:
-            self._sender.sent(message.act)
-
-    def action_add(self, copy_from: int | None = None) -> None:
-        """Open the form for tasks, empty or as a copy of one."""
-        from .screens.submit import SubmitScreen
-
-        if reason := self.may_act():
-            self.say(reason, bad=True)
-        else:
-            self.push_screen(SubmitScreen(copy_from))
-
-    def action_undo(self) -> None:
-        """Take the last act back."""
-        if self._sender.undoable:
-            self._sender.undo()
-        else:
-            self.say("There is nothing to take back.", bad=True)
-
-    def action_start_engine(self) -> None:
-        """Start an engine in the background."""
-        if reason := self.may_act():
-            self.say(reason, bad=True)
-            return
-        self.say("Starting the engine …")
-        self.run_worker(self._start_engine, thread=True, group="engine", exit_on_error=False)
-
-    def _start_engine(self) -> None:
-        from marlaas.engine.daemon import control
-
-        try:
-            control.create_database(self.home)
-            control.ensure_running(self.home)
-        except MarlaasError as error:
-            self.call_from_thread(partial(self.say, str(error), bad=True))
-
     # What every view may use.
-
-    def say(self, text: str, bad: bool = False) -> None:
-        """A notice; ``text`` may hold foreign words."""
-        self.notify(line(text, 400), severity="warning" if bad else "information", markup=False)
 
     def copy(self, text: str, what: str) -> None:
         """Copy, and say where it is. ``what`` begins the sentence: Task 17."""

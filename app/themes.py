@@ -54,6 +54,17 @@ THEMES = (
 )
 
 
+def legible(variables: Mapping[str, str]) -> dict[str, str]:
+    """Muted text in a shade of the theme's own foreground: in a ``Content``, Textual's “auto 60%” is plain white or
+    black, and stands out more than the text around it."""
+    muted = {
+        f"text-{name}": variables[f"foreground-{name}"]
+        for name in ("muted", "disabled")
+        if variables[f"text-{name}"].startswith("auto")
+    }
+    return {**variables, **muted}
+
+
 def rich_style(style: str, variables: Mapping[str, str]) -> str:
     """A style with theme variables (``bold $text-error``) in the words of Rich, for tables whose cells are Rich's."""
     words = (variables.get(word[1:], "") if word.startswith("$") else word for word in style.split())

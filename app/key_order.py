@@ -1,0 +1,73 @@
+"""Keys one after another: the next one goes out when what the one before it has set off has come to rest.
+
+Textual hands every key at once to whatever has the focus. Of “/watched” typed quickly, or come through a slow line in
+one piece, the letters would reach the list before the slash has moved the focus, and act as commands. Here a key that
+comes too early waits: until the pumps above the focus, where keys and their messages climb, are empty.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from textual.app import App
+from textual.events import Event, Key, Paste
+from textual.message import Message
+from textual.timer import Timer
+
+_ROUNDS = 12
+"""Climbs of a mark after one key: a dialog needs three or four until its field has the focus."""
+_PATIENCE = 0.5
+"""Seconds after which the next key goes out all the same: the widget that had the mark may have gone with it."""
+
+
+class KeyOrder(App[None]):
+    """An application that never overtakes a person who types fast."""
+
+    class Climbed(Message):
+        """Posted to the focus behind a key; it comes up to the application when all before it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._under_way = 0
+        """Rounds that the mark of the present key may still take; 0: no key is under way."""
+        self._early: deque[Key | Paste] = deque()
+        self._patience: Timer | None = None
+
+    async def on_event(self, event: Event) -> None:
+        """Hold back what comes too early."""
+        if not isinstance(event, (Key, Paste)) or event.is_forwarded:
+            await super().on_event(event)
+        elif self._under_way:
+            self._early.append(event)
+            if self._patience is None:
+                self._patience = self.set_timer(_PATIENCE, self._next_key)
+        else:
+            self._under_way = _ROUNDS
+            await super().on_event(event)
+            await self._send_mark()
+
+    async def _send_mark(self) -> None:
+        if not (self.focused or self.screen).post_message(self.Climbed()):
+            await self._next_key()
+
+    async def on_key_order_climbed(self, message: Climbed) -> None:
+        """Once more where something has been set off, else the next key."""
+        message.stop()
+        if not self._under_way:
+            return
+        self._under_way -= 1
+        busy = any(node.message_queue_size for node in (self.focused or self.screen).ancestors_with_self)
+        if busy and self._under_way:
+            await self._send_mark()
+        else:
+            await self._next_key()
+
+    async def _next_key(self) -> None:
+        self._under_way = 0
+        if self._patience is not None:
+            self._patience.stop()
+            self._patience = None
+        if self._early:
+            await self.on_event(self._early.popleft())
+            if self._early and self._patience is None:
+                self._patience = self.set_timer(_PATIENCE, self._next_key)
