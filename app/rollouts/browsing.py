@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from marlaas.engine.store import rollouts
 from marlaas.engine.store.reader import Reader
@@ -71,6 +72,11 @@ class Place:
     at_end: bool = False
     """Where nothing else is said, the last conversation instead of the first."""
 
+    @property
+    def scope(self) -> tuple[object, ...]:
+        """Whose groups lie there."""
+        return (self.task, self.step, self.failures)
+
 
 @dataclass(frozen=True, eq=False)
 class Found:
@@ -81,16 +87,28 @@ class Found:
     groups: array[int]
     conversations: array[int]
 
+    @property
+    def scope(self) -> tuple[object, ...]:
+        """Whose conversations these are."""
+        return (*self.place.scope, self.place.group)
 
-def find(reader: Reader, place: Place) -> Found:
-    """What lies at a place; what has gone gives way to what comes first. Raises ``StoreError``."""
+
+def find(reader: Reader, place: Place, before: Found | None = None) -> Found:
+    """What lies at a place; what has gone gives way to what comes first. Raises ``StoreError``.
+
+    ``before``: what was found last; of many groups' conversations only those are read that were not there.
+    """
     split, step = step_of(place.step)
     groups = rollouts.group_ids(reader, place.task, split, step, place.failures)
     group = place.group
     if group is None or (group != ALL and group not in groups):
         group = groups[0] if groups else ALL
     within = None if group == ALL else group
-    conversations = rollouts.conversation_ids(reader, place.task, split, step, within, place.failures)
+    listed = partial(rollouts.conversation_ids, reader, place.task, split, step, within, place.failures)
+    if before is not None and group == ALL and before.conversations and before.scope == (*place.scope, ALL):
+        conversations = listed(after=before.conversations[0]) + before.conversations
+    else:
+        conversations = listed()
     conversation = place.conversation
     if conversation not in conversations:
         conversation = (conversations[-1 if place.at_end else 0]) if conversations else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -29,8 +29,10 @@ from ..widgets.rollouts.browser import Browser
 from ..widgets.rollouts.desk import Desk
 from ..widgets.rollouts.search import Search
 from ..widgets.virtual_list import VirtualList
-from .dialogs.export_rollouts import Export, ExportRollouts
 from .view import View
+
+if TYPE_CHECKING:
+    from .dialogs.export_rollouts import Export
 
 LEVELS = ("-steps", "-groups", "-conversations", "-desk")
 """How deep somebody is; a narrow screen shows one of them."""
@@ -243,6 +245,8 @@ go from hit to hit. c marks a conversation, and a second c sets another one besi
         if self.marlaas.web:
             self.marlaas.say("A browser writes no files here; y and Y copy.", bad=True)
         elif self._scopes:
+            from .dialogs.export_rollouts import ExportRollouts
+
             names = {name: scope.words for name, scope in self._scopes.items()}
             file = Path.cwd() / f"rollouts-{self.marlaas.selected}.jsonl"
             self.app.push_screen(ExportRollouts(names, file), self._export)

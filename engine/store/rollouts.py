@@ -107,18 +107,17 @@ def conversation_ids(
 
     ``failures``: only those that did not end well; ``after``: only those with a trajectory above this id.
     """
-    where, arguments = _groups_where(task, split, step)
+    of_groups, arguments = _groups_where(task, split, step)
     if group is not None:
-        where, arguments = "g.id = ?", (group,)
+        of_groups, arguments = "g.id = ?", (group,)
+    where = f'j."group" IN (SELECT g.id FROM groups g WHERE {of_groups})'
     if failures:
         where += " AND j.status != 'ok'"
     if after:
         where, arguments = f"{where} AND j.id > ?", (*arguments, after)
     found = _ids(
         reader.all(
-            f'SELECT min(j.id) FROM groups g JOIN trajectories j ON j."group" = g.id WHERE {where}'
-            ' GROUP BY j."group", j.member, j.agent',
-            *arguments,
+            f'SELECT min(j.id) FROM trajectories j WHERE {where} GROUP BY j."group", j.member, j.agent', *arguments
         )
     )
     return found if group is not None else array("q", sorted(found, reverse=True))

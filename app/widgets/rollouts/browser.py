@@ -57,6 +57,7 @@ class Browser(Vertical):
         self._open_reader = open_reader
         self._steps: Sequence[StepSummary] = ()
         self._newest = ALL
+        self._last: Found | None = None
         self.place: Place | None = None
         self.hits: Sequence[int] | None = None
         """What a search has found so far; None: nobody searches."""
@@ -102,13 +103,17 @@ class Browser(Vertical):
     def _find(self) -> None:
         if self.place is not None:
             self.run_worker(
-                partial(self._found, self.place), thread=True, group="find", exclusive=True, exit_on_error=False
+                partial(self._found, self.place, self._last),
+                thread=True,
+                group="find",
+                exclusive=True,
+                exit_on_error=False,
             )
 
-    def _found(self, place: Place) -> None:
+    def _found(self, place: Place, before: Found | None) -> None:
         try:
             with self._open_reader() as reader:
-                message: Message = _Came(place, find(reader, place))
+                message: Message = _Came(place, find(reader, place, before))
         except MarlaasError as error:
             message = self.Failed(str(error))
         if not get_current_worker().is_cancelled:
@@ -120,6 +125,7 @@ class Browser(Vertical):
         if now is None or replace(now, conversation=None) != replace(message.asked, conversation=None):
             return
         moved_on = now.conversation != message.asked.conversation and now.conversation in found.conversations
+        self._last = found
         self.place = replace(found.place, conversation=now.conversation) if moved_on else found.place
         with self.groups.prevent(VirtualList.Moved):
             self.groups.show(Listing([ALL, *found.groups], _groups, self._steps))

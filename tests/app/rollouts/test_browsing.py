@@ -67,6 +67,17 @@ def test_what_has_gone_gives_way(reader: Reader) -> None:
     assert (nothing.place.group, nothing.place.conversation, len(nothing.groups)) == (ALL, None, 0)
 
 
+def test_only_new_conversations_of_many_groups_are_read(reader: Reader, filling: Filling) -> None:
+    first = find(reader, Place(1, ALL, ALL))
+    filling.execute("DELETE FROM trajectories WHERE id = 5")
+    filling.execute('INSERT INTO trajectories ("group", member, agent, status) VALUES (3, 9, "agent", "ok")')
+    again = find(reader, Place(1, ALL, ALL), first)
+    assert list(again.conversations[1:]) == list(first.conversations) and 5 in again.conversations  # it shows as gone
+    assert 5 not in find(reader, Place(1, ALL, ALL)).conversations
+    assert find(reader, Place(1, ALL, ALL, failures=True), again).scope != again.scope
+    assert len(find(reader, Place(1, ALL, 3), again).conversations) == 9
+
+
 def test_the_question_reads_on(reader: Reader, filling: Filling) -> None:
     question = RolloutsQuestion(1)
     first = question.read(reader, None)
