@@ -197,3 +197,28 @@ async def test_without_a_task(home: Home) -> None:
         assert "No task is selected" in driver.text()
         await driver.press("c")
         assert "nothing to read" in driver.notices()
+
+
+async def test_a_database_that_goes_away_is_said_and_comes_back(home: Home, played: Filling) -> None:
+    async with rollouts(home) as driver:
+        away = home.database.rename(home.root / "away.db")
+        browser(driver).steps.action_move(1)
+        await driver.settle()
+        assert "There is no database" in driver.notices()
+        desk(driver).choose(1)
+        await driver.settle()
+        assert "cannot be read" in driver.text()
+        away.rename(home.database)
+        browser(driver).steps.action_move(1)
+        await driver.settle()
+        await driver.settle()
+        assert "held-out at step 10: 8 groups" in driver.text() and "What is 0 + 0?" in driver.text()
+
+
+@pytest.mark.parametrize("size", [(40, 12), (20, 5), (1, 1)])
+async def test_tiny_terminals_do_not_crash(home: Home, played: Filling, size: tuple[int, int]) -> None:
+    async with rollouts(home, size) as driver:
+        await driver.press("enter", "v")
+        await driver.pilot.resize_terminal(120, 40)
+        await driver.settle()
+        assert "tokens by advantage" in driver.text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from threading import Event
 from typing import Any
 
 from textual.app import App, ComposeResult
@@ -22,6 +23,8 @@ class Disk:
     def __init__(self) -> None:
         self.reads: list[Sequence[int]] = []
         self.broken = False
+        self.slow = Event()
+        self.slow.set()
 
     def __call__(self) -> Any:
         return self
@@ -35,6 +38,7 @@ class Disk:
         pass
 
     def read(self, reader: Reader, ids: Sequence[int]) -> Mapping[int, str]:
+        self.slow.wait(10)
         self.reads.append(ids)
         return {key: f"row [/{key}]" for key in ids if key >= 0}
 
@@ -101,6 +105,18 @@ async def test_reads_the_page_in_sight_and_no_other() -> None:
         assert len(driver.disk.reads) <= 3 and sum(map(len, driver.disk.reads)) <= 3 * PAGE
         await driver.press("pageup", "k", "g")
         assert driver.list.cursor == 0 and len(driver.disk.reads) <= 4
+
+
+async def test_a_slow_disk_holds_up_no_key() -> None:
+    async with listed([]) as driver:
+        driver.disk.slow = Event()
+        driver.list.show(Listing(range(100_000), driver.disk.read))
+        await driver.pilot.press("G", "k")
+        assert driver.lines()[-2:] == ["▸ …", "  …"] and driver.app.said[-1] == "moved 99998"
+        driver.disk.slow.set()
+        await driver.settle()
+        assert driver.lines()[-2:] == ["▸ row [/99998]", "  row [/99999]"]
+        assert len(driver.disk.reads) == 2  # what was in sight when it was asked, and what is in sight
 
 
 async def test_the_cursor_stays_on_its_row_when_others_come() -> None:
