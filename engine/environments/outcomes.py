@@ -1,0 +1,89 @@
+"""How episodes ended, and after how long, by environment and version: counted in memory between two writes.
+
+Outcomes flow in as they happen, sums flow out once a second. Pure; knows neither tasks nor the time of day. Groups that
+never close are counted, too: what an environment does shows here, not in the trajectories that are stored.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..types import Failure
+from .durations import bucket_of
+from .protocol import EpisodeOutcome
+
+
+@dataclass(frozen=True)
+class OutcomeCount:
+    """Episodes that ended alike."""
+
+    environment: str
+    """"plugin/environment"."""
+    version: str
+    status: str
+    """ok, skip, timeout, error or cancelled"""
+    bucket: int
+    """Of their seconds, see ``durations``; the model's are included."""
+    episodes: int
+    """Below 0 where more were taken back than added: their group's ranking failed later."""
+
+
+@dataclass(frozen=True)
+class LastFailure:
+    """What went wrong last in a version of an environment."""
+
+    environment: str
+    version: str
+    failure: Failure
+
+
+@dataclass(frozen=True)
+class Counted:
+    """All that has come together since the last time."""
+
+    outcomes: tuple[OutcomeCount, ...] = ()
+    failures: tuple[LastFailure, ...] = ()
+
+
+class OutcomeCounts:
+    """Sums since the last ``take``."""
+
+    def __init__(self) -> None:
+        self._episodes: defaultdict[tuple[str, str, str, int], int] = defaultdict(int)
+        self._failures: dict[tuple[str, str], Failure] = {}
+
+    def add(self, environment: str, version: str, outcome: EpisodeOutcome) -> None:
+        """An episode has ended."""
+        self._episodes[environment, version, outcome.status, bucket_of(outcome.seconds)] += 1
+        self._note(environment, version, outcome)
+
+    def overturn(
+        self, environment: str, version: str, members: Sequence[EpisodeOutcome], verdict: EpisodeOutcome
+    ) -> None:
+        """Episodes that were counted as they ended count as ``verdict`` has it: the ranking of their group failed."""
+        for member in members:
+            bucket = bucket_of(member.seconds)
+            self._episodes[environment, version, member.status, bucket] -= 1
+            self._episodes[environment, version, verdict.status, bucket] += 1
+        self._note(environment, version, verdict)
+
+    def take(self) -> Counted:
+        """What has come together since the last time."""
+        outcomes = tuple(OutcomeCount(*key, episodes) for key, episodes in self._episodes.items() if episodes)
+        failures = tuple(LastFailure(*key, failure) for key, failure in self._failures.items())
+        self._episodes.clear()
+        self._failures.clear()
+        return Counted(outcomes, failures)
+
+    def put_back(self, counted: Counted) -> None:
+        """What could not be written waits for the next time."""
+        for one in counted.outcomes:
+            self._episodes[one.environment, one.version, one.status, one.bucket] += one.episodes
+        for last in counted.failures:
+            self._failures.setdefault((last.environment, last.version), last.failure)
+
+    def _note(self, environment: str, version: str, outcome: EpisodeOutcome) -> None:
+        if outcome.failure is not None and outcome.status in ("error", "timeout"):
+            self._failures[environment, version] = outcome.failure
