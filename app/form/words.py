@@ -10,8 +10,9 @@ from .fields import FormField
 def about(field: FormField) -> str:
     """What a field is, for whoever has the cursor on it."""
     default = f" Default: {line(field.default, 60)}." if field.default else ""
+    completed = " → completes." if field.choices or field.key in ("tenant", "environment") else ""
     several = " Several values with commas: a task for each." if field.swept else ""
-    return f"{line(field.key, 80)}: {field.about}{default}{several}"
+    return f"{line(field.key, 80)}: {field.about}{default}{completed}{several}"
 
 
 def standing(checked: Checked) -> str:

@@ -63,7 +63,7 @@ class SubmitScreen(ModalScreen[None]):
     SubmitScreen.-narrow Outlook { display: none; width: 1fr; border-left: none; }
     SubmitScreen.-narrow.-turned Outlook { display: block; }
     SubmitScreen.-narrow.-turned Fields { display: none; }
-    SubmitScreen #about { height: 2; padding: 0 1; color: $text-muted; border-top: none; }
+    SubmitScreen #about { height: 3; padding: 0 1; color: $text-muted; border-top: none; }
     """
 
     def __init__(self, copy_from: int | None = None, start: str = "") -> None:

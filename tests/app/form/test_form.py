@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from marlaas.app.form.checking import Checked, check
 from marlaas.app.form.fields import parameter_fields, shown, task_fields
 from marlaas.app.form.texts import table_of, texts_of
+from marlaas.app.form.words import about, standing
 from marlaas.engine.spec import TaskSpec, parse
 from marlaas.engine.store.rows import EnvironmentRow
 from marlaas.engine.validation import build
@@ -139,3 +140,15 @@ def test_nothing_that_is_typed_breaks_it() -> None:
     for junk in ("[", "]", "[]", ",", "[,", "1e999", "-", "{", '"', "[[1]]", "\x00", "\ud800", "१"):
         for field in FIELDS:
             check(FIELDS, GIVEN | {field.key: junk}, SERVED)
+
+
+def test_what_the_form_says_of_itself() -> None:
+    fields = {field.key: field for field in FIELDS}
+    assert about(fields["train.loss"]).endswith(
+        "Default: dr_grpo. → completes. Several values with commas: a task for each."
+    )
+    assert "Default: dr_grpo. → completes." in about(fields["train.loss"])
+    assert about(fields["tenant"]) == "tenant: Whose it is; shares and quotas are counted by it. → completes."
+    assert standing(looked_at()) == "1 task; ctrl+s submits" and standing(looked_at(steps="5,6")).startswith("2 tasks")
+    assert standing(looked_at(steps="0")) == "1 field is wrong"
+    assert standing(check(FIELDS, {}, SERVED)) == "missing: environment, level, name, tenant"
