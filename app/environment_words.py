@@ -1,15 +1,21 @@
-"""Environments as the store has them: whom a name means, and how their parameters and states read. Pure.
+"""Environments in words: whom a name means, how states, parameters and the ends of episodes read. Pure.
 
-Rows flow in, rows and words flow out. Parameters were declared by a plugin: their texts are made safe by who prints.
+Rows of the store flow in, rows and words flow out: the same words for the command line and for the screen. What
+``facts`` gives is safe text; ``short`` and ``bounds`` are of what a plugin declared, and are made safe by who prints.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from .findings import spoken
+from .format import ago, line, share, short_duration
+
 if TYPE_CHECKING:
+    from marlaas.engine.store.environment_use import EnvironmentUse, EpisodeFailure, EpisodeUse
     from marlaas.engine.store.rows import EnvironmentRow
 
 STATES = {
@@ -38,9 +44,9 @@ def plugin_of(row: EnvironmentRow) -> str:
     return row.name.partition("/")[0]
 
 
-def place_of(row: EnvironmentRow) -> str:
-    """Where in the plugin its error lies, in brackets; empty where nobody knows."""
-    place = f"{row.file}:{row.line}" if row.line else row.file
+def place_of(of: EnvironmentRow | EpisodeFailure) -> str:
+    """Where in the plugin an error lies, in brackets; empty where nobody knows."""
+    place = f"{of.file}:{of.line}" if of.line else of.file
     return f" ({place})" if place else ""
 
 
@@ -60,6 +66,89 @@ def bounds(parameter: Mapping[str, Any]) -> str:
     if low is None and high is None:
         return ""
     return f"{'' if low is None else _number(low)}..{'' if high is None else _number(high)}"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something that is known of an environment."""
+
+    label: str
+    """Empty where it goes on with the label before it."""
+    text: str
+    """Safe, one line."""
+    level: str = ""
+    """error, warning, note or nothing: how much it matters."""
+
+
+def facts(row: EnvironmentRow, use: EnvironmentUse, now: float) -> Iterator[Fact]:
+    """All that is known of an environment but its description, what is wrong first."""
+    yield Fact("state", f"{line(row.state)}: {STATES.get(row.state, 'see the log')}")
+    if row.message:
+        yield Fact("error", line(f"{row.message}{place_of(row)}", 600), "error")
+    yield Fact("version", line(row.version, 20))
+    yield Fact("file", line(row.path, 200))
+    yield from _labelled("parameters", (Fact("", _declared(parameter)) for parameter in row.parameters))
+    yield from _labelled("checks", _checks(row, now))
+    yield from _labelled("last hour", _lately(use, now))
+
+
+def lately_json(use: EnvironmentUse) -> dict[str, Any]:
+    """What came of the last hour's episodes, as an object."""
+    return {"episodes": use.episodes, "failed": use.failed} | asdict(use)
+
+
+def failed_share(use: EpisodeUse) -> str:
+    """The share of episodes that failed; none is called 0 % of which one did."""
+    return "<1 %" if 0 < use.failed < 0.01 else share(use.failed)
+
+
+def takes(seconds: float) -> str:
+    """How long an episode takes, in six characters."""
+    return f"{1000 * seconds:.0f}ms" if seconds < 1 else f"{seconds:.1f}s" if seconds < 10 else short_duration(seconds)
+
+
+def _checks(row: EnvironmentRow, now: float) -> Iterator[Fact]:
+    if row.checked is None:
+        yield Fact("", "not checked yet")
+        return
+    for finding in row.findings:
+        yield Fact("", spoken(finding), finding.level)
+    done = f"done {ago(row.checked, now)}"
+    yield Fact("", done if row.findings else f"nothing wrong; {done}")
+
+
+def _lately(use: EnvironmentUse, now: float) -> Iterator[Fact]:
+    if not use.episodes:
+        yield Fact("", "no episode has ended")
+        return
+    yield Fact("", _played(use))
+    if len(use.versions) > 1:
+        for version, one in sorted(use.versions.items()):
+            yield Fact("", f"version {line(version, 20)[:8]}: {_played(one)}")
+    if use.failure is not None:
+        said = f"{use.failure.message}{place_of(use.failure)}"
+        when = f"version {use.failure.version[:8]}, {ago(use.failure.created, now)}"
+        yield Fact("", line(f"last error, {when}: {said}", 600), "error")
+
+
+def _played(use: EpisodeUse) -> str:
+    count = f"{use.episodes:,} episode{'' if use.episodes == 1 else 's'}"
+    ends = ", ".join(f"{number:,} {line(status, 12)}" for status, number in sorted(use.statuses.items()))
+    times = f"; median {takes(use.median)}, 1 in 20 over {takes(use.slow)}" if use.statuses.get("ok") else ""
+    return f"{count}, {failed_share(use)} failed ({ends}){times}"
+
+
+def _labelled(label: str, parts: Iterator[Fact]) -> Iterator[Fact]:
+    """The first of them has the label."""
+    for number, part in enumerate(parts):
+        yield Fact("" if number else label, part.text, part.level)
+
+
+def _declared(parameter: Mapping[str, Any]) -> str:
+    words = [str(parameter.get("type"))]
+    words += [bounds(parameter)] if bounds(parameter) else []
+    words += ["required" if parameter.get("required") else f"default {parameter.get('default')!r}"]
+    return line(f"{parameter.get('name')}: {', '.join(words)}", 200)
 
 
 def _json(value: Any) -> str:

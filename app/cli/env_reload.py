@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.store.reader import Reader
     from marlaas.engine.store.submissions import command
 
-    from .env_rows import plugin_of
+    from ..environment_words import plugin_of
     from .env_show import found
     from .outcomes import unanswered, wait_for_outcomes
 

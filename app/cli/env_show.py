@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from .. import output
 from ..format import clip, line, pad, plain
-from .env_rows import STATES, bounds, named, place_of, plugin_of
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
     from marlaas.engine.paths import Home
+    from marlaas.engine.store.environment_use import EnvironmentUse
     from marlaas.engine.store.rows import EnvironmentRow
 
 TAIL, WIDTH = 5, 160
@@ -35,15 +36,24 @@ def register(family: Verbs) -> None:
 
 def run_show(args: argparse.Namespace) -> int:
     """Print one environment, or those of a plugin."""
+    from marlaas.engine.store.environment_use import EnvironmentUse, environment_use
+
+    from ..environment_words import lately_json, plugin_of
+    from .reading import reading
+
     home = home_of(args)
     rows = found(home, args.name)
+    with reading(home) as reader:
+        uses = environment_use(reader, time.time()) if reader else {}
     if args.json:
-        output.result_json([asdict(row) for row in rows])
+        output.result_json(
+            [asdict(row) | {"last_hour": lately_json(uses.get(row.name, EnvironmentUse()))} for row in rows]
+        )
         return output.OK
     for number, row in enumerate(rows):
         if number:
             output.result("")
-        _show(row)
+        _show(row, uses.get(row.name, EnvironmentUse()))
     printed = tail(home, plugin_of(rows[0]), TAIL)
     if printed:
         output.result("  printed lately")
@@ -54,6 +64,8 @@ def run_show(args: argparse.Namespace) -> int:
 
 def run_log(args: argparse.Namespace) -> int:
     """Print the end of a plugin's log."""
+    from ..environment_words import plugin_of
+
     home = home_of(args)
     plugin = plugin_of(found(home, args.name)[0])
     printed = tail(home, plugin, max(0, args.lines))
@@ -68,6 +80,7 @@ def found(home: Home, name: str) -> list[EnvironmentRow]:
     """The environments that a name means, as the engine last saw them. Raises ``EnvironmentMissing``."""
     from marlaas.engine.errors import EnvironmentMissing
 
+    from ..environment_words import named
     from .reading import reading
 
     with reading(home) as reader:
@@ -105,26 +118,11 @@ def tail(home: Home, plugin: str, lines: int) -> list[str]:
     return plain(text).rstrip("\n").split("\n")[-lines:] if text.strip() and lines else []
 
 
-def _show(row: EnvironmentRow) -> None:
-    from ..findings import spoken
+def _show(row: EnvironmentRow, use: EnvironmentUse) -> None:
+    from ..environment_words import facts
 
     output.result(f"{line(row.name)}: {line(row.description.partition(chr(10))[0])}".rstrip(": "))
-    fields = [
-        ("state", f"{line(row.state)}: {STATES.get(row.state, 'see the engine')}"),
-        ("version", line(row.version)),
-        ("file", line(row.path)),
-        ("error", line(f"{row.message}{place_of(row)}") if row.message else ""),
-    ]
-    for name, value in fields:
-        if value:
-            output.result(f"  {pad(name, 10)} {value}")
-    for number, parameter in enumerate(row.parameters):
-        words = [str(parameter.get("type"))]
-        words += [bounds(parameter)] if bounds(parameter) else []
-        words += ["required" if parameter.get("required") else f"default {parameter.get('default')!r}"]
-        label = "" if number else "parameters"
-        output.result(f"  {pad(label, 10)} {line(str(parameter.get('name')))}: {line(', '.join(words))}")
-    for number, finding in enumerate(row.findings):
-        output.result(f"  {pad('' if number else 'findings', 10)} {spoken(finding)}")
+    for fact in facts(row, use, time.time()):
+        output.result(f"  {pad(fact.label, 10)} {fact.text}")
     for text in plain(row.description).strip().split("\n")[1:]:
         output.result(f"  {text}".rstrip())

@@ -1,8 +1,9 @@
-"""What the environments view shows: all of them, and what came of their newest episodes."""
+"""What the environments view shows: all of them, and what came of the last hour's episodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from marlaas.engine.store.environment_use import EnvironmentUse, environment_use
@@ -16,17 +17,19 @@ class EnvironmentsAnswer:
 
     rows: tuple[EnvironmentRow, ...] = ()
     use: Mapping[str, EnvironmentUse] = field(default_factory=dict)
-    """By the name in the task files."""
+    """By full name."""
 
     def use_of(self, row: EnvironmentRow) -> EnvironmentUse:
-        """Of tasks that name it with its plugin or without."""
-        return self.use.get(row.name) or self.use.get(row.name.rpartition("/")[2]) or EnvironmentUse()
+        """What came of its episodes."""
+        return self.use.get(row.name, EnvironmentUse())
 
 
 @dataclass(frozen=True)
 class EnvironmentsQuestion:
     """Asks for all environments."""
 
+    clock: Callable[[], float] = field(default=time.time, compare=False)
+
     def read(self, reader: Reader, before: EnvironmentsAnswer | None) -> EnvironmentsAnswer:
-        """Two queries."""
-        return EnvironmentsAnswer(tuple(reader.environments()), environment_use(reader))
+        """Three short queries."""
+        return EnvironmentsAnswer(tuple(reader.environments()), environment_use(reader, self.clock()))

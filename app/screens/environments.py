@@ -70,7 +70,7 @@ editor on it."""
 
     def question(self) -> EnvironmentsQuestion:
         """All of them."""
-        return EnvironmentsQuestion()
+        return EnvironmentsQuestion(lambda: self.marlaas.snapshot.now)
 
     def content(self) -> ComposeResult:
         """Two panes, or what to do where there is nothing."""

@@ -1,4 +1,7 @@
-"""Once a second: the engine says that it lives, what stages did and tasks used is written, commits reach the disk."""
+"""Once a second: the engine says that it lives, and writes what stages did, tasks used and episodes came to.
+
+Commits then reach the disk.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import psutil
 
+from ..environments.outcomes import OutcomeCounts
 from ..errors import StoreError
 from ..fairness.ledger import Ledger
 from ..orchestrator.crew import Crew
@@ -26,11 +30,17 @@ class Heartbeat:
     """The engine's pulse."""
 
     def __init__(
-        self, store: Store, ledger: Ledger, account: Callable[[], None], note: Callable[[], str] = str
+        self,
+        store: Store,
+        ledger: Ledger,
+        outcomes: OutcomeCounts,
+        account: Callable[[], None],
+        note: Callable[[], str] = str,
     ) -> None:
         """``account`` adds up what tasks ran; ``note`` says what people should know of the engine at the moment."""
         self._store = store
         self._ledger = ledger
+        self._outcomes = outcomes
         self._account = account
         self._note = note
         self._meter = StageMeter(ledger)
@@ -69,6 +79,7 @@ class Heartbeat:
         if now >= self._thin:
             self._thin = now + THIN
             self._store.stages.thin(now)
+            self._store.outcomes.thin(now)
 
     async def stop(self, crew: Crew) -> None:
         """Write what has been used since the last beat, while the workers still live."""
@@ -82,6 +93,12 @@ class Heartbeat:
             self._store.usage.add(used)
         except StoreError:
             self._ledger.put_back(used)
+            raise
+        counted = self._outcomes.take()
+        try:
+            self._store.outcomes.add(counted)
+        except StoreError:
+            self._outcomes.put_back(counted)
             raise
 
     async def _ask_sampler(self, crew: Crew) -> None:

@@ -106,7 +106,9 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, memory: Memory
     folders = [BUNDLED_PLUGINS, home.plugins]
     environments = EnvironmentService(folders, home.scratch, on_environment, needed=played, interpreters=interpreters)
     ledger = Ledger()
-    heartbeat = Heartbeat(store, ledger, lambda: orchestrator.account(), lambda: orchestrator.note)
+    heartbeat = Heartbeat(
+        store, ledger, environments.outcomes, lambda: orchestrator.account(), lambda: orchestrator.note
+    )
     disk = DiskGuard(home, settings.disk, log)
     crew = Crew(home, settings, base, memory, store, environments, ledger, disk.shortage, log)
     notifier = Notifier(settings.notify.command, home, log)

@@ -20,14 +20,16 @@ OWN = "own_reward"
 
 
 async def ranked(
-    environments: EnvironmentService, lease: Lease, outcomes: Sequence[EpisodeOutcome]
+    environments: EnvironmentService, lease: Lease, outcomes: Sequence[EpisodeOutcome], counts: bool = False
 ) -> list[EpisodeOutcome]:
-    """The members of an environment with a ranking; where it fails, all who had a reward fail, and none gets a 0."""
+    """The members of an environment with a ranking; where it fails, all who had a reward fail, and none gets a 0.
+
+    ``counts``: as in ``EnvironmentService.rank``."""
     places = [place for place, outcome in enumerate(outcomes) if outcome.status == "ok"]
     judged = list(outcomes)
     if len(places) < FEWEST:
         return judged
-    verdict = await environments.rank(lease, [outcomes[place] for place in places])
+    verdict = await environments.rank(lease, [outcomes[place] for place in places], counts)
     for number, place in enumerate(places):
         if isinstance(verdict, Ranking):
             judged[place] = _placed(outcomes[place], verdict.rewards[number])

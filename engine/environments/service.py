@@ -19,6 +19,7 @@ from ..errors import ConfigError, EnvironmentFailure, EnvironmentMissing
 from .dependencies.interpreters import Interpreters
 from .lease import Lease
 from .names import find
+from .outcomes import OutcomeCounts
 from .plugin import said
 from .probe import first_ask
 from .protocol import Answer, Ask, EnvironmentEvent, EnvironmentInfo, EpisodeOutcome, EpisodeSpec, Ranking
@@ -46,6 +47,8 @@ class EnvironmentService:
         again; where it is None, the snapshots of all are kept. ``interpreters``: what plugins run on; without it,
         their libraries lie below ``scratch``."""
         interpreters = interpreters or Interpreters(scratch / "venvs", EnvironmentSettings())
+        self.outcomes = OutcomeCounts()
+        """How the episodes ended that count."""
         self._registry = Registry(folders, scratch, interpreters, on_event or (lambda event: None), only, needed)
 
     async def start(self) -> None:
@@ -148,18 +151,29 @@ class EnvironmentService:
     async def play(self, lease: Lease, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
         """Play one episode. What the plugin does wrong is in the outcome; what ``answer`` raises is raised here.
 
-        ``counts``: a policy answers, so an environment that only fails is to rest; on purpose, junk may be answered.
+        ``counts``: a policy answers, so the outcome is counted, and an environment that only fails is to rest; on
+        purpose, junk may be answered.
         Cancelling this coroutine cancels the episode in its process.
         """
         if lease.released:
             raise ValueError(f"the lease of {lease.environment} was released")
-        return await lease.serving.play(lease.declared.name, spec, answer, counts)
+        outcome = await lease.serving.play(lease.declared.name, spec, answer, counts)
+        if counts:
+            self.outcomes.add(lease.environment, lease.environment_version, outcome)
+        return outcome
 
-    async def rank(self, lease: Lease, members: Sequence[EpisodeOutcome]) -> Ranking | EpisodeOutcome:
-        """What an environment's ranking makes of the members of a group; an outcome says why it failed."""
+    async def rank(
+        self, lease: Lease, members: Sequence[EpisodeOutcome], counts: bool = False
+    ) -> Ranking | EpisodeOutcome:
+        """What an environment's ranking makes of the members of a group; an outcome says why it failed.
+
+        ``counts``: as their episodes did; where the ranking fails, they have failed."""
         if lease.released:
             raise ValueError(f"the lease of {lease.environment} was released")
-        return await lease.serving.rank(lease.declared.name, members)
+        verdict = await lease.serving.rank(lease.declared.name, members)
+        if counts and isinstance(verdict, EpisodeOutcome):
+            self.outcomes.overturn(lease.environment, lease.environment_version, members, verdict)
+        return verdict
 
     async def peek(self, lease: Lease, spec: EpisodeSpec) -> Ask:
         """The episode's first ask, without a model; ``EnvironmentFailure`` where it ends before one."""

@@ -14,10 +14,13 @@ from typing import TypeVar
 
 from ..environments.lease import Lease
 from ..environments.plugin import said
+from ..environments.protocol import Answer, EpisodeOutcome, EpisodeSpec
 from ..environments.service import EnvironmentService
 from ..errors import ConfigError, EnvironmentFailure, EnvironmentMissing
+from ..rollout.conversation import Unplayable
 from ..rollout.episodes import Play
 from ..spec import TaskSpec
+from ..types import Failure
 from .endings import Blocked
 
 T = TypeVar("T")
@@ -80,8 +83,17 @@ class TaskEnvironment:
             lease.release()
 
     def player(self, lease: Lease) -> Play:
-        """Episodes on one lease, answered by a policy."""
-        return partial(self._service.play, lease, counts=True)
+        """Episodes on one lease, answered by a policy; how they end is counted."""
+
+        async def play(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+            try:
+                return await self._service.play(lease, spec, answer, counts=True)
+            except Unplayable as error:  # its messages cannot be put to the model
+                outcome = EpisodeOutcome("error", failure=Failure(error.message))
+                self._service.outcomes.add(lease.environment, lease.environment_version, outcome)
+                raise
+
+        return play
 
     async def _fitting(self, attempt: Callable[[str, str | None], Awaitable[T]]) -> T:
         """What ``attempt`` makes of the version that the task plays on: the pinned one, else the newest, else, where

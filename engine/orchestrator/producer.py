@@ -120,7 +120,7 @@ class Producer:
 
     async def _ranked(self, played: Sequence[Played], lease: Lease) -> list[Played]:
         """The members with the rewards of their group's ranking, before anything is made of them."""
-        outcomes = await ranked(self._services.environments, lease, [one.outcome for one in played])
+        outcomes = await ranked(self._services.environments, lease, [one.outcome for one in played], counts=True)
         return [one.judged(outcome) for one, outcome in zip(played, outcomes, strict=True)]
 
     async def _member(

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-LATEST = "m013_machine"
+LATEST = "m014_outcomes"
 """The name of the last migration in ``migrations``."""
 
 

@@ -12,6 +12,7 @@ from ..faults import Point, reach
 from .conformance import ConformanceTable
 from .database import barrier, open_database
 from .experience import ExperienceTable
+from .outcomes import OutcomeTable
 from .stages import StageTable
 from .standings import StandingTable
 from .tasks import TaskTable
@@ -35,6 +36,7 @@ class Store:
         self.tasks = TaskTable(self._database)
         self.tenants = TenantTable(self._database)
         self.usage = UsageTable(self._database)
+        self.outcomes = OutcomeTable(self._database)
         self.stages = StageTable(self._database)
         self.standings = StandingTable(self._database)
         self.experience = ExperienceTable(self._database)

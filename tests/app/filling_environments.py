@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from .filling import HOSTILE, NOW, Filling, fill_full, fill_hostile
@@ -22,6 +23,10 @@ def fill_environments(path: Path) -> Filling:
     filling.environment("games/guess", "waiting", "It needs libraries; `marlaas env allow games` shows them.")
     filling.execute("DELETE FROM environments WHERE name = 'arithmetic'")
     findings(filling, "arithmetic/arithmetic", FINDINGS)
+    episodes(filling, "arithmetic/arithmetic", "9f2c41aa", {("ok", -5): 1180, ("ok", 2): 60, ("timeout", 16): 8})
+    episodes(filling, "arithmetic/arithmetic", "03bb9d17", {("ok", -5): 600, ("cancelled", -5): 8})
+    episodes(filling, "shop/buy", "9f2c41aa", {("error", -16): 412, ("ok", -8): 3})
+    failure(filling, "shop/buy", "KeyError: 'price'", "shop.py", 31)
     return filling
 
 
@@ -33,6 +38,8 @@ def fill_hostile_environments(path: Path) -> Filling:
     filling.execute(
         "UPDATE environments SET parameters = ?, description = ?", json.dumps([hostile]), "[/d]\x1b[31m\n" * 40
     )
+    episodes(filling, "[/env]\x1b[31m", "[/v]\x1b[1m", {("[/status]\x1b[31m", 0): 10**9, ("error", 0): 1})
+    failure(filling, "[/env]\x1b[31m", HOSTILE.replace("\ud800", ""), "[/file]\x1b[2J", 2**40)
     return filling
 
 
@@ -46,3 +53,16 @@ def findings(filling: Filling, environment: str, found: object) -> None:
         findings=json.dumps(found),
         created=NOW - 90,
     )
+
+
+def episodes(filling: Filling, environment: str, version: str, ended: Mapping[tuple[str, int], int]) -> None:
+    """How many episodes ended within the last hour, by status and bucket of seconds."""
+    for (status, bucket), count in ended.items():
+        row = {"environment": environment, "version": version, "status": status, "bucket": bucket, "episodes": count}
+        filling.insert("outcomes", begun=NOW - 300, **row)
+
+
+def failure(filling: Filling, environment: str, message: str, file: str, line: int) -> None:
+    """What went wrong last."""
+    row = {"environment": environment, "version": "9f2c41aa", "message": message, "file": file, "line": line}
+    filling.insert("failures", created=NOW - 42, **row)

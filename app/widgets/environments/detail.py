@@ -1,4 +1,4 @@
-"""One environment in words: state and error, parameters, findings, how its episodes end, and what was asked for."""
+"""One environment in words: what somebody asked for, what is known of it, and how its author describes it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from textual.widgets import Static
 from marlaas.engine.store.environment_use import EnvironmentUse
 from marlaas.engine.store.rows import EnvironmentRow, TaskRow
 
-from ...cli.env_rows import STATES, bounds, place_of
-from ...findings import spoken
-from ...format import ago, line, plain, share
-from .table import state_words, used_by
+from ...environment_words import facts
+from ...format import line, plain
+from .table import used_by
 
+LINES = 12
+"""Of a description."""
 _LEVELS = {"error": "$text-error", "warning": "$text-warning", "note": ""}
 
 
@@ -33,7 +34,7 @@ class Asked:
 
 
 class EnvironmentDetail(VerticalScroll, can_focus=True):
-    """Reads from top to bottom: what is wrong comes first."""
+    """Reads from top to bottom: what was asked for last and what is wrong come first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "scroll_down", "down", show=False, id="detail.down"),
@@ -73,40 +74,17 @@ def detail_text(
     row: EnvironmentRow, use: EnvironmentUse, tasks: Sequence[TaskRow], asked: Asked | None, now: float
 ) -> Content:
     """All that is known of an environment. Every part of it is foreign text."""
-    lines: list[Content] = [
-        Content.assemble((state_words(row), "bold"), f": {STATES.get(row.state, 'see the log')}"),
-    ]
-    if row.message:
-        lines.append(Content.styled(line(f"{row.message}{place_of(row)}", 600), "$text-error"))
+    lines: list[Content] = []
     if asked is not None:
-        lines += [Content(""), Content.styled(line(asked.title, 100), "bold"), *map(Content, asked.lines)]
-    lines += [Content(""), *(Content(text) for text in plain(row.description).strip().split("\n")[:12])]
-    lines.append(_pair("version", f"{line(row.version, 20)}, {line(row.path, 200)}"))
-    for number, parameter in enumerate(row.parameters):
-        lines.append(_pair("" if number else "parameters", _parameter(parameter)))
-    if row.checked is None:
-        lines.append(_pair("checks", "not checked yet; c checks it"))
-    for number, finding in enumerate(row.findings):
-        label = "" if number else "checks"
-        lines.append(_pair(label, spoken(finding), _LEVELS.get(finding.level, "")))
-    if row.checked is not None:
-        done = f"done {ago(row.checked, now)}"
-        lines.append(_pair("" if row.findings else "checks", done if row.findings else f"nothing wrong; {done}"))
-    if use.episodes:
-        ends = ", ".join(f"{count} {line(status, 12)}" for status, count in sorted(use.statuses.items()))
-        lines.append(_pair("episodes", f"of the newest {use.episodes}: {ends}; {share(use.failed)} failed"))
+        lines += [Content.styled(line(asked.title, 100), "bold"), *map(Content, asked.lines), Content("")]
+    lines += [_pair(fact.label, fact.text, _LEVELS.get(fact.level, "")) for fact in facts(row, use, now)]
     users = used_by(row, tasks)
     if users:
         named = ", ".join(f"{task.id} {line(task.name, 24)}" for task in users[:8])
         lines.append(_pair("used by", named + (f" and {len(users) - 8} more" if len(users) > 8 else "")))
+    if description := plain(row.description).strip():
+        lines += [Content(""), *(Content(text) for text in description.split("\n")[:LINES])]
     return Content("\n").join(lines)
-
-
-def _parameter(parameter: dict[str, Any]) -> str:
-    words = [str(parameter.get("type"))]
-    words += [bounds(parameter)] if bounds(parameter) else []
-    words += ["required" if parameter.get("required") else f"default {parameter.get('default')!r}"]
-    return line(f"{parameter.get('name')}: {', '.join(words)}", 200)
 
 
 def _pair(label: str, text: str, style: str = "") -> Content:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from marlaas.engine.store.environment_use import EnvironmentUse
 from marlaas.engine.store.rows import EnvironmentRow, TaskRow
 
+from ...environment_words import failed_share, takes
 from ...findings import mark
-from ...format import line, share, short_duration
+from ...format import line
 from ..keyed_table import Cell, Column, KeyedTable, Row
 
 GLYPHS = {
@@ -36,9 +37,16 @@ NARROW = (
     Column("checks", 6),
     Column("tasks", 5, right=True),
     Column("failed", 6, right=True),
-    Column("takes", 6, right=True),
+    Column("median", 6, right=True),
 )
-WIDE = (Column("environment", 30), *NARROW[1:-1], Column("takes", 6, right=True), Column("1 in 20", 7, right=True))
+WIDE = (
+    Column("environment", 30),
+    *NARROW[1:5],
+    Column("episodes", 8, right=True),
+    *NARROW[5:],
+    Column("1 in 20", 7, right=True),
+)
+"""What episodes came to is that of the last hour."""
 
 
 class EnvironmentsTable(KeyedTable):
@@ -70,9 +78,10 @@ def _row(columns: Sequence[Column], row: EnvironmentRow, use: EnvironmentUse, ta
         "version": line(row.version)[:8],
         "checks": mark(row),
         "tasks": str(len(used_by(row, tasks)) or ""),
-        "failed": share(use.failed) if played else "",
-        "takes": _takes(use.median) if played else "",
-        "1 in 20": _takes(use.slow) if played else "",
+        "failed": failed_share(use) if played else "",
+        "episodes": f"{use.episodes:,}" if played else "",
+        "median": takes(use.median) if use.statuses.get("ok") else "",
+        "1 in 20": takes(use.slow) if use.statuses.get("ok") else "",
     }
     styles = {
         "state": _STYLES.get(row.state, ""),
@@ -80,7 +89,3 @@ def _row(columns: Sequence[Column], row: EnvironmentRow, use: EnvironmentUse, ta
         "failed": "$text-error" if use.failed > 0.05 else "",
     }
     return Row(row.name, tuple(Cell(texts[column.name], styles.get(column.name, "")) for column in columns))
-
-
-def _takes(seconds: float) -> str:
-    return f"{1000 * seconds:.0f}ms" if seconds < 1 else f"{seconds:.1f}s" if seconds < 10 else short_duration(seconds)

@@ -151,3 +151,29 @@ def m013_machine(db: Database) -> None:
         not_null={"waiting", "behind"},
     )
     db.table("events").create_index(["task"])
+
+
+@migrations()
+def m014_outcomes(db: Database) -> None:
+    """How episodes ended, also those of groups that never closed, and what went wrong last, by environment version."""
+    table(
+        db,
+        "outcomes",
+        {
+            "begun": int,  # of the minute, or of the hour, that the row sums up
+            "environment": str,  # "plugin/environment"
+            "version": str,
+            "status": str,  # ok, skip, timeout, error, cancelled
+            "bucket": int,  # of the episodes' seconds: four to each doubling, from 1 s on upwards, below it downwards
+            "episodes": int,
+        },
+        pk=("begun", "environment", "version", "status", "bucket"),
+        not_null={"episodes"},
+    )
+    table(
+        db,
+        "failures",
+        {"environment": str, "version": str, "message": str, "file": str, "line": int, "created": float},
+        pk=("environment", "version"),
+        not_null={"message", "file", "line", "created"},
+    )

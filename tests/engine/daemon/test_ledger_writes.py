@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,13 +12,18 @@ from typing import cast
 import pytest
 
 from marlaas.engine.daemon.heartbeat import Heartbeat
+from marlaas.engine.environments.outcomes import OutcomeCounts
+from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.errors import StoreError
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.orchestrator.crew import Crew
 from marlaas.engine.spec import TaskSpec
+from marlaas.engine.store.environment_use import environment_use
+from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.taskfile import submission
+from marlaas.engine.types import Failure
 
 CREW = cast(Crew, SimpleNamespace(handles={}))
 
@@ -32,7 +38,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 async def test_an_orderly_stop_writes_what_was_used_since_the_last_beat(store: Store) -> None:
     ledger = Ledger()
-    heartbeat = Heartbeat(store, ledger, lambda: None)
+    heartbeat = Heartbeat(store, ledger, OutcomeCounts(), lambda: None)
     ledger.training(1, 100, 0.5)
     await heartbeat.stop(CREW)
     await heartbeat.stop(CREW)
@@ -44,7 +50,7 @@ async def test_what_a_full_disk_refused_is_written_later(store: Store, monkeypat
         raise StoreError("The disk is full.")
 
     ledger = Ledger()
-    heartbeat = Heartbeat(store, ledger, lambda: None)
+    heartbeat = Heartbeat(store, ledger, OutcomeCounts(), lambda: None)
     ledger.training(1, 100, 0.5)
     with monkeypatch.context() as full:
         full.setattr(store.usage, "add", refuse)
@@ -58,10 +64,29 @@ async def test_what_a_full_disk_refused_is_written_later(store: Store, monkeypat
 async def test_the_pulse_ends_even_where_the_sampler_answers_in_the_same_moment(store: Store) -> None:
     answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     handle = SimpleNamespace(alive=True, call=lambda method: answer)
-    heartbeat = Heartbeat(store, Ledger(), lambda: None)
+    heartbeat = Heartbeat(store, Ledger(), OutcomeCounts(), lambda: None)
     asking = asyncio.ensure_future(heartbeat.stop(cast(Crew, SimpleNamespace(handles={"rollout": handle}))))
     await asyncio.sleep(0)
     answer.set_result(SimpleNamespace(busy_seconds=1.0))
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
+
+
+async def test_how_episodes_ended_is_written_beside_it_and_kept_while_the_disk_is_full(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(counted: object) -> None:
+        raise StoreError("The disk is full.")
+
+    outcomes = OutcomeCounts()
+    heartbeat = Heartbeat(store, Ledger(), outcomes, lambda: None)
+    outcomes.add("shop/buy", "v1", EpisodeOutcome("error", failure=Failure("it broke", "shop.py", 3)))
+    with monkeypatch.context() as full:
+        full.setattr(store.outcomes, "add", refuse)
+        await heartbeat.stop(CREW)
+    outcomes.add("shop/buy", "v1", EpisodeOutcome("ok", seconds=0.5))
+    await heartbeat.stop(CREW)
+    with Reader(tmp_path / "marlaas.db") as reader:
+        use = environment_use(reader, now=time.time())["shop/buy"]
+    assert use.statuses == {"error": 1, "ok": 1} and use.failure is not None and use.failure.line == 3
