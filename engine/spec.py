@@ -7,6 +7,7 @@ documented ones; the demo trains with them.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
@@ -24,7 +25,8 @@ class PolicySpec:
     """The adapter counts ``alpha / rank`` times."""
     start: str = ""
     """The version that training begins from, with a new optimizer: "17" (the best of task 17, else its last),
-    "17@12", "17@best", or a version's name. It must have the same base, rank and alpha. Empty: an untrained adapter."""
+    "17@12", "17@best", a version's name, or an exported adapter's folder (./DIR). It must have the same base, rank and
+    alpha. Empty: an untrained adapter."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,11 @@ class TaskSpec:
     def to_json(self) -> dict[str, Any]:
         """Plain values, from which ``parse`` makes an equal spec."""
         return asdict(self)
+
+
+def start_folder(start: str) -> Path | None:
+    """The folder that ``PolicySpec.start`` means; None where it means a version of the home, or nothing."""
+    return Path(start).expanduser() if start.startswith((".", "/", "~")) else None
 
 
 def parse(table: dict[str, Any], where: str) -> TaskSpec:

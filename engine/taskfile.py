@@ -9,7 +9,7 @@ from typing import Any
 
 from .base.find import anchored
 from .errors import ConfigError
-from .spec import TaskSpec, parse
+from .spec import TaskSpec, parse, start_folder
 from .store.submissions import Submission
 from .sweep import members
 
@@ -43,10 +43,17 @@ def tasks_of(table: dict[str, Any], where: str, folder: Path, source: str = "") 
     Raises ``ConfigError``, which names ``where`` and the key.
     """
     return [
-        submission(replace(spec, base=anchored(spec.base, folder)), source, member.family)
+        submission(_anchored(spec, folder), source, member.family)
         for member in members(table, where)
         for spec in [parse(member.table, where)]
     ]
+
+
+def _anchored(spec: TaskSpec, folder: Path) -> TaskSpec:
+    """With folders that are understood from anywhere."""
+    start = start_folder(spec.policy.start)
+    policy = spec.policy if start is None else replace(spec.policy, start=str((folder / start).absolute()))
+    return replace(spec, base=anchored(spec.base, folder), policy=policy)
 
 
 def submission(spec: TaskSpec, source: str = "", family: str = "") -> Submission:

@@ -7,28 +7,53 @@ https://huggingface.co/docs/peft/developer_guides/checkpoint
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from ..errors import AdapterError
 from .statefile import Array, PolicyState, StateHeader
 
 CONFIG, WEIGHTS, README = "adapter_config.json", "adapter_model.safetensors", "README.md"
+OURS = "marlaas"
+"""Among the weights' metadata: what a state file says of itself, so that training can begin from the folder."""
+_PREFIX, _SUFFIX = "base_model.model.", ".weight"
 
 
 def write_peft_folder(folder: Path, state: PolicyState, base: Path, task: str) -> list[Path]:
     """Write the three files into an existing folder and return their paths; raises ``OSError`` if the disk refuses."""
     contents = {
         CONFIG: (json.dumps(peft_config(state, base), indent=2) + "\n").encode(),
-        WEIGHTS: save(peft_tensors(state.adapter), metadata={"format": "pt"}),
+        WEIGHTS: save(peft_tensors(state.adapter), metadata={"format": "pt", OURS: json.dumps(asdict(state.header))}),
         README: readme(state.header, base, task).encode(),
     }
     for name, content in contents.items():
         (folder / name).write_bytes(content)
     return [folder / name for name in contents]
+
+
+def read_peft_folder(folder: Path) -> PolicyState:
+    """The adapter in a folder that marlaas has written, without moments.
+
+    Raises ``AdapterError`` where there is none, or only one that others wrote: nobody knows which base that fits.
+    """
+    path = folder / WEIGHTS
+    try:
+        with safe_open(path, framework="np") as file:
+            header = StateHeader(**json.loads((file.metadata() or {})[OURS]))
+            names = {key: key.removeprefix(_PREFIX).removesuffix(_SUFFIX) for key in file.keys()}  # noqa: SIM118
+            return PolicyState(header, {name: file.get_tensor(key) for key, name in names.items()})
+    except (OSError, SafetensorError) as error:
+        raise AdapterError(f"The adapter {path} cannot be read: {error}.") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise AdapterError(
+            f"{path} does not say which base it fits.", "`marlaas adapters export` of this version writes ones that do."
+        ) from error
 
 
 def peft_config(state: PolicyState, base: Path) -> dict[str, Any]:
@@ -51,8 +76,7 @@ def peft_config(state: PolicyState, base: Path) -> dict[str, Any]:
 def peft_tensors(adapter: dict[str, Array]) -> dict[str, Array]:
     """The matrices under PEFT's names: ``base_model.model.<module>.lora_A.weight``."""
     return {
-        f"base_model.model.{name}.weight": np.ascontiguousarray(array, dtype=np.float32)
-        for name, array in adapter.items()
+        f"{_PREFIX}{name}{_SUFFIX}": np.ascontiguousarray(array, dtype=np.float32) for name, array in adapter.items()
     }
 
 

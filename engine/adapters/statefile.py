@@ -103,6 +103,11 @@ def begin_from(start: Path, expected: str, path: Path) -> None:
     state = read_state(start, moments=False)
     if (found := checksum(state.adapter)) != expected:
         raise AdapterError(f"The state file {start} is damaged: it holds {found}, not {expected}.")
+    begin(state, path)
+
+
+def begin(state: PolicyState, path: Path) -> None:
+    """Write a policy's adapter as version 0 of another one, with moments of zero. Raises as ``write_state`` does."""
     write_state(path, _with_new_optimizer(replace(state, header=replace(state.header, step=0))))
 
 

@@ -26,8 +26,8 @@ class Keeper:
 
     def __init__(self, store: Store, task: int, policy: int, every: int = 0, token_steps: int = 0) -> None:
         """``every`` n-th version stays; trajectories of the last ``token_steps`` steps keep their tokens, 0: of all."""
-        self.given = store.versions.start(task) is not None
-        """Whether version 0 holds the weights of another task's version."""
+        self.given = store.versions.given(task)
+        """Whether version 0 holds weights that were trained elsewhere."""
         self._versions = store.versions
         self._experience = store.experience
         self._telemetry = store.telemetry

@@ -6,12 +6,14 @@ Runs at every start of a task, after a crash as after a pause: there is one way 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
-from ..adapters.statefile import begin_from, holds_moments, restart_moments
+from ..adapters.peft_folder import read_peft_folder
+from ..adapters.statefile import begin, begin_from, holds_moments, restart_moments
 from ..errors import AdapterError, ConfigError
 from ..faults import Point, reach
-from ..spec import TaskSpec
+from ..spec import TaskSpec, start_folder
 from ..store.versions import NewVersion, Version
 from ..training.protocol import PolicyConfig, StepResult
 from .rules import policy_config
@@ -59,14 +61,30 @@ async def open_policy(services: Services, task: int, policy: int, spec: TaskSpec
         services.store.telemetry.event("recovery", "No version verified; training begins anew.", task, "warning")
     versions.void_after(policy, -1)
     services.store.experience.drop_unusable(policy, 0)
-    path, start = version_path(services, task, 0), versions.start(task)
-    if spec.policy.start and start is None:  # an untrained adapter would be another run than the one that was asked for
-        raise ConfigError(f"Nobody looked up the version {spec.policy.start!r} that this task is to begin from.")
-    if start is not None:
-        await asyncio.to_thread(begin_from, Path(start.path), start.checksum, path)
-        services.store.telemetry.event("task", f"Training begins from {start.name}, with a new optimizer.", task)
-    result = await services.trainer.open(key(task), config, str(path), start is not None)
+    path = version_path(services, task, 0)
+    given = await _begin(services, task, spec, path)
+    result = await services.trainer.open(key(task), config, str(path), given)
     return versions.commit_first(policy, new_version(result))
+
+
+async def _begin(services: Services, task: int, spec: TaskSpec, path: Path) -> bool:
+    """Write version 0 where the task is to begin from something; whether it is."""
+    start, folder = services.store.versions.start(task), start_folder(spec.policy.start)
+    if folder is not None:
+        what, write = str(folder), partial(_begin_from_folder, folder, path)
+    elif start is not None:
+        what, write = start.name, partial(begin_from, Path(start.path), start.checksum, path)
+    elif spec.policy.start:  # an untrained adapter would be another run than the one that was asked for
+        raise ConfigError(f"Nobody looked up the version {spec.policy.start!r} that this task is to begin from.")
+    else:
+        return False
+    await asyncio.to_thread(write)
+    services.store.telemetry.event("task", f"Training begins from {what}, with a new optimizer.", task)
+    return True
+
+
+def _begin_from_folder(folder: Path, path: Path) -> None:
+    begin(read_peft_folder(folder), path)
 
 
 def key(task: int) -> str:

@@ -100,6 +100,11 @@ class VersionTable:
         )
         return next(map(_version, rows), None)
 
+    def given(self, task: int) -> bool:
+        """Whether a task begins from something, be it a version or a folder, and not untrained."""
+        sql = "SELECT 1 FROM tasks WHERE id = ? AND coalesce(json_extract(config, '$.policy.start'), '') != ''"
+        return bool(list(self._db.query(sql, [task])))
+
     def wanted(self, policy: int) -> dict[int, int]:
         """Numbers of versions that unfinished tasks are to begin from and have not yet, each with one such task."""
         rows = self._db.query(

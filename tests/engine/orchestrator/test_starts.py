@@ -8,22 +8,44 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+from marlaas.engine.adapters.peft_folder import WEIGHTS, write_peft_folder
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.errors import AdapterError, ConfigError
 from marlaas.engine.orchestrator.deletion import delete_versions
 from marlaas.engine.orchestrator.keeper import Keeper
 from marlaas.engine.orchestrator.rollback import roll_back
 from marlaas.engine.orchestrator.task_run import Ending, run_task
-from marlaas.engine.spec import EvalSpec, KeepSpec, PolicySpec, TaskSpec
+from marlaas.engine.spec import EvalSpec, KeepSpec, PolicySpec, TaskSpec, parse
 from marlaas.engine.starts import find_starts
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.taskfile import submission
+from marlaas.engine.taskfile import load, submission
 
 from .test_learning import SPEC
 from .world import World
 
+TASK = """
+tenant = "lab"
+name = "later"
+environment = "sums"
+steps = 5
+[policy]
+rank = 1
+alpha = 1
+start = "./taken"
+[train]
+groups_per_step = 2
+group_size = 2
+max_staleness = 1
+[sampling]
+max_tokens = 3
+max_episode_tokens = 9
+[eval]
+every = 0
+prompts = 3
+"""
 FIRST = replace(SPEC, eval=EvalSpec(every=0, prompts=3), keep=KeepSpec(every=1))
 
 
@@ -156,3 +178,30 @@ def test_without_a_home_there_is_no_version() -> None:
     assert find_starts([submission(FIRST)], None) == [submission(FIRST)]
     with pytest.raises(AdapterError, match="There is no adapter '1'"):
         find_starts([submission(later("1"))], None)
+
+
+async def test_an_exported_folder_is_a_start_too(world: World, tmp_path: Path) -> None:
+    """The version that it came from may be gone, and version 0 of the task is kept though nothing asks for it."""
+    (version,) = (version for version in world.store.versions.on_disk(1) if version.number == 3)
+    folder = tmp_path / "taken"
+    folder.mkdir()
+    write_peft_folder(folder, read_state(Path(version.path)), Path("base"), "sums")
+    weights = adapter(world, 1, 3)
+    await delete_versions(world.store, 1, None)
+    (tmp_path / "later.toml").write_text(TASK)
+    (later,) = load(tmp_path / "later.toml")
+    assert later.config["policy"]["start"] == str(folder)
+    (task,) = submit(world.home.database, find_starts([later], None))
+    spec = parse(later.config, "later")
+    assert await run(world, task, spec) == Ending("done")
+    assert (adapter(world, task, 0) == weights).all()
+    with pytest.raises(ConfigError, match=r"taken, whose alpha is 1, but its own is 32\. Write `alpha = 1`"):
+        find_starts([submission(replace(spec, policy=replace(spec.policy, alpha=32.0)))], None)
+
+
+async def test_a_folder_that_marlaas_did_not_write_is_refused(tmp_path: Path) -> None:
+    for folder, words in ((tmp_path, "does not say which base it fits"), (tmp_path / "none", "cannot be read")):
+        if folder.exists():
+            save_file({"base_model.model.m.lora_A.weight": np.zeros((1, 8), np.float32)}, folder / WEIGHTS)
+        with pytest.raises(AdapterError, match=words):
+            find_starts([submission(later(str(folder)))], None)
