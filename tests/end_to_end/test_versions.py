@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ from .conftest import Lab, consumed_once
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(150)]
 
 
-def test_a_task_goes_back_and_another_begins_from_its_version(lab: Lab) -> None:
+def test_a_task_goes_back_and_others_begin_from_its_version(lab: Lab, tmp_path: Path) -> None:
     first = lab.submit("first", steps=4, keep={"every": 1})
     lab.marlaas("wait", str(first))
     back = json.loads(lab.marlaas("adapters", "rollback", str(first), "--version", "2", "--json"))
@@ -23,12 +24,14 @@ def test_a_task_goes_back_and_another_begins_from_its_version(lab: Lab) -> None:
     assert lab.show(first)["step"] == 4
     assert "Version 4 of task" in lab.marlaas("adapters", "rollback", str(first), "--version", "4", code=2)
 
+    lab.marlaas("adapters", "export", str(first), "--version", "3", "--out", str(tmp_path / "taken"))
     second = lab.submit("second", steps=2, policy={"start": f"{first}@3"})
-    lab.marlaas("wait", str(second))
+    third = lab.submit("third", steps=2, policy={"start": str(tmp_path / "taken")})
+    lab.marlaas("wait", str(second), str(third))
     sums = {
         (version["task"], version["number"]): version["checksum"]
         for version in json.loads(lab.marlaas("adapters", "list", "--json"))
     }
-    assert sums[second, 0] == sums[first, 3]
+    assert sums[second, 0] == sums[third, 0] == sums[first, 3]
     report = audit(lab.home.root)
     assert not report.problems and report.proven["tasks begin where they were told to"] >= 1
