@@ -6,7 +6,7 @@ It reads the store through ``Feed`` and writes nothing but commands; closing it 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from textual.app import App, SystemCommand
@@ -74,6 +74,8 @@ class MarlaasApp(Acting):
         self.web = web
         self.has_read = False
         self.selected: int | None = None
+        self.beside: Sequence[int] = ()
+        """Tasks that the task view is to lay over the selected one, until it has done so."""
         self.farewell = ""
         self._interval = interval
         self._timer: Timer | None = None
@@ -149,9 +151,9 @@ class MarlaasApp(Acting):
             self._before = self.current_mode
             self.switch_mode(name)
 
-    def open_task(self, task: int, view: str = "task") -> None:
-        """Select a task and look at it."""
-        self.selected = task
+    def open_task(self, task: int, view: str = "task", beside: Sequence[int] = ()) -> None:
+        """Select a task and look at it; its chart shows those beside it, too."""
+        self.selected, self.beside = task, beside
         self.action_open_view(view)
 
     def go_back(self) -> None:

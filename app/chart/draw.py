@@ -32,6 +32,17 @@ class Drawing:
     """As many as asked for, each as wide as asked for."""
     notes: tuple[str, ...] = ()
     """What could not be drawn, in a few words each."""
+    left: int = 0
+    """Cells before the first column of the canvas."""
+    columns: int = 0
+    """Of the canvas; 0 where there was no room for one."""
+    last: float = 1.0
+    """The step at the right edge."""
+
+    def step_at(self, cell: int) -> int | None:
+        """The step under a cell of a line; None where that is none of the canvas."""
+        column = cell - self.left
+        return round(column / (self.columns - 1) * self.last) if 0 <= column < self.columns else None
 
 
 def draw(plot: Plot, width: int, height: int) -> Drawing:
@@ -48,7 +59,8 @@ def draw(plot: Plot, width: int, height: int) -> Drawing:
     canvas = Canvas(columns, rows)
     _paint(Picture(canvas, vertical, last), plot, curves)
     head = [mark_labels(plot.marks, last, left, columns)] if labelled else []
-    return Drawing([*head, *with_axis(canvas, vertical), *step_axis(last, left, columns)], _notes(plot, curves))
+    lines = [*head, *with_axis(canvas, vertical), *step_axis(last, left, columns)]
+    return Drawing(lines, _notes(plot, curves), left + 1, columns, last)
 
 
 def last_step(plot: Plot) -> float:

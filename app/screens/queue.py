@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -14,6 +15,7 @@ from textual.widgets import ContentSwitcher
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.store.rows import TaskRow
 
+from ..chart.plot import MOST_CURVES
 from ..filters import parse
 from ..queue_lines import Arrangement, arrange
 from ..snapshot import Snapshot
@@ -38,7 +40,8 @@ class QueueScreen(TasksView):
 
     HELP = """All tasks; those that move come first. Enter opens one, or unfolds a sweep.
 
-Space marks tasks, and p, x, r, y then mean all marked ones. / filters: state:running tenant:bio reward>0.5 sums.
+Space marks tasks, and p, x, r, y then mean all marked ones; c lays their charts over each other, as on a sweep's line.
+/ filters: state:running tenant:bio reward>0.5 sums.
 A click on a column's head sorts."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "app.add", "add", id="queue.add"),
@@ -46,6 +49,7 @@ A click on a column's head sorts."""
         Binding("s", "sort", "sort", show=False, id="queue.sort"),
         Binding("S", "turn", "sort the other way", show=False, id="queue.turn"),
         Binding("o", "group", "group by tenant", show=False, id="queue.group"),
+        Binding("c", "compare", "compare charts", show=False, id="queue.compare"),
     ]
     AUTO_FOCUS = "QueueTable"
 
@@ -132,6 +136,20 @@ A click on a column's head sorts."""
     def action_group(self) -> None:
         """A line for each tenant, with its tasks below, or without."""
         self._rearrange(replace(self._how, by_tenant=not self._how.by_tenant))
+
+    def action_compare(self) -> None:
+        """One chart of the marked tasks, or of a sweep's; of many, those with the best scores."""
+        tasks = sorted(self.targets, key=lambda task: -math.inf if task.best is None else task.best, reverse=True)
+        first, *others = [task.id for task in tasks[:MOST_CURVES]]
+        if len(tasks) > MOST_CURVES:
+            self.marlaas.say(f"The best {MOST_CURVES} of {len(tasks)}.")
+        self.marlaas.open_task(first, beside=others)
+
+    def why_not(self, action: str) -> str:
+        """Comparing takes two."""
+        if action == "compare" and len(self.targets) < 2:
+            return "Mark some tasks with space, or go to the line of a sweep."
+        return super().why_not(action)
 
     def action_back(self) -> None:
         """Take back what was chosen, the newest first: marks, then the filter."""

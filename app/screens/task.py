@@ -12,9 +12,9 @@ from textual.containers import Container
 from textual.events import Resize
 from textual.widgets import ContentSwitcher, Static
 
+from marlaas.engine.store.history import Track
 from marlaas.engine.store.rows import TaskRow
 
-from ..chart.draw import last_step
 from ..chart.plot import MOST_CURVES
 from ..configuration import settings
 from ..metric_words import HELD_OUT, REWARD, in_order, value_text, words
@@ -95,6 +95,12 @@ environment. tab goes from pane to pane, z enlarges one."""
                     yield StalenessBars()
             yield Static(_NOWHERE, id="nowhere", markup=False)
 
+    def on_screen_resume(self) -> None:
+        """Somebody may have asked for others beside the task."""
+        if self.marlaas.beside:
+            self._places, self.marlaas.beside = kept_places(self._places, self.marlaas.beside), ()
+            self.ask_again()
+
     def on_resize(self, event: Resize) -> None:
         """Where there are few lines, they are the chart's."""
         self.set_class(event.size.height < _LOW, "-low")
@@ -107,7 +113,7 @@ environment. tab goes from pane to pane, z enlarges one."""
         line.row, line.pace = task, snapshot.paces.get(task.id) if task else None
         if self._seen != self.marlaas.selected:
             self._seen, self._look = self.marlaas.selected, replace(self._look, cursor=None)
-        if task is None or not isinstance(answer, TaskAnswer):
+        if task is None or not isinstance(answer, TaskAnswer) or answer is self._answer:
             return
         self._answer = answer
         self._show_chart(snapshot, answer)
@@ -121,9 +127,8 @@ environment. tab goes from pane to pane, z enlarges one."""
         chart.plot = plot(answer, rows, self._look, self._places)
         names = {row.id: f"{row.id} {short_name(row, 16)}" for row in rows}
         shown = [(0, answer.task), *((p, task) for p, task in enumerate(self._places, 1) if task in answer.others)]
-        title = words(answer.metric).title
-        chart.names = [(0, title)] if len(shown) == 1 else [(p, names.get(task or 0, "")) for p, task in shown]
-        chart.meaning = words(answer.metric).meaning if len(shown) == 1 else title
+        chart.names = [(place, names.get(task or 0, "")) for place, task in shown]
+        chart.title, chart.meaning = words(answer.metric).title, words(answer.metric).meaning
         cursor = self._look.cursor
         chart.readout = inspected(answer, cursor, self._places) if cursor is not None else ()
 
@@ -143,7 +148,7 @@ environment. tab goes from pane to pane, z enlarges one."""
         """Comparing takes two, and reading a point takes a point."""
         if action == "overlay" and len(self.marlaas.snapshot.tasks) < 2:
             return "There is no other task to compare with."
-        if action == "inspect" and (self._answer is None or not self._answer.own.track(self._metric).steps):
+        if action == "inspect" and not self._track().steps:
             return "There is no point to inspect yet."
         return super().why_not(action)
 
@@ -167,20 +172,27 @@ environment. tab goes from pane to pane, z enlarges one."""
     def action_inspect(self) -> None:
         """Read the newest point; or put the cursor away."""
         self.query_one(MetricChart).focus()
-        self._inspect(0 if self._look.cursor is not None else 1)
+        track = self._track()
+        self._point_at(track.steps[-1] if self._look.cursor is None and track.steps else None)
 
     def on_metric_chart_inspect(self, message: MetricChart.Inspect) -> None:
         """The cursor moves."""
-        self._inspect(message.by, message.exactly)
+        apart = 1.0 if message.exactly else self.query_one(MetricChart).steps_per_column
+        self._point_at(moved(self._track(), self._look.cursor, message.by, apart))
 
-    def _inspect(self, by: int, exactly: bool = False) -> None:
-        if self._answer is None:
-            return
-        chart, track = self.query_one(MetricChart), self._answer.own.track(self._answer.metric)
-        apart = 1.0 if exactly else last_step(chart.plot) / chart.columns
-        cursor = moved(track, self._look.cursor, by, apart) if by else None
-        self._look = replace(self._look, cursor=cursor)
+    def on_metric_chart_pointed(self, message: MetricChart.Pointed) -> None:
+        """The mouse points at a step: read the nearest that has a value."""
+        track = self._track()
+        place = track.place(message.step)
+        self._point_at(None if place is None else track.steps[place])
+
+    def _point_at(self, step: int | None) -> None:
+        self._look = replace(self._look, cursor=step)
         self._again()
+
+    def _track(self) -> Track:
+        """What the chart shows of the task."""
+        return self._answer.own.track(self._answer.metric) if self._answer else Track()
 
     def action_overlay(self) -> None:
         """Choose the tasks that share the chart; those that are most alike come first."""
@@ -208,7 +220,7 @@ environment. tab goes from pane to pane, z enlarges one."""
     def action_back(self) -> None:
         """The cursor goes first."""
         if self.maximized is None and self._look.cursor is not None:
-            self._inspect(0)
+            self._point_at(None)
         else:
             super().action_back()
 

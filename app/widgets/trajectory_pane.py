@@ -58,7 +58,7 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
 
     def show(self, rows: Sequence[TrajectoryRow]) -> None:
         """New rows, newest first."""
-        if rows is self._given:
+        if rows == self._given:
             return
         self._given = rows
         if self._follows and not self.scroll_offset.y:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.events import Click
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
@@ -33,13 +35,19 @@ _STYLES = {
 class MetricChart(Widget, can_focus=True):
     """Draws a plot into whatever room it has."""
 
+    @dataclass
     class Inspect(Message):
-        """The person moves the cursor, or puts it away."""
+        """The person moves the cursor."""
 
-        def __init__(self, by: int, exactly: bool = False) -> None:
-            """``by`` steps of the screen, or of the run where ``exactly``; 0 puts the cursor away."""
-            super().__init__()
-            self.by, self.exactly = by, exactly
+        by: int
+        """Columns of the screen, or steps of the run where ``exactly``."""
+        exactly: bool = False
+
+    @dataclass
+    class Pointed(Message):
+        """The person clicked on a step."""
+
+        step: int
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "inspect(-1)", "point before", show=False, id="chart.before"),
@@ -55,8 +63,11 @@ class MetricChart(Widget, can_focus=True):
 
     plot: reactive[Plot] = reactive(Plot())
     names: reactive[Sequence[tuple[int, str]]] = reactive(())
-    """Place and name of each curve, for the legend."""
+    """Place and task of each curve, for the legend; one alone is called by the title."""
+    title: reactive[str] = reactive("")
+    """What the chart shows, in a word or two."""
     meaning: reactive[str] = reactive("")
+    """And in a sentence."""
     readout: reactive[Sequence[str]] = reactive(())
     """What is known of the point under the cursor; where there is one, it takes the legend's place."""
 
@@ -65,9 +76,17 @@ class MetricChart(Widget, can_focus=True):
         self._drawn: tuple[Plot, int, int, Drawing] | None = None
 
     @property
-    def columns(self) -> int:
-        """Cells that the curve has, or a little more."""
-        return max(1, self.content_size.width - 6)
+    def steps_per_column(self) -> float:
+        """How far apart columns are."""
+        drawing = self._drawing(*self.content_size)
+        return drawing.last / max(1, drawing.columns - 1)
+
+    def on_click(self, event: Click) -> None:
+        """Read the point under the mouse."""
+        offset = event.get_content_offset(self)
+        step = self._drawing(*self.content_size).step_at(offset.x) if offset else None
+        if step is not None:
+            self.post_message(self.Pointed(step))
 
     def action_inspect(self, by: int, exactly: bool = False) -> None:
         """Move the cursor."""
@@ -76,17 +95,17 @@ class MetricChart(Widget, can_focus=True):
     def render(self) -> Content:
         """Legend and chart."""
         width, height = self.content_size
-        drawing = self._drawing(width, height - 1)
+        drawing = self._drawing(width, height)
         lines = [self._head(width, drawing.notes)]
         for runs in drawing.lines:
             lines.append(Content.assemble(*((text, _STYLES.get(kind, "")) for text, kind in runs)))
         return Content("\n").join(lines[: max(1, height)])
 
     def _drawing(self, width: int, height: int) -> Drawing:
-        """Drawn once: the head changes more often than the chart."""
+        """Below a line for the head. Drawn once: the head changes more often than the chart."""
         known = self._drawn
         if known is None or known[0] is not self.plot or known[1:3] != (width, height):
-            self._drawn = known = (self.plot, width, height, draw(self.plot, width, height))
+            self._drawn = known = (self.plot, width, height, draw(self.plot, width, height - 1))
         return known[3]
 
     def _head(self, width: int, notes: Sequence[str]) -> Content:
@@ -97,14 +116,18 @@ class MetricChart(Widget, can_focus=True):
             if sum(cells(part) + 3 for part, _ in kept) + cells(text) <= width:
                 kept.append((text, style))
         used = sum(cells(part) + 3 for part, _ in kept)
-        if self.meaning and used + 12 < width:
+        if self.meaning and len(self.names) == 1 and used + 12 < width:
             kept.append((clip(self.meaning, width - used), "$text-muted"))
         return Content("   ").join([Content.styled(text, style) for text, style in kept])
 
     def _legend(self, notes: Sequence[str]) -> list[tuple[str, str]]:
         plot, alone = self.plot, len(self.names) == 1
-        legend = [
-            (f"{'⠒' if alone else SHAPES[place % len(SHAPES)]} {name}", _STYLES[f"curve{place}"])
+        legend = [] if alone else [(self.title, "bold")]
+        legend += [
+            (
+                f"{'⠒' if alone else SHAPES[place % len(SHAPES)]} {self.title if alone else name}",
+                _STYLES[f"curve{place}"],
+            )
             for place, name in self.names
         ]
         legend += [(note, "$text-warning") for note in notes]

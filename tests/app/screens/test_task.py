@@ -102,6 +102,31 @@ async def test_other_tasks_are_laid_over_with_their_own_shapes(home: Home) -> No
         assert "task 3: -" in head(driver)
 
 
+async def test_tasks_that_are_marked_in_the_queue_are_compared(home: Home) -> None:
+    filling = fill_task(home.database)
+    for _ in range(3):
+        filling.task(name="another", made=1)
+    async with driving(home, (200, 50)) as driver:
+        await driver.press("c")
+        assert "Mark some tasks" in driver.notices()
+        await driver.press("asterisk", "c")
+        chart = driver.app.screen.query_one(MetricChart)
+        assert "The best 4 of 6" in driver.notices() and head(driver).lstrip().startswith("reward   ■ 1 two-digit sums")
+        assert len(chart.plot.curves) == 4
+
+
+async def test_a_click_reads_the_nearest_point(home: Home) -> None:
+    fill_task(home.database)
+    async with driving(home) as driver:
+        await driver.press("2")
+        await driver.pilot.click(MetricChart, offset=(30, 8))
+        await driver.settle()
+        assert head(driver).lstrip().startswith("step 21 ")
+        await driver.pilot.click(MetricChart, offset=(72, 8))
+        await driver.settle()
+        assert head(driver).lstrip().startswith("step 43 "), "none was made there yet"
+
+
 async def test_a_configuration_says_what_was_chosen_and_what_differs(home: Home) -> None:
     fill_task(home.database)
     async with driving(home, (120, 40)) as driver:
