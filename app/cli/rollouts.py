@@ -34,6 +34,7 @@ def register(verbs: Verbs) -> None:
     verb.add_argument("--group", type=_number, metavar="G", help="the conversations of this group, by its number")
     verb.add_argument("--eval", action="store_true", help="the held-out evaluation at a step, instead of the step")
     verb.add_argument("--failures", action="store_true", help="only conversations that did not end well")
+    verb.add_argument("--search", metavar="TEXT", help="only conversations in which somebody says this")
     form = verb.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON on standard output")
     form.add_argument("--jsonl", action="store_true", help="print all conversations, a record a line")
@@ -48,8 +49,8 @@ def _number(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Print, or write a file and say where it is."""
+    from ..reading import find_task, reading
     from ..rollouts import exporting
-    from .reading import find_task, reading
 
     home = home_of(args)
     with reading(home) as reader:
@@ -71,7 +72,7 @@ def _show(reader: Reader, args: argparse.Namespace) -> None:
 
     from ..rollouts import exporting, records
 
-    if args.group is not None or (args.failures and args.step is not None):
+    if args.group is not None or args.search or (args.failures and args.step is not None):
         found = exporting.read(reader, _ids(reader, args))
         if args.json:
             output.result_json([records.record(one) for one in found])
@@ -93,7 +94,18 @@ def _show(reader: Reader, args: argparse.Namespace) -> None:
 
 
 def _ids(reader: Reader, args: argparse.Namespace) -> array[int]:
-    """Conversations that the arguments mean. Raises ``ConfigError`` where there is no such step or group."""
+    """Conversations that the arguments mean. Raises ``ConfigError`` where there is no such group."""
+    from array import array
+
+    from ..rollouts.searching import search
+
+    found = _in_scope(reader, args)
+    if not args.search:
+        return found
+    return array("q", (hit for progress in search(reader, found, args.search) for hit in progress.hits))
+
+
+def _in_scope(reader: Reader, args: argparse.Namespace) -> array[int]:
     from array import array
 
     from marlaas.engine.errors import ConfigError

@@ -59,6 +59,7 @@ go from hit to hit. c marks a conversation, and a second c sets another one besi
         Binding("e", "export", "export", show=False, id="rollouts.export"),
         Binding("y", "copy_row", "copy", show=False, id="rollouts.copy"),
         Binding("Y", "copy_json", "copy JSON", show=False, id="rollouts.copy_json"),
+        Binding("l", "open_logs", "logs", show=False, id="rollouts.logs"),
         Binding("right", "deeper", "deeper", show=False, id="rollouts.deeper"),
         Binding("left,h", "back", "back", show=False, id="rollouts.back"),
     ]
@@ -188,6 +189,13 @@ go from hit to hit. c marks a conversation, and a second c sets another one besi
     def action_compare(self) -> None:
         """Mark what is read, or set what is read now beside it."""
         self.marlaas.say(self._desk.mark(self._browser.conversations.current))
+        if self._desk.comparing:
+            self._enter(LEVELS.index("-desk"))
+
+    def action_open_logs(self) -> None:
+        """What happened to the task."""
+        if self.marlaas.selected is not None:
+            self.marlaas.open_task(self.marlaas.selected, "logs")
 
     # Searching.
 

@@ -42,6 +42,8 @@ def test_what_was_said_in_a_group(played: Filling, marlaas: Commander) -> None:
     assert [record["member"] for record in records] == list(range(8)) and len(records[0]["trajectories"]) == 1
     (failed,) = marlaas("rollouts", "1", "--group", "19", "--failures", "--json").json
     assert failed["failure"]["line"] == 12
+    assert marlaas("rollouts", "1", "--search", "IS 16 +").out.count("What is 16 +") == 8
+    assert marlaas("rollouts", "1", "--search", "IS 16 +", "--step", "4").out == ""
     assert len(marlaas("rollouts", "1", "--eval", "--step", "10", "--group", "2", "--json").json) == 1
 
 

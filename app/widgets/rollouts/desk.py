@@ -29,8 +29,6 @@ class Desk(Container):
     Desk { width: 1fr; height: 100%; layout: horizontal; }
     Desk > #other { display: none; border-right: solid $panel-lighten-2; }
     Desk.-comparing > #other { display: block; }
-    .-narrow Desk { layout: vertical; width: 100%; }
-    .-narrow Desk > #other { border-right: none; }
     """
 
     def __init__(self, home: Home, **options: Any) -> None:
