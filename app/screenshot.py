@@ -1,6 +1,6 @@
-"""Pictures of the real program on a real home, for documents: ``python -m marlaas.app.screenshot HOME FILE.svg``.
+"""Pictures of the real program on a real home, for documents: ``python -m marlaas.app.screenshot HOME FOLDER``.
 
-Runs the application without a terminal, waits until it has read the store, and writes what it shows as SVG.
+Runs the application without a terminal, waits until it has read the store, and writes each wanted view as SVG.
 """
 
 from __future__ import annotations
@@ -8,52 +8,76 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+
+from textual.pilot import Pilot
 
 from marlaas.engine.paths import Home
 
 from .app import MarlaasApp
+from .modes import ALL_MODES
 
 SIZE = (120, 36)
+VIEWS = tuple(mode.name for mode in ALL_MODES)
 
 
-def save_screenshot(
-    home: Home, path: Path, screen: str = "queue", size: tuple[int, int] = SIZE, task: int | None = None
-) -> None:
-    """Write one screen, "queue" or "task", as SVG. ``task`` is by default the first of the queue."""
-    asyncio.run(_save(home, path, screen, size, task))
+def save_screenshots(
+    home: Home,
+    folder: Path,
+    views: Sequence[str] = VIEWS,
+    size: tuple[int, int] = SIZE,
+    task: int | None = None,
+    keys: Sequence[str] = (),
+) -> list[Path]:
+    """Write views as ``FOLDER/NAME.svg``, ``size`` columns and rows large. ``task`` is by default the first of the
+    queue; ``keys`` are pressed in each view before its picture is taken."""
+    return asyncio.run(_save(home, folder, views, size, task, keys))
 
 
-async def _save(home: Home, path: Path, screen: str, size: tuple[int, int], task: int | None) -> None:
+async def _save(
+    home: Home, folder: Path, views: Sequence[str], size: tuple[int, int], task: int | None, keys: Sequence[str]
+) -> list[Path]:
     app = MarlaasApp(home, demo=home.root.name.endswith("-demo"), interval=3600)
+    written = []
     async with app.run_test(size=size) as pilot:
-        await _read(app)
-        await pilot.pause()
-        if screen == "task":
-            chosen = task if task is not None else next((row.id for row in app.snapshot.ordered), None)
-            if chosen is not None:
-                app.open_task(chosen)
-                await _read(app)
-                await pilot.pause()
-        path.write_text(app.export_screenshot(title=app.title), encoding="utf-8")
+        await _read(app, pilot)
+        for view in views:
+            app.selected = task or next((row.id for row in app.snapshot.ordered), None)
+            app.action_open_view(view)
+            await _read(app, pilot)
+            await pilot.press(*keys)
+            await _read(app, pilot)
+            path = folder / f"{view}.svg"
+            path.write_text(app.export_screenshot(title=app.title), encoding="utf-8")
+            written.append(path)
+    return written
 
 
-async def _read(app: MarlaasApp) -> None:
-    """Read the store once, from beginning to end."""
+async def _read(app: MarlaasApp, pilot: Pilot[None]) -> None:
+    """Read the store once, from beginning to end; lists read their pages after it."""
     app.poll()
-    await app.workers.wait_for_complete()
+    for _ in range(3):
+        await app.workers.wait_for_complete()
+        await pilot.pause()
 
 
 def main() -> int:
     """The command line of this module."""
-    parser = argparse.ArgumentParser(prog="python -m marlaas.app.screenshot", description=save_screenshot.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m marlaas.app.screenshot", description=save_screenshots.__doc__)
     parser.add_argument("home", type=Path)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--screen", choices=("queue", "task"), default="queue")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--view", choices=VIEWS, action="append", help="may be given several times (default all)")
     parser.add_argument("--task", type=int)
+    parser.add_argument("--press", nargs="*", default=(), metavar="KEY")
     parser.add_argument("--size", type=int, nargs=2, default=SIZE, metavar=("COLUMNS", "ROWS"))
     args = parser.parse_args()
-    save_screenshot(Home(args.home.absolute()), args.file, args.screen, tuple(args.size), args.task)
+    args.folder.mkdir(parents=True, exist_ok=True)
+    views = args.view or VIEWS
+    for path in save_screenshots(
+        Home(args.home.absolute()), args.folder, views, tuple(args.size), args.task, args.press
+    ):
+        print(path)
     return 0
 
 

@@ -5,22 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
-import pytest
-
-from marlaas.app.screenshot import save_screenshot
+from marlaas.app.screenshot import VIEWS, save_screenshots
 from marlaas.engine.paths import Home
 
 from .filling import fill_hostile
 
 
-@pytest.mark.parametrize("screen", ["queue", "task"])
-def test_pictures_are_svg(home: Home, tmp_path: Path, screen: str) -> None:
+def test_every_view_has_a_picture_whatever_the_home_holds(home: Home, tmp_path: Path) -> None:
     fill_hostile(home.database)
-    save_screenshot(home, tmp_path / "picture.svg", screen)
-    text = "".join(ElementTree.parse(tmp_path / "picture.svg").getroot().itertext()).replace("\xa0", " ")
-    assert ("held-out" in text) and ("trajectory 1 of 3" in text) == (screen == "task")
+    written = save_screenshots(home, tmp_path)
+    assert [path.stem for path in written] == list(VIEWS)
+    for path in written:
+        text = "".join(ElementTree.parse(path).getroot().itertext()).replace("\xa0", " ")
+        assert "engine:" in text and "quit" in text, path
 
 
 def test_an_empty_home_has_a_picture(home: Home, tmp_path: Path) -> None:
-    save_screenshot(home, tmp_path / "picture.svg", "task")
-    assert (tmp_path / "picture.svg").exists()
+    (path,) = save_screenshots(home, tmp_path, ["task"], size=(80, 24))
+    assert path.exists()
