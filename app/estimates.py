@@ -23,7 +23,7 @@ from marlaas.engine.store.past_runs import PastRun, past_runs
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.submissions import Submission
 
-from .cli.reading import reading
+from .reading import reading
 
 WORKERS = ("rollout", "training")
 """Those that hold the base."""

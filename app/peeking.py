@@ -19,7 +19,7 @@ from marlaas.engine.environments.peek import Peek, peek
 from marlaas.engine.environments.protocol import Ask
 from marlaas.engine.paths import BUNDLED_PLUGINS, Home
 
-from .cli import env_transcript as transcript
+from . import env_transcript as transcript
 from .format import excerpt
 
 PROMPTS = 3

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .cli.outcomes import unanswered, wait_for_outcomes
+from .outcomes import unanswered, wait_for_outcomes
 
 if TYPE_CHECKING:
     from marlaas.engine.paths import Home

@@ -38,8 +38,6 @@ def test_the_parser_is_cheap() -> None:
         "env_show",
         "environments",
         "logs",
-        "progress",
-        "reading",
         "stats",
         "steer",
         "submit",
@@ -48,6 +46,11 @@ def test_the_parser_is_cheap() -> None:
 )
 def test_verbs_import_nothing_heavy(module: str) -> None:
     assert not imported(f"import marlaas.app.cli.{module}") & HEAVY
+
+
+@pytest.mark.parametrize("module", ["environment_words", "outcomes", "progress", "reading", "steering", "templates"])
+def test_what_verbs_share_with_screens_imports_nothing_heavy(module: str) -> None:
+    assert not imported(f"import marlaas.app.{module}") & HEAVY
 
 
 def test_reading_and_steering_need_the_standard_library_alone() -> None:

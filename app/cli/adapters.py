@@ -31,7 +31,7 @@ def list_versions(args: argparse.Namespace) -> int:
     """Print the versions on disk, and what they and the home take."""
     from marlaas.engine.disk import home_size
 
-    from .reading import find_task, reading
+    from ..reading import find_task, reading
 
     with reading(home_of(args)) as reader:
         if args.task is not None:
@@ -76,7 +76,7 @@ def run_export(args: argparse.Namespace) -> int:
 
     from ..exporting import export
     from ..machine import base_folder
-    from .reading import reading
+    from ..reading import reading
 
     home = home_of(args)
     with reading(home) as reader:

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.errors import ConfigError
 
     from ..comparison import differences
-    from .reading import find_task, reading
+    from ..reading import find_task, reading
 
     with reading(home_of(args)) as reader:
         numbers = chosen(args, reader)

@@ -60,7 +60,7 @@ def _print_words(args: argparse.Namespace) -> int:
     """One a line; nothing at all where the home cannot be read: who presses a key wants no error."""
     from marlaas.engine.errors import MarlaasError
 
-    from .reading import reading
+    from ..reading import reading
 
     try:
         with reading(home_of(args)) as reader:

@@ -66,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
 
 def status(args: argparse.Namespace) -> int:
     """Print the engine's state; exit 3 where none is alive."""
+    from ..reading import reading
     from ..views import liveness
-    from .reading import reading
 
     home = home_of(args)
     with reading(home) as reader:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from .. import output
+from ..sampling_options import add_sampling
 from .env_config import add_config
-from .sampling_options import add_sampling
 from .verbs import Verbs, add_verb, home_of
 
 LARGEST = 1 << 53

@@ -30,8 +30,8 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.store.submissions import command
 
     from ..environment_words import plugin_of
+    from ..outcomes import unanswered, wait_for_outcomes
     from .env_show import found
-    from .outcomes import unanswered, wait_for_outcomes
 
     home = home_of(args)
     if not control.alive(home):

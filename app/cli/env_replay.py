@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.spec import parse
     from marlaas.engine.store.recorded import Recordings
 
-    from .reading import find_task, reading
+    from ..reading import find_task, reading
 
     home = home_of(args)
     with reading(home) as reader:

@@ -39,7 +39,7 @@ def run_show(args: argparse.Namespace) -> int:
     from marlaas.engine.store.environment_use import EnvironmentUse, environment_use
 
     from ..environment_words import lately_json, plugin_of
-    from .reading import reading
+    from ..reading import reading
 
     home = home_of(args)
     rows = found(home, args.name)
@@ -81,7 +81,7 @@ def found(home: Home, name: str) -> list[EnvironmentRow]:
     from marlaas.engine.errors import EnvironmentMissing
 
     from ..environment_words import named
-    from .reading import reading
+    from ..reading import reading
 
     with reading(home) as reader:
         rows = reader.environments() if reader else []

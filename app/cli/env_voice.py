@@ -23,7 +23,7 @@ from marlaas.engine.store.rows import VersionRow
 
 from .. import output
 from ..format import line
-from .reading import reading
+from ..reading import reading
 
 ROOMY = SamplingSpec(max_tokens=256, max_episode_tokens=2048)
 """How the bare base speaks: no task says how long it may."""

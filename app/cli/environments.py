@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
     from ..environment_words import lately_json, place_of
     from ..findings import mark, spoken, troubles
-    from .reading import reading
+    from ..reading import reading
 
     home = home_of(args)
     with reading(home) as reader:

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     """Print events, and more as they come where that was asked for."""
     from marlaas.engine.store.events import newest
 
-    from .reading import find_task, reading
+    from ..reading import find_task, reading
 
     home, wanted = home_of(args), _wanted(args)
     with reading(home) as reader:

@@ -34,7 +34,7 @@ def register(verbs: Verbs) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print, or write event files and print where they are."""
     from ..measured import Measured, as_csv
-    from .reading import find_task, reading
+    from ..reading import find_task, reading
 
     with reading(home_of(args)) as reader:
         numbers = chosen(args, reader)

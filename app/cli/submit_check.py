@@ -52,7 +52,7 @@ def _checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
     from marlaas.engine.home_base import check_wish
     from marlaas.engine.queue import check_environment
 
-    from .reading import reading
+    from ..reading import reading
 
     base = control.served_base(home)
     with reading(home) as reader:

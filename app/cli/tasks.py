@@ -41,8 +41,8 @@ def list_tasks(args: argparse.Namespace) -> int:
     from marlaas.engine.daemon import control
 
     from ..filters import check_state, in_order, matches, parse
+    from ..reading import reading
     from ..views import family_summaries, queue_order, short_name, state_word, task_json
-    from .reading import reading
 
     home = home_of(args)
     with reading(home) as reader:
@@ -96,8 +96,8 @@ def _fits(task: TaskRow, args: argparse.Namespace) -> bool:
 
 def show_task(args: argparse.Namespace) -> int:
     """Print one task."""
+    from ..reading import find_task, reading
     from ..views import state_word, task_detail_json
-    from .reading import find_task, reading
 
     with reading(home_of(args)) as reader:
         task = find_task(reader, args.task)

@@ -20,9 +20,9 @@ def run(args: argparse.Namespace) -> int:
     """Wait, with progress on standard error."""
     from marlaas.engine.daemon import control
 
+    from ..progress import Follower
+    from ..reading import find_task, reading
     from ..views import task_json
-    from .progress import Follower
-    from .reading import find_task, reading
 
     home = home_of(args)
     with reading(home) as reader:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from marlaas.engine.paths import find_home
 
-from ..cli.reading import find_task, reading
+from ..reading import find_task, reading
 from .table import Tasks
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Home:
         """
         from marlaas.engine.daemon import control
 
-        from ..cli.progress import Follower
+        from ..progress import Follower
 
         with reading(self._home) as reader:
             follower = Follower(

@@ -60,7 +60,7 @@ class Guide(Static, can_focus=True):
             self.run_worker(self._demo, thread=True, exit_on_error=False)
 
     def _demo(self) -> None:
-        from ..cli.demo import begin
+        from ..demo import begin
 
         app = self._marlaas
         try:
@@ -83,7 +83,7 @@ class Guide(Static, can_focus=True):
             self.app.push_screen(Ask("What is the environment called? Letters, digits and _."), self._write)
 
     def _write(self, name: str | None) -> None:
-        from ..cli.env_new import write_template
+        from ..templates import write_template
 
         if not name:
             return

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.cli import outcomes as cli_outcomes
+from marlaas.app import outcomes as cli_outcomes
 from marlaas.engine.adapter_names import choose
 from marlaas.engine.adapters import export
 from marlaas.engine.errors import MarlaasError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.cli import outcomes
+from marlaas.app import outcomes
 from marlaas.engine.base.model import load_base
 from marlaas.engine.paths import TINY_BASE, Home
 from marlaas.engine.store.reader import Reader

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from marlaas.app.cli import demo
-from marlaas.app.cli.progress import Follower
+from marlaas.app.demo import unfinished_run
+from marlaas.app.progress import Follower
 from marlaas.engine import demo as demo_tasks
 from marlaas.engine.paths import Home
 from marlaas.engine.store import submissions
@@ -94,14 +95,14 @@ def test_a_finished_run_is_left_alone_and_so_are_other_tenants(home: Home, filli
     for state in ("running", "done"):
         filling.task("somebody", "else", state=state)
     with Reader(home.database) as reader:
-        assert demo.unfinished_run(reader.tasks(), demo_tasks.tasks()) == []
+        assert unfinished_run(reader.tasks(), demo_tasks.tasks()) == []
     for submission in demo_tasks.tasks():
         filling.task(submission.tenant, submission.name, state="done")
     with Reader(home.database) as reader:
-        assert demo.unfinished_run(reader.tasks(), demo_tasks.tasks()) == []
+        assert unfinished_run(reader.tasks(), demo_tasks.tasks()) == []
     filling.execute("UPDATE tasks SET state = 'queued' WHERE id = 4")
     with Reader(home.database) as reader:
-        assert [task.id for task in demo.unfinished_run(reader.tasks(), demo_tasks.tasks())] == [3, 4, 5]
+        assert [task.id for task in unfinished_run(reader.tasks(), demo_tasks.tasks())] == [3, 4, 5]
 
 
 def test_a_failed_task_fails_the_demo(

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from marlaas.app.cli import outcomes
+from marlaas.app import outcomes
 from marlaas.engine.paths import Home
 from marlaas.engine.store.reader import Reader
 

@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
-from marlaas.app import steering
-from marlaas.app.cli import outcomes, progress, steer
-from marlaas.app.cli.progress import Follower
+from marlaas.app import outcomes, progress, steering
+from marlaas.app.cli import steer
+from marlaas.app.progress import Follower
 from marlaas.engine.errors import EngineUnreachable
 from marlaas.engine.paths import Home
 from marlaas.engine.store.reader import Reader

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from marlaas.app.cli import watch
-from marlaas.app.cli.progress import Follower, sentence
+from marlaas.app.progress import Follower, sentence
 from marlaas.engine.paths import Home
 from marlaas.engine.store.reader import Reader
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.cli.env_new import SHAPES, written
+from marlaas.app.templates import SHAPES, written
 from marlaas.engine.environments.conformance.check import Scope, check
 from marlaas.engine.environments.protocol import Ask, EpisodeSpec, Reply, ToolCall
 from marlaas.engine.environments.service import EnvironmentService

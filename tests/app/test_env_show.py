@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.cli import outcomes
+from marlaas.app import outcomes
 from marlaas.app.environment_words import bounds, short
 from marlaas.engine.environments.process.launch import Folders
 from marlaas.engine.paths import Home

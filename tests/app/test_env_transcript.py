@@ -7,7 +7,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.app.cli import env_transcript as transcript
+from marlaas.app import env_transcript as transcript
 from marlaas.engine.environments.protocol import EpisodeOutcome, Message, Parameter, Reply, ToolCall
 from marlaas.engine.types import Failure
 from marlaas.plugins.tools import schema_of

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app import steering
-from marlaas.app.cli import outcomes
+from marlaas.app import outcomes, steering
 from marlaas.app.client import Home, MarlaasError
 from marlaas.engine import paths
 from marlaas.engine.errors import AdapterError, ConfigError, EngineUnreachable, UnknownTask

@@ -1,0 +1,84 @@
+"""Templates of environments: short ones that run at once, one for each shape, to be changed into one's own.
+
+A name and a shape flow in; files in a folder flow out, never over others. The templates are environments of their own,
+under ``plugins/templates``: the name in them is replaced, nothing else.
+"""
+
+from __future__ import annotations
+
+import io
+import keyword
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from marlaas.engine.paths import Home
+
+SHAPES = {
+    "single": "one question, one answer",
+    "rows": "questions from a file of rows",
+    "turns": "a game of several turns",
+    "tools": "tools for the model to call",
+    "agents": "two agents in one game",
+    "code": "code of the model's, run in a sandbox",
+    "score": "scored by a function apart from the episode",
+    "class": "a class, with a costly set-up done once",
+}
+PLACEHOLDER = "my_env"
+LONGEST = 64
+"""Characters of a name, as for environments."""
+
+
+def write_template(name: str, shape: str, folder: Path, home: Home) -> list[Path]:
+    """Write an environment of that shape; its files. Raises ``ConfigError``; nothing is overwritten."""
+    texts = written(name, shape)
+    check_free(name, folder, home)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in texts.items():
+            with open(folder / file, "x", encoding="utf-8") as target:
+                target.write(text)
+    except OSError as error:
+        from marlaas.engine.errors import ConfigError
+
+        raise ConfigError(f"{error.filename or folder} cannot be written: {error.strerror}.") from error
+    return [folder / file for file in texts]
+
+
+def written(name: str, shape: str) -> dict[str, str]:
+    """What is written, by file name. Raises ``ConfigError`` where ``name`` is none for an environment."""
+    from marlaas.engine.errors import ConfigError
+    from marlaas.engine.paths import TEMPLATES
+
+    if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name) or len(name) > LONGEST:
+        raise ConfigError(
+            f"{name!r} is no name for an environment.",
+            f"Take up to {LONGEST} letters (a to z), digits and _, a letter first, and no word of Python's.",
+        )
+    if name.startswith("_"):
+        raise ConfigError(f"{name!r} would not be served: names that begin with _ are passed over.")
+    sources = {path.suffix: path.read_text(encoding="utf-8") for path in sorted(TEMPLATES.glob(f"{shape}.*"))}
+    if name in _used(sources[".py"]):
+        raise ConfigError(f"{name!r} means something else in that template.", "Take another name.")
+    return {f"{name}{suffix}": re.sub(rf"\b{PLACEHOLDER}\b", name, text) for suffix, text in sources.items()}
+
+
+def _used(code: str) -> set[str]:
+    """Every name that a template uses for something."""
+    import tokenize
+
+    tokens = tokenize.generate_tokens(io.StringIO(code).readline)
+    return {token.string for token in tokens if token.type == tokenize.NAME}
+
+
+def check_free(name: str, folder: Path, home: Home) -> None:
+    """Raise ``ConfigError`` where another plugin has the name, in the folder or among the bundled ones."""
+    from marlaas.engine.errors import ConfigError
+    from marlaas.engine.paths import BUNDLED_PLUGINS
+
+    taken = [path for path in (folder / name, *sorted(folder.glob(f"{name}.*"))) if path.exists()]
+    if taken:
+        raise ConfigError(f"{taken[0]} is there already.", "Nothing was written; take another name.")
+    if folder.resolve() == home.plugins.resolve() and (BUNDLED_PLUGINS / f"{name}.py").exists():
+        raise ConfigError(f"{name!r} is an environment that comes with marlaas; yours would hide it.")
