@@ -22,7 +22,12 @@ def task(environment: str, **config: object) -> TaskSpec:
     return TaskSpec("t", "n", environment, environment_config=dict(config))
 
 
-ON_AGAIN = {("retry", "failed"), ("retry", "cancelled"), ("extend", "done"), *(("rollback", state) for state in FINISHED)}
+ON_AGAIN = {
+    ("retry", "failed"),
+    ("retry", "cancelled"),
+    ("extend", "done"),
+    *(("rollback", state) for state in FINISHED),
+}
 
 
 def test_finished_tasks_accept_what_lets_them_go_on_and_nothing_else() -> None:
