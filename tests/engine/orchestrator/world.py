@@ -220,7 +220,9 @@ class FakeEnvironments:
             release=lambda: None,
         )
 
-    async def rank(self, lease: Any, members: Sequence[EpisodeOutcome]) -> Ranking | EpisodeOutcome:
+    async def rank(
+        self, lease: Any, members: Sequence[EpisodeOutcome], counts: bool = False
+    ) -> Ranking | EpisodeOutcome:
         await self.chance.wait()
         assert self.ranking is not None
         return self.ranking(members)
