@@ -118,8 +118,10 @@ go from hit to hit. c marks a conversation, and a second c sets another one besi
             self._enter(self._level)
 
     def on_browser_chosen(self, message: Browser.Chosen) -> None:
-        """Somebody has come to a conversation."""
+        """Somebody has come to a conversation. Whoever has gone on to another step, group or task searches no more."""
         self._desk.choose(message.conversation)
+        if self._browser.hits is None and self.query_one(Search).word:
+            self.query_one(FilterBar).clear()
 
     def on_browser_failed(self, message: Browser.Failed) -> None:
         """The store could not be read; the next second tries again."""
@@ -223,6 +225,8 @@ go from hit to hit. c marks a conversation, and a second c sets another one besi
 
     def on_search_came(self, message: Search.Came) -> None:
         """Hits, or how far the search is."""
+        if message.word != self.query_one(Search).word or self._browser.hits is None:
+            return
         self.query_one(FilterBar).tell(message.words, bad=message.bad)
         self._browser.show_hits(message.hits, message.words)
 

@@ -141,6 +141,24 @@ async def test_searching_everything_that_was_said(home: Home, played: Filling) -
         assert driver.app.current_mode == "rollouts"
 
 
+async def test_whoever_goes_elsewhere_searches_no_more(home: Home, played: Filling) -> None:
+    fill_rollouts(played, 2)
+    async with rollouts(home) as driver:
+        await driver.press("slash", *"What", "enter")
+        assert len(browser(driver).hits or ()) == 776
+        browser(driver).steps.action_move(1)
+        await driver.settle()
+        assert browser(driver).hits is None and driver.app.screen.query_one(Search).word == ""
+        await driver.press("slash", *"What", "enter")
+        driver.app.selected = 2
+        driver.app.poll()
+        driver.app.view.ask_again()  # type: ignore[union-attr]
+        await driver.settle()
+        await driver.settle()
+        assert browser(driver).hits is None and "What" not in driver.app.screen.query_one(Search).word
+        assert "all steps                   16 g" in driver.text()
+
+
 async def test_two_side_by_side(home: Home, played: Filling) -> None:
     async with rollouts(home, (200, 50)) as driver:
         _, first = standing(driver)
