@@ -16,6 +16,8 @@ from ..store.stages import StageSample
 from .processes import Seen
 
 ENGINE = "engine"
+WORKER = "env "
+"""How the names of environment workers begin."""
 IDLE = {stage: Load() for stage in (ROLLOUT, ENVIRONMENT, TRAINING, ENGINE)}
 """All stages; a worker that is being replaced is idle."""
 
@@ -37,7 +39,8 @@ class StageMeter:
         begun: float,
         wall: float,
     ) -> list[StageSample]:
-        """One for each stage and one for the engine itself, over ``wall`` seconds (above 0) from ``begun`` on.
+        """One for each stage and one for the engine itself, over ``wall`` seconds (above 0) from ``begun`` on; then one
+        for each environment worker that did something, under its own name.
 
         Environments' names among the processes begin with "env ".
         """
@@ -47,8 +50,9 @@ class StageMeter:
         made, self._made = self._made, dict(self._ledger.made)
         played = Load(active=busy.get(ENVIRONMENT, 0.0) / wall)  # Little's law: seconds of episodes each second
         spent = [(process.name, process.spent) for process in processes]
-        busy[ENVIRONMENT] = math.fsum(seconds for name, seconds in spent if name.startswith("env "))
+        busy[ENVIRONMENT] = math.fsum(seconds for name, seconds in spent if name.startswith(WORKER))
         busy[ENGINE] = math.fsum(seconds for name, seconds in spent if name == ENGINE)
+        workers = [(name, seconds) for name, seconds in spent if name.startswith(WORKER) and seconds > 0]
         return [
             StageSample(
                 stage,
@@ -62,4 +66,4 @@ class StageMeter:
                 self._made.get(stage, 0) - made.get(stage, 0),
             )
             for stage, load in {**IDLE, **loads, ENVIRONMENT: played}.items()
-        ]
+        ] + [StageSample(name, "cpu", begun, wall, seconds, 0.0, 0.0, 0) for name, seconds in workers]

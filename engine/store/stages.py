@@ -21,10 +21,10 @@ KEPT = 31 * DAY
 
 @dataclass(frozen=True)
 class StageSample:
-    """What a stage did in some seconds."""
+    """What a stage did in some seconds, or one of its workers."""
 
     stage: str
-    """rollout, environment, training or engine"""
+    """rollout, environment, training or engine; or a worker of the environment stage: env NAME"""
     device: str
     """What it computes on, in words."""
     begun: float

@@ -15,7 +15,7 @@ _STAGES = """
 SELECT stage, device, total(wall) AS wall, total(busy) AS busy, sum(ended) AS ended,
        total(waiting * wall) / max(total(wall), 1e-9) AS waiting,
        total(active * wall) / max(total(wall), 1e-9) AS active
-FROM stages WHERE begun >= ? GROUP BY stage, device ORDER BY min(id)
+FROM stages WHERE begun >= ? AND stage NOT LIKE 'env %' GROUP BY stage, device ORDER BY min(id)
 """
 _TASKS = """
 SELECT t.id, t.tenant, t.name, t.state, coalesce(u.tokens, 0) AS tokens, coalesce(u.rollout, 0.0) AS rollout,

@@ -17,7 +17,10 @@ _NEWEST_STEPS = 5000
 _SUMS = """total(wall) AS wall, total(busy) AS busy,
     total(waiting * wall) / max(total(wall), 1e-9) AS waiting, total(active * wall) / max(total(wall), 1e-9) AS active,
     sum(ended) AS ended, sum(tokens) AS tokens"""
+WORKER = "env "
+"""How the names of environment workers begin, of which each has samples of its own beside those of its stage."""
 _LISTED = f"stage IN ({', '.join(repr(stage) for stage in STAGES)})"
+_WITH_WORKERS = f"VALUES {', '.join(f'({stage!r})' for stage in STAGES)} UNION SELECT name FROM workers"
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class StageSpan:
     """What a stage did on a device in some seconds."""
 
     stage: str
+    """One of ``STAGES``, or an environment worker."""
     device: str
     begun: float
     wall: float
@@ -77,10 +81,11 @@ def newest(reader: Reader) -> tuple[float, float]:
 
 
 def spans(reader: Reader, since: float, grain: int) -> list[StageSpan]:
-    """Every stage on every device, the samples of ``grain`` seconds (by the clock) put together, oldest first."""
+    """Every stage on every device, and each environment worker of the newest engine; the samples of ``grain`` seconds
+    (by the clock) put together, oldest first."""
     rows = reader.all(
-        f"SELECT stage, device, min(begun) AS begun, {_SUMS} FROM stages WHERE {_LISTED} AND begun >= ?"
-        " GROUP BY stage, device, CAST(begun / ? AS INT) ORDER BY begun",
+        f"SELECT stage, device, min(begun) AS begun, {_SUMS} FROM stages WHERE stage IN ({_WITH_WORKERS})"
+        " AND begun >= ? GROUP BY stage, device, CAST(begun / ? AS INT) ORDER BY begun",
         since,
         grain,
     )

@@ -17,7 +17,7 @@ from marlaas.engine.store.days import day_of
 from .filling import HOSTILE, NOW, Filling, fill_hostile
 
 CLEAN = HOSTILE.replace("\ud800", "?")
-DEVICES = {"rollout": "core 0", "environment": "cpu", "training": "core 1", "engine": "cpu"}
+DEVICES = {"rollout": "core 0", "environment": "cpu", "env arithmetic": "cpu", "training": "core 1", "engine": "cpu"}
 LEVELS = ("info", "info", "warning", "info", "error")
 PID = 1
 """Of a process that is always there."""

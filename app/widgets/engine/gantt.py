@@ -1,4 +1,4 @@
-"""The timeline: a row for each stage on its device, a cell for each stretch of time, the darker the busier.
+"""The timeline: a row for each stage on its device and each worker, a cell for each stretch of time, darker if busier.
 
 Spans of seconds flow in, rows of shares and lines of text flow out. Pure; knows neither the store nor widgets.
 """
@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from marlaas.engine.store.timeline import STAGES, StageSpan
+from marlaas.engine.store.timeline import STAGES, WORKER, StageSpan
 
 from ...format import clip, line, pad, share, short_duration
 from ...views import FRESH_SECONDS
@@ -19,9 +19,12 @@ GRAINS = (1, 5, 15, 60, 300, 3600)
 """Seconds of a cell, from near to far. What is older than an hour is kept by the minute, than a day by the hour."""
 LABEL, SHARE = 18, 6
 """Cells of a row before and after its timeline."""
+MOST_WORKERS = 4
+"""Environment workers that have a row: those that did most."""
 IDLE = 0.005
 _SHADES = "░▒▓█"
 _STYLES = {"rollout": "$text-primary", "environment": "$text-accent", "training": "$text-success"}
+_WORKER_STYLE = "$text-muted"
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,12 @@ class Row:
     device: str
     cells: tuple[float | None, ...]
     """Share of the time in which it was busy, oldest first; None where no engine ran."""
+
+    @property
+    def label(self) -> str:
+        """Stage and device, or the name of a worker."""
+        worker = self.stage.startswith(WORKER)
+        return f"  {line(self.stage[len(WORKER) :])}" if worker else line(f"{self.stage} {self.device}")
 
     @property
     def newest(self) -> float | None:
@@ -53,14 +62,18 @@ def rows(spans: Sequence[StageSpan], until: float, grain: int, count: int) -> li
             if covered > 0:
                 sums[0][cell - first] += span.share * covered
                 sums[1][cell - first] += covered
-    found = [
-        Row(*key, tuple(b / w if w > 0 else None for b, w in zip(busy[key], wall[key], strict=True))) for key in busy
+    busiest = sorted((key for key in busy if key[0].startswith(WORKER)), key=lambda key: -sum(busy[key]))
+    shown = [key for key in busy if key not in busiest[MOST_WORKERS:] and any(wall[key])]
+    return [
+        Row(*key, tuple(b / w if w > 0 else None for b, w in zip(busy[key], wall[key], strict=True)))
+        for key in sorted(shown, key=_rank)
     ]
-    return sorted((row for row in found if any(cell is not None for cell in row.cells)), key=_rank)
 
 
-def _rank(row: Row) -> tuple[int, str]:
-    return (STAGES.index(row.stage) if row.stage in STAGES else len(STAGES), row.device)
+def _rank(key: tuple[str, str]) -> tuple[int, str, str]:
+    """Workers come below their stage."""
+    stage = "environment" if key[0].startswith(WORKER) else key[0]
+    return (STAGES.index(stage) if stage in STAGES else len(STAGES), "" if stage == key[0] else key[0], key[1])
 
 
 def lines(shown: Sequence[Row], grain: int, since: float) -> list[Line]:
@@ -69,12 +82,12 @@ def lines(shown: Sequence[Row], grain: int, since: float) -> list[Line]:
         return [(("Nothing was measured here in this time.", "$text-muted"),)]
     texts: list[Line] = []
     for row in shown:
-        label = pad(clip(line(f"{row.stage} {row.device}"), LABEL - 1), LABEL)
+        label = pad(clip(row.label, LABEL - 1), LABEL)
         now = "" if row.newest is None else share(row.newest)
         texts.append(
             (
                 (label, "$text-muted"),
-                ("".join(map(shade, row.cells)), _STYLES.get(row.stage, "$text")),
+                ("".join(map(shade, row.cells)), _STYLES.get(row.stage, _WORKER_STYLE)),
                 (pad(now, SHARE, right=True), ""),
             )
         )

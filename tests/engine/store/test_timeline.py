@@ -13,6 +13,7 @@ from marlaas.engine.fairness.line import Standing
 from marlaas.engine.store import timeline
 from marlaas.engine.store.days import day_of
 from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.rows import WorkerRow
 from marlaas.engine.store.stages import StageSample
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.timeline import StageSpan, StandingRow, TenantSeconds
@@ -37,6 +38,13 @@ def test_samples_are_put_together_by_the_clock(store: Store, reader: Reader) -> 
     assert first == StageSpan("rollout", "core 0", NOW, 2.0, 0.1, 0.5, 8.0, 20, 1) and training.stage == "training"
     assert (second.begun, second.busy, third.wall) == (NOW + 2, 0.5, 1.0) and third.share == 0.4
     assert [span.begun for span in timeline.spans(reader, NOW + 4, 2)] == [NOW + 4]
+
+
+def test_workers_of_the_newest_engine_have_rows_of_their_own(store: Store, reader: Reader) -> None:
+    store.stages.add(1, [replace(SAMPLE, stage=name) for name in ("env maze", "env gone", "environ")])
+    store.telemetry.workers([WorkerRow(name, 1, "running", 0, 0.0, NOW, NOW) for name in ("env maze", "rollout")])
+    assert [span.stage for span in timeline.spans(reader, NOW, 60)] == ["env maze"]
+    assert timeline.totals(reader, NOW) == {}
 
 
 def test_totals_are_of_all_devices(store: Store, reader: Reader) -> None:

@@ -31,6 +31,10 @@ def test_stages_come_in_the_order_of_an_episodes_way() -> None:
     assert [(row.stage, row.device) for row in found] == [
         (s, d) for s in ("rollout", "training", "engine") for d in "ab"
     ]
+    workers = [span(0.0, busy=n / 10, stage=f"env e{n}") for n in range(6)]
+    found = rows([span(0.0, stage=stage) for stage in ("training", "environment")] + workers, 1.0, 1, 3)
+    assert [row.stage for row in found] == ["environment", "env e2", "env e3", "env e4", "env e5", "training"]
+    assert [row.label for row in found[:2]] == ["environment core 0", "  e2"]
     assert rows([span(0.0)], until=500.0, grain=1, count=10) == []  # long ago
 
 
