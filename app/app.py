@@ -154,6 +154,8 @@ class MarlaasApp(Acting):
     def open_task(self, task: int, view: str = "task", beside: Sequence[int] = ()) -> None:
         """Select a task and look at it; its chart shows those beside it, too."""
         self.selected, self.beside = task, beside
+        if view == self.current_mode and self.view is not None:
+            self.view.ask_again()
         self.action_open_view(view)
 
     def go_back(self) -> None:

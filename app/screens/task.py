@@ -80,7 +80,8 @@ environment. tab goes from pane to pane, z enlarges one."""
         selected = self.marlaas.selected
         if selected is None:
             return None
-        others = tuple(task for task in self._places if task is not None and task != selected)
+        places = self._places if selected == self._seen else ()
+        others = tuple(task for task in places if task is not None and task != selected)
         return TaskQuestion(selected, self._metric, others, known=self._answer)
 
     def content(self) -> ComposeResult:
@@ -96,7 +97,13 @@ environment. tab goes from pane to pane, z enlarges one."""
             yield Static(_NOWHERE, id="nowhere", markup=False)
 
     def on_screen_resume(self) -> None:
-        """Somebody may have asked for others beside the task."""
+        """Perhaps with another task."""
+        self._turn()
+
+    def _turn(self) -> None:
+        """Another task begins without a cursor, and without company but for what somebody asked for."""
+        if self._seen != self.marlaas.selected:
+            self._seen, self._places, self._look = self.marlaas.selected, (), replace(self._look, cursor=None)
         if self.marlaas.beside:
             self._places, self.marlaas.beside = kept_places(self._places, self.marlaas.beside), ()
             self.ask_again()
@@ -111,8 +118,7 @@ environment. tab goes from pane to pane, z enlarges one."""
         self.query_one(ContentSwitcher).current = "nowhere" if task is None and self.marlaas.has_read else "task"
         line = self.query_one(TaskLine)
         line.row, line.pace = task, snapshot.paces.get(task.id) if task else None
-        if self._seen != self.marlaas.selected:
-            self._seen, self._look = self.marlaas.selected, replace(self._look, cursor=None)
+        self._turn()
         if task is None or not isinstance(answer, TaskAnswer) or answer is self._answer:
             return
         self._answer = answer

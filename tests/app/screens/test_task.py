@@ -115,6 +115,17 @@ async def test_tasks_that_are_marked_in_the_queue_are_compared(home: Home) -> No
         assert len(chart.plot.curves) == 4
 
 
+async def test_another_task_begins_without_company(home: Home) -> None:
+    fill_task(home.database)
+    async with driving(home) as driver:
+        await driver.press("2", "i", "c", "space", "enter")
+        chart = driver.app.screen.query_one(MetricChart)
+        assert len(chart.plot.curves) == 2 and "task 2" in head(driver)
+        driver.app.open_task(3)
+        await driver.settle()
+        assert len(chart.plot.curves) == 1 and chart.plot.cursor is None and " 3 physics-lab" in driver.text()
+
+
 async def test_a_click_reads_the_nearest_point(home: Home) -> None:
     fill_task(home.database)
     async with driving(home) as driver:
