@@ -42,6 +42,19 @@ class Lease:
         return self.serving.cut or self.serving.cuts > self._cuts
 
     @property
+    def ends(self) -> str:
+        """What is waited for before the group can go on, where a newer version has taken this one's place; or nothing.
+
+        In words, without a full stop.
+        """
+        if self.by_version or not self.serving.retired:
+            return ""
+        return (
+            f"waits for episodes on version {self.environment_version[:8]} of {self.environment}, which was replaced;"
+            f" what takes longer than {self.serving.grace:.0f} s from then on is cut off"
+        )
+
+    @property
     def rest(self) -> Failure | None:
         """Why no task should play on it: nothing but errors came of it with these parameters."""
         return self.serving.health.resting_with(settings_of(self.declared.name, self.config))

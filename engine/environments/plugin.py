@@ -262,7 +262,7 @@ class Plugin:
         try:
             await serving.warm()
         except BrokenPlugin as error:
-            raise EnvironmentFailure(f"{self.name} does not serve: {said(error.failure)}.") from error
+            raise unserved(self.name, error.failure) from error
         if environment not in serving.environments:
             raise EnvironmentMissing(f"Version {serving.version} of {self.name} has no environment {environment!r}.")
 
@@ -299,11 +299,15 @@ class Plugin:
         self._tell("rejected", version, failure)
 
     def _unserved(self) -> EnvironmentFailure:
-        failure = self._failure or Failure("its file was removed")
-        return EnvironmentFailure(f"{self.name} does not serve: {said(failure)}.")
+        return unserved(self.name, self._failure or Failure("its file was removed"))
 
     def _tell(self, kind: EventKind, version: str, failure: Failure | None) -> None:
         self._on_event(EnvironmentEvent(kind, self.name, version, failure))
+
+
+def unserved(plugin: str, failure: Failure) -> EnvironmentFailure:
+    """That a plugin serves nobody, and why: one wording, so that whoever meets it in two places is told once."""
+    return EnvironmentFailure(f"{plugin} does not serve: {said(failure)}.")
 
 
 def said(failure: Failure) -> str:

@@ -17,7 +17,7 @@ from .dependencies.interpreters import Interpreters
 from .files.snapshots import Snapshots
 from .files.source import Found, SourceError, discover, fresh, read_source, shown, stamp
 from .files.watch import hints
-from .plugin import Plugin, said
+from .plugin import Plugin, unserved
 from .protocol import EnvironmentEvent, EnvironmentInfo
 
 TIDY_EVERY = 64
@@ -96,7 +96,7 @@ class Registry:
         await asyncio.wait((proof,))
         failures = [info.failure for info in plugin.infos() if info.failure is not None]
         if failures:
-            raise EnvironmentFailure(f"{name} does not serve: {said(failures[0])}.")
+            raise unserved(name, failures[0])
 
     def infos(self) -> tuple[EnvironmentInfo, ...]:
         """Every environment, sorted by name; then the plugins that another one hides."""

@@ -20,7 +20,7 @@ from .dependencies.interpreters import Interpreters
 from .lease import Lease
 from .names import find
 from .outcomes import OutcomeCounts
-from .plugin import said
+from .plugin import unserved
 from .probe import first_ask
 from .protocol import Answer, Ask, EnvironmentEvent, EnvironmentInfo, EpisodeOutcome, EpisodeSpec, Ranking
 from .registry import Registry
@@ -115,15 +115,16 @@ class EnvironmentService:
             info = self.resolve(name)
             plugin, _, environment = info.name.rpartition("/")
             if not plugin:
-                raise EnvironmentFailure(_no_version(info))
+                raise _no_version(info)
             serving = self._registry.plugins[plugin].serving()
         else:
-            serving = self._registry.owner(version).serving(version)
+            owner = self._registry.owner(version)
+            plugin, serving = owner.name, owner.serving(version)
         if serving is None or environment not in serving.environments:
             return config
         completed = _completed(serving, environment, config)
         if rest := serving.health.resting_with(settings_of(environment, completed)):
-            raise EnvironmentFailure(f"environment {environment} does not serve: {said(rest)}")
+            raise unserved(plugin, rest)
         return completed
 
     async def bind(self, name: str, version: str | None = None, config: Mapping[str, Any] | None = None) -> Lease:
@@ -192,12 +193,8 @@ def _completed(serving: Serving, environment: str, config: Mapping[str, Any]) ->
         raise ConfigError(str(error)) from None
 
 
-def _no_version(info: EnvironmentInfo) -> str:
-    """Why an environment serves nobody, with the place in its author's file."""
+def _no_version(info: EnvironmentInfo) -> EnvironmentFailure:
+    """Why a plugin serves nobody, with the place in its author's file."""
     if info.failure is None:
-        return f"environment {info.name} is being loaded"
-    if info.state in ("waiting", "building"):
-        return f"environment {info.name} {info.failure.message}"
-    number = f", line {info.failure.line}" if info.failure.line else ""
-    place = f"{info.failure.file}{number}: " if info.failure.file else ""
-    return f"environment {info.name} has no working version: {place}{info.failure.message}"
+        return EnvironmentFailure(f"{info.name} is being loaded.")
+    return unserved(info.name, info.failure)

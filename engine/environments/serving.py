@@ -54,6 +54,8 @@ class Serving:
         self._shaken = False
         """The process died and none has taken its place yet."""
         self._times = EpisodeTimes()
+        self.grace = 0.0
+        """Seconds that its episodes got to end when it was replaced."""
         self._grace: asyncio.TimerHandle | None = None
         self._starting: asyncio.Task[Child] | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -144,7 +146,8 @@ class Serving:
         self.retired = True
         self.stop_if_done()
         if self._grace is None and (self.leases or self._child is not None):
-            self._grace = asyncio.get_running_loop().call_later(self._times.grace, self._expire)
+            self.grace = self._times.grace
+            self._grace = asyncio.get_running_loop().call_later(self.grace, self._expire)
 
     def promote(self) -> None:
         """New groups get this version, perhaps once more."""

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from ..environments.lease import Lease
-from ..environments.plugin import said
+from ..environments.plugin import unserved
 from ..environments.protocol import Answer, EpisodeOutcome, EpisodeSpec
 from ..environments.service import EnvironmentService
 from ..errors import ConfigError, EnvironmentFailure, EnvironmentMissing
@@ -55,6 +55,13 @@ class TaskEnvironment:
         """With its plugin, once that is known: another plugin may come to have an environment of the same name."""
         self.version = ""
         """Of the newest lease: what the task plays on."""
+        self._leases: list[Lease] = []
+        """Of groups under way."""
+
+    @property
+    def waits_for(self) -> str:
+        """Which replaced version groups under way are still on; empty where there is none."""
+        return next(filter(None, (lease.ends for lease in self._leases)), "")
 
     async def check(self) -> None:
         """Raise ``Blocked`` where no version can serve the task, before anything is loaded."""
@@ -72,14 +79,16 @@ class TaskEnvironment:
             lease = await self._fitting(partial(self._service.bind, config=self._spec.environment_config))
         if rest := lease.rest:
             lease.release()
-            raise Blocked(f"blocked: environment {lease.declared.name} does not serve: {said(rest)}")
+            raise Blocked(f"blocked: {unserved(lease.environment.partition('/')[0], rest)}")
         self.version = self._fits = lease.environment_version
         self._name = lease.environment
         if self._spec.environment_version == "pin":
             self._pinned = self.version
+        self._leases.append(lease)
         try:
             yield lease
         finally:
+            self._leases.remove(lease)
             lease.release()
 
     def player(self, lease: Lease) -> Play:

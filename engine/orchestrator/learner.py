@@ -38,7 +38,7 @@ from .step_metrics import StepTally
 class Learner:
     """Trains one task's policy with one incarnation of the workers."""
 
-    def __init__(self, services: Services, task: int, spec: TaskSpec, started: Callable[[], None]) -> None:
+    def __init__(self, services: Services, task: int, spec: TaskSpec, started: Callable[[Learner], None]) -> None:
         self._services = services
         self._started = started
         self._task = task
@@ -70,6 +70,11 @@ class Learner:
         self.step = 0
         """Optimizer steps that are committed, as far as is known; still there when the run has ended."""
 
+    @property
+    def waits_for(self) -> str:
+        """What holds the task up though it runs, in words; empty where nothing does."""
+        return self._environment.waits_for
+
     async def run(self) -> None:
         """Train to the last step. Raises ``Blocked``, ``Paused``, ``ConfigError``, ``WorkerDied`` or ``StoreError``."""
         self._check_room()
@@ -86,7 +91,7 @@ class Learner:
             producer = Producer(
                 self._services, self._spec, self._policy, self._environment, self._shelf, self._held_out
             )
-            self._started()
+            self._started(self)
             async with Background() as background:
                 background.produce(self._admitting.run(producer, version.number, background))
                 self._measuring.again(version, background)

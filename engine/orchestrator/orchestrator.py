@@ -16,6 +16,7 @@ from ..store.store import Store
 from ..store.tasks import QueuedTask
 from .commands import Commands
 from .crew import Crew
+from .learner import Learner
 from .retries import in_words, pause_before
 from .schedule import Act, Situation, decide
 from .stalls import Stalls
@@ -53,6 +54,8 @@ class Orchestrator:
         self._clock = clock
         self._commands = Commands(store, self._end_run, self.stop, self.drain, crew.reload)
         self._runs: dict[int, asyncio.Task[Ending]] = {}
+        self._learners: dict[int, Learner] = {}
+        """Those of runs that nothing blocks."""
         self._unwritten: dict[int, Ending] = {}
         self._since: dict[int, float] = {}
         self._blocked: dict[int, tuple[str, float]] = {}
@@ -184,17 +187,20 @@ class Orchestrator:
         self._blocked = {task: block for task, block in self._blocked.items() if task in waiting}
         self._told = {task: reason for task, reason in self._told.items() if task in waiting}
         self._stalls.only(waiting)
+        self._learners = {task: learner for task, learner in self._learners.items() if task in self._runs}
         verdicts = decide(tasks, self._situation())
         held = {number: verdict.reason for number, verdict in verdicts.items() if verdict.act is Act.HOLD}
         if held:
             await self._hold(held)
             return  # what was read of the others may be out of date
-        reasons = {}
+        reasons, notes = {}, {}
         for task in tasks:
             verdict = verdicts.get(task.id)
             if verdict is None:
                 if task.id in self._runs and task.state != "running" and task.reason != STARTING:
                     reasons[task.id] = STARTING  # it was blocked and is not any more
+                elif task.id in self._learners and task.reason != (note := self._learners[task.id].waits_for):
+                    notes[task.id] = note
             elif verdict.act is Act.START:
                 self._start(task)
             elif verdict.act is Act.FAIL:
@@ -203,6 +209,8 @@ class Orchestrator:
                 reasons[task.id] = verdict.reason
         if reasons:
             self._store.tasks.explain(reasons)
+        if notes:
+            self._store.tasks.note(notes)
 
     async def _hold(self, reasons: Mapping[int, str]) -> None:
         """Stop runs at their last commit, to go on by themselves later."""
@@ -227,8 +235,9 @@ class Orchestrator:
         )
 
     def _start(self, task: QueuedTask) -> None:
-        def started() -> None:
+        def started(learner: Learner) -> None:
             self._store.tasks.set_state(task.id, "running")
+            self._learners[task.id] = learner
             self._blocked.pop(task.id, None)
             self._stalls.moved(task.id)
             if self._told.pop(task.id, None):

@@ -33,10 +33,10 @@ class Ending:
     """Whether something outside of the task brought it there, so that another try may go better."""
 
 
-async def run_task(task: int, spec: TaskSpec, crew: Crew, started: Callable[[], None]) -> Ending:
+async def run_task(task: int, spec: TaskSpec, crew: Crew, started: Callable[[Learner], None]) -> Ending:
     """Train a task to its end, or to whatever stops it. Cancelling leaves it at its last commit.
 
-    ``started`` is called once nothing blocks the task any more.
+    ``started`` is called once nothing blocks the task any more, with who runs it.
     """
     losses, last = 0, -1
     while True:

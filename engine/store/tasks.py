@@ -165,6 +165,14 @@ class TaskTable:
                 [(reason, task) for task, reason in reasons.items()],
             )
 
+    def note(self, notes: Mapping[int, str]) -> None:
+        """Say what holds running tasks up; an empty text: nothing does."""
+        with transaction(self._db):
+            self._db.conn.executemany(
+                "UPDATE tasks SET reason = ? WHERE id = ? AND state = 'running'",
+                [(note, task) for task, note in notes.items()],
+            )
+
     def add_seconds(self, seconds: Mapping[int, float]) -> None:
         """Add running time, by task."""
         with transaction(self._db):

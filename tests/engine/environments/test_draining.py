@@ -70,6 +70,25 @@ async def test_after_its_grace_a_replaced_version_is_cut_off(served: World, monk
 
 
 @pytest.mark.processes
+async def test_whoever_waits_for_a_replaced_version_is_told_for_how_long(served: World) -> None:
+    model = Slow()
+    lease = await served.service.bind("echo")
+    pinned = await served.service.bind("echo", lease.environment_version)
+    episode = await under_way(served, lease, model)
+    assert lease.ends == ""
+    await replaced(served)
+    assert lease.ends == (
+        f"waits for episodes on version {lease.environment_version[:8]} of echo/echo, which was replaced;"
+        f" what takes longer than {SHORTEST:.0f} s from then on is cut off"
+    )
+    assert pinned.ends == "", "it is there for as long as it is wanted"
+    model.go.set()
+    await episode
+    for held in (lease, pinned):
+        held.release()
+
+
+@pytest.mark.processes
 async def test_who_bound_a_version_by_its_name_is_not_cut_off(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draining, "SHORTEST", 0.0)
     model = Slow()

@@ -85,7 +85,7 @@ async def test_from_a_file_to_an_episode_on_its_own_python(world: World, monkeyp
     assert states(world) == {"chain": "waiting", "echo/echo": "ready"}
     with pytest.raises(EnvironmentFailure, match="chain does not serve: needs tiny"):
         await world.service.bind("chain/uses")
-    with pytest.raises(EnvironmentFailure, match="environment chain needs tiny"):
+    with pytest.raises(EnvironmentFailure, match="chain does not serve: needs tiny"):
         world.service.validate("chain/uses", {})
 
     venv_of(world, "chain.py").allow()

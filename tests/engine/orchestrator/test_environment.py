@@ -30,6 +30,8 @@ class Shelf:
     """The newest version by full name."""
     resting: set[str] = field(default_factory=set)
     released: list[str] = field(default_factory=list)
+    ends: str = ""
+    """What groups on a replaced version are told to wait for."""
 
     def resolve(self, name: str) -> Any:
         found = [full for full in self.served if name in (full, full.rpartition("/")[2])]
@@ -61,6 +63,7 @@ class Shelf:
             environment_version=wanted,
             declared=SimpleNamespace(name=full),
             config=config,
+            ends=self.ends,
             rest=Failure(f"{wanted} rests") if wanted in resting else None,
             release=lambda: self.released.append(wanted),
         )
@@ -169,7 +172,17 @@ async def test_what_rests_blocks(told: Told) -> None:
     told.shelf.resting = {"v1"}
     with pytest.raises(Blocked, match="blocked: v1 rests"):
         await environment.check()
-    with pytest.raises(Blocked, match="blocked: environment math/sums does not serve: v1 rests"):
+    with pytest.raises(Blocked, match="blocked: math does not serve: v1 rests"):
         async with environment.bound():
             pass
     assert told.shelf.released == ["v1", "v1"]
+
+
+async def test_a_group_on_a_replaced_version_is_what_the_task_waits_for(told: Told) -> None:
+    environment = told.of()
+    async with environment.bound():
+        assert environment.waits_for == ""
+        told.shelf.ends = "waits for v1"
+        async with environment.bound():
+            assert environment.waits_for == "waits for v1"
+        assert environment.waits_for == ""

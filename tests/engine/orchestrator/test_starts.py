@@ -154,7 +154,7 @@ async def test_a_start_that_is_gone_or_damaged_pauses_the_task_with_the_reason(w
 async def test_a_start_that_nobody_looked_up_is_not_taken_for_none(world: World) -> None:
     spec = later("1@2")
     (task,) = submit(world.home.database, [submission(spec)])
-    ending = await run_task(task, spec, world, lambda: None)  # type: ignore[arg-type]
+    ending = await run_task(task, spec, world, lambda learner: None)  # type: ignore[arg-type]
     assert ending.state == "failed" and "Nobody looked up the version '1@2'" in ending.reason
 
 

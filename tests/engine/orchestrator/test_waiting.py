@@ -146,6 +146,18 @@ async def test_a_mended_environment_is_tried_at_once(tmp_path: Path) -> None:
         await until(world, reached("done"))
 
 
+async def test_a_running_task_says_which_replaced_version_it_waits_for(tmp_path: Path) -> None:
+    world = World(tmp_path, SPEC)
+    world.environments.ends = "waits for episodes on version e0"
+    world.environments.gate = asyncio.get_running_loop().create_future()
+    async with serving(world, Time()):
+        await until(world, lambda state, reason: state == "running" and reason == "waits for episodes on version e0")
+        world.environments.ends = ""
+        world.environments.gate.set_result(0.0)
+        await until(world, lambda state, reason: reason == "")
+        await until(world, reached("done"))
+
+
 async def test_what_the_task_itself_says_wrong_is_never_tried_again(tmp_path: Path) -> None:
     world = World(tmp_path, retrying(3, steps=40))
     world.environments.score = lambda spec: 1.0  # nothing to learn from

@@ -26,6 +26,7 @@ from marlaas.engine.errors import EnvironmentMissing, WorkerDied
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line
 from marlaas.engine.orchestrator.crew import Crew
+from marlaas.engine.orchestrator.learner import Learner
 from marlaas.engine.orchestrator.services import Services
 from marlaas.engine.orchestrator.shared_trainer import SharedTrainer
 from marlaas.engine.orchestrator.task_run import Ending, run_task
@@ -197,6 +198,8 @@ class FakeEnvironments:
     ranking: Callable[[Sequence[EpisodeOutcome]], Ranking | EpisodeOutcome] | None = None
     begun: list[EpisodeSpec] = field(default_factory=list)
     """Training episodes, in the order in which they began."""
+    ends: str = ""
+    """What groups wait for."""
     gate: asyncio.Future[float] | None = None
     """Where there is one, episodes wait for it."""
 
@@ -216,6 +219,7 @@ class FakeEnvironments:
             declared=SimpleNamespace(name=name, ranked=self.ranking is not None),
             config=self.validate(name, config or {}),
             cut=False,
+            ends=self.ends,
             rest=None,
             release=lambda: None,
         )
@@ -318,7 +322,7 @@ class World:
         self.draining = asyncio.Event()
         self.replace_workers()
 
-    async def go(self, started: Callable[[], None] = lambda: None) -> Ending:
+    async def go(self, started: Callable[[Learner], None] = lambda learner: None) -> Ending:
         """Run the task until it ends by itself."""
         return await run_task(self.task, self.spec, cast(Crew, self), started)
 
