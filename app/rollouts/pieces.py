@@ -46,10 +46,11 @@ def pieces(ids: Sequence[int], decode: Decode) -> list[Piece]:
 
 @cache
 def decoder(base: Path) -> Decode:
-    """The decoder of a base's folder; slow the first time. Raises ``BaseModelError``."""
+    """The decoder of a base's folder, which stands any number; slow the first time. Raises ``BaseModelError``."""
     from marlaas.engine.rollout.vocabulary import Vocabulary
 
-    return Vocabulary(base / "tokenizer.json").decode
+    vocabulary = Vocabulary(base / "tokenizer.json")
+    return lambda ids: vocabulary.decode([id for id in ids if id >= 0])
 
 
 def home_decoder(home: Home) -> tuple[Decode | None, str]:

@@ -62,6 +62,8 @@ class PagedView(ScrollView, Generic[Row]):
                 rows, problem = listing.read(reader, ids), ""
         except MarlaasError as error:
             rows, problem = {}, str(error)
+        except Exception as error:  # of a row that is none; unsaid, the view would wait for this page for ever
+            rows, problem = {}, f"These rows cannot be read: {type(error).__name__}: {error}"
         if not get_current_worker().is_cancelled:
             self.post_message(_Read(ids, rows, listing.stamp, generation, problem))
 

@@ -16,6 +16,7 @@ from textual.worker import get_current_worker
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.paths import Home
 
+from ...format import line
 from ...rollouts.document import Block
 from ...rollouts.loading import Loaded, Wish, load
 from ...rollouts.shading import TURNS
@@ -111,7 +112,9 @@ class Desk(Container):
         try:
             loaded = load(self._home, wish)
         except MarlaasError as error:
-            loaded = Loaded(wish, None, (Block(f"This conversation cannot be read: {error.message}", "$text-error"),))
+            loaded = _unreadable(wish, error.message)
+        except Exception as error:  # of a row that is none; unsaid, another conversation would stand here
+            loaded = _unreadable(wish, f"{type(error).__name__}: {error}")
         if not get_current_worker().is_cancelled:
             self.post_message(_Ready(pane, loaded))
 
@@ -127,6 +130,10 @@ class Desk(Container):
         title = f"conversation {loaded.wish.conversation}"
         title += "" if self.shade == TURNS or loaded.shading.lacking else f", tokens by {self.shade}"
         pane.show(Page(loaded.wish.conversation, title, loaded.blocks, loaded.shading, loaded.first))
+
+
+def _unreadable(wish: Wish, why: str) -> Loaded:
+    return Loaded(wish, None, (Block(f"This conversation cannot be read: {line(why, 400)}", "$text-error"),))
 
 
 class _Ready(Message, bubble=False):

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import math
 
-from marlaas.app.rollouts.document import Block, Stretch
+import pytest
+
+from marlaas.app.format import cells
+from marlaas.app.rollouts.document import Block, Layout, Stretch
 from marlaas.app.rollouts.reading import LONGEST_TURN, blocks, marked
 from marlaas.app.rollouts.records import joined, json_line, text
-from marlaas.app.rollouts.shading import LOGPROB, TURNS, WEIGHT, Shading, shading_of
+from marlaas.app.rollouts.shading import LOGPROB, SHADES, TURNS, WEIGHT, Shading, shading_of
 from marlaas.engine.store.rollout_rows import Conversation, Part, Tokens
 from marlaas.engine.store.rows import Turn
 
+from ...test_hostile_text import TEXTS, harmless
 from ..filling import HOSTILE
 from .conversing import TOKENS, conversation, decode
 
@@ -78,6 +82,18 @@ def test_nothing_foreign_is_obeyed() -> None:
         shown = joined(blocks(foreign, shading, lambda ids: HOSTILE * len(ids)))
         assert not {"\x1b", "\x00", "\x07", "\u202e", "\ud800"} & set(shown)
     assert json.loads(json_line(foreign))["agent"] == HOSTILE and json_line(foreign).isascii()
+
+
+@pytest.mark.parametrize("shade", SHADES)
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_line_of_every_text_in_every_shade_is_harmless(name: str, shade: str) -> None:
+    text = TEXTS[name]
+    one = conversation(agent=text, failure=text, scores={text: 1.0}, parts=(Part(5, 5, (Turn(text, text),), TOKENS),))
+    layout = Layout(blocks(one, shading_of(shade, one), lambda ids: text[:9000] * len(ids)), 40)
+    layout.reach(100_000)
+    assert layout.whole and layout.lines
+    lines = [layout.blocks[line.block].text[line.start : line.stop] for line in layout.lines]
+    assert all(harmless(line) and "\n" not in line and cells(line) <= 40 for line in lines)
 
 
 def test_a_turn_without_end_is_cut() -> None:

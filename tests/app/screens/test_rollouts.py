@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from marlaas.app.screens.rollouts import RolloutsScreen
@@ -15,6 +16,7 @@ from marlaas.app.widgets.rollouts.desk import Desk
 from marlaas.app.widgets.rollouts.search import Search
 from marlaas.engine.paths import Home
 
+from ...test_hostile_text import TEXTS, harmless
 from ..driving import SIZES, Driver, assert_snapshot, driving
 from ..filling import Filling, fill_hostile
 from ..filling_rollouts import fill_rollouts
@@ -227,6 +229,10 @@ async def test_a_database_that_goes_away_is_said_and_comes_back(home: Home, play
         await driver.settle()
         assert "cannot be read" in driver.text()
         away.rename(home.database)
+        played.execute("UPDATE trajectories SET turns = 'none' WHERE id = 2")
+        desk(driver).choose(2)
+        await driver.settle()
+        assert "cannot be read: JSONDecodeError" in driver.text()
         browser(driver).steps.action_move(1)
         await driver.settle()
         await driver.settle()
@@ -240,3 +246,27 @@ async def test_tiny_terminals_do_not_crash(home: Home, played: Filling, size: tu
         await driver.pilot.resize_terminal(120, 40)
         await driver.settle()
         assert "tokens by advantage" in driver.text()
+
+
+async def test_everything_foreign(home: Home, filling: Filling) -> None:
+    """What a model and a plugin wrote, and tokens that no model samples."""
+    fill_rollouts(filling, 1)
+    failure = "json_object('message', ?1, 'file', ?1, 'traceback', ?1)"
+    for member, text in enumerate(TEXTS.values()):
+        turns = [{"role": role, "text": said} for role in (text, "assistant", "tool") for said in (text, "")]
+        tokens = np.random.default_rng(member).integers(-9, 2**31 - 1 if member % 2 else 90, 24, np.int32)
+        filling.execute(
+            "UPDATE trajectories SET agent = ?1, status = ?1, parts = json_object(?1, 1), turns = ?2,"
+            f" metrics = json_object(?1, ?1), failure = {failure}, tokens = ?3 WHERE id = ?4",
+            text,
+            json.dumps(turns),
+            tokens.tobytes(),
+            member + 1,
+        )
+    async with rollouts(home) as driver:
+        for key in ("v", "n", "v", "n"):
+            await driver.press(key)
+            assert harmless(driver.text())
+        assert f"conversation {standing(driver)[1]}, tokens by log-probability" in driver.text()
+        await driver.press("y", "slash", "x", "enter")
+        assert harmless(driver.text()) and harmless((home.root / "copied.txt").read_text())

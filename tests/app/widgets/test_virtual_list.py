@@ -164,6 +164,9 @@ async def test_what_is_gone_and_what_cannot_be_read_is_said() -> None:
         await driver.show([1, 2, -5])
         assert "cannot be read" in driver.lines()[1] and driver.lines()[0] == "▸ row [/1]"
         driver.disk.broken = False
+        driver.list.show(Listing([1, 2, -5], lambda reader, ids: {key: str(1 // 0) for key in ids}))
+        await driver.settle()
+        assert "ZeroDivis" in driver.lines()[1]
         await driver.show([1, 2, -5])
         assert driver.lines()[1] == "  row [/2]"
 
