@@ -15,7 +15,7 @@ from ..snapshot import Snapshot
 from ..views import Liveness, liveness
 from ..widgets.engine import gantt
 from ..widgets.engine.flow import flow
-from ..widgets.engine.head import head
+from ..widgets.engine.head import head, stop_question
 from ..widgets.engine.machine import disk, processes, starts
 from ..widgets.engine.pane import Pane
 from ..widgets.engine.shares import UsedLately, shares
@@ -90,10 +90,15 @@ Tab goes through the panes, z shows one alone."""
         """Whether an engine serves."""
         return liveness(self.marlaas.snapshot.engine, self.marlaas.snapshot.now)
 
+    @property
+    def _serves(self) -> bool:
+        """Whether its process lives, be it that it says nothing."""
+        return self.alive.word in ("alive", "silent")
+
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
         """All panes; the tables are as wide as theirs are."""
         alive, width = self.alive, self.app.size.width - 4
-        serves = alive.word in ("alive", "silent")
+        serves = self._serves
         self._pane("head").show(head(snapshot.engine, alive, snapshot.unfinished, snapshot.now, width))
         if not isinstance(answer, EngineAnswer):
             return
@@ -123,12 +128,11 @@ Tab goes through the panes, z shows one alone."""
             return super().why_not(action)
         if reason := self.marlaas.may_act():
             return reason
-        alive, engine = self.alive, self.marlaas.snapshot.engine
-        serves = alive.word in ("alive", "silent")
         if name == "start":
-            return "An engine serves this home already." if serves else ""
-        if not serves:
+            return "An engine serves this home already." if self._serves else ""
+        if not self._serves:
             return "No engine runs: S starts one."
+        engine = self.marlaas.snapshot.engine
         draining = name == "drain" and engine is not None and engine.state == "draining"
         return "The engine drains already; X stops it at once." if draining else ""
 
@@ -158,19 +162,7 @@ Tab goes through the panes, z shows one alone."""
             if yes:
                 self.marlaas.command("stop", done="The engine stops.")
 
-        self.app.push_screen(Confirm(self._stop_question()), act)
-
-    def _stop_question(self) -> str:
         snapshot = self.marlaas.snapshot
         running = sum(task.state == "running" for task in snapshot.tasks)
-        if not running:
-            return "Stop the engine? No task runs; those that wait go on waiting until another one starts."
-        answer = snapshot.answer
-        episodes = answer.now.get("environment") if isinstance(answer, EngineAnswer) else None
-        lost = (
-            f" About {round(episodes.active)} episodes under way are lost;" if episodes and episodes.active >= 1 else ""
-        )
-        tasks = "1 task goes" if running == 1 else f"{running} tasks go"
-        return (
-            f"Stop the engine? {tasks} on from the last step when another one starts.{lost} D would finish them first."
-        )
+        now = snapshot.answer.now if isinstance(snapshot.answer, EngineAnswer) else {}
+        self.app.push_screen(Confirm(stop_question(running, now)), act)

@@ -65,9 +65,22 @@ def rows(spans: Sequence[StageSpan], until: float, grain: int, count: int) -> li
     busiest = sorted((key for key in busy if key[0].startswith(WORKER)), key=lambda key: -sum(busy[key]))
     shown = [key for key in busy if key not in busiest[MOST_WORKERS:] and any(wall[key])]
     return [
-        Row(*key, tuple(b / w if w > 0 else None for b, w in zip(busy[key], wall[key], strict=True)))
+        Row(*key, _settled(key[0], [b / w if w > 0 else None for b, w in zip(busy[key], wall[key], strict=True)]))
         for key in sorted(shown, key=_rank)
     ]
+
+
+def _settled(stage: str, cells: list[float | None]) -> tuple[float | None, ...]:
+    """A single worker that tells of more than all of its time was late: it was busy in the cells before."""
+    if stage not in ("rollout", "training"):
+        return tuple(cells)
+    settled: list[float | None] = []
+    late = 0.0
+    for cell in reversed(cells):
+        told = None if cell is None else cell + late
+        late = 0.0 if told is None else max(0.0, told - 1.0)
+        settled.append(None if told is None else min(1.0, told))
+    return tuple(reversed(settled))
 
 
 def _rank(key: tuple[str, str]) -> tuple[int, str, str]:

@@ -1,8 +1,11 @@
-"""The engine in two lines: whether it serves, since when, with what; and what people should know of it now."""
+"""The engine in two lines: whether it serves, since when, with what, what to know of it now; and what a stop means."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from marlaas.engine.store.rows import EngineRow
+from marlaas.engine.store.timeline import StageSpan
 
 from ...format import duration, line
 from ...views import Liveness
@@ -36,3 +39,14 @@ def head(engine: EngineRow | None, alive: Liveness, unfinished: int, now: float,
     state = line(engine.state, 12) if engine is not None and alive.alive else alive.text
     first: Line = ((f"{mark} {state}", f"bold {style}"), (f" {facts}", "$text-muted"))
     return [first, ((second, "$text-warning"),)] if second else [first]
+
+
+def stop_question(running: int, now: Mapping[str, StageSpan]) -> str:
+    """What stopping at once would mean for so many running tasks; ``now`` has the newest sample of each stage."""
+    if not running:
+        return "Stop the engine? No task runs; those that wait go on waiting until another one starts."
+    stages = [one for name, one in now.items() if name in ("rollout", "environment")]
+    episodes = round(sum(one.waiting + one.active for one in stages))  # each is in line, sampled, or being played
+    lost = f"About {episodes} episodes under way are lost" if episodes else "What is under way is lost"
+    tasks = "1 task goes" if running == 1 else f"{running} tasks go"
+    return f"Stop the engine? {tasks} on from the last step when another one starts. {lost}; D would finish them first."

@@ -26,6 +26,14 @@ def test_what_stands_for_a_minute_fills_its_cells() -> None:
     assert row.cells == (None, None, 0.25, 0.25, 0.25, 0.25) and row.newest == 0.25
 
 
+def test_a_worker_that_tells_late_was_busy_before() -> None:
+    busy = (0.2, 0.0, 0.0, 2.5)
+    late = [span(float(n), busy=share, stage=s) for s in ("rollout", "environment") for n, share in enumerate(busy)]
+    rollout, environment = rows(late, 4.0, 1, 5)
+    assert rollout.cells == (None, 0.2, 0.5, 1.0, 1.0)
+    assert environment.cells == (None, *busy)  # several processes
+
+
 def test_stages_come_in_the_order_of_an_episodes_way() -> None:
     found = rows([span(0.0, stage=s, device=d) for s in ("engine", "training", "rollout") for d in "ba"], 1.0, 1, 3)
     assert [(row.stage, row.device) for row in found] == [
