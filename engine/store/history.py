@@ -5,6 +5,7 @@ Runs may have 100,000 steps, so a history grows: the one that was read before co
 
 from __future__ import annotations
 
+import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
@@ -93,8 +94,13 @@ def _longer(reader: Reader, task: int, name: str, track: Track) -> Track:
         return track
     steps, values = track.steps[:], track.values[:]
     steps.extend(row[0] for row in rows)
-    values.extend(row[1] for row in rows)
+    values.extend(map(_number, (row[1] for row in rows)))
     return Track(steps, values)
+
+
+def _number(value: float | None) -> float:
+    """Sqlite keeps what is not a number as NULL."""
+    return math.nan if value is None else value
 
 
 def measured(reader: Reader, task: int) -> tuple[int, int]:
@@ -125,7 +131,7 @@ def samples(reader: Reader, task: int, most: int = 64) -> dict[str, Track]:
     for row in rows:
         track = found.setdefault(row["name"], Track())
         track.steps.append(row["step"])
-        track.values.append(row["value"])
+        track.values.append(_number(row["value"]))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,6 +54,14 @@ def test_steps_that_were_made_anew_are_read_anew(store: Store, policy: int, data
         after = history(reader, 1, ["reward"], before)
     assert [value for _, value in values(after, "reward")] == [0.1, 0.2, *[0.9] * 5]
     assert after.environments == (Change(1, "e1"), Change(3, "e2"))
+
+
+def test_what_is_not_a_number_comes_back_as_such(store: Store, policy: int, database: Path) -> None:
+    train(store, policy, range(1, 3), entropy=math.nan, kl=math.inf)
+    with Reader(database) as reader:
+        found, sampled = history(reader, 1, ["entropy", "kl"]), samples(reader, 1)
+    assert all(math.isnan(value) for _, value in values(found, "entropy")) and math.isnan(sampled["entropy"].values[0])
+    assert [value for _, value in values(found, "kl")] == [math.inf, math.inf]
 
 
 def test_a_task_without_steps(store: Store, policy: int, database: Path) -> None:
