@@ -56,6 +56,7 @@ class Acting(KeyOrder):
     def on_sender_sent(self, message: Sender.Sent) -> None:
         """An act is on its way, or could not be written."""
         if message.problem:
+            self._sender.unsent(message.act)
             self.say(message.problem, bad=True)
         else:
             self._sender.sent(message.act)

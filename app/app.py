@@ -128,7 +128,7 @@ class MarlaasApp(Acting):
         self.snapshot, self.has_read = message.snapshot, True
         if self.view is not None and self.view.is_mounted:
             self.view.show(self.snapshot)
-        for notice in self._sender.outcomes(self.snapshot.outcomes):
+        for notice in self._sender.outcomes(self.snapshot.outcomes, self.snapshot.now):
             self.say(notice.text, bad=notice.bad)
         if self._timer is not None:
             self._timer.stop()

@@ -18,6 +18,7 @@ from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rows import PaceRow, TaskRow
 
+from .format import short_path
 from .questions.question import Question
 from .snapshot import Snapshot
 
@@ -43,6 +44,7 @@ class Feed:
         self._steps_read: dict[int, int] = {}
         self._last = Snapshot(now=clock())
         self._closed = False
+        self._had_one = False
 
     def ask(self, question: Question | None) -> None:
         """From the next poll on, answer this question."""
@@ -74,11 +76,13 @@ class Feed:
         now = self._clock()
         reader = self._open()
         if reader is None:
-            return Snapshot(now=now)
+            gone = f"The database has gone: {short_path(self._database)}." if self._had_one else ""
+            return Snapshot(now=now, problem=gone)
         question = self._question
         seen = (reader.changed(), question)
         if seen == self._seen and not self._last.problem:
             return replace(self._last, now=now, outcomes={})
+        reader.check_schema()
         tasks = tuple(reader.tasks())
         rewards, paces = self._courses(reader, tasks)
         before = self._last.answer if question == self._last.question else None
@@ -107,7 +111,7 @@ class Feed:
         if file != self._file:
             self._forget()
         if self._reader is None:
-            self._reader, self._file = Reader(self._database), file
+            self._reader, self._file, self._had_one = Reader(self._database), file, True
         return self._reader
 
     def _forget(self) -> None:

@@ -16,7 +16,7 @@ from textual.timer import Timer
 
 _ROUNDS = 12
 """Climbs of a mark after one key: a dialog needs three or four until its field has the focus."""
-_PATIENCE = 0.5
+_PATIENCE = 1.0
 """Seconds after which the next key goes out all the same: the widget that had the mark may have gone with it."""
 
 

@@ -22,6 +22,8 @@ from .feed import Feed
 
 UNDO = {"pause": "resume", "resume": "pause", "cancel": "retry"}
 """What takes an act back; a retry is taken back by nothing: the try has begun."""
+_PATIENCE = 3.0
+"""Seconds after which a person is told that an act still waits."""
 _NAMED = 4
 """So many tasks are named in a notice by their numbers."""
 
@@ -37,6 +39,12 @@ class Act:
     waiting: dict[int, int | None] = field(default_factory=dict)
     """Commands that the engine has not answered, with their tasks."""
     refused: list[str] = field(default_factory=list)
+    asked: float = 0.0
+    """When, in seconds of the snapshots' clock."""
+    written: bool = False
+    """Whether the store has it; another process may hold that for a while."""
+    slow: bool = False
+    """Whether the person has been told that it waits."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +69,14 @@ class Sender:
         self._app = app
         self._database = database
         self._feed = feed
+        self._now = 0.0
         self._acts: list[Act] = []
         self._last: Act | None = None
 
     def send(self, kind: str, tasks: Sequence[int] = (), done: str = "", **arguments: Any) -> None:
         """Write the commands of an act; for no task, one command."""
-        act = Act(kind, tuple(tasks), done)
+        act = Act(kind, tuple(tasks), done, asked=self._now)
+        self._acts.append(act)
         self._app.run_worker(partial(self._write, act, arguments), thread=True, exit_on_error=False)
 
     def _write(self, act: Act, arguments: dict[str, Any]) -> None:
@@ -81,23 +91,33 @@ class Sender:
             return
         self._app.post_message(self.Sent(act))
 
+    def unsent(self, act: Act) -> None:
+        """The store would not take it."""
+        self._acts.remove(act)
+
     def sent(self, act: Act) -> None:
         """Wait for the outcomes."""
-        self._acts.append(act)
+        act.written = True
         for number in act.waiting:
             self._feed.expect(number)
 
-    def outcomes(self, outcomes: Mapping[int, str]) -> Iterable[Notice]:
-        """What to tell of commands that the engine has answered."""
+    def outcomes(self, outcomes: Mapping[int, str], now: float) -> Iterable[Notice]:
+        """What to tell of commands that the engine has answered, and of those that it lets wait."""
+        self._now = now
         for act in self._acts[:]:
             for number in [number for number in act.waiting if number in outcomes]:
                 task = act.waiting.pop(number)
                 if outcomes[number]:
                     act.refused.append(f"Task {task}: {outcomes[number]}" if task else outcomes[number])
                     act.tasks = tuple(each for each in act.tasks if each != task)
-            if not act.waiting:
+            if act.written and not act.waiting:
                 self._acts.remove(act)
                 yield from self._told(act)
+            elif now - act.asked > _PATIENCE and not act.slow:
+                act.slow = True
+                whom = "The engine has not answered yet" if act.written else "The database is busy"
+                of = f" {tasks_named(act.tasks).lower()}" if act.tasks else ""
+                yield Notice(f"{whom}; “{act.kind.replace('_', ' ')}{of}” waits.", bad=True)
 
     def _told(self, act: Act) -> Iterable[Notice]:
         if act.tasks or not act.refused:

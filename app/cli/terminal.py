@@ -26,8 +26,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def has_terminal() -> bool:
-    """Whether somebody sits at both ends; Textual would wait for ever on a pipe."""
-    return sys.stdin.isatty() and sys.stdout.isatty()
+    """Whether somebody sits at both ends: Textual would wait for ever on a pipe, and draws on standard error."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
 
 
 def run(args: argparse.Namespace) -> int:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from ..app import MarlaasApp
 
 
+_NO_ENGINE = "No engine runs: ctrl+p, “Start the engine”, or `marlaas engine start`."
+_SILENT = "The engine is frozen or has much to do; acts wait until it goes on."
+
+
 class View(Screen[None]):
     """A screen that shows snapshots."""
 
@@ -89,7 +93,7 @@ class View(Screen[None]):
         status = self.query_one(StatusLine)
         status.problem, status.processes = snapshot.problem, snapshot.workers if alive.alive else ()
         stalled = snapshot.unfinished and alive.word in ("down", "never")
-        status.hint = "No engine runs: ctrl+p, “Start the engine”, or `marlaas engine start`." if stalled else ""
+        status.hint = _NO_ENGINE if stalled else _SILENT if alive.word == "silent" else ""
         question = self.question()
         self.show_content(snapshot, snapshot.answer if question and snapshot.question == question else None)
         self.renew_keys()

@@ -31,6 +31,7 @@ from .rows import (
     VersionRow,
     WorkerRow,
 )
+from .schema import is_newer
 
 _TASKS = """
 SELECT t.id, t.tenant, t.name, t.environment, t.state, t.reason, t.priority, t.steps, t.seconds,
@@ -83,6 +84,7 @@ class Reader:
             )
             self._connection.row_factory = sqlite3.Row
             self._connection.execute("PRAGMA query_only = 1")
+            self.check_schema()
         except sqlite3.Error as error:
             raise StoreError(f"The database {database} cannot be opened: {error}.") from error
 
@@ -97,6 +99,11 @@ class Reader:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+    def check_schema(self) -> None:
+        """Raise ``StoreError`` where a newer program has changed the schema."""
+        if is_newer(self._connection):
+            raise StoreError("A newer marlaas has changed the database.", "Update marlaas, or use another --home.")
 
     def all(self, sql: str, *arguments: Any) -> list[sqlite3.Row]:
         """All rows of one short query; for the modules of this package, which alone know SQL."""

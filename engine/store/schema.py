@@ -10,6 +10,15 @@ LATEST = "m014_outcomes"
 """The name of the last migration in ``migrations``."""
 
 
+def is_newer(connection: sqlite3.Connection) -> bool:
+    """Whether a newer program has changed the schema: its migrations have higher numbers."""
+    sql = "SELECT 1 FROM _sqlite_migrations WHERE migration_set = 'marlaas' AND name > ?"
+    try:
+        return connection.execute(sql, [LATEST]).fetchone() is not None
+    except sqlite3.Error:  # no such table, or no database: whatever is wrong, it is not that
+        return False
+
+
 def is_current(database: Path) -> bool:
     """Whether the database is there and all migrations were applied; a damaged one counts as not."""
     if not database.exists():

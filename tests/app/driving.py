@@ -57,7 +57,7 @@ async def driving(
     home: Home, size: tuple[int, int] = (120, 40), demo: bool = False, **options: Any
 ) -> AsyncIterator[Driver]:
     """The application on a home, having read once; it reads again only when told to."""
-    app = MarlaasApp(home, demo=demo, interval=86_400, clock=lambda: NOW, **options)
+    app = MarlaasApp(home, demo=demo, interval=86_400, **{"clock": lambda: NOW, **options})
     app.home_text = "~/home"
     async with app.run_test(size=size) as pilot:
         driver = Driver(app, pilot)

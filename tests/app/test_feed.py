@@ -60,6 +60,22 @@ def test_a_deleted_database_empties_the_queue(feed: Feed, filling: Filling, home
     assert feed.poll().tasks == ()
 
 
+def test_a_database_that_has_gone_is_missed(feed: Feed, filling: Filling, home: Home) -> None:
+    filling.task(made=3)
+    feed.poll()
+    home.database.unlink()
+    assert "has gone" in feed.poll().problem
+    Filling(home.database)
+    assert feed.poll().problem == ""
+
+
+def test_a_database_of_a_newer_program_is_a_problem_also_while_it_is_open(feed: Feed, filling: Filling) -> None:
+    filling.task(made=3)
+    assert feed.poll().problem == ""
+    filling.insert("_sqlite_migrations", migration_set="marlaas", name="m999_future", applied_at="")
+    assert "Update marlaas" in feed.poll().problem
+
+
 def replace(path: Path, content: bytes) -> None:
     for old in path.parent.glob(f"{path.name}*"):
         old.unlink()

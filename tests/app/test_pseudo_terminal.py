@@ -47,3 +47,15 @@ def test_paints_and_quits(home: Home, filling: Filling) -> None:
                 pass
         assert process.wait() == 0
     os.close(terminal)
+
+
+def test_errors_sent_to_a_file_do_not_take_the_screen_with_them(home: Home, filling: Filling) -> None:
+    filling.task(name="two-digit sums", made=3)
+    terminal, other = pty.openpty()
+    command = [sys.executable, "-P", "-c", ENTRY]
+    process = subprocess.Popen(command, stdin=other, stdout=other, stderr=subprocess.PIPE, start_new_session=True)
+    os.close(other)
+    read_until(terminal, b"two-digit sums")  # the plain list: Textual would draw into the file
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0 and b"\x1b" not in errors
+    os.close(terminal)

@@ -7,7 +7,7 @@ import pytest
 from marlaas.engine.paths import Home
 
 from .driving import SIZES, assert_snapshot, driving
-from .filling import fill_full, fill_hostile
+from .filling import Filling, fill_full, fill_hostile
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -58,3 +58,10 @@ def fill(home: Home, kind: str) -> None:
         fill_full(home.database)
     elif kind == "hostile":
         fill_hostile(home.database)
+
+
+async def test_a_frozen_engine_is_said_to_let_acts_wait(home: Home, filling: Filling) -> None:
+    filling.engine(age=30)
+    filling.task("running", made=2)
+    async with driving(home, (80, 24)) as driver:
+        assert "engine: ! silent" in driver.text() and "acts wait until it goes on" in driver.text()
