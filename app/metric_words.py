@@ -32,18 +32,14 @@ _KNOWN = {
     REWARD: Words("reward", "mean reward of the episodes", True),
     HELD_OUT: Words("held-out", "score on prompts that are never trained on, with its standard error", True),
     "loss": Words("loss", "what the step minimised; for policy gradients its size says little"),
-    "entropy": Words(
-        "entropy", "how undecided the policy is about a token, in nats; near 0 it does not explore"
-    ),
+    "entropy": Words("entropy", "how undecided the policy is about a token, in nats; near 0 it does not explore"),
     "kl": Words("KL", "distance to the base, in nats per token; 0 where the task has no KL term"),
     "grad_norm": Words("grad norm", "size of the gradient before it is clipped"),
     "clipped": Words("clipped", "share of tokens whose ratio or weight was cut off", True),
     "reward_spread": Words("spread", "standard deviation of rewards within a group; what there is to learn from"),
     "no_signal": Words("no signal", "share of groups whose rewards are all equal, which teach nothing", True),
     "gap_mean": Words("log-p gap", "mean difference of log-probabilities, sampler to trainer, at the same weights"),
-    "gap_max": Words(
-        "largest gap", "largest difference of log-probabilities, sampler to trainer, at the same weights"
-    ),
+    "gap_max": Words("largest gap", "largest difference of log-probabilities, sampler to trainer, at the same weights"),
     "drift_mean": Words("drift", "mean difference of log-probabilities since the tokens were sampled"),
     "drift_max": Words("largest drift", "largest difference of log-probabilities since the tokens were sampled"),
     "staleness": Words("staleness", "how many versions old the trained groups were, on average"),
