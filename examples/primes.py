@@ -29,7 +29,7 @@ class Primes:
 
     async def play(self, ep: Episode, size: Literal["small", "large"] = "small") -> float:
         """Pays less the further the answer is away."""
-        start = ep.rng.randrange(90 if size == "small" else 90_000)
+        start = ep.rng.randrange(900 if size == "small" else 90_000)
         right = self.primes[bisect(self.primes, start)]
         said = (await ep.ask(f"The first prime after {start}:", max_tokens=8)).text.strip()
         if not (said.isascii() and said.isdigit()):

@@ -10,7 +10,7 @@ A tool is a function with typed parameters and a docstring. Its exceptions are t
 
 from marlaas.plugins import Episode, env
 
-THINGS = ("ink", "pen", "pad", "cup", "map")
+THINGS = ("ink", "pen", "pad", "cup", "map", "jar", "hat", "bag", "key", "box", "pin", "rug")
 
 
 @env

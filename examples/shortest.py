@@ -1,7 +1,7 @@
 """Sums, in as few letters as will do: in training, the right answers of a group are compared with each other.
 
-    user       3+4=
-    assistant  7
+    user       35+4=
+    assistant  39
 
 Held-out episodes have no group: they are measured by their own reward, which is 1 for a right answer of any length.
 """
@@ -10,11 +10,11 @@ from marlaas.plugins import Episode, Member, env
 
 
 @env
-async def shortest(ep: Episode, digits: int = 1) -> bool:
-    """Adds two numbers; the answer may stand among other words."""
+async def shortest(ep: Episode, digits: int = 2) -> bool:
+    """Adds two numbers; the answer is the last word, and others may stand before it."""
     a, b = (ep.rng.randrange(10**digits) for _ in "ab")
     reply = await ep.ask(f"{a}+{b}=")
-    return str(a + b) in reply.text.split()
+    return reply.text.split()[-1:] == [str(a + b)]
 
 
 @shortest.group

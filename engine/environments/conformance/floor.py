@@ -62,6 +62,8 @@ def judge(played: Sequence[Played], ranked: bool = False) -> list[Finding]:
     if not found:
         return []
     best, name = found[0], found[0].reply.label
+    if len(found) > 1 and all(one.score == 0 for one in played if one.score is not None):
+        return [Finding(CHECK, "note", f"No constant answer earns anything: {len(found)} were tried.")]
     many = f"{best.instances} instance{'' if best.instances == 1 else 's'}"
     text = f"{name[0].upper()}{name[1:]} scores {best.mean:.2f} on average over {many}"
     if best.mean < HIGH or best.instances < FEW:

@@ -20,6 +20,8 @@ from .confinement import Confinement, inner
 MEMORY_MB = 4096
 """Address space of a plugin's process; beyond it, allocations in the plugin fail."""
 LARGEST_LOG = 8 << 20
+KEPT_LOG = 256 << 10
+"""Bytes: when a log has become too large, its newest part stays."""
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
 _UNWATCHED = 0
 """Stands for the engine's process id where bwrap is the parent, which ends what it runs when the engine dies."""
@@ -90,10 +92,15 @@ class Launched:
         return f"its process ended by itself with code {code}"
 
     def trim_log(self) -> None:
-        """Start the log again once prints have made it large."""
+        """Keep only the newest lines once prints have made the log large."""
         with contextlib.suppress(OSError):
-            if self._log.stat().st_size > LARGEST_LOG:
+            if (size := self._log.stat().st_size) > LARGEST_LOG:
+                with self._log.open("rb") as file:
+                    file.seek(max(0, size - KEPT_LOG))
+                    newest = file.read(KEPT_LOG)
                 os.truncate(self._log, 0)
+                with self._log.open("ab") as file:  # as the plugin's processes do, who may be writing
+                    file.write(newest.partition(b"\n")[2] or newest)
 
 
 async def launch(path: Path, folders: Folders) -> Launched:

@@ -240,12 +240,19 @@ async def test_stop_ends_what_the_plugin_started(world: World) -> None:
     await world.service.stop()  # the fixture looks whether anything is left
 
 
-async def test_a_large_log_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("printed", "kept"),
+    [("one\ntwo\nthree\n", "three\n"), ("x" * 30 + "end", "xxxxxend"), ("short\n", "short\n")],
+)
+async def test_of_a_large_log_the_newest_lines_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, kept: str
+) -> None:
     monkeypatch.setattr("marlaas.engine.environments.process.launch.LARGEST_LOG", 10)
+    monkeypatch.setattr("marlaas.engine.environments.process.launch.KEPT_LOG", 8)
     log = tmp_path / "x.log"
-    log.write_text("x" * 11)
+    log.write_text(printed)
     Launched(None, None, log).trim_log()  # type: ignore[arg-type]  # the log alone is looked at
-    assert log.read_text() == ""
+    assert log.read_text() == kept
 
 
 async def test_an_import_that_hangs_does_not_hold_up_the_start(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,16 @@ def test_levels(reward: float, instances: int, level: str) -> None:
     assert only(floor.judge([scored(reward, ZERO, index) for index in range(instances)])).level == level
 
 
+def test_where_nothing_earns_anything_no_answer_is_called_the_best() -> None:
+    nothing = [scored(0.0, reply, index) for reply in CONSTANTS for index in range(16)]
+    found = only(floor.judge(nothing))
+    assert (found.level, found.message) == (
+        "note",
+        f"No constant answer earns anything: {len(CONSTANTS)} were tried.",
+    )
+    assert "The empty reply scores 0.06" in only(floor.judge([*nothing, scored(1.0, EMPTY, 16)])).message
+
+
 def test_where_a_ranking_trains_it_is_no_error() -> None:
     finding = only(floor.judge(COIN, ranked=True))
     assert finding.level == "warning" and finding.message.endswith("In training the group's ranking counts instead.")
