@@ -37,8 +37,8 @@ def test_a_program_that_ends_is_no_quick_one() -> None:
 
 
 @pytest.mark.processes
-def test_the_empty_program_shows_its_word() -> None:
-    assert empty_paint() > 0
+def test_the_empty_programs_show_their_word() -> None:
+    assert empty_paint() > 0 and empty_paint("furnished") > 0
 
 
 def test_a_filled_home_reads_like_a_real_one(tmp_path: Path) -> None:
