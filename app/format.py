@@ -10,6 +10,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 _ESCAPES = re.compile(
@@ -74,6 +75,7 @@ def cells(text: str) -> int:
     return len(text) if text.isascii() else sum(map(_cells, text))
 
 
+@lru_cache(4096)  # bars and sparklines are made of few characters, and every second has thousands of them
 def _cells(character: str) -> int:
     if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0
