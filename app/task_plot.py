@@ -13,7 +13,7 @@ from marlaas.engine.store.rows import TaskRow
 from .chart.plot import MOST_CURVES, Curve, Mark, Plot, Point
 from .format import line, number, score
 from .metric_words import BANDS, HELD_OUT, REWARD, exact, words
-from .questions.task import Course, TaskAnswer
+from .questions.task import LearningCurve, TaskAnswer
 
 _SCORED = (REWARD, HELD_OUT)
 """Metrics beside which held-out points and the floor make sense."""
@@ -22,42 +22,43 @@ _POINTS = 512
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A choice of what to look at."""
+class Look:
+    """How a person looks at a task."""
 
     logarithmic: bool = False
     cursor: int | None = None
     """The step that is inspected."""
+    places: tuple[int | None, ...] = ()
+    """Tasks that are laid over it, each in the place that it keeps."""
+
+    def company(self, answer: TaskAnswer) -> list[tuple[int, int]]:
+        """Place and number of those that the answer has."""
+        return [
+            (place, task) for place, task in enumerate(self.places, 1) if task is not None and task in answer.others
+        ]
 
 
-def plot(answer: TaskAnswer, tasks: Sequence[TaskRow], shown: Shown, places: Sequence[int | None]) -> Plot:
-    """The metric of the answer. ``tasks``: rows of what is shown, the task itself first; ``places``: of the others, by
-    the place that each keeps."""
+def plot(answer: TaskAnswer, tasks: Sequence[TaskRow], look: Look) -> Plot:
+    """The metric of the answer. ``tasks``: rows of what is shown, the task itself first."""
     scored = answer.metric in _SCORED
-    curves = [_curve(answer.own, answer.metric, 0)]
-    for place, task in enumerate(places, 1):
-        if task is not None and task in answer.others:
-            curves.append(_curve(answer.others[task], answer.metric, place))
+    others = [_curve(answer.others[task], answer.metric, place) for place, task in look.company(answer)]
     return Plot(
-        curves[:MOST_CURVES],
+        [_curve(answer.own, answer.metric, 0), *others],
         _points(answer.own) if scored else (),
         tasks[0].floor if scored and tasks else None,
         [Mark(change.step, _label(change.environment_version)) for change in answer.own.history.environments[1:]],
         max((task.steps for task in tasks), default=1),
-        shown.logarithmic,
+        look.logarithmic,
         words(answer.metric).unit,
-        shown.cursor,
+        look.cursor,
     )
 
 
-def _curve(course: Course, metric: str, place: int) -> Curve:
-    track = course.track(metric)
-    low, high = (_edge(course.history, name, track) for name in BANDS.get(metric, ("", "")))
-    return Curve(track.steps, track.values, low, high, place) if low and high else _bare(track, place)
-
-
-def _bare(track: Track, place: int) -> Curve:
-    return Curve(track.steps, track.values, place=place)
+def _curve(learned: LearningCurve, metric: str, place: int) -> Curve:
+    track = learned.track(metric)
+    low, high = (_edge(learned.history, name, track) for name in BANDS.get(metric, ("", "")))
+    edges = (low, high) if low and high else ((), ())
+    return Curve(track.steps, track.values, *edges, place)
 
 
 def _edge(history: History, name: str, track: Track) -> Sequence[float]:
@@ -69,11 +70,11 @@ def _edge(history: History, name: str, track: Track) -> Sequence[float]:
     return array("d", [math.nan]) * missing + edge.values
 
 
-def _points(course: Course) -> list[Point]:
+def _points(learned: LearningCurve) -> list[Point]:
     """No more than any screen has columns, twice: of neighbours the last."""
-    newest = course.evals[-1].environment_version if course.evals else ""
-    end = max((row.step for row in course.evals), default=0) + 1
-    rows = {(row.step * _POINTS // end, row.environment_version != newest): row for row in course.evals}
+    newest = learned.evals[-1].environment_version if learned.evals else ""
+    end = max((row.step for row in learned.evals), default=0) + 1
+    rows = {(row.step * _POINTS // end, row.environment_version != newest): row for row in learned.evals}
     points = [Point(row.step, row.score, row.stderr, earlier) for (_, earlier), row in rows.items()]
     return sorted(points, key=lambda point: (point.step, not point.earlier))
 
@@ -101,16 +102,15 @@ def moved(track: Track, cursor: int | None, by: int, apart: float) -> int | None
     return track.steps[min(len(track.steps) - 1, max(0, place))]
 
 
-def inspected(answer: TaskAnswer, step: int, places: Sequence[int | None]) -> list[str]:
+def inspected(answer: TaskAnswer, step: int, look: Look) -> list[str]:
     """What is known of a step, exactly, in a few words each, what matters most first."""
     own, metric = answer.own, answer.metric
     texts = [f"step {step:,}", f"{words(metric).title} {exact(own.track(metric).at(step))}"]
     edges = [own.history.tracks[name].at(step) for name in BANDS.get(metric, ()) if name in own.history.tracks]
     if edges and None not in edges:
         texts.append(f"{number(edges[0])} to {number(edges[1])}")
-    for task in places:
-        if task is not None and task in answer.others:
-            texts.append(f"task {task}: {exact(answer.others[task].track(metric).at(step))}")
+    for _, task in look.company(answer):
+        texts.append(f"task {task}: {exact(answer.others[task].track(metric).at(step))}")
     measured = [row for row in own.evals if row.step <= step]
     if measured and metric in _SCORED:
         row = max(measured, key=lambda row: row.step)

@@ -18,7 +18,7 @@ AGES_OVER = 50
 
 
 @dataclass(frozen=True)
-class Course:
+class LearningCurve:
     """One task as a chart shows it."""
 
     history: History = field(default_factory=History)
@@ -44,8 +44,8 @@ class TaskAnswer:
 
     task: int
     metric: str
-    own: Course = field(default_factory=Course)
-    others: Mapping[int, Course] = field(default_factory=dict)
+    own: LearningCurve = field(default_factory=LearningCurve)
+    others: Mapping[int, LearningCurve] = field(default_factory=dict)
     """The same metric of other tasks."""
     samples: Mapping[str, Track] = field(default_factory=dict)
     """All metrics at some steps."""
@@ -72,8 +72,8 @@ class TaskQuestion:
     def read(self, reader: Reader, before: TaskAnswer | None) -> TaskAnswer:
         """Only what was not there before."""
         known = before or self.known
-        courses = {**known.others, known.task: known.own} if known else {}
-        wanted = {task: _course(reader, task, self.metric, courses.get(task)) for task in (self.task, *self.others)}
+        curves = {**known.others, known.task: known.own} if known else {}
+        wanted = {task: _curve(reader, task, self.metric, curves.get(task)) for task in (self.task, *self.others)}
         own = wanted.pop(self.task)
         configs = {task: reader.task_config(task) for task in (self.task, *self.others)}
         return TaskAnswer(
@@ -89,10 +89,10 @@ class TaskQuestion:
         )
 
 
-def _course(reader: Reader, task: int, metric: str, before: Course | None) -> Course:
+def _curve(reader: Reader, task: int, metric: str, before: LearningCurve | None) -> LearningCurve:
     names = () if metric == HELD_OUT else (metric, *BANDS.get(metric, ()))
     now = measured(reader, task)
-    return Course(
+    return LearningCurve(
         history(reader, task, names, before.history if before else None),
         before.evals if before and before.measured == now else tuple(reader.evals(task)),
         now,

@@ -20,10 +20,10 @@ from ..configuration import settings
 from ..metric_words import HELD_OUT, REWARD, in_order, value_text, words
 from ..questions.task import TaskAnswer, TaskQuestion
 from ..snapshot import Snapshot
-from ..task_plot import Shown, inspected, kept_places, moved, plot
+from ..task_plot import Look, inspected, kept_places, moved, plot
 from ..views import short_name
 from ..widgets.task.metric_chart import MetricChart
-from ..widgets.task.metric_list import MetricList, metric_rows
+from ..widgets.task.metric_list import MetricList, MetricRow
 from ..widgets.task.staleness_bars import StalenessBars
 from ..widgets.task_line import TaskLine
 from ..widgets.trajectory_pane import TrajectoryPane
@@ -63,9 +63,7 @@ environment. tab goes from pane to pane, z enlarges one."""
     def __init__(self) -> None:
         super().__init__()
         self._metric = REWARD
-        self._look = Shown()
-        self._places: tuple[int | None, ...] = ()
-        """Tasks that are laid over this one, each in its place."""
+        self._look = Look()
         self._seen: int | None = None
         self._answer: TaskAnswer | None = None
 
@@ -80,7 +78,7 @@ environment. tab goes from pane to pane, z enlarges one."""
         selected = self.marlaas.selected
         if selected is None:
             return None
-        places = self._places if selected == self._seen else ()
+        places = self._look.places if selected == self._seen else ()
         others = tuple(task for task in places if task is not None and task != selected)
         return TaskQuestion(selected, self._metric, others, known=self._answer)
 
@@ -103,9 +101,10 @@ environment. tab goes from pane to pane, z enlarges one."""
     def _turn(self) -> None:
         """Another task begins without a cursor, and without company but for what somebody asked for."""
         if self._seen != self.marlaas.selected:
-            self._seen, self._places, self._look = self.marlaas.selected, (), replace(self._look, cursor=None)
+            self._seen, self._look = self.marlaas.selected, replace(self._look, cursor=None, places=())
         if self.marlaas.beside:
-            self._places, self.marlaas.beside = kept_places(self._places, self.marlaas.beside), ()
+            self._look = replace(self._look, places=kept_places(self._look.places, self.marlaas.beside))
+            self.marlaas.beside = ()
             self.ask_again()
 
     def on_resize(self, event: Resize) -> None:
@@ -130,24 +129,22 @@ environment. tab goes from pane to pane, z enlarges one."""
     def _show_chart(self, snapshot: Snapshot, answer: TaskAnswer) -> None:
         chart = self.query_one(MetricChart)
         rows = [row for task in (answer.task, *answer.others) if (row := snapshot.task(task))]
-        chart.plot = plot(answer, rows, self._look, self._places)
+        chart.plot = plot(answer, rows, self._look)
         names = {row.id: f"{row.id} {short_name(row, 16)}" for row in rows}
-        shown = [(0, answer.task), *((p, task) for p, task in enumerate(self._places, 1) if task in answer.others)]
-        chart.names = [(place, names.get(task or 0, "")) for place, task in shown]
+        shown = [(0, answer.task), *self._look.company(answer)]
+        chart.names = [(place, names.get(task, "")) for place, task in shown]
         chart.title, chart.meaning = words(answer.metric).title, words(answer.metric).meaning
         cursor = self._look.cursor
-        chart.readout = inspected(answer, cursor, self._places) if cursor is not None else ()
+        chart.readout = inspected(answer, cursor, self._look) if cursor is not None else ()
 
     def _show_metrics(self, answer: TaskAnswer) -> None:
         tracks = {**answer.samples, HELD_OUT: answer.own.track(HELD_OUT)}
         names = in_order(name for name, track in tracks.items() if track.steps)
         metrics = self.query_one(MetricList)
         metrics.missing, metrics.chosen = "" if answer.samples else _NO_STEP, answer.metric
-        metrics.rows = metric_rows(
-            names,
-            {name: words(name).title for name in names},
-            {name: value_text(name, tracks[name].values[-1]) for name in names},
-            {name: tracks[name].values for name in names},
+        metrics.rows = tuple(
+            MetricRow(name, words(name).title, value_text(name, tracks[name].values[-1]), tuple(tracks[name].values))
+            for name in names
         )
 
     def why_not(self, action: str) -> str:
@@ -205,13 +202,13 @@ environment. tab goes from pane to pane, z enlarges one."""
         own = self.targets[0]
         others = [task for task in self.marlaas.snapshot.tasks if task.id != own.id]
         others.sort(key=lambda task: (task.family != own.family, task.environment != own.environment, -task.id))
-        chosen = [task for task in self._places if task is not None and task != own.id]
+        chosen = [task for task in self._look.places if task is not None and task != own.id]
         question = f"Up to {MOST_CURVES - 1} tasks to lay over task {own.id}: space marks, enter is done."
         self.app.push_screen(ChooseTasks(question, others, chosen, MOST_CURVES - 1), self._lay_over)
 
     def _lay_over(self, tasks: tuple[int, ...] | None) -> None:
         if tasks is not None:
-            self._places = kept_places(self._places, tasks)
+            self._look = replace(self._look, places=kept_places(self._look.places, tasks))
             self.ask_again()
             self._again()
 
@@ -219,9 +216,9 @@ environment. tab goes from pane to pane, z enlarges one."""
         """What the task was told, beside the tasks that share its chart."""
         if self._answer is None:
             return
-        tasks = [self._answer.task, *(task for task in self._places if task in self._answer.others)]
-        configs = [self._answer.configs.get(task or 0, {}) for task in tasks]
-        self.app.push_screen(Configuration([task or 0 for task in tasks], settings(configs, self._answer.parameters)))
+        tasks = [self._answer.task, *(task for _, task in self._look.company(self._answer))]
+        configs = [self._answer.configs.get(task, {}) for task in tasks]
+        self.app.push_screen(Configuration(tasks, settings(configs, self._answer.parameters)))
 
     def action_back(self) -> None:
         """The cursor goes first."""

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marlaas.app.chart.plot import MOST_CURVES
-from marlaas.app.questions.task import Course, TaskAnswer
-from marlaas.app.task_plot import Shown, inspected, kept_places, moved, plot
+from marlaas.app.questions.task import LearningCurve, TaskAnswer
+from marlaas.app.task_plot import Look, inspected, kept_places, moved, plot
 from marlaas.engine.store.history import Change, History, Track
 from marlaas.engine.store.rows import EvalRow
 
@@ -27,33 +27,33 @@ def evaluation(step: int, score: float, version: str) -> EvalRow:
 def answer(metric: str = "reward", **tracks: Track) -> TaskAnswer:
     evals = (evaluation(0, 0.1, "old"), evaluation(2, 0.3, "old"), evaluation(2, 0.2, "fresh"))
     history = History(tracks, (Change(1, "old"), Change(3, "[/fresh]\x1b[2J")))
-    return TaskAnswer(1, metric, Course(history, evals), {7: Course(History({metric: track(1, 0.9)}))})
+    return TaskAnswer(1, metric, LearningCurve(history, evals), {7: LearningCurve(History({metric: track(1, 0.9)}))})
 
 
 def test_a_band_that_began_later_is_aligned() -> None:
     known = answer(reward=track(1, 0.4, 0.5, 0.6), reward_min=track(2, 0.1, 0.2), reward_max=track(2, 0.8, 0.9))
-    (curve,) = plot(known, [], Shown(), ()).curves
+    (curve,) = plot(known, [], Look()).curves
     assert math.isnan(curve.low[0]) and list(curve.low[1:]) == [0.1, 0.2] and list(curve.high[1:]) == [0.8, 0.9]
     gappy = answer(reward=track(1, 0.4, 0.5, 0.6), reward_min=track(1, 0.1, 0.2), reward_max=track(1, 0.8, 0.9))
-    assert plot(gappy, [], Shown(), ()).curves[0].low == (), "an edge that has other steps is no edge"
+    assert plot(gappy, [], Look()).curves[0].low == (), "an edge that has other steps is no edge"
 
 
 def test_points_say_whether_they_compare_and_marks_are_letters() -> None:
-    drawn = plot(answer(reward=track(1, 0.4, 0.5)), [], Shown(), ())
+    drawn = plot(answer(reward=track(1, 0.4, 0.5)), [], Look())
     points = [(point.step, point.score, point.earlier) for point in drawn.points]
     assert points == [(0, 0.1, True), (2, 0.3, True), (2, 0.2, False)], "what compares covers what does not"
     assert [(mark.step, mark.label) for mark in drawn.marks] == [(3, "fresh2")]
-    assert not plot(answer("loss", loss=track(1, 0.4)), [], Shown(), ()).points, "scores are no losses"
+    assert not plot(answer("loss", loss=track(1, 0.4)), [], Look()).points, "scores are no losses"
 
 
 def test_held_out_scores_of_the_newest_series_are_a_curve() -> None:
-    (curve,) = plot(answer("held-out"), [], Shown(), ()).curves
+    (curve,) = plot(answer("held-out"), [], Look()).curves
     assert (list(curve.steps), list(curve.values)) == ([2], [0.2])
 
 
 def test_a_point_is_said_exactly() -> None:
     known = answer(reward=track(1, 0.4, 0.5123456, 0.6), reward_min=track(1, 0, 0.25, 0), reward_max=track(1, 1, 1, 1))
-    assert inspected(known, 2, (7,)) == [
+    assert inspected(known, 2, Look(places=(7,))) == [
         "step 2",
         "reward 0.512346",
         "0.25 to 1",
@@ -61,7 +61,7 @@ def test_a_point_is_said_exactly() -> None:
         "held-out 0.30 ± 0.05 at 2",
         "env old",
     ]
-    assert inspected(known, 3, ())[-1] == "env [/fresh]"
+    assert inspected(known, 3, Look())[-1] == "env [/fresh]"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
@@ -101,7 +101,7 @@ class MetricList(Widget, can_focus=True):
             name = clip(metric.title, max(1, room - cells(metric.value) - 1))
             text = name + pad(metric.value, max(0, room - cells(name)), right=True)
         else:
-            spark = pad(course(metric.values, width - _NAME - _VALUE - 3), width - _NAME - _VALUE - 3)
+            spark = pad(trend(metric.values, width - _NAME - _VALUE - 3), width - _NAME - _VALUE - 3)
             text = f"{pad(clip(metric.title, _NAME - 1), _NAME)}{spark} {pad(metric.value, _VALUE, right=True)}"
         return Content.styled(f"{'▸' if chosen else ' '} {text}", "bold $text-primary" if chosen else "")
 
@@ -124,7 +124,7 @@ class MetricList(Widget, can_focus=True):
             self.post_message(self.Chosen(self.rows[place].name))
 
 
-def course(values: Sequence[float], width: int) -> str:
+def trend(values: Sequence[float], width: int) -> str:
     """A sparkline from the smallest to the largest value over the whole run; each cell the mean of its share."""
     known = [value for value in values if abs(value) < 1e300]
     if not known or width < 1:
@@ -133,10 +133,3 @@ def course(values: Sequence[float], width: int) -> str:
     means = [sum(known[a:b]) / (b - a) for a, b in pairwise(cut)] if cut else known
     low, span = min(means), max(means) - min(means)
     return "".join(BARS[min(len(BARS) - 1, int((mean - low) / span * len(BARS))) if span > 0 else 0] for mean in means)
-
-
-def metric_rows(
-    names: Sequence[str], titles: Mapping[str, str], texts: Mapping[str, str], values: Mapping[str, Sequence[float]]
-) -> tuple[MetricRow, ...]:
-    """One row for each name."""
-    return tuple(MetricRow(name, titles[name], texts[name], tuple(values.get(name, ()))) for name in names)

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marlaas.app.format import BARS
-from marlaas.app.widgets.task.metric_list import course
+from marlaas.app.widgets.task.metric_list import trend
 
 
-def test_a_course_goes_from_the_smallest_to_the_largest_value() -> None:
-    assert course([5, 6, 7], 10) == "▁▅█" and course([1, 1, 1], 10) == "▁▁▁"
-    assert course([0, 0, 4, 4, 8, 8], 3) == "▁▅█", "each cell is the mean of its share"
-    assert course([], 10) == "" and course([1.0], 0) == "" and course([math.nan, math.inf], 4) == ""
+def test_a_trend_goes_from_the_smallest_to_the_largest_value() -> None:
+    assert trend([5, 6, 7], 10) == "▁▅█" and trend([1, 1, 1], 10) == "▁▁▁"
+    assert trend([0, 0, 4, 4, 8, 8], 3) == "▁▅█", "each cell is the mean of its share"
+    assert trend([], 10) == "" and trend([1.0], 0) == "" and trend([math.nan, math.inf], 4) == ""
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=200), st.integers(0, 40))
 def test_any_values_fit(values: list[float], width: int) -> None:
-    drawn = course(values, width)
+    drawn = trend(values, width)
     assert len(drawn) <= width and set(drawn) <= set(BARS)
