@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import ClassVar
 
-from textual.app import ComposeResult
+from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.events import Resize
@@ -21,23 +21,28 @@ from marlaas.engine.store.environment_use import EnvironmentUse
 from marlaas.engine.store.rows import EnvironmentRow
 
 from ..child_verb import verb_command, verb_output
+from ..environment_words import plugin_of
 from ..findings import spoken, verdict
+from ..opening import opened
 from ..questions.environments import EnvironmentsAnswer, EnvironmentsQuestion
 from ..snapshot import Snapshot
 from ..widgets.environments.detail import Asked, EnvironmentDetail
 from ..widgets.environments.table import EnvironmentsTable
 from ..widgets.keyed_table import KeyedTable
 from ..widgets.nothing import Nothing
+from .dialogs.new_environment import NewEnvironment
 from .view import View
 
 CHECK_SECONDS = 300.0
 """A check that takes longer is ended."""
+_TOUCHING = ("reload", "edit", "new", "allow")
+"""Actions that change something."""
 _EMPTY = """No environments are known yet: no engine has looked into the plugins folder.
 
 ctrl+p, “Start the engine”, or from a shell
 
     marlaas engine start
-    marlaas env new my_env      a template that runs at once"""
+    marlaas env new my_env      a template that runs at once; n writes one, too"""
 
 
 class EnvironmentsScreen(View):
@@ -46,13 +51,16 @@ class EnvironmentsScreen(View):
     HELP = """Environments: Python files in the plugins folder. A saved file serves at once, or says here why not.
 
 c checks one before hours are spent on it, v shows its first prompts, P seats you in the model's place, E opens your
-editor on it."""
+editor on it. n writes a template of another one. i shows which libraries one waits for, and installs them if you
+agree."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("R", "reload", "reload", id="environments.reload"),
+        Binding("n", "new", "new", id="environments.new"),
+        Binding("R", "reload", "reload", show=False, id="environments.reload"),
         Binding("c", "check", "check", id="environments.check"),
         Binding("v", "prompts", "prompts", id="environments.prompts"),
         Binding("P", "play", "play", id="environments.play"),
         Binding("E", "edit", "edit", show=False, id="environments.edit"),
+        Binding("i", "allow", "allow libraries", show=False, id="environments.allow"),
         Binding("y", "copy", "copy", show=False, id="environments.copy"),
     ]
     AUTO_FOCUS = "EnvironmentsTable"
@@ -111,13 +119,17 @@ editor on it."""
 
     def why_not(self, action: str) -> str:
         """What touches a plugin, or the terminal, is not for everybody."""
-        if action not in ("reload", "check", "prompts", "play", "edit", "copy"):
+        if action not in (*_TOUCHING, "check", "prompts", "play", "copy"):
             return ""
-        if action in ("play", "edit") and self.marlaas.web:
+        if action in ("play", "edit", "new", "allow") and self.marlaas.web:
             return "This needs a terminal of its own: it is not offered in a browser."
-        if action in ("reload", "edit") and (reason := self.marlaas.may_act()):
+        if action in _TOUCHING and (reason := self.marlaas.may_act()):
             return reason
-        return "" if self.current else "There is no environment under the cursor."
+        if action == "new":
+            return ""
+        if self.current is None:
+            return "There is no environment under the cursor."
+        return "It waits for no libraries." if action == "allow" and self.current.state != "waiting" else ""
 
     def action_copy(self) -> None:
         """What is shown."""
@@ -127,7 +139,7 @@ editor on it."""
     def action_reload(self) -> None:
         """Have the engine read the plugin again."""
         if row := self.current:
-            plugin = row.name.partition("/")[0]
+            plugin = plugin_of(row)
             self.marlaas.command("reload", done=f"The plugin {plugin} was read again.", plugin=plugin)
 
     # What takes its time runs in a thread, and the answer stands among the words until the next one.
@@ -176,22 +188,32 @@ editor on it."""
         if row := self.current:
             self._hand_over(verb_command(self.marlaas.home, "env", "play", row.name))
 
+    def action_allow(self) -> None:
+        """See which libraries it needs; have them installed, or not."""
+        if row := self.current:
+            self._hand_over(verb_command(self.marlaas.home, "env", "allow", plugin_of(row)))
+
     def action_edit(self) -> None:
         """Open an editor on the plugin."""
-        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
-        row = self.current
-        if row is None:
-            return
-        if not editor:
-            self.marlaas.say(f"EDITOR is not set; the plugin is {row.path}.", bad=True)
-            return
-        self._hand_over([*shlex.split(editor), row.path])
+        if (row := self.current) and not opened(self.marlaas, Path(row.path)):
+            self.marlaas.say(f"No editor was opened; the plugin is {row.path}. EDITOR says which one is yours.")
 
-    def _hand_over(self, command: Iterable[str]) -> None:
+    def action_new(self) -> None:
+        """Ask for name and shape, write the template, open it."""
+        self.app.push_screen(NewEnvironment(self.marlaas.home), self._written)
+
+    def _written(self, path: Path | None) -> None:
+        if path is not None:
+            saved = opened(self.marlaas, path)
+            self.marlaas.say(f"{path} is {'saved' if saved else 'written, and runs as it is'}.")
+
+    def _hand_over(self, command: Sequence[str]) -> None:
         try:
             with self.app.suspend():
-                subprocess.run(list(command), check=False)
+                subprocess.run(command, check=False)
                 print("\nEnter goes back to marlaas.", end="", flush=True)
                 input()
+        except SuspendNotSupported:
+            self.marlaas.say(f"This needs a terminal: {shlex.join(command)}", bad=True)
         except (OSError, EOFError) as error:
             self.marlaas.say(f"That could not be started: {error}", bad=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from textual.app import SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.widgets import Static
 
-from marlaas.engine.errors import ConfigError, MarlaasError
+from marlaas.engine.errors import MarlaasError
 
-from ..form.editing import edit, editor
+from ..opening import opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,42 +71,18 @@ class Guide(Static, can_focus=True):
             app.call_from_thread(app.poll)
 
     def action_environment(self) -> None:
-        """Ask for a name, write the template, open it."""
-        from ..screens.dialogs.ask import Ask
+        """Ask for name and shape, write the template, open it."""
+        from ..screens.dialogs.new_environment import NewEnvironment
 
         if reason := self._marlaas.may_act():
             self._marlaas.say(reason, bad=True)
         elif self._marlaas.web:
             self._marlaas.say("An environment is a file: write it on the machine itself, `marlaas env new NAME`.", True)
         else:
-            self.app.push_screen(Ask("What is the environment called? Letters, digits and _."), self._write)
+            self.app.push_screen(NewEnvironment(self._marlaas.home), self._open)
 
-    def _write(self, name: str | None) -> None:
-        from ..templates import write_template
-
-        if not name:
+    def _open(self, path: Path | None) -> None:
+        if path is None:
             return
-        home = self._marlaas.home
-        try:
-            (path,) = write_template(name, "single", home.create().plugins, home)
-        except ConfigError as error:
-            self._marlaas.say(str(error), bad=True)
-            return
-        opened = self._open(path)
-        self._marlaas.say(f"{path} is {'saved' if opened else 'written, and runs as it is'}. a adds a task on it.")
-
-    def _open(self, path: Path) -> bool:
-        """In the person's editor, where there is one."""
-        try:
-            editor()
-        except ConfigError:
-            return False  # none is set, which is no mistake
-        try:
-            with self.app.suspend():
-                edit(path)
-        except SuspendNotSupported:
-            return False
-        except ConfigError as error:
-            self._marlaas.say(str(error), bad=True)
-            return False
-        return True
+        saved = opened(self._marlaas, path)
+        self._marlaas.say(f"{path} is {'saved' if saved else 'written, and runs as it is'}. a adds a task on it.")

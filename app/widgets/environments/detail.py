@@ -78,6 +78,8 @@ def detail_text(
     if asked is not None:
         lines += [Content.styled(line(asked.title, 100), "bold"), *map(Content, asked.lines), Content("")]
     lines += [_pair(fact.label, fact.text, _LEVELS.get(fact.level, "")) for fact in facts(row, use, now)]
+    if row.state == "waiting":
+        lines.append(_pair("libraries", "i shows them, and installs them if you agree"))
     users = used_by(row, tasks)
     if users:
         named = ", ".join(f"{task.id} {line(task.name, 24)}" for task in users[:8])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
+from textual.widgets import Input
 
 from marlaas.app.modes import ALL_MODES
 from marlaas.engine.paths import Home
@@ -55,6 +56,44 @@ async def test_play_is_not_offered_in_a_browser(home: Home) -> None:
     async with driving(home, web=True) as driver:
         await driver.press(KEY, "P")
         assert "not offered in a browser" in driver.notices()
+
+
+async def test_a_template_is_written_in_the_shape_that_was_chosen(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
+    async with driving(home, (80, 24)) as driver:
+        await driver.press(KEY, "n")
+        assert_snapshot("environments-new-80x24", driver.text())
+        driver.app.screen.query_one(Input).value = "1st"
+        await driver.press("down", "enter")
+        assert "'1st' is no name for an environment" in driver.text()
+        driver.app.screen.query_one(Input).value = "mine"
+        await driver.press("enter")
+        assert {path.name for path in home.plugins.iterdir()} == {"mine.py", "mine.jsonl"}
+        assert f"{home.plugins / 'mine.py'} is written, and runs as it is." in driver.notices().replace("\n", " ")
+        await driver.press("n", "escape")
+        assert driver.app.screen is driver.app.get_screen_stack("environments")[0]
+
+
+async def test_libraries_are_allowed_in_the_whole_terminal(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_environments(home.database)
+    run: list[list[str]] = []
+    monkeypatch.setattr("subprocess.run", lambda command, check: run.append(command))
+    monkeypatch.setattr("builtins.input", lambda: "")
+    async with driving(home) as driver:
+        monkeypatch.setattr(driver.app, "suspend", nullcontext)
+        await driver.press(KEY, "i")
+        assert "It waits for no libraries." in driver.notices() and run == []
+        await driver.press("j", "i")
+    assert [command[-5:] for command in run] == [["env", "allow", "games", "--home", str(home.root)]]
+
+
+@pytest.mark.parametrize("option", ["readonly", "web"])
+async def test_whoever_only_looks_writes_and_allows_nothing(home: Home, option: str) -> None:
+    fill_environments(home.database)
+    async with driving(home, readonly=option == "readonly", web=option == "web") as driver:
+        await driver.press(KEY, "j", "n", "i")
+        assert len(driver.notices().splitlines()) >= 2 and len(driver.app.screen_stack) == 1
 
 
 @pytest.mark.processes

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
+from marlaas.app import opening
 from marlaas.app.screens.submit import SubmitScreen
-from marlaas.app.widgets import guide
 from marlaas.app.widgets.guide import Guide
 from marlaas.app.widgets.queue.table import QueueTable
 from marlaas.engine.paths import Home
@@ -52,10 +52,11 @@ async def test_an_environment_is_written_and_opened(home: Home, monkeypatch: pyt
         assert "async def mine(ep" in path.read_text()
         assert f"{path} is written, and runs as it is" in driver.notices().replace("\n", " ")
         await written(driver, "mine")
-        assert "is there already" in driver.notices()
+        assert "is there already" in driver.text()
+        await driver.press("escape")
         opened: list[Path] = []
         monkeypatch.setenv("EDITOR", "my-editor")
-        monkeypatch.setattr(guide, "edit", opened.append)
+        monkeypatch.setattr(opening, "edit", opened.append)
         monkeypatch.setattr(driver.app, "suspend", nullcontext)
         await written(driver, "other")
         assert opened == [home.plugins / "other.py"] and "is saved" in driver.notices()

@@ -1,0 +1,80 @@
+"""A new environment: its name and its shape; the template is written where nothing stands in its way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label, Static
+
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.paths import Home
+
+from ...format import line
+from ...templates import LONGEST, SHAPES, write_template
+
+
+class NewEnvironment(ModalScreen[Path | None]):
+    """Answers with the path of what was written, ready to run; None where the person left."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "leave", id="new.leave"),
+        Binding("up", "shape(-1)", "shape", show=False, priority=True, id="new.up"),
+        Binding("down", "shape(1)", "shape", show=False, priority=True, id="new.down"),
+    ]
+    DEFAULT_CSS = """
+    NewEnvironment { align: center middle; }
+    NewEnvironment > Vertical { width: 70; max-width: 95%; height: auto; padding: 0 2; background: $surface;
+                                border: round $primary; }
+    NewEnvironment Label { width: 100%; }
+    NewEnvironment Label#problem { color: $text-error; }
+    NewEnvironment #shapes { padding: 0 1; }
+    """
+    AUTO_FOCUS = "Input"
+
+    def __init__(self, home: Home) -> None:
+        super().__init__()
+        self._home = home
+        self._shape = 0
+
+    def compose(self) -> ComposeResult:
+        """Name, shapes, and what is wrong."""
+        with Vertical():
+            yield Label("What is the environment called? Letters, digits and _.", markup=False)
+            yield Input(max_length=LONGEST)
+            yield Label("What does it do? ↑ and ↓ choose, enter writes the template.", markup=False)
+            yield Static(self._shapes(), id="shapes")
+            yield Label("", id="problem", markup=False)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Write it, or say why not."""
+        event.stop()
+        shape = list(SHAPES)[self._shape]
+        try:
+            written = write_template(event.value.strip(), shape, self._home.create().plugins, self._home)
+        except ConfigError as error:
+            self.query_one("#problem", Label).update(line(str(error), 300))
+            return
+        self.dismiss(next(path for path in written if path.suffix == ".py"))
+
+    def action_shape(self, step: int) -> None:
+        """Another shape."""
+        self._shape = (self._shape + step) % len(SHAPES)
+        self.query_one("#shapes", Static).update(self._shapes())
+
+    def action_leave(self) -> None:
+        """Nothing is written."""
+        self.dismiss(None)
+
+    def _shapes(self) -> Content:
+        """A line each, the chosen one marked."""
+        rows = []
+        for place, (name, what) in enumerate(SHAPES.items()):
+            mark, style = ("▸", "bold") if place == self._shape else (" ", "")
+            rows.append(Content.styled(f"{mark} {name:<8} {what}", style))
+        return Content("\n").join(rows)
