@@ -55,6 +55,17 @@ class Trajectory:
 
 
 @dataclass(frozen=True)
+class TurnReward:
+    """What an agent was paid while it played: part of its reward, for people to see where it came from."""
+
+    agent: str
+    turns: int
+    """Replies that the agent had had by then."""
+    amount: float
+    name: str = ""
+
+
+@dataclass(frozen=True)
 class Failure:
     """What went wrong in an environment, with the place, for the author of the plugin."""
 
@@ -78,6 +89,8 @@ class Episode:
     """What the environment logged."""
     failure: Failure | None = None
     seconds: float = 0.0
+    paid: tuple[TurnReward, ...] = ()
+    """In the order in which they were paid."""
 
 
 @dataclass(frozen=True)

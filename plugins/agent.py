@@ -47,6 +47,11 @@ class Agent:
         self._spoke = False
         self._asking = False
 
+    @property
+    def turns(self) -> int:
+        """Replies that it has had."""
+        return self._turns
+
     async def ask(
         self,
         content: str | Sequence[Message] = "",

@@ -20,6 +20,7 @@ from .sandbox import Sandbox
 from .tools import Tool
 
 _LONGEST_LOG_TEXT = 1000
+_MOST_PAID, _LONGEST_NAME = 1000, 128
 
 
 class Episode:
@@ -49,6 +50,8 @@ class Episode:
         self.agents: dict[str, Agent] = {}
         self.logged: dict[str, float | str] = {}
         self.earned: dict[str, float] = {}
+        self.paid: list[dict[str, str | int | float]] = []
+        """Each such reward for each agent that got it, with the replies that it had had by then: for people to read."""
         self._answer = answer
         self._queueing = queueing
         # Every run and every tenant is measured on the same held-out instances: their draw knows no run seed.
@@ -114,6 +117,11 @@ class Episode:
         """
         amount = finite(value, "a reward")
         self.earned[agent] = self.earned.get(agent, 0.0) + amount
+        for payee in self.agents.values():
+            if agent in (EVERY_AGENT, payee.name) and len(self.paid) < _MOST_PAID:
+                self.paid.append(
+                    {"agent": payee.name, "turns": payee.turns, "amount": amount, "name": str(name)[:_LONGEST_NAME]}
+                )
         if name:
             before = self.logged.get(name, 0.0)
             self.logged[name] = amount if isinstance(before, str) else before + amount

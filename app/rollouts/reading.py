@@ -15,6 +15,7 @@ from marlaas.engine.store.rows import Turn
 
 from ..format import duration, line, number, plain, score
 from .document import Block, Stretch, occurrences
+from .paying import Purse
 from .pieces import HALF, Decode, pieces
 from .shading import TURNS, Shading, token_styles
 
@@ -63,14 +64,16 @@ def blocks(conversation: Conversation, shading: Shading, decode: Decode | None, 
     if lacking:
         found.append(Block(line(lacking), "$text-warning"))
     shaded = shading.name != TURNS and decode is not None and not lacking
+    purse = Purse(conversation.paid)
     for place, part in enumerate(conversation.parts):
         if place:
             found += [Block(""), Block(_ANEW, "$text-warning")]
         if shaded and decode is not None:
             found += [Block(""), _shaded(conversation, part, shading.name, decode)]
         else:
-            found += [block for turn in part.turns for block in _turn(turn)]
-    return found
+            for turn, following in zip(part.turns, [*part.turns[1:], None], strict=False):
+                found += [*_turn(turn), *purse.after(turn, following)]
+    return [*found, *purse.rest()]
 
 
 def marked(found: list[Block], needle: str) -> tuple[list[Block], tuple[int, int] | None]:

@@ -36,6 +36,7 @@ def record(conversation: Conversation) -> dict[str, Any]:
         **{name: getattr(one, name) for name in ("version", "environment_version", "status", "cut", "seconds")},
         "reward": _finite(one.reward),
         "advantage": _finite(one.advantage),
+        "paid": [{"turns": paid.turns, "amount": _finite(paid.amount), "name": paid.name} for paid in one.paid],
         "scores": {name: _finite(value) for name, value in one.scores.items()},
         "metrics": {name: _finite(value) for name, value in one.metrics.items()},
         "failure": {"message": one.failure, "file": one.file, "line": one.line, "traceback": one.traceback}

@@ -13,7 +13,7 @@ from marlaas.plugins.messages import Answer, Ask, Fork, Message, Reply, ToolCall
 from marlaas.plugins.parameters import Parameter
 from marlaas.plugins.scoring import Transcript
 
-from ..types import EpisodeStatus, Failure, Split
+from ..types import EpisodeStatus, Failure, Split, TurnReward
 
 __all__ = [
     "Answer",
@@ -76,6 +76,7 @@ class EpisodeOutcome:
     """Why the environment called the agent's play invalid; such an episode is ``ok`` and has a reward."""
     failure: Failure | None = None
     seconds: float = 0.0
+    paid: tuple[TurnReward, ...] = ()
     task: Any = None
     """What the environment was to do, where its ranking wants to know; None elsewhere."""
     transcript: Transcript | None = None
@@ -92,6 +93,7 @@ class Unscored:
     """By agent, finite: what is added to the score."""
     metrics: dict[str, float | str] = field(default_factory=dict)
     seconds: float = 0.0
+    paid: tuple[TurnReward, ...] = ()
 
 
 @dataclass(frozen=True)

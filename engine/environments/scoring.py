@@ -99,7 +99,7 @@ class ScoringPool:
             return EpisodeOutcome("error", failure=Failure("more was said in the episode than can be scored"))
         transcript, seconds = recorder.transcript, found.score_timeout
         scored = await self._judge(seconds, lambda child: child.score(found.name, played, transcript, seconds))
-        return replace(scored, metrics=played.metrics, seconds=played.seconds + scored.seconds)
+        return replace(scored, metrics=played.metrics, paid=played.paid, seconds=played.seconds + scored.seconds)
 
     async def _judge(self, seconds: float, ask: Ask[Verdict]) -> Verdict | EpisodeOutcome:
         """Have it judged; once more where the process died of itself, before its time was up."""

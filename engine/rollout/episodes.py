@@ -230,6 +230,7 @@ class _Run:
             metrics=outcome.metrics | ({"invalid": outcome.invalid} if outcome.invalid else {}),
             failure=outcome.failure,
             seconds=outcome.seconds,
+            paid=outcome.paid,
         )
         return Played(episode, transcripts, self._prompt, outcome)
 

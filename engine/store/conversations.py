@@ -9,7 +9,7 @@ from array import array
 from typing import Any
 
 from .reader import Reader
-from .rollout_rows import Conversation, Part, Tokens
+from .rollout_rows import Conversation, Paid, Part, Tokens
 from .rows import Turn
 
 _HEAD = """
@@ -18,8 +18,8 @@ SELECT j.id, p.task, g.id AS "group", g.split, g.number, g.instance, g.step, g.v
 FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = g.policy WHERE j.id = ?
 """
 _PARTS = """
-SELECT id, coalesce(length, length(tokens) / 4, 0) AS length, turns, tokens, mask, logprobs, spans FROM trajectories
-WHERE "group" = ? AND member = ? AND agent = ? ORDER BY id
+SELECT id, coalesce(length, length(tokens) / 4, 0) AS length, turns, tokens, mask, logprobs, spans, paid
+FROM trajectories WHERE "group" = ? AND member = ? AND agent = ? ORDER BY id
 """
 _MASKS = 'SELECT mask FROM trajectories WHERE "group" = ? AND id < ? ORDER BY id'
 
@@ -42,6 +42,7 @@ def conversation(reader: Reader, id: int) -> Conversation | None:
         parts=tuple(_part(reader, head, row) for row in rows),
         scores=_table(head["parts"]),
         metrics=_table(head["metrics"]),
+        paid=tuple(Paid(*entry) for entry in json.loads(rows[0]["paid"] or "[]")),
         failure=str(failure.get("message", "")),
         file=str(failure.get("file", "")),
         line=int(failure.get("line", 0)),

@@ -172,6 +172,7 @@ def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[s
             "metrics": json.dumps(episode.metrics) if episode.metrics else "{}",
             "failure": _failure(episode.failure),
             "seconds": episode.seconds,
+            "paid": _paid(episode, trajectory.agent) if part == 0 else None,
         }
         for part, trajectory in parts
     ]
@@ -179,6 +180,11 @@ def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[s
 
 def _turns(transcript: Transcript) -> str:
     return json.dumps([{"role": role, "text": text} for role, text in transcript.turns])
+
+
+def _paid(episode: Episode, agent: str) -> str | None:
+    own = [(one.turns, one.amount, one.name) for one in episode.paid if one.agent == agent]
+    return json.dumps(own) if own else None
 
 
 def _failure(failure: Failure | None) -> str | None:

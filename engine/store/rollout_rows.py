@@ -99,6 +99,16 @@ class Tokens:
 
 
 @dataclass(frozen=True)
+class Paid:
+    """A reward for a turn: part of the reward."""
+
+    turns: int
+    """Replies that the agent had had by then."""
+    amount: float
+    name: str
+
+
+@dataclass(frozen=True)
 class Part:
     """One trajectory of a conversation."""
 
@@ -138,6 +148,8 @@ class Conversation:
     """Named parts of the reward."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """What the environment logged."""
+    paid: tuple[Paid, ...] = ()
+    """In the order in which they were paid."""
     failure: str = ""
     file: str = ""
     line: int = 0

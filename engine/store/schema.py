@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-LATEST = "m014_outcomes"
+LATEST = "m015_paid"
 """The name of the last migration in ``migrations``."""
 
 

@@ -99,7 +99,7 @@ class Run:
             self._grace.cancel()
         for ask in self._asks:
             ask.cancel()
-        end["metrics"] = self._episode.logged
+        end["metrics"], end["paid"] = self._episode.logged, self._episode.paid
         end["seconds"] = time.monotonic() - self._began
         self._host.ended(self, end)
 

@@ -168,6 +168,13 @@ async def test_rewards_for_turns_are_summed_and_logged_under_their_name() -> Non
     played = await play(walk, lambda ask: "", steps=3)
     assert played.rewards.by_agent == {"walker": 2.75}
     assert played.episode.logged == {"progress": 0.75, "arrived": 1.0}
+    assert [(paid["turns"], paid["amount"], paid["name"]) for paid in played.episode.paid] == [
+        (1, 0.25, "progress"), (2, 0.25, "progress"), (3, 0.25, "progress"), (3, 1.0, ""), (3, 1.0, "arrived")
+    ]  # fmt: skip
+    assert {paid["agent"] for paid in played.episode.paid} == {"walker"}
+    for _ in range(2000):
+        played.episode.reward(1)
+    assert len(played.episode.paid) == 1000 and played.episode.earned[""] > 2000
     with pytest.raises(ValueError, match="a reward must be finite"):
         played.episode.reward(float("inf"))
 

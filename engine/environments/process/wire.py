@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from marlaas.plugins.host.channel import Record
 
-from ...types import EpisodeStatus, Failure
+from ...types import EpisodeStatus, Failure, TurnReward
 from ..protocol import Ask, EpisodeOutcome, EpisodeSpec, Fork, Message, Parameter, Ranking, Reply, ToolCall, Unscored
 from .fields import (
     LONGEST_NAME,
@@ -32,6 +32,7 @@ _ROLES = ("system", "user", "assistant", "tool")
 _STATUSES = get_args(EpisodeStatus)
 _PARAMETER_TYPES = ("int", "float", "str", "bool", "json")
 _MOST_MEMBERS = 4096
+_MOST_PAID = 1000
 """Of a group, as a task file may ask for."""
 
 
@@ -214,13 +215,14 @@ def _outcome(record: Record) -> EpisodeOutcome:
         invalid=a_text(record.get("invalid", ""), "invalid"),
         failure=None if failure is None else _failure(failure),
         seconds=a_number(record.get("seconds", 0.0), "seconds"),
+        paid=_paid(record),
         task=clean(record.get("task")),
     )
 
 
 def _unscored(record: Record) -> Unscored:
     earned, seconds = _by_agent(record.get("earned", {})), a_number(record.get("seconds", 0.0), "seconds")
-    return Unscored(clean(record.get("task")), earned, _metrics(record), seconds)
+    return Unscored(clean(record.get("task")), earned, _metrics(record), seconds, _paid(record))
 
 
 def _ranking(record: Record) -> Ranking:
@@ -239,6 +241,19 @@ def _metrics(record: Record) -> dict[str, float | str]:
         a_text(name, "metric")[:LONGEST_NAME]: a_text(x, "metric") if isinstance(x, str) else bounded(x, "a metric")
         for name, x in pairs(record, "metrics")
     }
+
+
+def _paid(record: Record) -> tuple[TurnReward, ...]:
+    found = [an_object(entry, "a reward for a turn") for entry in a_list(record, "paid", _MOST_PAID)]
+    return tuple(
+        TurnReward(
+            a_name(one, "agent"),
+            a_count(one, "turns"),
+            bounded(one.get("amount"), "a reward for a turn"),
+            a_text(one.get("name", ""), "the name of a reward")[:LONGEST_NAME],
+        )
+        for one in found
+    )
 
 
 def _failure(entry: Any) -> Failure:

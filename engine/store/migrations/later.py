@@ -177,3 +177,9 @@ def m014_outcomes(db: Database) -> None:
         pk=("environment", "version"),
         not_null={"message", "file", "line", "created"},
     )
+
+
+@migrations()
+def m015_paid(db: Database) -> None:
+    """Rewards for turns, beside the first trajectory of the agent that got them."""
+    db.table("trajectories").add_column("paid", str)  # JSON [[turns, amount, name], …]; NULL: none

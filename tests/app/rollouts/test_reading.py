@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from marlaas.app.rollouts.document import Block, Layout, Stretch
 from marlaas.app.rollouts.reading import LONGEST_TURN, blocks, marked
 from marlaas.app.rollouts.records import joined, json_line, text
 from marlaas.app.rollouts.shading import LOGPROB, SHADES, TURNS, WEIGHT, Shading, shading_of
-from marlaas.engine.store.rollout_rows import Conversation, Part, Tokens
+from marlaas.engine.store.rollout_rows import Conversation, Paid, Part, Tokens
 from marlaas.engine.store.rows import Turn
 
 from ...test_hostile_text import TEXTS, harmless
@@ -50,6 +51,23 @@ def test_calls_read_as_calls() -> None:
 def test_a_failure_says_where() -> None:
     shown = read(conversation(failure="no number", file="sums.py", line=12, traceback="a\nb", status="error"))
     assert "! sums.py, line 12: no number" in shown and "a\nb" in shown
+
+
+def test_rewards_for_turns_stand_behind_their_replies() -> None:
+    turns = [
+        ("user", "go"),
+        ("thinking", "hm"),
+        ("assistant", "left"),
+        ("user", "on"),
+        ("thinking", "only"),
+        ("user", "?"),
+    ]
+    paid = (Paid(0, 0.1, "early"), Paid(1, 0.25, "step"), Paid(2, -1.0, ""), Paid(9, 1.0, HOSTILE))
+    shown = joined(blocks(replace(said(*turns), paid=paid), Shading(TURNS), None))
+    places = [
+        shown.index(word) for word in ("left", "+0.1 for early", "+0.25 for step", "only", "paid -1", "?", "paid +1")
+    ]
+    assert places == sorted(places) and "\x1b" not in shown
 
 
 def test_trajectories_of_one_conversation_follow_each_other() -> None:

@@ -12,10 +12,11 @@ import pytest
 
 from marlaas.engine.store import conversations, rollouts
 from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.rollout_rows import Paid
 from marlaas.engine.store.rows import Turn
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.versions import Evaluation, NewVersion
-from marlaas.engine.types import Episode, Failure, Group, Span, Split, Trajectory, Transcript
+from marlaas.engine.types import Episode, Failure, Group, Span, Split, Trajectory, Transcript, TurnReward
 
 FAILURE = Failure("it broke", "env.py", 3, "Traceback …")
 TOLD = (("user", "2+2="), ("assistant", "4"))
@@ -42,7 +43,8 @@ def group(number: int, *episodes: Episode) -> Group:
 def played(store: Store, policy: int) -> Store:
     """Two groups of one step, one that waits, and an evaluation of one prompt."""
     good, bad = Episode(0, "ok", (spoken(1.0),), {"lenient": 1.0}), Episode(1, "error", (), failure=FAILURE)
-    rewritten = Episode(1, "ok", (spoken(0.0), spoken(0.0, first=8), spoken(0.0, "critic")))
+    paid = (TurnReward("agent", 1, 0.5, "step"), TurnReward("critic", 1, -1.0))
+    rewritten = Episode(1, "ok", (spoken(0.0), spoken(0.0, first=8), spoken(0.0, "critic")), paid=paid)
     said = {(0, "agent", 0): Transcript(TOLD), (1, "agent", 1): Transcript((("user", "again"),))}
     parts: list[tuple[Split, Group, int | None]] = [
         ("train", group(0, good, bad), None),
@@ -110,6 +112,7 @@ def test_a_conversation_comes_back_token_for_token(played: Store, database: Path
     assert (list(first.sampled), list(first.logprobs), first.spans) == ([0, 1, 1], [0.0, -0.25, -1.5], ((1, 3, 4),))
     assert (first.weights, second.weights) == ((0.0, -1.0), (2.0, 3.0))
     assert (one.cut, one.tokens, one.reward) == (True, 6, 0.0)
+    assert one.paid == (Paid(1, 0.5, "step"),) and failed.paid == ()
     assert (failed.failure, failed.file, failed.line, failed.traceback) == ("it broke", "env.py", 3, "Traceback …")
 
 

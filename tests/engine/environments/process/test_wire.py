@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from marlaas.engine.environments.process.fields import WireError
 from marlaas.engine.environments.process.wire import Asked, Broken, Ended, Hello, Pong, decode, encode_reply
 from marlaas.engine.environments.protocol import Ask, EpisodeOutcome, Fork, Message, Parameter, Reply, ToolCall
-from marlaas.engine.types import Failure
+from marlaas.engine.types import Failure, TurnReward
 from marlaas.plugins.host.channel import Record
 from marlaas.plugins.host.process import _reply
 
@@ -36,6 +36,9 @@ def hello(**parameter: object) -> Record:
 def test_what_is_well_formed() -> None:
     assert decode(ASK) == Asked(1, 2, Ask("a", (Message("user", "x"),)))
     assert decode(END) == Ended(2, EpisodeOutcome("ok", {"a": 1.0}, seconds=0.5))
+    paid = {"agent": "a", "turns": 2, "amount": 0.5, "name": "step"}
+    ended = decode(END | {"paid": [paid]})
+    assert ended == Ended(2, EpisodeOutcome("ok", {"a": 1.0}, seconds=0.5, paid=(TurnReward("a", 2, 0.5, "step"),)))
     assert decode({"op": "pong"}) == Pong()
     assert decode({"op": "broken", "failure": FAILURE}) == Broken(Failure("m", "f.py", 3, "t"))
     assert isinstance(decode({"op": "hello", "environments": [DESCRIBED]}), Hello)

@@ -1,0 +1,44 @@
+"""Where rewards for turns stand in a conversation: behind the replies that they came after.
+
+Rewards with their numbers of replies flow in, blocks of text flow out while the turns are walked through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from marlaas.engine.store.rollout_rows import Paid
+from marlaas.engine.store.rows import Turn
+
+from ..format import line
+from .document import Block
+
+
+class Purse:
+    """Hands out the rewards of one conversation."""
+
+    def __init__(self, paid: Sequence[Paid]) -> None:
+        self._paid = list(paid)
+        self._replies = 0
+
+    def after(self, turn: Turn, following: Turn | None) -> list[Block]:
+        """What came behind a turn. A reply is an answer, or a thought that none follows."""
+        answered = following is not None and following.role == "assistant"
+        if turn.role == "assistant" or (turn.role == "thinking" and not answered):
+            self._replies += 1
+            return self._take(self._replies)
+        return []
+
+    def rest(self) -> list[Block]:
+        """What is left at the end."""
+        return self._take(max((paid.turns for paid in self._paid), default=0))
+
+    def _take(self, replies: int) -> list[Block]:
+        taken = [paid for paid in self._paid if paid.turns <= replies]
+        self._paid = [paid for paid in self._paid if paid.turns > replies]
+        return [_payment(paid) for paid in taken]
+
+
+def _payment(paid: Paid) -> Block:
+    words = f"paid {paid.amount:+.3g}{' for ' if paid.name else ''}{line(paid.name, 40)}"
+    return Block(words, "$text-success" if paid.amount > 0 else "$text-error")
