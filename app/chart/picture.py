@@ -29,9 +29,9 @@ class Picture:
 
     def marks(self, marks: Sequence[Mark]) -> None:
         """A dotted line from top to bottom for each."""
-        for mark in marks:
+        for column in {self._column(mark.step) for mark in marks}:
             for row in range(self._canvas.rows):
-                self._canvas.put(self._column(mark.step), row, "┊", "mark")
+                self._canvas.put(column, row, "┊", "mark")
 
     def band(self, buckets: Sequence[Bucket]) -> None:
         """What lies between the edges of the buckets, and between the buckets."""
