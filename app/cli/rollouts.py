@@ -73,17 +73,19 @@ def _show(reader: Reader, args: argparse.Namespace) -> None:
     from ..rollouts import exporting, records
 
     if args.group is not None or args.search or (args.failures and args.step is not None):
-        found = exporting.read(reader, _ids(reader, args))
+        said = exporting.read(reader, _ids(reader, args))
         if args.json:
-            output.result_json([records.record(one) for one in found])
+            output.result_json([records.record(one) for one in said])
         else:
-            print("\n".join(records.text(one) for one in found), end="")
+            print("\n".join(records.text(one) for one in said), end="")
     elif args.step is not None:
-        groups = rollouts.groups(reader, rollouts.group_ids(reader, args.task, _split(args), args.step)).values()
+        ids = rollouts.group_ids(reader, args.task, _split(args), args.step)
+        found = rollouts.groups(reader, ids)
+        groups = [found[key] for key in ids if key in found]
         if args.json:
             output.result_json([{**asdict(group), "staleness": group.staleness} for group in groups])
         else:
-            _print_groups(args, list(groups))
+            _print_groups(args, groups)
     else:
         steps = rollouts.steps(reader, args.task)
         steps = [step for step in steps if step.split == "eval" or not args.eval]

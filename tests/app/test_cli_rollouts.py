@@ -28,8 +28,10 @@ def test_steps_and_evaluations(played: Filling, marlaas: Commander) -> None:
 
 
 def test_the_groups_of_a_step(played: Filling, marlaas: Commander) -> None:
+    played.execute("UPDATE groups SET number = 999 WHERE number = 17")  # stored before those of lower numbers
     lines = marlaas("rollouts", "1", "--step", "3").out.splitlines()
-    assert lines[1].split()[0] == "16" and "1 old" in lines[1] and "✗" in lines[4]
+    assert [row.split()[0] for row in lines[1:]] == ["16", *map(str, range(18, 24)), "999"]
+    assert lines[1].split()[0] == "16" and "1 old" in lines[1] and "✗" in lines[3]
     groups = marlaas("rollouts", "1", "--step", "3", "--json").json
     assert groups[0]["number"] == 16 and groups[0]["staleness"] == 1 and len(groups[0]["members"]) == 8
     assert "has no groups of an evaluation at step 3" in marlaas("rollouts", "1", "--step", "3", "--eval").err
