@@ -26,7 +26,7 @@ class ConversationList(VirtualList[ConversationSummary]):
             pad(f"member {row.member}", 10),
             pad(score(row.reward), 7, right=True),
             (pad(f"{row.advantage:+.2f}", 8, right=True), _advantage(row.advantage)),
-            (pad(f"{count(row.tokens)} t", 8, right=True), "$text-muted"),
+            (pad(f"{count(row.tokens)} tokens", 13, right=True), "$text-muted"),
             "  ",
             ended,
         )

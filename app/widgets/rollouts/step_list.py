@@ -13,7 +13,7 @@ from ...format import bar, count, pad, score
 from ...paging import Listing
 from ..virtual_list import VirtualList
 
-_LABEL, _REST = 10, 22
+_LABEL, _REST, _GROUPS = 10, 22, 8
 _FINE = 1000
 
 
@@ -32,12 +32,13 @@ class StepList(VirtualList[StepSummary]):
         """What it is, its reward as a bar and as a number, how many groups, how many failures."""
         held_out = row.split == EVAL
         colour = "$text-warning" if held_out else "$text-primary"
+        groups = count(row.groups) if row.split else f"{count(row.groups)} groups"  # said once, above the column
         return Content.assemble(
             (pad(_label(row), _LABEL - 1, right=bool(row.split)), "$text-warning" if held_out else ""),
             " ",
-            (self._bar(row.reward, max(0, width - _LABEL - _REST)), colour),
+            (self._bar(row.reward, max(0, width - _LABEL - _REST + _GROUPS - max(_GROUPS, len(groups)))), colour),
             pad(score(row.reward) if row.reward is not None else "", 6, right=True),
-            (pad(f"{count(row.groups)} g", 8, right=True), "$text-muted"),
+            (pad(groups, _GROUPS, right=True), "$text-muted"),
             "  ",
             (f"✗{count(row.failures)}" if row.failures else "", "$text-error"),
         )

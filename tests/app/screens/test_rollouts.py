@@ -158,7 +158,7 @@ async def test_whoever_goes_elsewhere_searches_no_more(home: Home, played: Filli
         await driver.settle()
         await driver.settle()
         assert browser(driver).hits is None and "What" not in driver.app.screen.query_one(Search).word
-        assert "all steps                   16 g" in driver.text()
+        assert "16 groups" in driver.text()
 
 
 async def test_two_side_by_side(home: Home, played: Filling) -> None:
