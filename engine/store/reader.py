@@ -32,13 +32,13 @@ from .rows import (
     WorkerRow,
 )
 from .schema import is_newer
+from .token_sums import TokenSums
 
 _TASKS = """
 SELECT t.id, t.tenant, t.name, t.environment, t.state, t.reason, t.priority, t.steps, t.seconds,
-       t.created, t.started, t.finished, t.family, t.retried, p.step AS step,
+       t.created, t.started, t.finished, t.family, t.retried, p.id AS policy, p.step AS step,
        (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'reward') AS reward,
        (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'staleness') AS staleness,
-       (SELECT total(value) FROM metrics WHERE policy = p.id AND name = 'tokens') AS tokens,
        (SELECT score FROM evals WHERE policy = p.id ORDER BY id DESC LIMIT 1) AS score,
        (SELECT max(score) FROM evals WHERE policy = p.id AND environment_version =
            (SELECT environment_version FROM evals WHERE policy = p.id ORDER BY id DESC LIMIT 1)) AS best,
@@ -84,6 +84,7 @@ class Reader:
             )
             self._connection.row_factory = sqlite3.Row
             self._connection.execute("PRAGMA query_only = 1")
+            self._tokens = TokenSums(self.all)
             self.check_schema()
         except sqlite3.Error as error:
             raise StoreError(f"The database {database} cannot be opened: {error}.") from error
@@ -118,12 +119,17 @@ class Reader:
 
     def tasks(self) -> list[TaskRow]:
         """All tasks, oldest first."""
-        return [_task(row) for row in self.all(f"{_TASKS} ORDER BY t.id")]
+        return [self._task(row) for row in self.all(f"{_TASKS} ORDER BY t.id")]
 
     def task(self, task: int) -> TaskRow | None:
         """One task."""
         rows = self.all(f"{_TASKS} WHERE t.id = ?", task)
-        return _task(rows[0]) if rows else None
+        return self._task(rows[0]) if rows else None
+
+    def _task(self, row: sqlite3.Row) -> TaskRow:
+        values = {**dict(row), "step": row["step"] or 0, "adapter_version": row["adapter_version"] or ""}
+        values["tokens"] = self._tokens.of(values.pop("policy"), values["step"])
+        return TaskRow(**values)
 
     def known_tasks(self) -> list[KnownTask]:
         """All tasks as far as others may depend on them, oldest first."""
@@ -133,7 +139,7 @@ class Reader:
     def needs(self, task: int) -> list[TaskRow]:
         """The tasks that must be done before this one."""
         return [
-            _task(row)
+            self._task(row)
             for row in self.all(
                 f"{_TASKS} WHERE t.id IN (SELECT needs FROM dependencies WHERE task = ?) ORDER BY t.id", task
             )
@@ -274,17 +280,6 @@ class Reader:
         marks = ",".join("?" * len(wanted))
         rows = self.all(f"SELECT id, outcome FROM commands WHERE done IS NOT NULL AND id IN ({marks})", *wanted)
         return {row["id"]: row["outcome"] for row in rows}
-
-
-def _task(row: sqlite3.Row) -> TaskRow:
-    return TaskRow(
-        **{
-            **dict(row),
-            "step": row["step"] or 0,
-            "tokens": int(row["tokens"] or 0),
-            "adapter_version": row["adapter_version"] or "",
-        }
-    )
 
 
 def _environment(row: sqlite3.Row) -> EnvironmentRow:
