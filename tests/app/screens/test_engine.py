@@ -121,3 +121,15 @@ async def test_a_pane_is_looked_at_alone(home: Home) -> None:
         assert "throughput" in driver.text() and "fair shares" not in driver.text()
         await driver.press("escape", "g", "j", "k")
         assert "busy, 1s a cell" in driver.text()
+
+
+@pytest.mark.parametrize("key", ["6", "7"])
+async def test_tiny_terminals_and_resizing_do_not_crash(home: Home, key: str) -> None:
+    fill_hostile_machine(home)
+    async with driving(home, (40, 12)) as driver:
+        await driver.press(key)
+        assert "engine" in driver.text()
+        for size in ((1, 1), (20, 5), (300, 90), (40, 12)):
+            await driver.pilot.resize_terminal(*size)
+        await driver.settle()
+        assert "engine" in driver.text()
