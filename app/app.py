@@ -51,6 +51,7 @@ class MarlaasApp(Acting):
         Binding("a", "add", "add", show=False, id="app.add"),
         Binding("u", "undo", "undo", show=False, id="app.undo"),
         Binding("colon", "palette", "palette", show=False, id="app.palette"),
+        Binding("ctrl+z", "suspend_process", "to the shell; fg comes back", show=False, id="app.suspend"),
     ]
 
     def __init__(
@@ -98,6 +99,7 @@ class MarlaasApp(Acting):
 
     def on_mount(self) -> None:
         """Open the queue and begin to read."""
+        self.app_resume_signal.subscribe(self, lambda app: app.refresh(layout=True))  # the shell has drawn over it
         self.switch_mode("queue")
         self.poll()
 

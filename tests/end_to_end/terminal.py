@@ -7,12 +7,14 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import sys
 import termios
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pyte
 
@@ -51,6 +53,23 @@ class Terminal:
         self._screen.resize(rows, columns)
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
+    def suspend(self) -> None:
+        """ctrl+z, and a shell that draws over the screen."""
+        self.press("\x1a")
+        while not os.WIFSTOPPED(os.waitpid(self.process.pid, os.WUNTRACED | os.WNOHANG)[1]):
+            self._read()
+        self._screen.reset()
+
+    def resume(self) -> None:
+        """fg."""
+        os.kill(self.process.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """As when a window is closed, or a connection breaks."""
+        if self._terminal >= 0:
+            os.close(self._terminal)
+        self._terminal = -1
+
     def end(self) -> int:
         """Read what is left, and wait for the program; its exit code."""
         while self._read():
@@ -77,16 +96,14 @@ def terminal(home: Home, *words: str, columns: int = 80, rows: int = 24) -> Iter
     command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(home.root), *words]
     process = subprocess.Popen(
         command,
-        stdin=other,
-        stdout=other,
-        stderr=other,
-        start_new_session=True,
+        preexec_fn=partial(os.login_tty, other),  # its controlling terminal, whose end it hears of
         env=environment | {"TERM": "xterm-256color", "XDG_CONFIG_HOME": str(home.root / "config")},
     )
     os.close(other)
+    screen = Terminal(process, mine, columns, rows)
     try:
-        yield Terminal(process, mine, columns, rows)
+        yield screen
     finally:
         process.kill()
         process.wait()
-        os.close(mine)
+        screen.close()

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
+from marlaas.engine.paths import Home
+
+from ..app.filling import fill_full
 from .conftest import Lab
 from .terminal import terminal
 
@@ -23,7 +27,7 @@ def test_a_person_watches_steers_and_leaves(lab: Lab) -> None:
         screen.press("\r")
         screen.until("watched (arithmetic)", "reward", "held-out", "staleness")
         screen.press("3")
-        screen.until("step", "group")
+        screen.until("all steps", "groups")
         screen.press("4")
         screen.until("arithmetic", "● ready")
         screen.press("5")
@@ -80,3 +84,24 @@ def test_a_read_only_application_changes_nothing(lab: Lab) -> None:
         assert screen.end() == 0
     assert lab.row(task).state == "running"
     lab.marlaas("cancel", str(task))
+
+
+def test_the_shell_for_a_moment_and_back(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    fill_full(home.database)
+    with terminal(home) as screen:
+        screen.until("task number 0", "palette")
+        screen.suspend()
+        screen.resume()
+        screen.until("1 queue", "task number 0", "palette")
+        screen.press("q")
+        assert screen.end() == 0
+
+
+def test_a_closed_terminal_ends_the_application(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    fill_full(home.database)
+    with terminal(home) as screen:
+        screen.until("task number 0")
+        screen.close()
+        screen.process.wait(30)
