@@ -85,11 +85,11 @@ def facts(row: EnvironmentRow, use: EnvironmentUse, now: float) -> Iterator[Fact
     yield Fact("state", f"{line(row.state)}: {STATES.get(row.state, 'see the log')}")
     if row.message:
         yield Fact("error", line(f"{row.message}{place_of(row)}", 600), "error")
+    yield from _labelled("last hour", _lately(use, now))
     yield Fact("version", line(row.version, 20))
     yield Fact("file", line(row.path, 200))
     yield from _labelled("parameters", (Fact("", _declared(parameter)) for parameter in row.parameters))
     yield from _labelled("checks", _checks(row, now))
-    yield from _labelled("last hour", _lately(use, now))
 
 
 def lately_json(use: EnvironmentUse) -> dict[str, Any]:
