@@ -72,6 +72,9 @@ FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = 
 """
 
 
+_OLDER = "The database is of an older marlaas, and lacks what is asked for."
+
+
 class Reader:
     """A read-only view of one home's database. Use it from one thread at a time; raises ``StoreError``."""
 
@@ -111,6 +114,8 @@ class Reader:
         try:
             return self._connection.execute(sql, arguments).fetchall()
         except sqlite3.Error as error:
+            if str(error).startswith("no such"):
+                raise StoreError(_OLDER, "`marlaas engine start` brings it up to date.") from error
             raise StoreError(f"The database cannot be read: {error}.") from error
 
     def changed(self) -> int:

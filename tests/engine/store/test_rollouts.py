@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from marlaas.engine.errors import StoreError
 from marlaas.engine.store import conversations, rollouts
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rollout_rows import Paid
@@ -155,3 +158,12 @@ def test_another_trajectory_of_the_same_group_changes_nothing_for_the_first(
     with Reader(database) as reader:
         one = conversations.conversation(reader, 2)
     assert one is not None and one.parts[0].tokens.weights == (0.5, 0.25)
+
+
+def test_a_database_of_an_older_program_says_how_to_mend_it(played: Store, database: Path) -> None:
+    played.close()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("ALTER TABLE trajectories DROP COLUMN paid")
+    with Reader(database) as reader, pytest.raises(StoreError, match="of an older marlaas") as refused:
+        conversations.conversation(reader, 4)
+    assert "marlaas engine start" in (refused.value.hint or "")
