@@ -26,6 +26,7 @@ from .line_filters import Ascii, Colourless
 from .modes import ALL_MODES
 from .palette import Palette
 from .preferences import Preferences
+from .screens.dialogs.keys_help import KeysHelp, key_lines
 from .screens.view import View
 from .snapshot import Snapshot
 from .themes import DEFAULT, THEMES, legible
@@ -168,20 +169,15 @@ class MarlaasApp(Acting):
 
     def copy(self, text: str, what: str) -> None:
         """Copy, and say where it is. ``what`` begins the sentence: Task 17."""
-        file = self.home.root / "copied.txt"
-        where = copy(self, text, file) if not self.web else "to the clipboard"
-        if self.web:
-            self.copy_to_clipboard(text)
-        self.say(f"{what} is copied {where}.")
+        file = None if self.web else self.home.root / "copied.txt"
+        self.say(f"{what} is copied {copy(self, text, file)}.")
 
     # Global keys.
 
     def action_help(self) -> None:
-        """Show or hide the keys of this view."""
-        if self.screen.query("HelpPanel"):
-            self.action_hide_help_panel()
-        else:
-            self.action_show_help_panel()
+        """The keys of this view."""
+        active = [(each, self.get_key_display(each.binding)) for each in self.screen.active_bindings.values()]
+        self.push_screen(KeysHelp(f"keys of {self.current_mode}", self.screen.HELP or "", key_lines(active)))
 
     def action_palette(self) -> None:
         """The palette has ctrl+p of its own; a binding of ours to its action would take that away."""

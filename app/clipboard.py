@@ -11,12 +11,15 @@ LARGEST = 100_000
 """Characters that go to a terminal; most of them cut off longer ones without a word."""
 
 
-def copy(app: App[Any], text: str, file: Path) -> str:
-    """Copy ``text`` to both; says in a sentence where it is."""
+def copy(app: App[Any], text: str, file: Path | None) -> str:
+    """Copy ``text`` to both, or to the clipboard alone; says in a sentence where it is."""
     short = len(text) <= LARGEST
     if short:
         app.copy_to_clipboard(text)
+    if file is None:
+        return "to the clipboard" if short else "nowhere: it is too long for a clipboard"
     try:
+        file.touch(0o600)  # what models wrote is as private as the database that it is from
         file.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
         reason = error.strerror

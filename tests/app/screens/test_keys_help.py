@@ -1,0 +1,33 @@
+"""What ? shows: the view's own keys first, each once, under the names that the person gave them."""
+
+from __future__ import annotations
+
+import pytest
+
+from marlaas.app.preferences import Preferences
+from marlaas.app.screens.dialogs.keys_help import KeysHelp
+from marlaas.engine.paths import Home
+
+from ..driving import driving
+from ..filling import fill_full
+
+
+@pytest.mark.parametrize("view", "1234567")
+async def test_the_keys_of_the_view_come_before_those_that_scroll(home: Home, view: str) -> None:
+    fill_full(home.database)
+    async with driving(home, (80, 60)) as driver:
+        await driver.press(view, "question_mark")
+        text = driver.text()
+        assert text.index("in this view") < text.index("in every view") < text.rindex("moving")
+        assert "1 - 7 the views" in text and "esc back" in text
+        await driver.press("question_mark")
+        assert not isinstance(driver.app.screen, KeysHelp)
+
+
+async def test_at_24_lines_the_keys_of_the_queue_are_seen_at_once(home: Home) -> None:
+    fill_full(home.database)
+    async with driving(home, (80, 24), preferences=Preferences(keys={"task.pause": "f5"})) as driver:
+        await driver.press("question_mark")
+        assert all(each in driver.text() for each in ("f5 pause/resume", "x cancel", "r retry", "o group by tenant"))
+        await driver.press(*"jjjjjj")
+        assert "moving" in driver.text()
