@@ -14,9 +14,9 @@ from marlaas.engine.errors import ConfigError
 from marlaas.engine.store.events import LEVELS, EventFilter
 from marlaas.engine.store.reader import Reader
 
-from ..format import line
 from ..log_files import LogLine
 from ..log_filter import HINT, parse, with_level
+from ..log_words import headline, nothing
 from ..questions.logs import EVENTS, LogsAnswer, LogsQuestion
 from ..snapshot import Snapshot
 from ..widgets.filter_bar import FilterBar
@@ -27,11 +27,6 @@ from .view import View
 
 _HIGH = 40
 """Rows of a terminal that has room for the whole line from the start."""
-_EMPTY_FILE = "Nothing is written here yet."
-_NO_EVENT = """Nothing has happened yet.
-
-The engine writes down what tasks, workers and environments go through; `marlaas engine start` starts one, and
-] shows what it said itself."""
 
 
 class LogsScreen(View):
@@ -76,7 +71,7 @@ pauses that, G goes on.
         yield FilterBar(HINT)
         with ContentSwitcher(initial="lines"):
             yield LogList(lambda: Reader(self.marlaas.home.database), id="lines")
-            yield Static(_NO_EVENT, id="nothing", markup=False)
+            yield Static("", id="nothing", markup=False)
         yield WholeLine()
 
     def on_mount(self) -> None:
@@ -112,25 +107,15 @@ pauses that, G goes on.
 
     def _show_empty(self, empty: bool) -> None:
         self.query_one(ContentSwitcher).current = "nothing" if empty else "lines"
-        if not empty:
-            return
-        text = _NO_EVENT if self._source == EVENTS else _EMPTY_FILE
-        if self._filter != EventFilter():
-            text = "No line passes the filter; esc in it clears it."
-        elif self.only_task is not None:
-            text = f"No event is about task {self.only_task} yet. o shows those of all tasks."
-        self.query_one("#nothing", Static).update(text)
+        if empty:
+            text = nothing(self._source, self.only_task, self._filter != EventFilter())
+            self.query_one("#nothing", Static).update(text)
 
     def _tell(self) -> None:
         """What is shown, and whether it follows."""
         lines = self.query_one(LogList)
-        about = f"{self._source} of task {self.only_task}" if self.only_task is not None else self._source
-        if self._source == EVENTS and self.only_task is None:
-            about = "events of all tasks"
-        follows = "follows" if lines.following else f"line {lines.cursor + 1:,}; G goes on following"
-        others = f"   ] {line(' '.join(self._others()), 200)}" if self._others() else ""
-        many = "1 line" if lines.count == 1 else f"{lines.count:,} lines"
-        text = f"{line(about, 40)} · {many} · {follows}{others}"
+        place = None if lines.following else lines.cursor
+        text = headline(self._source, self.only_task, lines.count, place, self._others())
         what = self.query_one("#what", Static)
         if what.content != text:
             what.update(text)
