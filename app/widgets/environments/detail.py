@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,10 +17,13 @@ from marlaas.engine.store.rows import EnvironmentRow, TaskRow
 
 from ...environment_words import facts
 from ...format import line, plain
+from ...rollouts.document import wrapped
 from .table import used_by
 
 LINES = 12
 """Of a description."""
+_LABEL = 13
+"""Cells of the column of labels."""
 _LEVELS = {"error": "$text-error", "warning": "$text-warning", "note": ""}
 
 
@@ -48,7 +51,7 @@ class EnvironmentDetail(VerticalScroll, can_focus=True):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._text = Static("", markup=False)
-        self._shown: Content | None = None
+        self._shown: tuple[list[DetailLine], int] = ([], 0)
 
     def compose(self) -> ComposeResult:
         """One text that scrolls."""
@@ -56,38 +59,64 @@ class EnvironmentDetail(VerticalScroll, can_focus=True):
 
     @property
     def text(self) -> str:
-        """What is shown."""
-        return self._shown.plain if self._shown else ""
+        """What is shown, in lines of any length."""
+        return "\n".join(f"{one.label:<{_LABEL * one.labelled}}{one.text}" for one in self._shown[0])
 
     def show(
         self, row: EnvironmentRow | None, use: EnvironmentUse, tasks: Sequence[TaskRow], asked: Asked | None, now: float
     ) -> None:
         """Another environment, or news of it."""
         self.border_title = Content(line(row.name, 60) if row else "environments")  # text is markup here
-        text = detail_text(row, use, tasks, asked, now) if row else Content("")
-        if self._shown is None or text.plain != self._shown.plain:
-            self._shown = text
-            self._text.update(text)
+        lines = detail_lines(row, use, tasks, asked, now) if row else []
+        outer = self.outer_size.width or self.app.size.width
+        width = outer - self.gutter.width - self.styles.scrollbar_size_vertical  # which may come and go
+        if (lines, width) != self._shown:
+            self._shown = lines, width
+            self._text.update(Content("\n").join(content for one in lines for content in drawn(one, width)))
 
 
-def detail_text(
+@dataclass(frozen=True)
+class DetailLine:
+    """A line, as long as it is."""
+
+    text: str
+    """Safe text."""
+    label: str = ""
+    """Before it, in a column of its own where the lines have one."""
+    style: str = ""
+    labelled: bool = False
+    """Whether it stands in the column beside the labels."""
+
+
+def detail_lines(
     row: EnvironmentRow, use: EnvironmentUse, tasks: Sequence[TaskRow], asked: Asked | None, now: float
-) -> Content:
+) -> list[DetailLine]:
     """All that is known of an environment. Every part of it is foreign text."""
-    lines: list[Content] = []
+    lines: list[DetailLine] = []
     if asked is not None:
-        lines += [Content.styled(line(asked.title, 100), "bold"), *map(Content, asked.lines), Content("")]
-    lines += [_pair(fact.label, fact.text, _LEVELS.get(fact.level, "")) for fact in facts(row, use, now)]
+        lines += [DetailLine(line(asked.title, 100), style="bold"), *map(DetailLine, asked.lines), DetailLine("")]
+    lines += [_labelled(fact.label, fact.text, _LEVELS.get(fact.level, "")) for fact in facts(row, use, now)]
     if row.state == "waiting":
-        lines.append(_pair("libraries", "i shows them, and installs them if you agree"))
+        lines.append(_labelled("libraries", "i shows them, and installs them if you agree"))
     users = used_by(row, tasks)
     if users:
         named = ", ".join(f"{task.id} {line(task.name, 24)}" for task in users[:8])
-        lines.append(_pair("used by", named + (f" and {len(users) - 8} more" if len(users) > 8 else "")))
+        lines.append(_labelled("used by", named + (f" and {len(users) - 8} more" if len(users) > 8 else "")))
     if description := plain(row.description).strip():
-        lines += [Content(""), *(Content(text) for text in description.split("\n")[:LINES])]
-    return Content("\n").join(lines)
+        lines += [DetailLine(""), *map(DetailLine, description.split("\n")[:LINES])]
+    return lines
 
 
-def _pair(label: str, text: str, style: str = "") -> Content:
-    return Content.assemble((f"{label:<12} ", "$text-muted"), (text, style))
+def drawn(one: DetailLine, width: int) -> Iterator[Content]:
+    """A line in lines of at most ``width`` cells; what follows a label stays beside it."""
+    if not one.labelled:
+        yield Content.styled(one.text, one.style)
+        return
+    label = one.label
+    for start, stop in wrapped(one.text, max(1, width - _LABEL)):
+        yield Content.assemble((f"{label:<{_LABEL}}", "$text-muted"), (one.text[start:stop], one.style))
+        label = ""
+
+
+def _labelled(label: str, text: str, style: str = "") -> DetailLine:
+    return DetailLine(text, label, style, labelled=True)
