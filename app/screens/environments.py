@@ -50,13 +50,13 @@ class EnvironmentsScreen(View):
 
     HELP = """Environments: Python files in the plugins folder. A saved file serves at once, or says here why not.
 
-c checks one before hours are spent on it, v shows its first prompts, P seats you in the model's place, E opens your
-editor on it. n writes a template of another one. i shows which libraries one waits for, and installs them if you
+C checks one before hours are spent on it, v shows its first prompts, P seats you in the model's place, E opens your
+editor on it. N writes a template of another one. i shows which libraries one waits for, and installs them if you
 agree."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "new", "new", id="environments.new"),
+        Binding("N", "new", "new", id="environments.new"),
         Binding("R", "reload", "reload", show=False, id="environments.reload"),
-        Binding("c", "check", "check", id="environments.check"),
+        Binding("C", "check", "check", id="environments.check"),
         Binding("v", "prompts", "prompts", id="environments.prompts"),
         Binding("P", "play", "play", id="environments.play"),
         Binding("E", "edit", "edit", show=False, id="environments.edit"),

@@ -31,8 +31,8 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
     """Follows the newest group until the person pages or scrolls; what is read stays, whatever comes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,h,[", "newer", "newer trajectory", show=False, id="task.newer"),
-        Binding("right,l,]", "older", "page", key_display="←→", id="task.older"),
+        Binding("left,[", "newer", "newer trajectory", show=False, id="task.newer"),
+        Binding("right,]", "older", "page", key_display="←→", id="task.older"),
         Binding("j", "scroll_down", "down", show=False, id="task.down"),
         Binding("k", "scroll_up", "up", show=False, id="task.up"),
         Binding("g", "scroll_home", "top", show=False, id="task.top"),

@@ -54,3 +54,36 @@ def test_names_that_no_key_has_are_refused(home: Home, marlaas: Commander, tmp_p
 
 def test_keys_lists_them(home: Home, marlaas: Commander) -> None:
     assert "task.pause" in marlaas("keys").out
+
+
+VOCABULARY = {
+    "a": {"app.add", "add"},
+    "c": {"compare", "overlay", "beside"},
+    "e": {"export"},
+    "l": {"open_logs"},
+    "n": {"turn(1)"},
+    "N": {"turn(-1)", "new"},
+    "p": {"toggle_pause"},
+    "r": {"retry"},
+    "s": {"sort"},
+    "space": {"mark"},
+    "slash": {"filter", "search"},
+    "t": {"open_rollouts"},
+    "x": {"cancel", "delete"},
+    "y": {"copy", "copy_row"},
+    "Y": {"copy_json"},
+    "z": {"zoom"},
+    "escape": {"back"},
+}
+"""What keys mean in every view; N writes a new environment, where nothing has a previous one."""
+
+
+def test_a_key_means_the_same_in_every_view() -> None:
+    from marlaas.app.screens.view import View
+
+    for owner in {each for each in owners() if issubclass(each, View)}:
+        for binding in vars(owner).get("BINDINGS", ()):
+            assert isinstance(binding, Binding)
+            for key in binding.key.split(","):
+                allowed = VOCABULARY.get(key, {binding.action})
+                assert binding.action in allowed, f"{owner.__name__}: {key} is {binding.action}"

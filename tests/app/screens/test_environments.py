@@ -62,7 +62,7 @@ async def test_a_template_is_written_in_the_shape_that_was_chosen(home: Home, mo
     for name in ("VISUAL", "EDITOR"):
         monkeypatch.delenv(name, raising=False)
     async with driving(home, (80, 24)) as driver:
-        await driver.press(KEY, "n")
+        await driver.press(KEY, "N")
         assert_snapshot("environments-new-80x24", driver.text())
         driver.app.screen.query_one(Input).value = "1st"
         await driver.press("down", "enter")
@@ -71,7 +71,7 @@ async def test_a_template_is_written_in_the_shape_that_was_chosen(home: Home, mo
         await driver.press("enter")
         assert {path.name for path in home.plugins.iterdir()} == {"mine.py", "mine.jsonl"}
         assert f"{home.plugins / 'mine.py'} is written, and runs as it is." in driver.notices().replace("\n", " ")
-        await driver.press("n", "escape")
+        await driver.press("N", "escape")
         assert driver.app.screen is driver.app.get_screen_stack("environments")[0]
 
 
@@ -92,7 +92,7 @@ async def test_libraries_are_allowed_in_the_whole_terminal(home: Home, monkeypat
 async def test_whoever_only_looks_writes_and_allows_nothing(home: Home, option: str) -> None:
     fill_environments(home.database)
     async with driving(home, readonly=option == "readonly", web=option == "web") as driver:
-        await driver.press(KEY, "j", "n", "i")
+        await driver.press(KEY, "j", "N", "i")
         assert len(driver.notices().splitlines()) >= 2 and len(driver.app.screen_stack) == 1
 
 
@@ -104,5 +104,5 @@ async def test_checks_and_prompts_are_of_the_real_environment(home: Home, fillin
     async with driving(home) as driver:
         await driver.press(KEY, "v")
         assert "Its first prompts" in driver.text() and "user" in driver.text()
-        await driver.press("c")
+        await driver.press("C")
         assert "Checked by hand: nothing wrong" in driver.text()
