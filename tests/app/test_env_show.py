@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import unicodedata
 from typing import Any
 
@@ -52,6 +53,23 @@ def test_a_list_can_be_narrowed(filled: Filling, marlaas: Commander) -> None:
     assert [row["name"] for row in marlaas("env", "list", "games", "--json").json] == ["games/guess", "games/nim"]
     missed = marlaas("env", "list", "gess")
     assert missed.code == 2 and "Did you mean 'guess'?" in missed.err
+
+
+def test_the_last_hour_is_told_alike(filled: Filling, marlaas: Commander) -> None:
+    played = {"environment": "games/guess", "version": "9f2c41aa", "bucket": -4}
+    for status, count in (("ok", 1990), ("error", 10)):
+        filled.insert("outcomes", begun=int(time.time()), status=status, episodes=count, **played)
+    failed = {"environment": "games/guess", "version": "9f2c41aa", "message": "KeyError: 'x'", "file": "guess.py"}
+    filled.insert("failures", line=31, created=time.time(), **failed)
+    listed = marlaas("env", "list", "guess")
+    assert "2,000     <1 %    545ms" in listed.out and "of the last hour" in listed.err
+    shown = marlaas("env", "show", "guess").out
+    assert "2,000 episodes, <1 % failed (10 error, 1,990 ok); median 545ms" in shown
+    assert "KeyError: 'x' (guess.py:31)" in shown
+    for verb in ("list", "show"):
+        (row,) = marlaas("env", verb, "games/guess", "--json").json
+        lately = row["last_hour"]
+        assert (lately["episodes"], lately["failed"], lately["failure"]["line"]) == (2000, 0.005, 31)
 
 
 def test_show_prints_all_that_is_known(home: Home, filled: Filling, marlaas: Commander) -> None:

@@ -180,6 +180,23 @@ async def test_members_of_a_group_are_compared(judged: World) -> None:
     assert (failed.failure.file, failed.failure.line) == ("p.py", line_of("async def rank"))
 
 
+async def test_what_a_policy_plays_is_counted_and_a_ranking_that_fails_overturns_it(judged: World) -> None:
+    service = judged.service
+    with await service.bind("compared") as lease:
+        await service.play(lease, a_spec(), echoing)  # on purpose, by a check
+        members = [await service.play(lease, a_spec(member=member), echoing, counts=True) for member in range(3)]
+        await service.rank(lease, members[:2], counts=True)
+        await service.rank(lease, members)
+        counted = service.outcomes.take()
+        assert {(one.environment, one.status) for one in counted.outcomes} == {("p/compared", "ok")}
+        assert sum(one.episodes for one in counted.outcomes) == 3 and counted.failures == ()
+        await service.rank(lease, members, counts=True)
+    counted = service.outcomes.take()
+    assert sum(one.episodes for one in counted.outcomes if one.status == "error") == 3
+    assert sum(one.episodes for one in counted.outcomes) == 0
+    assert counted.failures[0].failure.line == line_of("async def rank")
+
+
 async def test_a_replaced_version_ends_with_its_scoring_processes(judged: World) -> None:
     lease = await judged.service.bind("judged")
     outcome = await judged.service.play(lease, a_spec(), echoing)

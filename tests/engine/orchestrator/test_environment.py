@@ -9,10 +9,13 @@ from typing import Any, cast
 
 import pytest
 
+from marlaas.engine.environments.outcomes import OutcomeCounts
+from marlaas.engine.environments.protocol import EpisodeSpec, Reply
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import ConfigError, EnvironmentFailure, EnvironmentMissing
 from marlaas.engine.orchestrator.endings import Blocked
 from marlaas.engine.orchestrator.environment import History, TaskEnvironment
+from marlaas.engine.rollout.conversation import Unplayable
 from marlaas.engine.types import Failure
 
 from .test_learning import SPEC
@@ -30,6 +33,7 @@ class Shelf:
     """The newest version by full name."""
     resting: set[str] = field(default_factory=set)
     released: list[str] = field(default_factory=list)
+    outcomes: OutcomeCounts = field(default_factory=OutcomeCounts)
     ends: str = ""
     """What groups on a replaced version are told to wait for."""
 
@@ -51,6 +55,9 @@ class Shelf:
         if wanted in self.resting:
             raise EnvironmentFailure(f"{wanted} rests.")
         return config
+
+    async def play(self, lease: Any, spec: EpisodeSpec, answer: Any, counts: bool) -> None:
+        await answer(None)
 
     async def bind(self, name: str, version: str | None = None, config: Mapping[str, Any] | None = None) -> Any:
         resting, self.resting = self.resting, set()
@@ -176,6 +183,19 @@ async def test_what_rests_blocks(told: Told) -> None:
         async with environment.bound():
             pass
     assert told.shelf.released == ["v1", "v1"]
+
+
+async def test_an_episode_whose_messages_cannot_be_put_to_the_model_counts_as_an_error(told: Told) -> None:
+    async def unplayable(ask: object) -> Reply:
+        raise Unplayable("its messages cannot be put to the base model")
+
+    environment = told.of()
+    async with environment.bound() as lease:
+        with pytest.raises(Unplayable):
+            await environment.player(lease)(EpisodeSpec("train", 0, 0, 0), unplayable)
+    counted = told.shelf.outcomes.take()
+    assert [(one.environment, one.status, one.episodes) for one in counted.outcomes] == [("math/sums", "error", 1)]
+    assert counted.failures[0].failure.message == "its messages cannot be put to the base model"
 
 
 async def test_a_group_on_a_replaced_version_is_what_the_task_waits_for(told: Told) -> None:
