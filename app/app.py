@@ -71,7 +71,7 @@ class MarlaasApp(Acting):
         self._feed = Feed(home.database, clock)
         super().__init__(home, self._feed, Snapshot(now=clock()), readonly)
         self.animation_level = "none"
-        self.title = "marlaas demo" if demo else "marlaas"
+        self.title = f"marlaas{' demo' if demo else ''}{', read-only' if readonly else ''}"
         self.home_text = short_path(home.root)
         self.web = web
         self.has_read = False

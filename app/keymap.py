@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from types import ModuleType
 
 from textual.binding import Binding
 from textual.dom import DOMNode
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.validation import nearest
 
 from . import app, screens, widgets
+
+_KEY = re.compile(r"((ctrl|shift|alt|super)\+)*([a-z_]+|f?[0-9]+|.)")
 
 
 @dataclass(frozen=True)
@@ -40,13 +43,15 @@ def known_keys() -> list[Key]:
 
 
 def check_keys(keys: Mapping[str, str], where: str) -> None:
-    """Refuse names that no key has. Raises ``ConfigError``."""
+    """Refuse names that no key has, and keys that no keyboard has. Raises ``ConfigError``."""
     names = [key.name for key in known_keys()]
-    for name in keys:
+    for name, wanted in keys.items():
         if name not in names:
-            raise ConfigError(
-                f"{where}: there is no key {name!r}. {nearest(name, names)}", "`marlaas keys` lists them."
-            )
+            close = get_close_matches(name, names, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise ConfigError(f"{where}: there is no key {name!r}.{hint}", "`marlaas keys` lists them.")
+        if bad := [key for key in wanted.split(",") if len(key) != 1 and not _KEY.fullmatch(key)]:
+            raise ConfigError(f"{where}: {name!r} cannot be {bad[0]!r}.", "Keys are named like p, P, f5 or ctrl+o.")
 
 
 def _modules(package: ModuleType) -> Iterable[ModuleType]:

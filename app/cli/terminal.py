@@ -68,7 +68,8 @@ def _preferences(ascii_: bool, theme: str) -> Preferences:
     preferences = read_preferences()
     if theme:
         preferences = replace(preferences, theme=check_theme(theme, "--theme"))
-    return replace(preferences, ascii=True) if ascii_ else preferences
+    drawn = "utf" in (sys.stderr.encoding or "").lower()  # where Textual draws: elsewhere each sign would be a “?”
+    return preferences if drawn and not ascii_ else replace(preferences, ascii=True)
 
 
 def _is_anothers(home: Home) -> bool:

@@ -52,6 +52,15 @@ def test_names_that_no_key_has_are_refused(home: Home, marlaas: Commander, tmp_p
     assert "task.pause" in {key.name for key in known_keys()}
 
 
+@pytest.mark.parametrize(("key", "good"), [("P", 1), ("f5", 1), ("ctrl+o,alt+shift+x", 1), ("é", 1), ("bogus key", 0)])
+def test_keys_that_no_keyboard_has_are_refused(key: str, good: bool) -> None:
+    if good:
+        check_keys({"task.pause": key}, "app.toml")
+    else:
+        with pytest.raises(ConfigError, match=r"'task.pause' cannot be 'bogus key'"):
+            check_keys({"task.pause": key}, "app.toml")
+
+
 def test_keys_lists_them(home: Home, marlaas: Commander) -> None:
     assert "task.pause" in marlaas("keys").out
 

@@ -59,3 +59,20 @@ def test_errors_sent_to_a_file_do_not_take_the_screen_with_them(home: Home, fill
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 0 and b"\x1b" not in errors
     os.close(terminal)
+
+
+def test_a_terminal_without_unicode_has_ascii(home: Home, filling: Filling) -> None:
+    filling.task(name="two-digit sums", made=3)
+    terminal, other = pty.openpty()
+    plain = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", ENTRY], stdin=other, stdout=other, stderr=other, env=os.environ | plain
+    )
+    os.close(other)
+    read_until(terminal, b"* running")  # and not “? running”
+    os.write(terminal, b"q")
+    with contextlib.suppress(OSError):
+        while os.read(terminal, 65536):
+            pass
+    assert process.wait() == 0
+    os.close(terminal)

@@ -76,7 +76,7 @@ def test_a_read_only_application_changes_nothing(lab: Lab) -> None:
     task = lab.submit("looked at", steps=2000, train={"patience": 1000})
     lab.until(task, 1)
     with terminal(lab.home, "--readonly", "--ascii") as screen:
-        text = screen.until("looked at", "* running")
+        text = screen.until("marlaas, read-only", "looked at", "* running")
         assert text.isascii()
         screen.press("p")
         screen.until("read-only mode")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from marlaas.engine.store.rows import PaceRow, TaskRow
 
-from ...format import bar, clip, count, line, number, score, short_duration, sparkline
+from ...format import bar, clip, count, line, number, score, share, short_duration, sparkline
 from ...pace import seconds_left, tokens_per_second
 from ...queue_lines import QueueLine, spread, standing
 from ...views import short_name, state_word
@@ -93,7 +93,7 @@ def _of_task(task: TaskRow, course: Course, shown: QueueLine, column: Column) ->
         case "state":
             return state_word(task.state)
         case "step":
-            return f"{task.step}/{task.steps}"
+            return _steps(task.step, task.steps, column.width)
         case "progress":
             return _progress(task.step, task.steps, column.width)
         case "rewards":
@@ -128,7 +128,7 @@ def _of_several(shown: QueueLine, course: Course, column: Column) -> str:
         case "state":
             return standing(tasks)
         case "step":
-            return f"{sum(task.step for task in tasks)}/{sum(task.steps for task in tasks)}"
+            return _steps(sum(task.step for task in tasks), sum(task.steps for task in tasks), column.width)
         case "progress":
             return _progress(sum(task.step for task in tasks), sum(task.steps for task in tasks), column.width)
         case "reward" | "held-out":
@@ -149,6 +149,12 @@ def _of_several(shown: QueueLine, course: Course, column: Column) -> str:
             return line(names.pop(), column.width) if len(names) == 1 else f"{len(names)} of them"
         case _:
             return ""
+
+
+def _steps(step: int, steps: int, width: int) -> str:
+    """17/60; a share where that has no room."""
+    made = f"{step}/{steps}"
+    return made if len(made) <= width else share(step / steps)
 
 
 def _progress(step: int, steps: int, width: int) -> str:

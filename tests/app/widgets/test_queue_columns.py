@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.app.widgets.queue.columns import NARROW, layout
+from marlaas.app.queue_lines import Arrangement, arrange
+from marlaas.app.widgets.queue.columns import NARROW, Course, cell_text, layout
+from marlaas.engine.store.reader import Reader
+
+from ..filling import Filling
 
 
 @given(st.integers(1, 400))
@@ -16,3 +23,12 @@ def test_columns_fit_and_fill(width: int) -> None:
 
 def test_names_grow_with_the_terminal() -> None:
     assert {c.name: c.width for c in layout(100)}["task"] > {c.name: c.width for c in layout(80)}["task"]
+
+
+@pytest.mark.parametrize(("steps", "text"), [(60, "7/60"), (400_000, "0 %")])
+def test_steps_that_have_no_room_are_a_share(filling: Filling, steps: int, text: str) -> None:
+    filling.task("running", made=7)
+    with Reader(filling.path) as reader:
+        row = replace(reader.tasks()[0], steps=steps)
+    column = next(column for column in NARROW if column.name == "step")
+    assert cell_text(arrange([row], Arrangement())[0], Course(), False, column) == text
