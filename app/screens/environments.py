@@ -13,7 +13,6 @@ from typing import ClassVar
 from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.events import Resize
 
 from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.errors import MarlaasError
@@ -112,10 +111,6 @@ agree."""
     def on_keyed_table_opened(self, message: KeyedTable.Opened) -> None:
         """Read the words."""
         self.query_one(EnvironmentDetail).focus()
-
-    def on_resize(self, event: Resize) -> None:
-        """Other columns may fit now."""
-        self.call_after_refresh(self.show_again)
 
     def why_not(self, action: str) -> str:
         """What touches a plugin, or the terminal, is not for everybody."""

@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.events import Resize
 from textual.widgets import Static
 
 from marlaas.engine.store.environment_use import EnvironmentUse
@@ -51,7 +52,8 @@ class EnvironmentDetail(VerticalScroll, can_focus=True):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._text = Static("", markup=False)
-        self._shown: tuple[list[DetailLine], int] = ([], 0)
+        self._lines: list[DetailLine] = []
+        self._drawn: tuple[list[DetailLine], int] = ([], 0)
 
     def compose(self) -> ComposeResult:
         """One text that scrolls."""
@@ -60,19 +62,26 @@ class EnvironmentDetail(VerticalScroll, can_focus=True):
     @property
     def text(self) -> str:
         """What is shown, in lines of any length."""
-        return "\n".join(f"{one.label:<{_LABEL * one.labelled}}{one.text}" for one in self._shown[0])
+        return "\n".join(f"{one.label:<{_LABEL * one.labelled}}{one.text}" for one in self._lines)
 
     def show(
         self, row: EnvironmentRow | None, use: EnvironmentUse, tasks: Sequence[TaskRow], asked: Asked | None, now: float
     ) -> None:
         """Another environment, or news of it."""
         self.border_title = Content(line(row.name, 60) if row else "environments")  # text is markup here
-        lines = detail_lines(row, use, tasks, asked, now) if row else []
+        self._lines = detail_lines(row, use, tasks, asked, now) if row else []
+        self._draw()
+
+    def on_resize(self, event: Resize) -> None:
+        """Lines break elsewhere."""
+        self._draw()
+
+    def _draw(self) -> None:
         outer = self.outer_size.width or self.app.size.width
         width = outer - self.gutter.width - self.styles.scrollbar_size_vertical  # which may come and go
-        if (lines, width) != self._shown:
-            self._shown = lines, width
-            self._text.update(Content("\n").join(content for one in lines for content in drawn(one, width)))
+        if self._drawn != (self._lines, width):
+            self._drawn = self._lines, width
+            self._text.update(Content("\n").join(content for one in self._lines for content in drawn(one, width)))
 
 
 @dataclass(frozen=True)

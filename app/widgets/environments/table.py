@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+from textual.events import Resize
 
 from marlaas.engine.store.environment_use import EnvironmentUse
 from marlaas.engine.store.rows import EnvironmentRow, TaskRow
@@ -39,23 +42,32 @@ NARROW = (
     Column("failed", 6, right=True),
     Column("median", 6, right=True),
 )
-WIDE = (
-    Column("environment", 30),
-    *NARROW[1:5],
-    Column("episodes", 8, right=True),
-    *NARROW[5:],
-    Column("1 in 20", 7, right=True),
-)
+WIDE = (*NARROW[:5], Column("episodes", 8, right=True), *NARROW[5:], Column("1 in 20", 7, right=True))
+WIDEST = (Column("environment", 30), *WIDE[1:])
 """What episodes came to is that of the last hour."""
 
 
 class EnvironmentsTable(KeyedTable):
     """One row an environment."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._shown: tuple[Sequence[tuple[EnvironmentRow, EnvironmentUse]], Sequence[TaskRow]] = ((), ())
+
+    def on_resize(self, event: Resize) -> None:
+        """Other columns may fit."""
+        self.call_after_refresh(lambda: self.show(*self._shown))
+
     def show(self, rows: Sequence[tuple[EnvironmentRow, EnvironmentUse]], tasks: Sequence[TaskRow]) -> None:
         """Bring the table up to date."""
-        columns = WIDE if self.app.size.width >= 116 else NARROW
+        self._shown = rows, tasks
+        room = self.size.width or self.app.size.width
+        columns = next((columns for columns in (WIDEST, WIDE) if _width(columns) <= room), NARROW)
         self.show_rows(columns, [_row(columns, row, use, tasks) for row, use in rows])
+
+
+def _width(columns: Sequence[Column]) -> int:
+    return sum(column.width + 1 for column in columns)
 
 
 def used_by(row: EnvironmentRow, tasks: Sequence[TaskRow]) -> list[TaskRow]:
