@@ -13,6 +13,7 @@ from textual.app import App
 from textual.events import Event, Key, Paste
 from textual.message import Message
 from textual.timer import Timer
+from textual.widgets import Input, TextArea
 
 _ROUNDS = 12
 """Climbs of a mark after one key: a dialog needs three or four until its field has the focus."""
@@ -41,6 +42,8 @@ class KeyOrder(App[None]):
             self._early.append(event)
             if self._patience is None:
                 self._patience = self.set_timer(_PATIENCE, self._next_key)
+        elif isinstance(self.focused, (Input, TextArea)) and isinstance(event, Key) and event.is_printable:
+            await super().on_event(event)  # a letter in a text moves no focus, and there may be a million of them
         else:
             self._under_way = _ROUNDS
             await super().on_event(event)
@@ -67,7 +70,7 @@ class KeyOrder(App[None]):
         if self._patience is not None:
             self._patience.stop()
             self._patience = None
-        if self._early:
+        while self._early and not self._under_way:
             await self.on_event(self._early.popleft())
-            if self._early and self._patience is None:
-                self._patience = self.set_timer(_PATIENCE, self._next_key)
+        if self._early and self._patience is None:
+            self._patience = self.set_timer(_PATIENCE, self._next_key)

@@ -61,6 +61,8 @@ class KeyBar(Widget):
 
     def _look(self) -> None:
         self._will_look = False
+        if not self.is_attached:  # its screen was left meanwhile
+            return
         active = self.screen.active_bindings
         shown: dict[str, ShownKey] = {}
         for _, binding, enabled, _ in active.values():

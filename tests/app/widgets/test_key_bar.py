@@ -73,3 +73,14 @@ async def test_a_click_presses_the_key_and_what_does_not_fit_is_cut() -> None:
         await pilot.click(KeyBar, offset=(10, 0))
         await pilot.pause()
         assert len(app.screen_stack) == 2  # the palette
+
+
+async def test_a_bar_whose_screen_was_left_looks_no_more() -> None:
+    app = Keys()
+    async with app.run_test() as pilot:
+        bar = app.query_one(KeyBar)
+        bar._changed(app.screen)
+        await bar.remove()
+        bar._look()
+        await pilot.pause()
+        assert app.is_running
