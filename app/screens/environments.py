@@ -41,7 +41,7 @@ _EMPTY = """No environments are known yet: no engine has looked into the plugins
 ctrl+p, “Start the engine”, or from a shell
 
     marlaas engine start
-    marlaas env new my_env      a template that runs at once; n writes one, too"""
+    marlaas env new my_env      a template that runs at once; N writes one, too"""
 
 
 class EnvironmentsScreen(View):
