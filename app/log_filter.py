@@ -15,7 +15,6 @@ from marlaas.engine.store.events import LEVELS, EventFilter
 HINT = "level:error task:17 tenant:bio some words"
 FIELDS = ("level", "task", "tenant", "kind")
 _TERM = re.compile(rf'(?:({"|".join(FIELDS)}):)?(?:"([^"]*)"?|(\S+))', re.IGNORECASE)
-_LEVEL = re.compile(r"(?i)\blevel:\S*\s*")
 
 
 def parse(text: str) -> EventFilter:
@@ -52,7 +51,10 @@ def _task_of(text: str) -> int:
     return int(text)
 
 
-def with_level(text: str, level: str) -> str:
-    """The same filter with another level, or with none."""
-    rest = _LEVEL.sub("", text).strip()
-    return f"level:{level} {rest}".strip() if level else rest
+def with_field(text: str, field: str, value: str) -> str:
+    """The same filter with another value for a field, or with none."""
+    rest = re.sub(rf'(?i)\b{field}:(?:"[^"]*"?|\S*)\s*', "", text).strip()
+    if not value:
+        return rest
+    quoted = f'"{value}"' if re.search(r"\s", value) else value
+    return f"{field}:{quoted} {rest}".strip()

@@ -14,8 +14,9 @@ from marlaas.engine.errors import ConfigError
 from marlaas.engine.store.events import LEVELS, EventFilter
 from marlaas.engine.store.reader import Reader
 
+from ..format import line
 from ..log_files import LogLine
-from ..log_filter import HINT, parse, with_level
+from ..log_filter import HINT, parse, with_field
 from ..log_words import headline, nothing
 from ..questions.logs import EVENTS, LogsAnswer, LogsQuestion
 from ..snapshot import Snapshot
@@ -35,8 +36,9 @@ class LogsScreen(View):
     HELP = """What happened, newest at the bottom. The list follows while the cursor is on its last line; moving up
 pauses that, G goes on.
 
-/ filters: level:error task:17 tenant:bio some words. L goes through the levels, o shows the selected task alone or all.
-] and [ go through the engine's and the workers' own logs, w shows a line as a whole, enter opens its task."""
+/ filters: level:error task:17 tenant:bio some words. L goes through the levels, T shows one tenant, o the selected task
+alone or all. ] and [ go through the engine's and the workers' own logs, w shows a line as a whole, enter opens its
+task."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "filter", key_display="/", id="logs.filter"),
         Binding("right_square_bracket", "turn(1)", "other log", key_display="]", id="logs.next"),
@@ -44,6 +46,7 @@ pauses that, G goes on.
         Binding("o", "everything", "task/all", id="logs.all"),
         Binding("w", "whole", "whole", id="logs.whole"),
         Binding("L", "level", "level", show=False, id="logs.level"),
+        Binding("T", "tenant", "tenant", show=False, id="logs.tenant"),
         Binding("f", "follow", "follow", show=False, id="logs.follow"),
         Binding("y", "copy_row", "copy", show=False, id="logs.copy"),
         Binding("Y", "copy_json", "copy JSON", show=False, id="logs.copy_json"),
@@ -141,6 +144,8 @@ pauses that, G goes on.
             if self._filter.task is not None:
                 return "The filter names a task already."
             return "" if self.marlaas.selected is not None else "No task is selected: all are shown."
+        if action == "tenant" and self._source != EVENTS:
+            return "Log files are not about tenants; / filters by words and level."
         if action in ("copy_row", "copy_json") and self.is_mounted and not self.query_one(LogList).count:
             return "There is no line to copy."
         return super().why_not(action)
@@ -170,7 +175,17 @@ pauses that, G goes on.
         levels = ("", *LEVELS[1:])
         place = levels.index(self._filter.level) if self._filter.level in levels else 0
         bar = self.query_one(FilterBar)
-        bar.write(with_level(bar.text, levels[(place + 1) % len(levels)]))
+        bar.write(with_field(bar.text, "level", levels[(place + 1) % len(levels)]))
+
+    def action_tenant(self) -> None:
+        """Only what concerns the tenant of the line under the cursor, or everybody again."""
+        bar, row = self.query_one(FilterBar), self.query_one(LogList).current_row
+        task = self.marlaas.snapshot.task(row.task if row is not None else None)
+        if self._filter.tenant or task is not None:
+            name = "" if self._filter.tenant or task is None else line(task.tenant, 60).replace('"', "")
+            bar.write(with_field(bar.text, "tenant", name))
+        else:
+            self.marlaas.say("This line is about no task, and so about no tenant.", bad=True)
 
     def action_everything(self) -> None:
         """The selected task alone, or all."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.app.log_filter import parse, with_level
+from marlaas.app.log_filter import parse, with_field
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.store.events import LEVELS, EventFilter
 
@@ -41,9 +41,11 @@ def test_whatever_is_typed_is_a_filter_or_a_sentence(text: str) -> None:
         assert error.message.endswith(".")
 
 
-def test_a_level_takes_the_place_of_another() -> None:
-    assert with_level("task:3 level:info  died", "error") == "level:error task:3 died"
-    assert with_level("level:error died", "") == "died" and with_level("", "") == ""
+def test_a_value_takes_the_place_of_another() -> None:
+    assert with_field("task:3 level:info  died", "level", "error") == "level:error task:3 died"
+    assert with_field("level:error died", "level", "") == "died" and with_field("", "level", "") == ""
+    text = with_field('tenant:"the lab" died', "tenant", "two words")
+    assert text == 'tenant:"two words" died' and parse(text).tenant == "two words"
 
 
 def test_a_level_lets_pass_what_is_worse() -> None:

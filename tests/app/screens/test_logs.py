@@ -81,8 +81,10 @@ async def test_filters_are_typed_and_taken_back(home: Home) -> None:
         assert "'3o' is no task number." in driver.text()
         await driver.press("escape")
         assert "40 lines" in driver.text()
-        await driver.press("L", "L")
-        assert "level:error" in driver.text() and "· 8 lines" in driver.text()
+        await driver.press("L", "L", "T")
+        assert "tenant:physics-lab level:error" in driver.text() and "· 2 lines" in driver.text()
+        await driver.press("T")
+        assert "/ level:error" in driver.text() and "· 8 lines" in driver.text()
         await driver.press("escape")
         assert "40 lines" in driver.text()
 

@@ -29,7 +29,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "POLL", 0.001)
 
 
-@settings(max_examples=12)
+@settings(max_examples=10)
 @given(
     seed=st.integers(0, 10**6),
     most=st.integers(0, 6),
@@ -65,7 +65,7 @@ def test_nothing_that_was_begun_is_lost(seed: int, most: int, staleness: int, dr
 
 
 async def test_the_engine_ends_by_itself_and_the_next_one_goes_on(tmp_path: Path) -> None:
-    world = World(tmp_path, replace(SPEC, steps=60), others=[replace(SPEC, steps=60)])
+    world = World(tmp_path, replace(SPEC, steps=30), others=[replace(SPEC, steps=30)])
     orchestrator = Orchestrator(world.store, cast(Crew, world), slots=2)
     run = asyncio.ensure_future(orchestrator.run())
     for task in (world.task, *world.others):
