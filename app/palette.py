@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from .app import MarlaasApp
 
 
+_NAMED = 10.0
+
+
 class Palette(Provider):
     """Views, and “open task 17”."""
 
@@ -40,6 +43,8 @@ class Palette(Provider):
         for task in self._marlaas.snapshot.ordered:
             title = f"Open task {task.id}: {line(task.name, 40)}".replace("[", "(").replace("]", ")")
             if (found := matcher.match(title)) > 0:
+                if str(task.id) in query.split():  # task 2 comes before task 20, however alike they look
+                    found *= _NAMED
                 about = f"{line(task.tenant, 30)}, {state_word(task.state)}".replace("[", "(")
                 opens = partial(self._marlaas.open_task, task.id)
                 yield Hit(found, matcher.highlight(title), opens, help=about)

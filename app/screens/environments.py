@@ -126,6 +126,15 @@ agree."""
             return "There is no environment under the cursor."
         return "It waits for no libraries." if action == "allow" and self.current.state != "waiting" else ""
 
+    def action_back(self) -> None:
+        """From what was asked to what is known, then to the view before."""
+        row = self.current
+        if self.maximized is None and row is not None and row.name in self._asked:
+            del self._asked[row.name]
+            self._show_current()
+        else:
+            super().action_back()
+
     def action_copy(self) -> None:
         """What is shown."""
         if row := self.current:

@@ -235,7 +235,7 @@ go from hit to hit. c marks a conversation, and a second c sets another one besi
     def why_not(self, action: str) -> str:
         """What is read can be taken away."""
         needs = action.partition("(")[0] in ("copy_row", "copy_json", "export", "compare")
-        return "There is nothing to read here yet." if needs and self._loaded is None else ""
+        return "No conversation is open: enter goes deeper, to one." if needs and self._loaded is None else ""
 
     @property
     def _loaded(self) -> Loaded | None:

@@ -65,3 +65,19 @@ async def test_a_frozen_engine_is_said_to_let_acts_wait(home: Home, filling: Fil
     filling.task("running", made=2)
     async with driving(home, (80, 24)) as driver:
         assert "engine: ! silent" in driver.text() and "acts wait until it goes on" in driver.text()
+
+
+async def test_the_palette_opens_the_task_that_was_named(home: Home) -> None:
+    fill_full(home.database).execute("UPDATE tasks SET state = 'done' WHERE id = 2")  # 20 comes before it
+    async with driving(home, (80, 24)) as driver:
+        await driver.press("colon", *"open task 2")
+        await driver.pilot.pause(0.5)  # the palette gathers for a while before it shows
+        await driver.press("enter")
+        assert driver.app.selected == 2 and driver.app.current_mode == "task"
+
+
+async def test_a_zoomed_list_has_the_whole_screen_also_where_it_is_narrow(home: Home) -> None:
+    fill_full(home.database)
+    async with driving(home, (80, 24)) as driver:
+        await driver.press("2", "z")
+        assert driver.app.screen.maximized is not None and driver.app.screen.maximized.size.height > 15

@@ -106,3 +106,7 @@ async def test_checks_and_prompts_are_of_the_real_environment(home: Home, fillin
         assert "Its first prompts" in driver.text() and "user" in driver.text()
         await driver.press("C")
         assert "Checked by hand: nothing wrong" in driver.text()
+        await driver.press("escape")
+        assert driver.app.current_mode == "environments" and "Checked by hand" not in driver.text()
+        await driver.press("escape")
+        assert driver.app.current_mode == "queue"

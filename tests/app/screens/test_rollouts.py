@@ -216,7 +216,7 @@ async def test_without_a_task(home: Home) -> None:
         await driver.settle()
         assert "No task is selected" in driver.text()
         await driver.press("c")
-        assert "nothing to read" in driver.notices()
+        assert "No conversation is open" in driver.notices()
 
 
 async def test_a_database_that_goes_away_is_said_and_comes_back(home: Home, played: Filling) -> None:
