@@ -22,14 +22,14 @@ _KEYS: dict[str, Callable[[KeptVersion], float]] = {
     "size": lambda kept: -kept.row.size,
     "age": lambda kept: kept.row.created,
 }
-COLUMNS = (("VERSION", 7), ("LABEL", 11), ("HELD-OUT", 11), ("SIZE", 6), ("AGE", 6), ("OPTIMIZER", 9))
-"""After the task, which takes what is left. ``OPTIMIZER``: whether its moments are kept, or training from there begins
+COLUMNS = (("version", 7), ("label", 11), ("held-out", 11), ("size", 6), ("age", 6), ("optimizer", 9))
+"""After the task, which takes what is left. ``optimizer``: whether its moments are kept, or training from there begins
 with a new one."""
 LEAST = 12
 """Cells of the task's column; where there is no room for more, the last columns go."""
 SUMS, MOST = 34, 64
 """Cells from which on it also has the sum of the task's sizes; more than the second would part names from numbers."""
-RIGHT = ("VERSION", "HELD-OUT", "SIZE", "AGE")
+RIGHT = ("version", "held-out", "size", "age")
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -79,7 +79,7 @@ def _wanted(kept: KeptVersion, choice: Choice) -> bool:
 
 def head(width: int) -> str:
     """The columns' names."""
-    return _joined("TASK", "together", [name for name, _ in COLUMNS], width)
+    return _joined("task", "together", [name for name, _ in COLUMNS], width)
 
 
 def text(shown: VersionLine, width: int, now: float, sort: str) -> str:

@@ -31,7 +31,7 @@ class EngineScreen(View):
 
     HELP = """What the machine does, second by second: each cell of the timeline is darker the busier a stage was.
 
-+ and - look closer and further. BEHIND is what a tenant has had less, by its weight, than the one that has had most:
++ and - look closer and further. “behind” is what a tenant has had less, by its weight, than the one that has had most:
 it is served next. Draining finishes the steps under way, stopping loses the episodes that are.
 Tab goes through the panes, z shows one alone."""
     BINDINGS: ClassVar[list[BindingType]] = [

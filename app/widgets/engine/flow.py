@@ -25,7 +25,7 @@ def flow(now: Mapping[str, StageSpan], minute: Mapping[str, StageSpan], steps: i
         rows.append((stage, waiting, "" if newest is None else number(newest.active, 1), ", ".join(rates)))
     engine = minute.get("engine")
     rows.append(("steps", "", "", "" if engine is None else f"{rate(60 * steps, engine)} a minute"))
-    return table(("STAGE", "WAITING", "ACTIVE", "IN THE LAST MINUTE"), rows, (11, -7, -6, 60), width)
+    return table(("stage", "waiting", "active", "in the last minute"), rows, (11, -7, -6, 60), width)
 
 
 def rate(many: float, span: StageSpan) -> str:

@@ -36,7 +36,7 @@ def processes(
     ]
     lines: list[Line] = []
     if rows:
-        headers = ("PROCESS", "ID", "MEMORY", "BUSY", "CORES", "UP", "")
+        headers = ("process", "id", "memory", "busy", "cores", "up", "")
         lines = table(headers, rows, (22, -7, -7, -5, 9, 12, 10), width)
     else:
         lines = [(("No engine runs, so none of its processes does.", "$text-muted"),)]
@@ -88,4 +88,4 @@ def starts(engines: Sequence[EngineRow], now: float, alive: bool, width: int) ->
             state = "ended without a word"
         what = " · ".join(part for part in (line(engine.base, 30), line(engine.sampler, 12)) if part)
         rows.append((str(engine.incarnation), state, ago(engine.started, now), lived, what))
-    return table(("ENGINE", "STATE", "STARTED", "LIVED", "BASE"), rows, (-6, 20, 18, 14, 30), width)
+    return table(("engine", "state", "started", "lived", "base"), rows, (-6, 20, 18, 14, 30), width)

@@ -71,7 +71,7 @@ def shares(used: Sequence[TenantSeconds], standings: Sequence[StandingRow], widt
                 behind(*lines),
             )
         )
-    headers = ("TENANT", "WEIGHT", "ROLLOUT", "TRAINING", "WAITING", "BEHIND")
+    headers = ("tenant", "weight", "rollout", "training", "waiting", "behind")
     return table(headers, rows, (18, -6, -7, -8, -7, 22), width)
 
 
