@@ -7,7 +7,7 @@ KILLS ?= 200
 BIN := .venv/bin
 export PROFILE TORCH_INDEX
 
-.PHONY: demo install dev test test-slow test-slow-libraries kills check format bench base clean
+.PHONY: demo install dev test test-slow test-slow-libraries kills check format bench pictures base clean
 
 demo: install
 	@$(BIN)/marlaas demo
@@ -51,6 +51,10 @@ format: dev
 # Measures marlaas, beside others where there are any, and writes BENCHMARKS.md.
 bench: dev
 	@$(BIN)/python -m benchmarks $(BENCH)
+
+# Takes the pictures in docs/ from a real demo while it runs; a minute.
+pictures: dev
+	@$(BIN)/python -m tools.pictures
 
 # Makes the shipped base model anew; hours of a core, minutes of a GPU.
 base: dev
