@@ -18,19 +18,19 @@ from textual.worker import get_current_worker
 
 from marlaas.engine.paths import Home
 
-from .acting import Acting
-from .clipboard import copy
-from .feed import Feed
-from .format import short_path
-from .line_filters import Ascii, Colourless
-from .modes import ALL_MODES
-from .palette import Palette
-from .preferences import Preferences
+from .frame.acting import Acting
+from .frame.clipboard import copy
+from .frame.feed import Feed
+from .frame.line_filters import Ascii, Colourless
+from .frame.modes import ALL_MODES
+from .frame.palette import Palette
+from .frame.preferences import Preferences
+from .frame.snapshot import Snapshot
+from .frame.themes import DEFAULT, THEMES, legible
 from .screens.dialogs.keys_help import KeysHelp, key_lines
 from .screens.view import View
-from .snapshot import Snapshot
-from .themes import DEFAULT, THEMES, legible
-from .views import liveness
+from .words.format import short_path
+from .words.tasks import liveness
 
 
 class MarlaasApp(Acting):

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from .format import cells, clip, line, pad
+from .words.format import cells, clip, line, pad
 
 OK, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 """Exit codes; they are part of the interface."""

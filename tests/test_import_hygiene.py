@@ -48,7 +48,10 @@ def test_verbs_import_nothing_heavy(module: str) -> None:
     assert not imported(f"import marlaas.app.cli.{module}") & HEAVY
 
 
-@pytest.mark.parametrize("module", ["environment_words", "outcomes", "progress", "reading", "steering", "templates"])
+@pytest.mark.parametrize(
+    "module",
+    ["words.environments", "home.outcomes", "home.progress", "home.reading", "home.steering", "home.templates"],
+)
 def test_what_verbs_share_with_screens_imports_nothing_heavy(module: str) -> None:
     assert not imported(f"import marlaas.app.{module}") & HEAVY
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from .. import output
-from ..format import ago, line, score, size
+from ..words.format import ago, line, score, size
 from . import adapters_delete, adapters_rollback
 from .verbs import Verbs, add_family, add_verb, home_of, task_number
 
@@ -31,7 +31,7 @@ def list_versions(args: argparse.Namespace) -> int:
     """Print the versions on disk, and what they and the home take."""
     from marlaas.engine.disk import home_size
 
-    from ..reading import find_task, reading
+    from ..home.reading import find_task, reading
 
     with reading(home_of(args)) as reader:
         if args.task is not None:
@@ -74,9 +74,9 @@ def run_export(args: argparse.Namespace) -> int:
     """Export one version."""
     from marlaas.engine.adapter_names import choose
 
-    from ..exporting import export
-    from ..machine import base_folder
-    from ..reading import reading
+    from ..home.exporting import export
+    from ..home.machine import base_folder
+    from ..home.reading import reading
 
     home = home_of(args)
     with reading(home) as reader:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from .. import output
-from ..format import line, size
-from ..outcomes import ask
+from ..home.outcomes import ask
+from ..words.format import line, size
 from .verbs import Verbs, add_verb, home_of
 
 
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.adapter_names import choose, named_by
     from marlaas.engine.errors import AdapterError
 
-    from ..reading import reading
+    from ..home.reading import reading
 
     home = home_of(args)
     with reading(home) as reader:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from .. import output
-from ..format import line
-from ..outcomes import ask
+from ..home.outcomes import ask
+from ..words.format import line
 from .verbs import Verbs, add_verb, home_of
 
 
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.adapter_names import choose
     from marlaas.engine.errors import AdapterError
 
-    from ..reading import reading
+    from ..home.reading import reading
 
     home = home_of(args)
     with reading(home) as reader:

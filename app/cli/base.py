@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from .. import output
-from ..format import count, line, size
+from ..words.format import count, line, size
 from . import base_check
 from .base_download import download
 from .verbs import Verbs, add_family, add_verb, home_of
@@ -41,7 +41,7 @@ def run_list(args: argparse.Namespace) -> int:
     """Print what ships, the home's own base, and the Hugging Face cache."""
     from marlaas.engine.base.find import cache_folder
 
-    from ..bases import list_bases
+    from ..home.bases import list_bases
 
     rows = list_bases(home_of(args))
     if args.json:
@@ -83,7 +83,7 @@ def run_use(args: argparse.Namespace) -> int:
     from marlaas.engine.home_base import HomeBase, check_use
     from marlaas.engine.rollout.renderer import Renderer
 
-    from ..settings_file import write_base
+    from ..home.settings_file import write_base
 
     home, name = home_of(args), anchored(args.name, Path.cwd())
     if args.download:

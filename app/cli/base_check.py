@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from marlaas.engine.base.precision import PRECISIONS
 
 from .. import output
-from ..fitness import judge, spoken
-from ..format import count, line, number, size
+from ..words.fitness import judge, spoken
+from ..words.format import count, line, number, size
 from .base_download import download
 from .verbs import Verbs, add_verb, home_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .. import output
-from ..sampling_options import add_sampling
+from ..chat.sampling_options import add_sampling
 from .verbs import Verbs, add_verb, home_of
 
 
@@ -35,8 +35,8 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.config import load_settings
     from marlaas.engine.orchestrator.alone import plan_alone
 
-    from ..reading import reading
-    from ..talking import ROOMY, cost_of, manner_of, side_of
+    from ..chat.talking import ROOMY, cost_of, manner_of, side_of
+    from ..home.reading import reading
     from .chat_session import Chat
     from .env_keyboard import Keyboard
 

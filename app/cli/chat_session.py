@@ -17,8 +17,8 @@ from marlaas.engine.paths import Home
 from marlaas.engine.rollout.talk import Manner, Speech, Talk
 
 from .. import output
-from ..format import line, pad, plain
-from ..talking import Side, talking
+from ..chat.talking import Side, talking
+from ..words.format import line, pad, plain
 from .env_keyboard import Keyboard, Left
 
 HELP = '/new begins anew, /system TEXT also says who the model is, /quit ends. """ begins and ends several lines.'

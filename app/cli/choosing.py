@@ -23,7 +23,7 @@ def chosen(args: argparse.Namespace, reader: Reader | None) -> list[int]:
     """The numbers of the tasks that exist, each once. Raises ``ConfigError`` or ``UnknownTask``."""
     from marlaas.engine.errors import ConfigError
 
-    from ..reading import find_task
+    from ..home.reading import find_task
 
     if not args.tasks and not args.family:
         raise ConfigError("No task is given.", "Give numbers, or a sweep's name with --family.")

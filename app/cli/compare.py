@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .. import output
-from ..format import count, duration, line, number, score
+from ..words.format import count, duration, line, number, score
 from .choosing import add_tasks, chosen
 from .verbs import Verbs, add_verb, home_of
 
@@ -41,8 +41,8 @@ def run(args: argparse.Namespace) -> int:
     """Print both tables."""
     from marlaas.engine.errors import ConfigError
 
-    from ..comparison import differences
-    from ..reading import find_task, reading
+    from ..home.comparison import differences
+    from ..home.reading import find_task, reading
 
     with reading(home_of(args)) as reader:
         numbers = chosen(args, reader)
@@ -98,6 +98,6 @@ def _value(value: Any) -> str:
 
 
 def _json(task: Compared) -> dict[str, Any]:
-    from ..views import task_json
+    from ..words.tasks import task_json
 
     return {**task_json(task.row), "measured_on": task.measured_on}

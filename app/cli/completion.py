@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from .. import output
-from ..format import line
+from ..words.format import line
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _print_words(args: argparse.Namespace) -> int:
     """One a line; nothing at all where the home cannot be read: who presses a key wants no error."""
     from marlaas.engine.errors import MarlaasError
 
-    from ..reading import reading
+    from ..home.reading import reading
 
     try:
         with reading(home_of(args)) as reader:
@@ -87,7 +87,7 @@ def _words(kind: str, reader: Reader) -> Iterator[str]:
 
 def _mark(parser: argparse.ArgumentParser, path: tuple[str, ...]) -> None:
     """Tell shtab of each argument what completes it, by what it is called."""
-    from ..filters import FIELDS, STATES
+    from ..lists.filters import FIELDS, STATES
 
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

@@ -17,7 +17,7 @@ from marlaas.engine.errors import MarlaasError
 from marlaas.engine.paths import Home, find_home
 
 from .. import output
-from ..demo import begin
+from ..home.demo import begin
 from .verbs import Verbs, add_verb
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ def _run_in_lines(home: Home, say: Callable[[str], None], as_json: bool) -> int:
     from marlaas.engine.daemon import control
     from marlaas.engine.store.reader import Reader
 
-    from ..progress import Follower
-    from ..reading import find_task
+    from ..home.progress import Follower
+    from ..home.reading import find_task
 
     say(f"The demo's home is {home.root}.")
     ids = begin(home, say)
@@ -103,7 +103,7 @@ def _run_in_lines(home: Home, say: Callable[[str], None], as_json: bool) -> int:
 
 def task_report(reader: Reader, task: TaskRow) -> dict[str, Any]:
     """One task of the demo's result: how much it learned, in how long, and how well sampler and trainer agreed."""
-    from ..views import largest_gap, newest_series
+    from ..words.tasks import largest_gap, newest_series
 
     series = newest_series(reader.evals(task.id))
     first, last = (series[0], series[-1]) if series else (None, None)
@@ -128,7 +128,7 @@ def task_report(reader: Reader, task: TaskRow) -> dict[str, Any]:
 
 
 def _verdict(entry: dict[str, Any]) -> str:
-    from ..format import duration, line, score
+    from ..words.format import duration, line, score
 
     who = line(f"{entry['tenant']}/{entry['name']}", 36)
     return (

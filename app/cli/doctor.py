@@ -18,7 +18,7 @@ def register(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; exit 2 where something is missing."""
-    from ..machine import examine
+    from ..home.machine import examine
 
     findings = examine(home_of(args))
     missing = [finding for finding in findings if finding.verdict == "missing"]

@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict
 
 from .. import output
-from ..format import duration, line, share, size
+from ..words.format import duration, line, share, size
 from .verbs import Verbs, add_family, add_verb, home_of
 
 STOP_SECONDS = 60.0
@@ -66,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
 
 def status(args: argparse.Namespace) -> int:
     """Print the engine's state; exit 3 where none is alive."""
-    from ..reading import reading
-    from ..views import liveness
+    from ..home.reading import reading
+    from ..words.tasks import liveness
 
     home = home_of(args)
     with reading(home) as reader:

@@ -10,7 +10,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from .. import output
-from ..format import line
+from ..words.format import line
 from .terminal import has_terminal
 from .verbs import Verbs, add_verb, home_of
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from .. import output
-from ..format import line
+from ..words.format import line
 from .env_config import add_config
 from .verbs import Verbs, add_verb, home_of
 
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _report(args: argparse.Namespace) -> dict[str, list[Finding]]:
     """Findings by environment."""
-    from ..findings import spoken, verdict
+    from ..words.findings import spoken, verdict
 
     found: dict[str, list[Finding]] = {}
     async with aclosing(_checked(home_of(args), args.name, args.config, args.prompts)) as checks:

@@ -13,9 +13,9 @@ from typing import Any
 from marlaas.engine.environments.protocol import Answer, Ask, Reply
 from marlaas.plugins.rewards import DEFAULT_AGENT
 
-from .. import env_transcript as transcript
 from .. import output
-from ..format import line, pad
+from ..words import env_transcript as transcript
+from ..words.format import line, pad
 from .env_keyboard import BLOCK, Keyboard, Left
 from .env_typing import CALL, COMMANDS, Typed, as_reply, command_of, reply_of
 

@@ -13,7 +13,7 @@ import sys
 from itertools import takewhile
 
 from .. import output
-from ..format import plain
+from ..words.format import plain
 from .terminal import has_terminal
 
 BLOCK = '"""'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .. import output
-from ..sampling_options import add_sampling
+from ..chat.sampling_options import add_sampling
 from .env_config import add_config
 from .verbs import Verbs, add_verb, home_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .. import output
-from ..format import line
+from ..words.format import line
 from .verbs import Verbs, add_verb, home_of
 
 
@@ -29,8 +29,8 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.store.reader import Reader
     from marlaas.engine.store.submissions import command
 
-    from ..environment_words import plugin_of
-    from ..outcomes import unanswered, wait_for_outcomes
+    from ..home.outcomes import unanswered, wait_for_outcomes
+    from ..words.environments import plugin_of
     from .env_show import found
 
     home = home_of(args)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from .. import output
-from ..format import line, number
+from ..words.format import line, number
 from .verbs import Verbs, add_verb, home_of, task_number
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.spec import parse
     from marlaas.engine.store.recorded import Recordings
 
-    from ..reading import find_task, reading
+    from ..home.reading import find_task, reading
 
     home = home_of(args)
     with reading(home) as reader:

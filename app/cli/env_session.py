@@ -21,9 +21,9 @@ from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.paths import BUNDLED_PLUGINS, Home
 from marlaas.engine.types import Split
 
-from .. import env_transcript as transcript
 from .. import output
-from ..format import line
+from ..words import env_transcript as transcript
+from ..words.format import line
 from .env_config import typed
 from .env_game import Game, show_help
 from .env_keyboard import Keyboard, Left

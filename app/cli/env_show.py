@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from .. import output
-from ..format import clip, line, pad, plain
+from ..words.format import clip, line, pad, plain
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def run_show(args: argparse.Namespace) -> int:
     """Print one environment, or those of a plugin."""
     from marlaas.engine.store.environment_use import EnvironmentUse, environment_use
 
-    from ..environment_words import lately_json, plugin_of
-    from ..reading import reading
+    from ..home.reading import reading
+    from ..words.environments import lately_json, plugin_of
 
     home = home_of(args)
     rows = found(home, args.name)
@@ -64,7 +64,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 def run_log(args: argparse.Namespace) -> int:
     """Print the end of a plugin's log."""
-    from ..environment_words import plugin_of
+    from ..words.environments import plugin_of
 
     home = home_of(args)
     plugin = plugin_of(found(home, args.name)[0])
@@ -80,8 +80,8 @@ def found(home: Home, name: str) -> list[EnvironmentRow]:
     """The environments that a name means, as the engine last saw them. Raises ``EnvironmentMissing``."""
     from marlaas.engine.errors import EnvironmentMissing
 
-    from ..environment_words import named
-    from ..reading import reading
+    from ..home.reading import reading
+    from ..words.environments import named
 
     with reading(home) as reader:
         rows = reader.environments() if reader else []
@@ -119,7 +119,7 @@ def tail(home: Home, plugin: str, lines: int) -> list[str]:
 
 
 def _show(row: EnvironmentRow, use: EnvironmentUse) -> None:
-    from ..environment_words import facts
+    from ..words.environments import facts
 
     output.result(f"{line(row.name)}: {line(row.description.partition(chr(10))[0])}".rstrip(": "))
     for fact in facts(row, use, time.time()):

@@ -22,8 +22,8 @@ from marlaas.engine.spec import SamplingSpec, parse
 from marlaas.engine.store.rows import VersionRow
 
 from .. import output
-from ..format import line
-from ..reading import reading
+from ..home.reading import reading
+from ..words.format import line
 
 ROOMY = SamplingSpec(max_tokens=256, max_episode_tokens=2048)
 """How the bare base speaks: no task says how long it may."""

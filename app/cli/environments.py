@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from .. import output
-from ..format import line
+from ..words.format import line
 from . import env_allow, env_check, env_new, env_play, env_prompts, env_reload, env_replay, env_show
 from .env_show import unwatched
 from .verbs import Verbs, add_family, add_verb, home_of
@@ -35,9 +35,9 @@ def run(args: argparse.Namespace) -> int:
     """Print the environments as the engine last saw them."""
     from marlaas.engine.store.environment_use import EnvironmentUse, environment_use
 
-    from ..environment_words import lately_json, place_of
-    from ..findings import mark, spoken, troubles
-    from ..reading import reading
+    from ..home.reading import reading
+    from ..words.environments import lately_json, place_of
+    from ..words.findings import mark, spoken, troubles
 
     home = home_of(args)
     with reading(home) as reader:
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _filtered(environments: Sequence[EnvironmentRow], name: str) -> list[EnvironmentRow]:
     """Those with ``name`` in their names; where there are none, the sentence with the nearest (``named`` raises it)."""
-    from ..environment_words import named
+    from ..words.environments import named
 
     kept = [environment for environment in environments if name.lower() in environment.name.lower()]
     return kept or (named(name, environments) if environments else [])
@@ -85,7 +85,7 @@ def _filtered(environments: Sequence[EnvironmentRow], name: str) -> list[Environ
 
 def _lately(use: EnvironmentUse | None) -> tuple[str, ...]:
     """Nothing where no episode has ended."""
-    from ..environment_words import failed_share, takes
+    from ..words.environments import failed_share, takes
 
     if use is None:
         return ("",) * len(_LATELY)
@@ -98,6 +98,6 @@ def _first(text: str) -> str:
 
 
 def _parameters(environment: EnvironmentRow) -> str:
-    from ..environment_words import short
+    from ..words.environments import short
 
     return " ".join(line(short(parameter), 60) for parameter in environment.parameters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from .. import output
-from ..outcomes import ask
+from ..home.outcomes import ask
 from .choosing import add_tasks, chosen
 from .verbs import Verbs, add_verb, home_of
 
@@ -32,7 +32,7 @@ def more(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Ask for each task; what the engine refuses is said, and the others are extended all the same."""
-    from ..reading import find_task, reading
+    from ..home.reading import find_task, reading
 
     home, refused = home_of(args), False
     with reading(home) as reader:

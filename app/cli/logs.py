@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from .. import output
-from ..format import line
+from ..words.format import line
 from .verbs import Verbs, add_verb, home_of, task_number
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     """Print events, and more as they come where that was asked for."""
     from marlaas.engine.store.events import newest
 
-    from ..reading import find_task, reading
+    from ..home.reading import find_task, reading
 
     home, wanted = home_of(args), _wanted(args)
     with reading(home) as reader:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import output
-from ..format import duration, number, score
+from ..words.format import duration, number, score
 from .choosing import add_tasks, chosen
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from ..measured import Measured
+    from ..home.measured import Measured
 
 COLUMNS = ("reward", "loss", "entropy", "kl", "grad_norm", "clipped", "gap_mean", "staleness", "length")
 """Metrics that the table for people has, where there are such."""
@@ -33,8 +33,8 @@ def register(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print, or write event files and print where they are."""
-    from ..measured import Measured, as_csv
-    from ..reading import find_task, reading
+    from ..home.measured import Measured, as_csv
+    from ..home.reading import find_task, reading
 
     with reading(home_of(args)) as reader:
         numbers = chosen(args, reader)
@@ -81,7 +81,7 @@ def _write_events(task: Measured, name: str, folder: Path) -> Path:
     """Write a task's event file, whole or not at all, in place of the one that was written before."""
     from marlaas.engine.errors import StoreError
 
-    from ..tensorboard import event_file
+    from ..home.tensorboard import event_file
 
     scalars = list(task.scalars())
     begun = min((row.created for row in scalars), default=0.0)

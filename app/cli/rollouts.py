@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import output
-from ..format import line, score
+from ..words.format import line, score
 from .verbs import Verbs, add_verb, home_of, task_number
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _number(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Print, or write a file and say where it is."""
-    from ..reading import find_task, reading
+    from ..home.reading import find_task, reading
     from ..rollouts import exporting
 
     home = home_of(args)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from .. import output
-from ..format import count, duration, line, number, share, size
+from ..words.format import count, duration, line, number, share, size
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import output
-from ..format import line
+from ..words.format import line
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     """Check every file, start the engine if need be, check environments, then insert."""
     from marlaas.engine import taskfile
 
-    from ..submitting import enqueue
+    from ..home.submitting import enqueue
 
     submissions = [submission for file in args.files for submission in taskfile.load(file)]
     if args.check:

@@ -10,14 +10,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from .. import output
-from ..format import line, pad
+from ..words.format import line, pad
 
 if TYPE_CHECKING:
     from marlaas.engine.environments.peek import Peek
     from marlaas.engine.paths import Home
     from marlaas.engine.store.submissions import Submission
 
-    from ..estimates import Estimates
+    from ..home.estimates import Estimates
 
 LOOKED_AT = 3
 """Environments whose prompts are shown, of the first task of each."""
@@ -25,8 +25,8 @@ LOOKED_AT = 3
 
 def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
     """Print the tasks, estimates and prompts. Raises what ``submit`` would raise; writes nothing, starts no engine."""
-    from ..estimates import estimate_all
-    from ..peeking import peeked
+    from ..home.estimates import estimate_all
+    from ..home.peeking import peeked
 
     linked = _checked(home, submissions)
     estimates = estimate_all(home, linked)
@@ -52,7 +52,7 @@ def _checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
     from marlaas.engine.home_base import check_wish
     from marlaas.engine.queue import check_environment
 
-    from ..reading import reading
+    from ..home.reading import reading
 
     base = control.served_base(home)
     with reading(home) as reader:
@@ -67,7 +67,7 @@ def _checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
 
 
 def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
-    from ..estimate_words import time_cell, told
+    from ..words.estimates import time_cell, told
 
     output.result_table(
         ("TENANT", "TASK", "ENVIRONMENT", "STEPS", "PRIORITY", "TIME", "AFTER"),
@@ -91,7 +91,7 @@ def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
 
 
 def _print_prompts(submission: Submission, peek: Peek) -> None:
-    from ..peeking import prompt_lines
+    from ..home.peeking import prompt_lines
 
     for number, ask in enumerate(peek.asks, 1):
         output.result(f"\nprompt {number} of {line(submission.environment)}")
@@ -109,7 +109,7 @@ def _after(submission: Submission, submissions: Sequence[Submission]) -> list[st
 def _json(
     submissions: Sequence[Submission], estimates: Estimates, peeks: Sequence[tuple[Submission, Peek]]
 ) -> dict[str, Any]:
-    from ..estimate_words import as_json, task_json
+    from ..words.estimates import as_json, task_json
 
     return {
         "tasks": [

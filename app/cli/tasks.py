@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from .. import output
-from ..format import count, duration, line, number, score, size, sparkline
+from ..words.format import count, duration, line, number, score, size, sparkline
 from .verbs import Verbs, add_verb, home_of, task_number
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ def list_tasks(args: argparse.Namespace) -> int:
     """Print the queue."""
     from marlaas.engine.daemon import control
 
-    from ..filters import check_state, in_order, matches, parse
-    from ..reading import reading
-    from ..views import family_summaries, queue_order, short_name, state_word, task_json
+    from ..home.reading import reading
+    from ..lists.filters import check_state, in_order, matches, parse
+    from ..words.tasks import family_summaries, queue_order, short_name, state_word, task_json
 
     home = home_of(args)
     with reading(home) as reader:
@@ -96,8 +96,8 @@ def _fits(task: TaskRow, args: argparse.Namespace) -> bool:
 
 def show_task(args: argparse.Namespace) -> int:
     """Print one task."""
-    from ..reading import find_task, reading
-    from ..views import state_word, task_detail_json
+    from ..home.reading import find_task, reading
+    from ..words.tasks import state_word, task_detail_json
 
     with reading(home_of(args)) as reader:
         task = find_task(reader, args.task)
@@ -107,7 +107,7 @@ def show_task(args: argparse.Namespace) -> int:
         rewards = reader.rewards(task.id)
         kept = [version for version in reader.versions(task.id) if version.state == "committed"]
     if args.toml:
-        from ..task_text import written
+        from ..home.task_text import written
 
         print(written(config), end="")
         return output.OK

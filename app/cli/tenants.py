@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from .. import output
-from ..format import count, duration, line
-from ..outcomes import unanswered, wait_for_outcomes
+from ..home.outcomes import unanswered, wait_for_outcomes
+from ..words.format import count, duration, line
 from .verbs import Verbs, add_home, home_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the tenants."""
     from marlaas.engine.store.days import day_of
 
-    from ..reading import reading
+    from ..home.reading import reading
 
     with reading(home_of(args)) as reader:
         tenants = reader.tenants(day_of(time.time())) if reader else []
@@ -62,7 +62,7 @@ def run_set(args: argparse.Namespace) -> int:
     from marlaas.engine.store.submissions import command
     from marlaas.engine.tenancy import LIMITS, tenant_change
 
-    from ..reading import reading
+    from ..home.reading import reading
 
     home = home_of(args)
     given = {key: getattr(args, key) for key in LIMITS if getattr(args, key) is not None}

@@ -14,7 +14,7 @@ from .verbs import home_of
 if TYPE_CHECKING:
     from marlaas.engine.paths import Home
 
-    from ..preferences import Preferences
+    from ..frame.preferences import Preferences
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -47,8 +47,8 @@ def open_application(
     """Run the application until it is quit. Raises ``ConfigError`` for preferences that make no sense."""
     preferences = _preferences(ascii_, theme)
     if preferences.keys:
-        from ..keymap import check_keys
-        from ..preferences import preferences_file
+        from ..frame.keymap import check_keys
+        from ..frame.preferences import preferences_file
 
         check_keys(preferences.keys, str(preferences_file()))
 
@@ -63,7 +63,7 @@ def open_application(
 
 def _preferences(ascii_: bool, theme: str) -> Preferences:
     """Those of the person, with what the command line says."""
-    from ..preferences import check_theme, read_preferences
+    from ..frame.preferences import check_theme, read_preferences
 
     preferences = read_preferences()
     if theme:

@@ -20,9 +20,9 @@ def run(args: argparse.Namespace) -> int:
     """Wait, with progress on standard error."""
     from marlaas.engine.daemon import control
 
-    from ..progress import Follower
-    from ..reading import find_task, reading
-    from ..views import task_json
+    from ..home.progress import Follower
+    from ..home.reading import find_task, reading
+    from ..words.tasks import task_json
 
     home = home_of(args)
     with reading(home) as reader:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from marlaas.engine.store.reader import Reader
     from marlaas.engine.store.rows import TaskRow
 
-    from ..progress import Follower
+    from ..home.progress import Follower
 
 NO_ENGINE = "No engine is alive; `marlaas engine start` goes on with the unfinished tasks."
 
@@ -44,8 +44,8 @@ def run(args: argparse.Namespace) -> int:
     """Print changes until the given tasks have ended, or until Ctrl-C."""
     from marlaas.engine.daemon import control
 
-    from ..progress import Follower, progress_line, sentence
-    from ..reading import find_task, reading
+    from ..home.progress import Follower, progress_line, sentence
+    from ..home.reading import find_task, reading
 
     home = home_of(args)
     with reading(home) as reader:
@@ -87,7 +87,7 @@ def _moving(follower: Follower, reader: Reader) -> list[TaskRow]:
 
 
 def _json(task: TaskRow) -> str:
-    from ..views import task_json
+    from ..words.tasks import task_json
 
     return output.json_line(task_json(task))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from marlaas.engine.paths import find_home
 
-from ..reading import find_task, reading
+from ..home.reading import find_task, reading
 from .table import Tasks
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from marlaas.engine.store.submissions import Submission
 
-    from ..estimates import Estimates
+    from ..home.estimates import Estimates
 
 Answer = TypeVar("Answer")
 TaskFile = str | os.PathLike[str] | Mapping[str, Any]
@@ -109,7 +109,7 @@ class Home:
         A table is what a task file would say, ``{"tenant": …, "name": …, "environment": …}``; a list where it has one
         value is a sweep. Raises ``ConfigError`` and its kin, with the sentence that ``marlaas submit`` says.
         """
-        from ..submitting import enqueue
+        from ..home.submitting import enqueue
 
         return enqueue(self._home, [submission for task in tasks for submission in _read(task)])
 
@@ -118,7 +118,7 @@ class Home:
 
         Nothing is submitted. This call alone loads numpy. Raises as ``submit`` does for what is wrong with a file.
         """
-        from ..estimates import estimate_all
+        from ..home.estimates import estimate_all
 
         return estimate_all(self._home, [submission for task in tasks for submission in _read(task)])
 
@@ -132,7 +132,7 @@ class Home:
         """
         from marlaas.engine.daemon import control
 
-        from ..progress import Follower
+        from ..home.progress import Follower
 
         with reading(self._home) as reader:
             follower = Follower(
@@ -168,7 +168,7 @@ class Home:
         """
         from marlaas.engine.adapter_names import choose
 
-        from ..exporting import export
+        from ..home.exporting import export
 
         which = None if version is None else str(version)
         row = choose(self._of(task, lambda reader: reader.versions(task)), str(task), which)
@@ -196,7 +196,7 @@ class Home:
     def _steer(self, kind: str, tasks: tuple[int, ...]) -> None:
         from marlaas.engine.errors import ConfigError
 
-        from ..steering import steer
+        from ..home.steering import steer
 
         with reading(self._home) as reader:
             numbers = list(dict.fromkeys(find_task(reader, task).id for task in tasks))
@@ -212,7 +212,7 @@ def _read(task: TaskFile) -> list[Submission]:
 
     if not isinstance(task, Mapping):
         return taskfile.load(Path(task).expanduser())
-    from ..task_text import written
+    from ..home.task_text import written
 
     text = written(task)
     return taskfile.tasks_of(taskfile.table_of(text, "the task"), "the task", Path.cwd(), text)

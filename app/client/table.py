@@ -6,8 +6,8 @@ from html import escape
 
 from marlaas.engine.store.rows import TaskRow
 
-from ..format import line, score
-from ..views import queue_order, short_name, state_word
+from ..words.format import line, score
+from ..words.tasks import queue_order, short_name, state_word
 
 SHOWN = 200
 """Tasks in a notebook's table; of more the number is said."""

@@ -19,7 +19,7 @@ from marlaas.engine.store.rows import EnvironmentRow
 from marlaas.engine.store.submissions import Submission
 from marlaas.engine.validation import build
 
-from ..task_text import written
+from ..home.task_text import written
 from .fields import PARAMETERS, FormField
 from .texts import Several, read, table_of
 

@@ -13,7 +13,7 @@ from marlaas.engine.errors import ConfigError, MarlaasError
 from marlaas.engine.paths import Home
 from marlaas.engine.store.submissions import Submission
 
-from ..format import line
+from ..words.format import line
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Prompts:
 
 def prospect(home: Home, submissions: Sequence[Submission]) -> Prospect:
     """Estimate them."""
-    from ..estimate_words import told
-    from ..estimates import estimate_all
+    from ..home.estimates import estimate_all
+    from ..words.estimates import told
 
     try:
         estimates = estimate_all(home, submissions)
@@ -49,7 +49,7 @@ def prospect(home: Home, submissions: Sequence[Submission]) -> Prospect:
 
 def prompts(home: Home, environment: str, config: dict[str, Any]) -> Prompts:
     """Look at the first prompts of an environment; takes a second."""
-    from ..peeking import peeked, prompt_lines
+    from ..home.peeking import peeked, prompt_lines
 
     problem = ""
     try:

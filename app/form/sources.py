@@ -19,7 +19,7 @@ from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rows import EnvironmentRow
 from marlaas.engine.store.sources import task_source
 
-from ..reading import reading
+from ..home.reading import reading
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..format import line
+from ..words.format import line
 from .checking import Checked
 from .fields import FormField
 

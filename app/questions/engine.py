@@ -12,8 +12,8 @@ from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rows import EngineRow
 from marlaas.engine.store.timeline import StageSpan, StandingRow, TenantSeconds
 
-from .. import surroundings
-from ..surroundings import Disk, Memory
+from ..home import surroundings
+from ..home.surroundings import Disk, Memory
 
 MINUTE = 60.0
 FILES = 10.0

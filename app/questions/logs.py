@@ -11,8 +11,8 @@ from marlaas.engine.store import events
 from marlaas.engine.store.events import EventFilter
 from marlaas.engine.store.reader import Reader
 
-from ..log_files import LogLine, Tail, fits, names, tail
-from ..paging import Listing
+from ..home.log_files import LogLine, Tail, fits, names, tail
+from ..lists.paging import Listing
 
 EVENTS = "events"
 """The source that is no file."""

@@ -10,8 +10,8 @@ from marlaas.engine.store.history import History, Track, ages, history, measured
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rows import EvalRow, TrajectoryRow
 
-from ..metric_words import BANDS, HELD_OUT, REWARD
-from ..views import newest_series
+from ..words.metrics import BANDS, HELD_OUT, REWARD
+from ..words.tasks import newest_series
 
 AGES_OVER = 50
 """Steps over which staleness is counted."""

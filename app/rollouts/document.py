@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..format import cells
+from ..words.format import cells
 
 LONGEST = 8
 """Characters for each cell of a line, at most: marks without a width could else pile up in one without end."""

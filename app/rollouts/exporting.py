@@ -18,7 +18,7 @@ from marlaas.engine.store.conversations import conversation
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rollout_rows import EVAL, Conversation
 
-from ..format import counted
+from ..words.format import counted
 from .browsing import Place
 from .records import json_line, text
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from marlaas.engine.store.rollout_rows import GroupSummary, MemberSummary
 
-from ..format import BARS, score
+from ..words.format import BARS, score
 
 FAILED, UNPAID = "✗", "·"
 MOST = 16

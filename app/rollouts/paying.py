@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from marlaas.engine.store.rollout_rows import Paid
 from marlaas.engine.store.rows import Turn
 
-from ..format import line
+from ..words.format import line
 from .document import Block
 
 

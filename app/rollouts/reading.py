@@ -13,7 +13,7 @@ from dataclasses import replace
 from marlaas.engine.store.rollout_rows import Conversation, Part
 from marlaas.engine.store.rows import Turn
 
-from ..format import duration, line, number, plain, score
+from ..words.format import duration, line, number, plain, score
 from .document import Block, Stretch, occurrences
 from .paying import Purse
 from .pieces import HALF, Decode, pieces

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from marlaas.engine.store.rollout_rows import Conversation, Tokens
 
-from ..format import number
+from ..words.format import number
 
 TURNS, ADVANTAGE, LOGPROB, WEIGHT, VERSION = "turns", "advantage", "log-probability", "importance weight", "version"
 SHADES = (TURNS, ADVANTAGE, LOGPROB, WEIGHT, VERSION)

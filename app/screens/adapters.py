@@ -16,15 +16,15 @@ from marlaas.engine.disk import home_size
 from marlaas.engine.store.kept import KeptVersion
 from marlaas.engine.store.reader import Reader
 
-from ..format import line, size
+from ..frame.snapshot import Snapshot
+from ..lists.version_lines import SORTS, Choice, VersionLine, head, lines, summary
 from ..questions.adapters import AdaptersAnswer, AdaptersQuestion
-from ..snapshot import Snapshot
-from ..version_lines import SORTS, Choice, VersionLine, head, lines, summary
 from ..widgets.adapters.version_detail import VersionDetail
 from ..widgets.adapters.version_list import VersionList
 from ..widgets.filter_bar import FilterBar
 from ..widgets.nothing import Nothing
 from ..widgets.virtual_list import GUTTER, VirtualList
+from ..words.format import line, size
 from .versions_view import VersionsView
 
 _EMPTY = """No adapters yet: a task's first version appears when it starts.

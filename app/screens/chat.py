@@ -23,12 +23,12 @@ from textual.widgets import Input, Static
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store.reader import Reader
 
-from .. import chat_thread
-from ..chat_thread import ChatThread, Event, Heard, Told, TurnOver
-from ..format import line
-from ..snapshot import Snapshot
-from ..talking import ROOMY, Side, manner_of
+from ..chat import thread as chat_thread
+from ..chat.talking import ROOMY, Side, manner_of
+from ..chat.thread import ChatThread, Event, Heard, Told, TurnOver
+from ..frame.snapshot import Snapshot
 from ..widgets.adapters.chat_column import ChatColumn
+from ..words.format import line
 from .dialogs.manner import MannerDialog, Settings
 from .view import View
 

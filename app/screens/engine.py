@@ -9,16 +9,16 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
 from textual.events import Resize
 
-from ..format import short_duration
+from ..frame.snapshot import Snapshot
 from ..questions.engine import EngineAnswer, EngineQuestion
-from ..snapshot import Snapshot
-from ..views import Liveness, liveness
 from ..widgets.engine import gantt
 from ..widgets.engine.flow import flow
 from ..widgets.engine.head import head, stop_question
 from ..widgets.engine.machine import disk, processes, starts
 from ..widgets.engine.pane import Pane
 from ..widgets.engine.shares import UsedLately, shares
+from ..words.format import short_duration
+from ..words.tasks import Liveness, liveness
 from .dialogs.confirm import Confirm
 from .view import View
 

@@ -19,16 +19,16 @@ from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store.environment_use import EnvironmentUse
 from marlaas.engine.store.rows import EnvironmentRow
 
-from ..child_verb import verb_command, verb_output
-from ..environment_words import plugin_of
-from ..findings import spoken, verdict
-from ..opening import opened
+from ..frame.child_verb import verb_command, verb_output
+from ..frame.opening import opened
+from ..frame.snapshot import Snapshot
 from ..questions.environments import EnvironmentsAnswer, EnvironmentsQuestion
-from ..snapshot import Snapshot
 from ..widgets.environments.detail import Asked, EnvironmentDetail
 from ..widgets.environments.table import EnvironmentsTable
 from ..widgets.keyed_table import KeyedTable
 from ..widgets.nothing import Nothing
+from ..words.environments import plugin_of
+from ..words.findings import spoken, verdict
 from .dialogs.new_environment import NewEnvironment
 from .view import View
 
@@ -178,7 +178,7 @@ agree."""
         return Asked(f"Checked by hand: {verdict(found)}", tuple(map(spoken, found)))
 
     def _peeked(self, row: EnvironmentRow) -> Asked:
-        from ..peeking import peeked, prompt_lines
+        from ..home.peeking import peeked, prompt_lines
 
         peek = peeked(self.marlaas.home, row.name, {})
         lines = [text for place, ask in enumerate(peek.asks, 1) for text in ("", f"{place}.", *prompt_lines(ask))]

@@ -16,9 +16,9 @@ from marlaas.engine.errors import ConfigError
 from marlaas.engine.store.rows import TaskRow
 
 from ..chart.plot import MOST_CURVES
-from ..filters import parse
-from ..queue_lines import Arrangement, arrange
-from ..snapshot import Snapshot
+from ..frame.snapshot import Snapshot
+from ..lists.filters import parse
+from ..lists.queue_lines import Arrangement, arrange
 from ..widgets.filter_bar import FilterBar
 from ..widgets.guide import Guide
 from ..widgets.keyed_table import KeyedTable

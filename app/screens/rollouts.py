@@ -17,18 +17,18 @@ from textual.widgets import Static
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store.reader import Reader
 
-from ..format import counted
+from ..frame.snapshot import Snapshot
 from ..questions.rollouts import RolloutsAnswer, RolloutsQuestion
 from ..rollouts.exporting import Ids, Scope, export, scopes
 from ..rollouts.loading import Loaded
 from ..rollouts.records import record, text
 from ..rollouts.shading import SHADES
-from ..snapshot import Snapshot
 from ..widgets.filter_bar import FilterBar
 from ..widgets.rollouts.browser import Browser
 from ..widgets.rollouts.desk import Desk
 from ..widgets.rollouts.search import Search
 from ..widgets.virtual_list import VirtualList
+from ..words.format import counted
 from .view import View
 
 if TYPE_CHECKING:

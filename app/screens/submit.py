@@ -24,8 +24,8 @@ from ..form.form import Form
 from ..form.outlook import Prompts, Prospect, prompts, prospect
 from ..form.sources import Sources, read_sources
 from ..form.words import about, missing, standing
-from ..latest import Latest
-from ..submitting import enqueue
+from ..frame.latest import Latest
+from ..home.submitting import enqueue
 from ..widgets.submit.field_row import FieldRow
 from ..widgets.submit.fields import Fields
 from ..widgets.submit.outlook import Outlook

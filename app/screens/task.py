@@ -16,17 +16,17 @@ from marlaas.engine.store.history import Track
 from marlaas.engine.store.rows import TaskRow
 
 from ..chart.plot import MOST_CURVES
-from ..configuration import settings
-from ..metric_words import HELD_OUT, REWARD, in_order, value_text, words
+from ..chart.task_plot import Look, inspected, kept_places, moved, plot
+from ..frame.snapshot import Snapshot
+from ..home.configuration import settings
 from ..questions.task import TaskAnswer, TaskQuestion
-from ..snapshot import Snapshot
-from ..task_plot import Look, inspected, kept_places, moved, plot
-from ..views import short_name
 from ..widgets.task.metric_chart import MetricChart
 from ..widgets.task.metric_list import MetricList, MetricRow
 from ..widgets.task.staleness_bars import StalenessBars
 from ..widgets.task_line import TaskLine
 from ..widgets.trajectory_pane import TrajectoryPane
+from ..words.metrics import HELD_OUT, REWARD, in_order, value_text, words
+from ..words.tasks import short_name
 from .dialogs.choose_tasks import ChooseTasks
 from .dialogs.configuration import Configuration
 from .tasks_view import TasksView

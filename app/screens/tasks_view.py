@@ -12,9 +12,9 @@ from textual.binding import Binding, BindingType
 from marlaas.engine.queue import TRANSITIONS
 from marlaas.engine.store.rows import TaskRow
 
-from ..format import line
-from ..sender import tasks_named
-from ..views import task_json
+from ..frame.sender import tasks_named
+from ..words.format import line
+from ..words.tasks import task_json
 from .dialogs.confirm import Confirm
 from .view import View
 

@@ -21,8 +21,8 @@ from marlaas.engine.queue import TRANSITIONS
 from marlaas.engine.store.kept import KeptVersion
 from marlaas.engine.store.rows import FINISHED
 
-from ..exporting import export
-from ..format import line, size
+from ..home.exporting import export
+from ..words.format import line, size
 from .dialogs.confirm import Confirm
 from .dialogs.export import ExportDialog, ExportWish
 from .view import View
@@ -78,7 +78,7 @@ class VersionsView(View):
 
     def action_chat(self) -> None:
         """Talk with the version alone."""
-        from ..talking import Side
+        from ..chat.talking import Side
         from .chat import ChatScreen
 
         if kept := self.current:
@@ -86,7 +86,7 @@ class VersionsView(View):
 
     def action_beside(self) -> None:
         """Talk with the version beside the marked one, or else beside the base."""
-        from ..talking import Side
+        from ..chat.talking import Side
         from .chat import ChatScreen
 
         if kept := self.current:

@@ -10,13 +10,13 @@ from textual.binding import Binding, BindingType
 from textual.events import Key
 from textual.screen import Screen
 
+from ..frame.snapshot import Snapshot
 from ..questions.question import Question
-from ..snapshot import Snapshot
-from ..views import liveness
 from ..widgets.key_bar import KeyBar
 from ..widgets.status_line import StatusLine
 from ..widgets.top_bar import TopBar
 from ..widgets.view_bar import ViewBar
+from ..words.tasks import liveness
 
 if TYPE_CHECKING:
     from ..app import MarlaasApp

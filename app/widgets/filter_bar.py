@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, Static
 
-from ..format import line
+from ..words.format import line
 
 LONGEST = 300
 """Characters: nobody types more, and somebody may paste a megabyte."""

@@ -9,7 +9,7 @@ from textual.widgets import Static
 
 from marlaas.engine.errors import MarlaasError
 
-from ..opening import opened
+from ..frame.opening import opened
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +59,7 @@ class Guide(Static, can_focus=True):
             self.run_worker(self._demo, thread=True, exit_on_error=False)
 
     def _demo(self) -> None:
-        from ..demo import begin
+        from ..home.demo import begin
 
         app = self._marlaas
         try:

@@ -14,7 +14,7 @@ from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
 
-from ..format import cells
+from ..words.format import cells
 
 _EDGE = "▏"
 

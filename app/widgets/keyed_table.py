@@ -17,8 +17,8 @@ from textual.coordinate import Coordinate
 from textual.message import Message
 from textual.widgets import DataTable
 
-from ..format import clip, pad
-from ..themes import rich_style
+from ..frame.themes import rich_style
+from ..words.format import clip, pad
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from textual.worker import get_current_worker
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store.reader import Reader
 
-from ..paging import Listing, Pages, Row
+from ..lists.paging import Listing, Pages, Row
 
 OpenReader = Callable[[], Reader]
 """Opens a connection for one page; raises ``StoreError``."""

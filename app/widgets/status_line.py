@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from marlaas.engine.store.rows import WorkerRow
 
-from ..format import cells, clip, line, share, size
+from ..words.format import cells, clip, line, share, size
 
 _FIRST = ("rollout", "training", "engine")
 

@@ -8,9 +8,9 @@ from textual.widget import Widget
 
 from marlaas.engine.store.rows import PaceRow, TaskRow
 
-from ..format import bar, cells, count, duration, line, number, score, short_duration
-from ..pace import seconds_left
-from ..views import state_word
+from ..words.format import bar, cells, count, duration, line, number, score, short_duration
+from ..words.pace import seconds_left
+from ..words.tasks import state_word
 
 _REASON_LINES = 3
 _RAGGED = 8

@@ -6,8 +6,8 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ..format import cells, clip, line
-from ..views import Liveness
+from ..words.format import cells, clip, line
+from ..words.tasks import Liveness
 
 _STYLES = {"alive": "bold $text-success", "silent": "bold $text-warning", "down": "bold $text-error"}
 _MARKS = {"alive": "●", "silent": "!", "down": "✗", "never": "○"}

@@ -16,7 +16,7 @@ from textual.widgets import Static
 
 from marlaas.engine.store.rows import TrajectoryRow, Turn
 
-from ..format import cells, excerpt, line, number, score
+from ..words.format import cells, excerpt, line, number, score
 
 _NONE = Content.styled("No trajectory yet.", "$text-muted")
 _TURN_CHARACTERS, _TURN_LINES = 4000, 200

@@ -7,8 +7,8 @@ from textual.events import Click
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ..format import cells
-from ..modes import ALL_MODES
+from ..frame.modes import ALL_MODES
+from ..words.format import cells
 
 
 class ViewBar(Widget):

@@ -20,8 +20,8 @@ from textual.reactive import reactive
 from textual.strip import Strip
 from textual.visual import Visual
 
-from ..format import line
-from ..paging import Listing, Row
+from ..lists.paging import Listing, Row
+from ..words.format import line
 from .paged_view import OpenReader, PagedView
 
 CURSOR, MARK = "▸", "•"

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from marlaas.app import surroundings
-from marlaas.app.surroundings import Disk, Memory
+from marlaas.app.home import surroundings
+from marlaas.app.home.surroundings import Disk, Memory
 from marlaas.engine.disk import HomeSize
 from marlaas.engine.paths import Home
 from marlaas.engine.store.database import insert, insert_all, open_database, transaction

@@ -14,11 +14,11 @@ from textual.widgets import Footer, Static
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.store.rows import TaskRow
 
-from ...filters import Query, matches, parse
-from ...format import line, score
-from ...views import short_name, state_word
+from ...lists.filters import Query, matches, parse
 from ...widgets.filter_bar import FilterBar
 from ...widgets.keyed_table import Cell, Column, KeyedTable, Row
+from ...words.format import line, score
+from ...words.tasks import short_name, state_word
 
 _COLUMNS = (
     Column("", 1),

@@ -13,8 +13,8 @@ from textual.events import Resize
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
-from ...configuration import Setting
-from ...format import cells, clip, pad
+from ...home.configuration import Setting
+from ...words.format import cells, clip, pad
 
 _KEY, _LEAST = 34, 9
 

@@ -17,7 +17,7 @@ from textual.events import Resize
 from textual.screen import ModalScreen
 from textual.widgets import Label, Static
 
-from ...format import clip, pad
+from ...words.format import clip, pad
 
 _KEY, _ENTRY = 11, 36
 _MOVES = ("up", "down", "first", "last", "top", "bottom", "left", "right", "page up", "page down")

@@ -14,7 +14,7 @@ from textual.widgets import Input, Label
 
 from marlaas.engine.rollout.talk import Manner
 
-from ...sampling_options import max_tokens, temperature
+from ...chat.sampling_options import max_tokens, temperature
 
 LONGEST = 10_000
 """Characters of a system message."""

@@ -15,8 +15,8 @@ from textual.widgets import Input, Label, Static
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.paths import Home
 
-from ...format import line
-from ...templates import LONGEST, SHAPES, write_template
+from ...home.templates import LONGEST, SHAPES, write_template
+from ...words.format import line
 
 
 class NewEnvironment(ModalScreen[Path | None]):

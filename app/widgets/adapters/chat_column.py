@@ -15,7 +15,7 @@ from textual.widgets import Static
 
 from marlaas.engine.rollout.talk import Speech
 
-from ...format import excerpt
+from ...words.format import excerpt
 
 CHARACTERS, LINES = 20_000, 400
 """Of one answer; more is counted and not drawn."""

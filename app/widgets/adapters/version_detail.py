@@ -8,7 +8,7 @@ from textual.widget import Widget
 
 from marlaas.engine.store.kept import KeptVersion
 
-from ...format import line, score, size
+from ...words.format import line, score, size
 
 
 class VersionDetail(Widget):

@@ -10,8 +10,8 @@ from textual.content import Content
 
 from marlaas.engine.store.kept import KeptVersion
 
-from ...paging import Listing
-from ...version_lines import VersionLine, text
+from ...lists.paging import Listing
+from ...lists.version_lines import VersionLine, text
 from ..paged_view import OpenReader
 from ..virtual_list import VirtualList
 

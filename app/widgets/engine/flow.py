@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from marlaas.engine.store.timeline import StageSpan
 
-from ...format import count, number
+from ...words.format import count, number
 from .pane import Line, table
 
 _UNITS = {"rollout": "turns", "environment": "episodes", "training": "calls"}

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from marlaas.engine.store.timeline import STAGES, WORKER, StageSpan
 
-from ...format import clip, line, pad, share, short_duration
-from ...views import FRESH_SECONDS
+from ...words.format import clip, line, pad, share, short_duration
+from ...words.tasks import FRESH_SECONDS
 from .pane import Line
 
 GRAINS = (1, 5, 15, 60, 300, 3600)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from marlaas.engine.store.rows import EngineRow
 from marlaas.engine.store.timeline import StageSpan
 
-from ...format import duration, line
-from ...views import Liveness
+from ...words.format import duration, line
+from ...words.tasks import Liveness
 from .pane import Line
 
 _MARKS = {"alive": ("●", "$text-success"), "silent": ("!", "$text-warning"), "down": ("✗", "$text-error")}

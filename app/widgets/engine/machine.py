@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from marlaas.engine.store.rows import EngineRow, WorkerRow
 
-from ...format import ago, bar, duration, line, share, size
-from ...surroundings import Disk, Memory
+from ...home.surroundings import Disk, Memory
+from ...words.format import ago, bar, duration, line, share, size
 from .pane import Line, table
 
 _BAR = 20

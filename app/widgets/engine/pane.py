@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.widget import Widget
 
-from ...format import clip, line, pad
+from ...words.format import clip, line, pad
 
 Part = tuple[str, str]
 """Text and its style; text of others must be clean."""

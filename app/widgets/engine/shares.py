@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from marlaas.engine.store.timeline import StandingRow, TenantSeconds
 
-from ...format import count, duration, number, share
+from ...words.format import count, duration, number, share
 from .pane import Line, table
 
 WINDOW = 60.0

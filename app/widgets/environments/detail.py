@@ -16,9 +16,9 @@ from textual.widgets import Static
 from marlaas.engine.store.environment_use import EnvironmentUse
 from marlaas.engine.store.rows import EnvironmentRow, TaskRow
 
-from ...environment_words import facts
-from ...format import line, plain
 from ...rollouts.document import wrapped
+from ...words.environments import facts
+from ...words.format import line, plain
 from .table import used_by
 
 LINES = 12

@@ -10,9 +10,9 @@ from textual.events import Resize
 from marlaas.engine.store.environment_use import EnvironmentUse
 from marlaas.engine.store.rows import EnvironmentRow, TaskRow
 
-from ...environment_words import failed_share, takes
-from ...findings import mark
-from ...format import line
+from ...words.environments import failed_share, takes
+from ...words.findings import mark
+from ...words.format import line
 from ..keyed_table import Cell, Column, KeyedTable, Row
 
 GLYPHS = {

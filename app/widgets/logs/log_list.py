@@ -7,8 +7,8 @@ from typing import Any
 
 from textual.content import Content
 
-from ...format import line, pad
-from ...log_files import LogLine
+from ...home.log_files import LogLine
+from ...words.format import line, pad
 from ..paged_view import OpenReader
 from ..virtual_list import VirtualList
 

@@ -9,8 +9,8 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from ...format import excerpt, line
-from ...log_files import LONGEST, LogLine
+from ...home.log_files import LONGEST, LogLine
+from ...words.format import excerpt, line
 from .log_list import LEVELS
 
 _LINES = 500

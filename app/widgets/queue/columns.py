@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from marlaas.engine.store.rows import PaceRow, TaskRow
 
-from ...format import bar, clip, count, line, number, score, share, short_duration, sparkline
-from ...pace import seconds_left, tokens_per_second
-from ...queue_lines import QueueLine, spread, standing
-from ...views import short_name, state_word
+from ...lists.queue_lines import QueueLine, spread, standing
+from ...words.format import bar, clip, count, line, number, score, share, short_duration, sparkline
+from ...words.pace import seconds_left, tokens_per_second
+from ...words.tasks import short_name, state_word
 from ..keyed_table import Column
 
 NARROW = (

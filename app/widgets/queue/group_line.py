@@ -10,9 +10,9 @@ from textual.widget import Widget
 
 from marlaas.engine.store.rows import TaskRow
 
-from ...format import line, score
-from ...queue_lines import spread
-from ...views import state_word
+from ...lists.queue_lines import spread
+from ...words.format import line, score
+from ...words.tasks import state_word
 
 
 class GroupLine(Widget):

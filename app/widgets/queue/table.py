@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from ...queue_lines import QueueLine
+from ...lists.queue_lines import QueueLine
 from ..keyed_table import Cell, Column, KeyedTable, Row
 from .columns import Course, cell_text, layout
 

@@ -22,9 +22,9 @@ from marlaas.engine.store import rollouts
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rollout_rows import GroupSummary, StepSummary
 
-from ...format import counted
-from ...paging import Listing
+from ...lists.paging import Listing
 from ...rollouts.browsing import ALL, WAITING, Found, Place, find, in_list, newest, step_words
+from ...words.format import counted
 from ..paged_view import OpenReader
 from ..virtual_list import VirtualList
 from .conversation_list import ConversationList

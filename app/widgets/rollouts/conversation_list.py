@@ -6,7 +6,7 @@ from textual.content import Content
 
 from marlaas.engine.store.rollout_rows import EVAL, ConversationSummary
 
-from ...format import count, line, pad, score
+from ...words.format import count, line, pad, score
 from ..virtual_list import VirtualList
 
 

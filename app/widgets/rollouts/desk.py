@@ -16,10 +16,10 @@ from textual.worker import get_current_worker
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.paths import Home
 
-from ...format import line
 from ...rollouts.document import Block
 from ...rollouts.loading import Loaded, Wish, load
 from ...rollouts.shading import TURNS
+from ...words.format import line
 from .conversation_pane import EMPTY, ConversationPane, Page
 
 

@@ -6,8 +6,8 @@ from textual.content import Content
 
 from marlaas.engine.store.rollout_rows import EVAL, GroupSummary
 
-from ...format import line, pad
 from ...rollouts.marks import age, marks, numbers
+from ...words.format import line, pad
 from ..virtual_list import VirtualList
 
 _WITH_VERSION = 48

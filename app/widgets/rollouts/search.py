@@ -17,8 +17,8 @@ from marlaas.engine.paths import Home
 from marlaas.engine.store import rollouts
 from marlaas.engine.store.reader import Reader
 
-from ...format import counted, line, share
 from ...rollouts.searching import search
+from ...words.format import counted, line, share
 
 PAUSE = 0.25
 """Seconds between two reports."""

@@ -9,8 +9,8 @@ from textual.content import Content
 
 from marlaas.engine.store.rollout_rows import EVAL, StepSummary
 
-from ...format import bar, count, pad, score
-from ...paging import Listing
+from ...lists.paging import Listing
+from ...words.format import bar, count, pad, score
 from ..virtual_list import VirtualList
 
 _LABEL, _REST, _GROUPS = 10, 22, 8

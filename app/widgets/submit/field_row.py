@@ -14,7 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from ...form.fields import FormField
-from ...format import line, plain
+from ...words.format import line, plain
 
 LONGEST = 4000
 """Characters of a field; a paste of megabytes is refused."""

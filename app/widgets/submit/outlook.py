@@ -9,7 +9,7 @@ from textual.containers import Grid, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from ...format import excerpt
+from ...words.format import excerpt
 
 CHARACTERS, LINES = 8000, 120
 """Of a task file that are shown."""

@@ -15,7 +15,7 @@ from textual.widget import Widget
 
 from ...chart.draw import Drawing, draw
 from ...chart.plot import SHAPES, Plot
-from ...format import cells, clip
+from ...words.format import cells, clip
 
 _STYLES = {
     "curve0": "$text-primary",

@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ...format import BARS, cells, clip, pad
+from ...words.format import BARS, cells, clip, pad
 
 _CELL = 26
 """Cells of a metric where several share a line."""

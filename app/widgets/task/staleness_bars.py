@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ...format import BARS, share
+from ...words.format import BARS, share
 
 _TITLE = "staleness of the last groups, in versions"
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from marlaas.app.chart.draw import draw
 from marlaas.app.chart.plot import MOST_CURVES, SHAPES, Curve, Mark, Plot, Point
-from marlaas.app.format import cells
+from marlaas.app.words.format import cells
 
 from .reading import dots, joined, text
 

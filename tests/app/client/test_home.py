@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app import outcomes, steering
 from marlaas.app.client import Home, MarlaasError
+from marlaas.app.home import outcomes, steering
 from marlaas.engine import paths
 from marlaas.engine.errors import AdapterError, ConfigError, EngineUnreachable, UnknownTask
 

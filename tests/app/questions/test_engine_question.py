@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.app import surroundings
+from marlaas.app.home import surroundings
 from marlaas.app.questions.engine import EngineAnswer, EngineQuestion
 from marlaas.engine.paths import Home
 from marlaas.engine.store import timeline

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.app.format import cells
 from marlaas.app.rollouts.document import LONGEST, Block, Layout, Line, Stretch, occurrences, wrapped
+from marlaas.app.words.format import cells
 
 
 def lines(text: str, width: int) -> list[str]:

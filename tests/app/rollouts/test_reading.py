@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.app.format import cells
 from marlaas.app.rollouts.document import Block, Layout, Stretch
 from marlaas.app.rollouts.reading import LONGEST_TURN, blocks, marked
 from marlaas.app.rollouts.records import joined, json_line, text
 from marlaas.app.rollouts.shading import LOGPROB, SHADES, TURNS, WEIGHT, Shading, shading_of
+from marlaas.app.words.format import cells
 from marlaas.engine.store.rollout_rows import Conversation, Paid, Part, Tokens
 from marlaas.engine.store.rows import Turn
 

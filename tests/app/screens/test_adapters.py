@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from textual.widgets import Input, Label
 
-from marlaas.app.modes import ALL_MODES
+from marlaas.app.frame.modes import ALL_MODES
 from marlaas.app.screens import adapters
 from marlaas.app.screens.chat import ChatScreen
 from marlaas.app.screens.submit import SubmitScreen

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import pytest
 from textual.widgets import Input
 
-from marlaas.app.chat_thread import Event, Heard, Message, Told, TurnOver
+from marlaas.app.chat.talking import Side
+from marlaas.app.chat.thread import Event, Heard, Message, Told, TurnOver
 from marlaas.app.screens import chat
 from marlaas.app.screens.chat import ChatScreen
 from marlaas.app.screens.dialogs.manner import MannerDialog
-from marlaas.app.talking import Side
 from marlaas.engine.paths import Home
 from marlaas.engine.rollout.talk import Speech
 from marlaas.engine.store.reader import Reader

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
-from marlaas.app.modes import ALL_MODES
+from marlaas.app.frame.modes import ALL_MODES
 from marlaas.engine.paths import Home
 
 from ..driving import SIZES, assert_snapshot, driving

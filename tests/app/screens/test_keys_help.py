@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.app.preferences import Preferences
+from marlaas.app.frame.preferences import Preferences
 from marlaas.app.screens.dialogs.keys_help import KeysHelp
 from marlaas.engine.paths import Home
 

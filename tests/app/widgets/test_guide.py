@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
-from marlaas.app import opening
+from marlaas.app.frame import opening
 from marlaas.app.screens.submit import SubmitScreen
 from marlaas.app.widgets.guide import Guide
 from marlaas.app.widgets.queue.table import QueueTable

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.app.queue_lines import Arrangement, arrange
+from marlaas.app.lists.queue_lines import Arrangement, arrange
 from marlaas.app.widgets.queue.columns import NARROW, Course, cell_text, layout
 from marlaas.engine.store.reader import Reader
 

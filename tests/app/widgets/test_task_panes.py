@@ -7,8 +7,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.app.format import BARS
 from marlaas.app.widgets.task.metric_list import trend
+from marlaas.app.words.format import BARS
 
 
 def test_a_trend_goes_from_the_smallest_to_the_largest_value() -> None:

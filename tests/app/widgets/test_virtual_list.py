@@ -11,7 +11,7 @@ from textual.app import App, ComposeResult
 from textual.content import Content
 from textual.pilot import Pilot
 
-from marlaas.app.paging import PAGE, Listing, Pages
+from marlaas.app.lists.paging import PAGE, Listing, Pages
 from marlaas.app.widgets.virtual_list import VirtualList
 from marlaas.engine.errors import StoreError
 from marlaas.engine.store.reader import Reader

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.store import Store
 
-
 MOMENTS = count()
 """No two steps are made in the same moment."""
 

@@ -1,0 +1,120 @@
+"""From what is known of a task to what a chart of it shows, and to the words about one of its points. Pure."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from marlaas.engine.store.history import History, Track
+from marlaas.engine.store.rows import TaskRow
+
+from ..questions.task import LearningCurve, TaskAnswer
+from ..words.format import line, number, score
+from ..words.metrics import BANDS, HELD_OUT, REWARD, exact, words
+from .plot import MOST_CURVES, Curve, Mark, Plot, Point
+
+_SCORED = (REWARD, HELD_OUT)
+"""Metrics beside which held-out points and the floor make sense."""
+_LABEL = 6
+_POINTS = 512
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a person looks at a task."""
+
+    logarithmic: bool = False
+    cursor: int | None = None
+    """The step that is inspected."""
+    places: tuple[int | None, ...] = ()
+    """Tasks that are laid over it, each in the place that it keeps."""
+
+    def company(self, answer: TaskAnswer) -> list[tuple[int, int]]:
+        """Place and number of those that the answer has."""
+        return [
+            (place, task) for place, task in enumerate(self.places, 1) if task is not None and task in answer.others
+        ]
+
+
+def plot(answer: TaskAnswer, tasks: Sequence[TaskRow], look: Look) -> Plot:
+    """The metric of the answer. ``tasks``: rows of what is shown, the task itself first."""
+    scored = answer.metric in _SCORED
+    others = [_curve(answer.others[task], answer.metric, place) for place, task in look.company(answer)]
+    return Plot(
+        [_curve(answer.own, answer.metric, 0), *others],
+        _points(answer.own) if scored else (),
+        tasks[0].floor if scored and tasks else None,
+        [Mark(change.step, _label(change.environment_version)) for change in answer.own.history.environments[1:]],
+        max((task.steps for task in tasks), default=1),
+        look.logarithmic,
+        words(answer.metric).unit,
+        look.cursor,
+    )
+
+
+def _curve(learned: LearningCurve, metric: str, place: int) -> Curve:
+    track = learned.track(metric)
+    low, high = (_edge(learned.history, name, track) for name in BANDS.get(metric, ("", "")))
+    edges = (low, high) if low and high else ((), ())
+    return Curve(track.steps, track.values, *edges, place)
+
+
+def _edge(history: History, name: str, track: Track) -> Sequence[float]:
+    """An edge of the band for each step of the track; nothing for those that did not record it yet."""
+    edge = history.tracks.get(name)
+    missing = len(track.steps) - len(edge.steps) if edge else -1
+    if edge is None or not edge.steps or missing < 0 or track.steps[missing:] != edge.steps:
+        return ()
+    return array("d", [math.nan]) * missing + edge.values
+
+
+def _points(learned: LearningCurve) -> list[Point]:
+    """No more than any screen has columns, twice: of neighbours the last."""
+    newest = learned.evals[-1].environment_version if learned.evals else ""
+    end = max((row.step for row in learned.evals), default=0) + 1
+    rows = {(row.step * _POINTS // end, row.environment_version != newest): row for row in learned.evals}
+    points = [Point(row.step, row.score, row.stderr, earlier) for (_, earlier), row in rows.items()]
+    return sorted(points, key=lambda point: (point.step, not point.earlier))
+
+
+def _label(version: str) -> str:
+    """A few letters of an environment version, which is a checksum."""
+    return "".join(letter for letter in version if letter.isascii() and letter.isalnum())[:_LABEL] or "?"
+
+
+def kept_places(before: Sequence[int | None], chosen: Sequence[int]) -> tuple[int | None, ...]:
+    """The chosen tasks by place: those that were shown keep theirs, so that a curve keeps its colour and shape."""
+    free = [task for task in chosen if task not in before]
+    kept = [task if task in chosen else None for task in (*before, *[None] * MOST_CURVES)][: MOST_CURVES - 1]
+    return tuple(task if task is not None else (free.pop(0) if free else None) for task in kept)
+
+
+def moved(track: Track, cursor: int | None, by: int, apart: float) -> int | None:
+    """The step that a cursor comes to: at least one further, and ``apart`` steps further where there are so many."""
+    if not track.steps:
+        return None
+    if cursor is None:
+        return track.steps[-1]
+    here, there = track.place(cursor) or 0, track.place(round(cursor + by * max(1.0, apart))) or 0
+    place = there if there != here else here + by
+    return track.steps[min(len(track.steps) - 1, max(0, place))]
+
+
+def inspected(answer: TaskAnswer, step: int, look: Look) -> list[str]:
+    """What is known of a step, exactly, in a few words each, what matters most first."""
+    own, metric = answer.own, answer.metric
+    texts = [f"step {step:,}", f"{words(metric).title} {exact(own.track(metric).at(step))}"]
+    edges = [own.history.tracks[name].at(step) for name in BANDS.get(metric, ()) if name in own.history.tracks]
+    if edges and None not in edges:
+        texts.append(f"{number(edges[0])} to {number(edges[1])}")
+    for _, task in look.company(answer):
+        texts.append(f"task {task}: {exact(answer.others[task].track(metric).at(step))}")
+    measured = [row for row in own.evals if row.step <= step]
+    if measured and metric in _SCORED:
+        row = max(measured, key=lambda row: row.step)
+        texts.append(f"held-out {score(row.score)} ± {score(row.stderr)} at {row.step:,}")
+    if version := own.history.environment_at(step):
+        texts.append(f"env {line(version, 8)}")
+    return texts

@@ -1,0 +1,1 @@
+"""Talking with a version: whom with, in which manner, and the thread that the sampler lives in."""

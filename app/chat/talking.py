@@ -1,0 +1,89 @@
+"""Whom a person talks with, how they speak unless told otherwise, and the sampler that has them loaded.
+
+Words like ``17@best`` and the store's rows flow in; a lone sampler with these versions flows out. Knows no terminal and
+no screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from marlaas.engine.adapter_names import choose_at
+from marlaas.engine.orchestrator.alone import BARE, LonePlan, LoneSampler, lone_sampler
+from marlaas.engine.paths import Home
+from marlaas.engine.rollout.talk import Manner, Talk
+from marlaas.engine.spec import parse
+from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.rows import VersionRow
+
+from ..words.format import line, size
+
+ROOMY = Manner()
+"""How the bare base speaks: no task says how."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """Somebody to talk with: a version, or the base without an adapter."""
+
+    version: VersionRow | None = None
+
+    @property
+    def name(self) -> str:
+        """As the sampler knows it."""
+        return self.version.name if self.version else BARE
+
+    @property
+    def label(self) -> str:
+        """Short: 17@12, or base."""
+        return f"{self.version.task}@{self.version.number}" if self.version else BARE
+
+    @property
+    def title(self) -> str:
+        """A few safe words."""
+        if self.version is None:
+            return "the base without an adapter"
+        label = f", {self.version.label}" if self.version.label else ""
+        return f"version {self.version.number} of task {self.version.task} ({line(self.version.task_name, 40)}{label})"
+
+    def talk(self, lone: LoneSampler, place: str) -> Talk:
+        """A conversation with it; the same ``place`` gives the same noise on all sides."""
+        return lone.talk(self.name, self.version.number if self.version else 0, place)
+
+
+def side_of(versions: list[VersionRow], said: str) -> Side:
+    """Whom ``said`` means: ``base``, or what ``choose_at`` takes. Raises ``MarlaasError``."""
+    return Side() if said == BARE else Side(choose_at(versions, said))
+
+
+def manner_of(reader: Reader, side: Side) -> Manner:
+    """As in its training: with its task's temperature, length of a turn and thinking."""
+    if side.version is None:
+        return ROOMY
+    sampling = parse(reader.task_config(side.version.task), f"task {side.version.task}").sampling
+    return Manner(sampling.temperature, sampling.max_tokens, sampling.thinking)
+
+
+def cost_of(plan: LonePlan) -> str:
+    """What a sampler takes, in a sentence."""
+    return f"A sampler of its own takes about {size(plan.memory.total)} of the {size(plan.free)} that are free."
+
+
+@asynccontextmanager
+async def talking(home: Home, plan: LonePlan, sides: Sequence[Side]) -> AsyncIterator[LoneSampler]:
+    """A sampler that serves all sides until the block ends.
+
+    Raises ``AdapterError`` for a state file that is gone or damaged, and what the base or the worker raises.
+    """
+    with TemporaryDirectory(prefix="marlaas-chat-", ignore_cleanup_errors=True) as scratch:
+        async with lone_sampler(home.create(), plan) as lone:
+            for side in sides:
+                if side.version is None:
+                    await lone.load_bare(Path(scratch))
+                else:
+                    await lone.load(side.name, home.root / side.version.path, side.version.checksum)
+            yield lone

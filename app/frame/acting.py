@@ -1,0 +1,95 @@
+"""Acts of the application: a command is a row that the engine answers; its outcome comes with a later snapshot.
+
+Kinds and tasks flow in, from keys and the palette; rows and notices flow out. It must not know which view asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.paths import Home
+
+from ..words.format import line
+from ..words.tasks import liveness
+from .feed import Feed
+from .key_order import KeyOrder
+from .sender import Sender
+from .snapshot import Snapshot
+
+
+class Acting(KeyOrder):
+    """What can be done to a home, and what is said of it."""
+
+    def __init__(self, home: Home, feed: Feed, snapshot: Snapshot, readonly: bool) -> None:
+        """``readonly`` refuses every act."""
+        super().__init__()
+        self.home = home
+        self.readonly = readonly
+        self.snapshot = snapshot
+        self._sender = Sender(self, home.database, feed)
+
+    def say(self, text: str, bad: bool = False) -> None:
+        """A notice; ``text`` may hold foreign words."""
+        self.notify(line(text, 400), severity="warning" if bad else "information", markup=False)
+
+    def may_act(self) -> str:
+        """Why no act is possible; empty where they are."""
+        return "This is the read-only mode: look, but do not touch." if self.readonly else ""
+
+    def steer(self, kind: str, tasks: Sequence[int]) -> None:
+        """Ask the engine to pause, resume, retry or cancel tasks."""
+        self.command(kind, tasks)
+
+    def command(self, kind: str, tasks: Sequence[int] = (), done: str = "", **arguments: Any) -> None:
+        """Ask the engine for anything; ``done`` is what is said once it is done."""
+        reason = self.may_act()
+        if not reason and liveness(self.snapshot.engine, self.snapshot.now).word in ("down", "never"):
+            reason = "No engine runs; ctrl+p, “Start the engine”."
+        if reason:
+            self.say(reason, bad=True)
+        else:
+            self._sender.send(kind, tasks, done, **arguments)
+
+    def on_sender_sent(self, message: Sender.Sent) -> None:
+        """An act is on its way, or could not be written."""
+        if message.problem:
+            self._sender.unsent(message.act)
+            self.say(message.problem, bad=True)
+        else:
+            self._sender.sent(message.act)
+
+    def action_add(self, copy_from: int | None = None) -> None:
+        """Open the form for tasks, empty or as a copy of one."""
+        from ..screens.submit import SubmitScreen
+
+        if reason := self.may_act():
+            self.say(reason, bad=True)
+        else:
+            self.push_screen(SubmitScreen(copy_from))
+
+    def action_undo(self) -> None:
+        """Take the last act back."""
+        if self._sender.undoable:
+            self._sender.undo()
+        else:
+            self.say("There is nothing to take back.", bad=True)
+
+    def action_start_engine(self) -> None:
+        """Start an engine in the background."""
+        if reason := self.may_act():
+            self.say(reason, bad=True)
+            return
+        self.say("Starting the engine …")
+        self.run_worker(self._start_engine, thread=True, group="engine", exit_on_error=False)
+
+    def _start_engine(self) -> None:
+        from marlaas.engine.daemon import control
+
+        try:
+            control.create_database(self.home)
+            control.ensure_running(self.home)
+        except MarlaasError as error:
+            self.call_from_thread(partial(self.say, str(error), bad=True))

@@ -1,0 +1,50 @@
+"""What ctrl+p and ``:`` find beyond the commands that stand for themselves: views by name, tasks by number or name."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+
+from ..words.format import line
+from ..words.tasks import state_word
+from .modes import ALL_MODES
+
+if TYPE_CHECKING:
+    from ..app import MarlaasApp
+
+
+_NAMED = 10.0
+
+
+class Palette(Provider):
+    """Views, and “open task 17”."""
+
+    @property
+    def _marlaas(self) -> MarlaasApp:
+        return cast("MarlaasApp", self.app)
+
+    async def discover(self) -> Hits:
+        """Before anything is typed: the views."""
+        for place, mode in enumerate(ALL_MODES, 1):
+            yield DiscoveryHit(
+                f"View {place}: {mode.name}", partial(self._marlaas.action_open_view, mode.name), help=mode.summary
+            )
+
+    async def search(self, query: str) -> Hits:
+        """Views and tasks that match."""
+        matcher = self.matcher(query)
+        for place, mode in enumerate(ALL_MODES, 1):
+            title = f"View {place}: {mode.name}"
+            if (found := matcher.match(title)) > 0:
+                opens = partial(self._marlaas.action_open_view, mode.name)
+                yield Hit(found, matcher.highlight(title), opens, help=mode.summary)
+        for task in self._marlaas.snapshot.ordered:
+            title = f"Open task {task.id}: {line(task.name, 40)}".replace("[", "(").replace("]", ")")
+            if (found := matcher.match(title)) > 0:
+                if str(task.id) in query.split():  # task 2 comes before task 20, however alike they look
+                    found *= _NAMED
+                about = f"{line(task.tenant, 30)}, {state_word(task.state)}".replace("[", "(")
+                opens = partial(self._marlaas.open_task, task.id)
+                yield Hit(found, matcher.highlight(title), opens, help=about)

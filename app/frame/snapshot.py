@@ -1,0 +1,47 @@
+"""The store at one moment, as every view gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from marlaas.engine.store.rows import EngineRow, PaceRow, TaskRow, WorkerRow
+
+from ..questions.question import Question
+from ..words.tasks import queue_order
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The store at one moment."""
+
+    now: float
+    tasks: tuple[TaskRow, ...] = ()
+    rewards: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    """Rewards of the last steps by task: the sparklines."""
+    paces: Mapping[int, PaceRow] = field(default_factory=dict)
+    """How fast tasks went lately, of those that have made steps."""
+    engine: EngineRow | None = None
+    workers: tuple[WorkerRow, ...] = ()
+    question: Question | None = None
+    """What the view in sight asked."""
+    answer: object = None
+    """The answer to it."""
+    outcomes: Mapping[int, str] = field(default_factory=dict)
+    """Commands that the engine has answered since the last snapshot; empty text is success."""
+    problem: str = ""
+    """Why the store could not be read; the rest is then as it was before."""
+
+    def task(self, number: int | None) -> TaskRow | None:
+        """A task by its number."""
+        return next((task for task in self.tasks if task.id == number), None)
+
+    @property
+    def ordered(self) -> list[TaskRow]:
+        """The tasks as the queue shows them."""
+        return sorted(self.tasks, key=queue_order)
+
+    @property
+    def unfinished(self) -> int:
+        """How many tasks the engine still works on."""
+        return sum(task.unfinished and task.state != "paused" for task in self.tasks)

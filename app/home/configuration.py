@@ -1,0 +1,69 @@
+"""What tasks were told, key by key: which values are defaults, and where tasks differ. Pure.
+
+Configurations as the store keeps them flow in, rows of safe text flow out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from marlaas.engine.spec import TaskSpec
+
+from ..words.format import line
+from .comparison import differences, flat
+
+_PARAMETERS = "environment_config."
+_LONGEST = 200
+"""Characters of a value."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One key."""
+
+    key: str
+    values: tuple[str, ...]
+    """Of each task; ``-`` where it has none."""
+    default: bool
+    """Whether the first task has what everybody has who says nothing."""
+    differs: bool
+    """Whether the tasks do not agree."""
+
+
+def settings(configs: Sequence[Mapping[str, Any]], parameters: Mapping[str, Any]) -> list[Setting]:
+    """Every key of some tasks, in the order of a task file. ``parameters``: the defaults of the first one's
+    environment."""
+    defaults = flat(TaskSpec("", "", "").to_json()) | {
+        f"{_PARAMETERS}{key}": value for key, value in parameters.items()
+    }
+    given = [{**config, "environment_config": {**parameters, **_table(config)}} for config in configs[:1]]
+    rows = differences([*given, *configs[1:]], all_keys=True)
+    return [
+        Setting(
+            line(key, 60),
+            tuple(_text(value) for value in values),
+            key in defaults and _same(values[0], defaults[key]),
+            any(not _same(value, values[0]) for value in values),
+        )
+        for key, values in rows.items()
+    ]
+
+
+def _table(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    table = config.get("environment_config")
+    return table if isinstance(table, Mapping) else {}
+
+
+def _same(one: Any, other: Any) -> bool:
+    """As JSON sees it: a tuple is a list, and 1 is 1.0 but not true."""
+    return _text(one) == _text(other) or (one == other and isinstance(one, bool) == isinstance(other, bool))
+
+
+def _text(value: Any) -> str:
+    if value is None or value == {}:
+        return "-"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return line(text, _LONGEST) or '""'

@@ -1,0 +1,80 @@
+"""All that was measured of a task, as other programs want it: rows of CSV, lines of JSON, TensorBoard's scalars.
+
+Steps and evaluations of the store flow in. A row is a step or an evaluation, which its ``kind`` says. Pure.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from marlaas.engine.store.rows import EvalRow, StepRow
+
+from ..words.format import line
+from .tensorboard import Scalars
+
+FIXED = ("task", "kind", "step", "created", "seconds", "environment_version", "score", "stderr", "n", "floor")
+"""The first columns; metrics follow by name."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One task's steps and evaluations."""
+
+    task: int
+    steps: Sequence[StepRow]
+    evals: Sequence[EvalRow]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """By step, evaluations after the step whose policy they measured; metrics lie in a table of their own."""
+        rows = [self._step(row) for row in self.steps] + [self._eval(row) for row in self.evals]
+        yield from sorted(rows, key=lambda row: row["step"])  # stable: steps stay before evaluations
+
+    def _step(self, row: StepRow) -> dict[str, Any]:
+        what = {"task": self.task, "kind": "step", "step": row.step, "created": row.created, "seconds": row.seconds}
+        return {**what, "metrics": row.metrics}
+
+    def _eval(self, row: EvalRow) -> dict[str, Any]:
+        what = {"task": self.task, "kind": "eval", "step": row.step, "created": row.created, "score": row.score}
+        more = {"environment_version": row.environment_version, "stderr": row.stderr, "n": row.n, "floor": row.floor}
+        return {**what, **more, "metrics": row.metrics}
+
+    def scalars(self) -> Iterator[Scalars]:
+        """``train/NAME``, ``eval/score``, ``eval/NAME``. Of older environment versions the evaluations have tags of
+        their own, for their scores do not compare."""
+        newest = self.evals[-1].environment_version if self.evals else ""
+        for row in self.steps:
+            values = {f"train/{line(name)}": value for name, value in row.metrics.items()}
+            yield Scalars(row.step, row.created, {**values, "train/seconds": row.seconds})
+        for measured in self.evals:
+            version = measured.environment_version
+            place = "eval" if version == newest else f"eval {line(version, 12)}"
+            values = {"score": measured.score, "stderr": measured.stderr, **measured.metrics}
+            if measured.floor is not None:
+                values["floor"] = measured.floor
+            tagged = {f"{place}/{line(name)}": value for name, value in values.items()}
+            yield Scalars(measured.step, measured.created, tagged)
+
+
+def as_csv(tasks: Sequence[Measured]) -> str:
+    """One table for all tasks, with a header; what a row does not have is empty."""
+    rows = [row for task in tasks for row in task.rows()]
+    names = sorted({name for row in rows for name in row["metrics"]} - set(FIXED))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow((*FIXED, *(line(name) for name in names)))
+    for row in rows:
+        cells = {**row["metrics"], **row}
+        writer.writerow([_cell(cells.get(name)) for name in (*FIXED, *names)])
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Numbers as Python writes them, which is what readers of CSV know: nan, inf, 1e-05."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return "" if value is None else value

@@ -1,0 +1,58 @@
+"""What became of commands: waiting for the engine's answers, and the sentence for one that does not come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .. import output
+
+if TYPE_CHECKING:
+    from marlaas.engine.errors import EngineUnreachable
+    from marlaas.engine.paths import Home
+    from marlaas.engine.store.reader import Reader
+
+ANSWER_SECONDS = 30.0
+
+
+def wait_for_outcomes(
+    reader: Reader,
+    commands: list[int],
+    timeout: float = ANSWER_SECONDS,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[int, str]:
+    """Outcomes by command; those not carried out in time are missing. Empty text is success."""
+    deadline = clock() + timeout
+    while True:
+        outcomes = reader.command_outcomes(commands)
+        if len(outcomes) == len(commands) or clock() > deadline:
+            return outcomes
+        sleep(0.1)
+
+
+def ask(home: Home, reader: Reader, kind: str, task: int, **arguments: Any) -> str:
+    """Send one command to the engine, which is started if need be; why it could not be done, or nothing.
+
+    Raises ``EngineUnreachable`` where it does not answer.
+    """
+    from marlaas.engine.daemon import control
+    from marlaas.engine.store.submissions import command
+
+    control.ensure_running(home, notice=output.talk)
+    sent = command(home.database, kind, task, **arguments)
+    outcome = wait_for_outcomes(reader, [sent]).get(sent)
+    if outcome is None:
+        raise unanswered(f"task {task}")
+    return outcome
+
+
+def unanswered(about: str = "") -> EngineUnreachable:
+    """What to raise for a command that has no outcome in time; ``about`` names the task."""
+    from marlaas.engine.errors import EngineUnreachable
+
+    return EngineUnreachable(
+        f"The engine has not answered {about and f'for {about} '}within {ANSWER_SECONDS:g} s.",
+        "It will carry the command out when it gets to it; `marlaas engine status` shows its state.",
+    )

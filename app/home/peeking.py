@@ -1,0 +1,43 @@
+"""The first prompts of a home's environment, for whoever may wait for them: a verb, or a thread of the application.
+
+Names and parameters flow in, a ``Peek`` flows out, and its prompts as safe lines. Everything is played in a scratch
+folder that is gone afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from marlaas.engine.config import load_settings
+from marlaas.engine.environments.dependencies.interpreters import Interpreters
+from marlaas.engine.environments.peek import Peek, peek
+from marlaas.engine.environments.protocol import Ask
+from marlaas.engine.paths import BUNDLED_PLUGINS, Home
+
+from ..words import env_transcript as transcript
+from ..words.format import excerpt
+
+PROMPTS = 3
+CHARACTERS, LINES = 600, 8
+"""Of a message that are shown."""
+
+
+def peeked(home: Home, environment: str, config: Mapping[str, Any], count: int = PROMPTS) -> Peek:
+    """Look at an environment of the home; blocks for a second. Raises ``ConfigError`` and its kin."""
+    interpreters = Interpreters(home.venvs, load_settings(home).environments)
+    with TemporaryDirectory(prefix="marlaas-peek-", ignore_cleanup_errors=True) as scratch:
+        folders = (BUNDLED_PLUGINS, home.plugins)
+        return asyncio.run(peek(environment, config, count, folders, Path(scratch), interpreters))
+
+
+def prompt_lines(ask: Ask) -> list[str]:
+    """What the model is asked, as safe lines: its tools, then each message under its role, cut where it is long."""
+    rows = transcript.tools(ask.tools)
+    for said in ask.messages:
+        rows += transcript.message(replace(said, content=excerpt(said.content, CHARACTERS, LINES)))
+    return rows

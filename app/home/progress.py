@@ -1,0 +1,104 @@
+"""Following tasks as lines of text: one line per change, about once a second, until they end.
+
+Reads the store through a function, so that it can be driven without an engine and without a clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from marlaas.engine.errors import EngineUnreachable
+from marlaas.engine.store.rows import TaskRow
+
+from ..words.format import clip, clip_start, line, pad, score
+from ..words.tasks import state_word
+
+GRACE_SECONDS = 20.0
+"""An engine may be silent this long (a restart, a busy disk) before following gives up."""
+
+
+def progress_line(task: TaskRow) -> str:
+    """A task in one line."""
+    parts = [
+        pad(_who(task, 36), 36),
+        f"{state_word(task.state):<11}",
+        f"step {task.step:>3}/{task.steps}",
+        f"reward {score(task.reward)}",
+        f"held-out {score(task.score)}",
+    ]
+    return "  ".join([*parts, line(task.reason)] if task.reason else parts)
+
+
+def sentence(task: TaskRow) -> str:
+    """A task in one sentence of words, for ears as for eyes; what is not known yet is left out."""
+    parts = [
+        f"Task {task.id}, {line(f'{task.tenant}, {task.name}')}: {line(task.state)}",
+        f"step {task.step} of {task.steps}",
+    ]
+    if task.reward is not None:
+        parts.append(f"reward {score(task.reward)}")
+    if task.score is not None:
+        parts.append(f"held-out score {score(task.score)}")
+    return ", ".join(parts) + "." + (f" Reason: {line(task.reason)}" if task.reason else "")
+
+
+def _who(task: TaskRow, width: int) -> str:
+    text = line(f"{task.tenant}/{task.name}")
+    return clip_start(text, width) if task.family else clip(text, width)
+
+
+@dataclass
+class Follower:
+    """Polls tasks and says what changed."""
+
+    read: Callable[[], Sequence[TaskRow]]
+    """The tasks to follow, as they are now."""
+    alive: Callable[[], bool]
+    """Whether an engine serves them."""
+    say: Callable[[str], None]
+    paused_ends: bool = False
+    """Whether any paused task counts as ended, not only one that paused itself: nobody is there to resume it."""
+    words: Callable[[TaskRow], str] = progress_line
+    differs_by: Callable[[TaskRow], object] | None = None
+    """What has to be another before a task is spoken of again; else the words are."""
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    _said: dict[int, object] = field(default_factory=dict)
+
+    def said(self, task: int) -> bool:
+        """Whether a task was spoken of."""
+        return task in self._said
+
+    def poll(self) -> list[TaskRow]:
+        """Read once, say what changed, and return the tasks."""
+        tasks = list(self.read())
+        for task in tasks:
+            now = (self.differs_by or self.words)(task)
+            if task.id not in self._said or self._said[task.id] != now:
+                self._said[task.id] = now
+                self.say(self.words(task))
+        return tasks
+
+    def follow(self, timeout: float | None = None, interval: float = 1.0) -> list[TaskRow]:
+        """Until all have ended, or until the time is over: the tasks as they are then."""
+        begun = heard = self.clock()
+        while True:
+            tasks = self.poll()
+            if all(self._ended(task) for task in tasks):
+                return tasks
+            now = self.clock()
+            if timeout is not None and now - begun >= timeout:
+                return tasks
+            if self.alive():
+                heard = now
+            elif now - heard > GRACE_SECONDS:
+                raise EngineUnreachable(
+                    "The engine has stopped while tasks are unfinished.",
+                    "`marlaas engine start` goes on with them; `marlaas logs` may say why.",
+                )
+            self.sleep(interval)
+
+    def _ended(self, task: TaskRow) -> bool:
+        return not task.unfinished or task.stuck or (self.paused_ends and task.state == "paused")

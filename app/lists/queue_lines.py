@@ -1,0 +1,116 @@
+"""The lines of the queue: tasks in an order, sweeps and tenants as lines that fold.
+
+Rows, a query and what the person chose flow in; lines flow out. Pure, and knows nothing of the screen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from marlaas.engine.store.rows import TaskRow
+
+from ..words.tasks import GLYPHS, queue_order
+from .filters import Query, in_order, matches
+
+_Key = TypeVar("_Key")
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """How a person wants to see the queue."""
+
+    query: Query = field(default_factory=Query)
+    sort: str = ""
+    """A field of ``filters``; empty: what moves comes first."""
+    backwards: bool = False
+    by_tenant: bool = False
+    toggled: frozenset[str] = frozenset()
+    """Keys of lines that are not as they are by themselves: sweeps folded, tenants unfolded."""
+
+
+@dataclass(frozen=True)
+class QueueLine:
+    """One line: a task, or several that belong together."""
+
+    key: str
+    """The task's number, or what holds the line's tasks together."""
+    tasks: tuple[TaskRow, ...]
+    title: str = ""
+    """Of a line of several tasks: the sweep's or the tenant's name."""
+    unfolded: bool = False
+    depth: int = 0
+    """How many lines it stands under."""
+
+    @property
+    def single(self) -> TaskRow | None:
+        """The task, where the line is one."""
+        return None if self.title else self.tasks[0]
+
+
+def arrange(tasks: Iterable[TaskRow], how: Arrangement) -> list[QueueLine]:
+    """The lines from top to bottom. Raises ``ConfigError`` for a sort field that does not exist."""
+    shown = [task for task in tasks if matches(how.query, task)]
+    if how.sort:
+        ordered = in_order(shown, how.sort, how.backwards)
+    else:
+        ordered = sorted(shown, key=queue_order, reverse=how.backwards)
+    if not how.by_tenant:
+        return _with_sweeps(ordered, how, 0)
+    lines: list[QueueLine] = []
+    for tenant, members in _together(ordered, lambda task: task.tenant).items():
+        key = f"tenant:{tenant}"
+        unfolded = key not in how.toggled
+        lines.append(QueueLine(key, tuple(members), tenant or "(no name)", unfolded))
+        if unfolded:
+            lines += _with_sweeps(members, how, 1)
+    return lines
+
+
+def _with_sweeps(tasks: Sequence[TaskRow], how: Arrangement, depth: int) -> list[QueueLine]:
+    lines: list[QueueLine] = []
+    for key, members in _together(tasks, _sweep_key).items():
+        if len(members) == 1:
+            lines.append(QueueLine(str(members[0].id), tuple(members), depth=depth))
+            continue
+        unfolded = key in how.toggled
+        lines.append(QueueLine(key, tuple(members), members[0].family, unfolded, depth))
+        if unfolded:
+            lines += [QueueLine(str(task.id), (task,), depth=depth + 1) for task in members]
+    return lines
+
+
+def _sweep_key(task: TaskRow) -> str:
+    """A sweep's tasks enter the queue at the same moment."""
+    return f"sweep:{task.tenant}:{task.family}:{task.created}" if task.family else str(task.id)
+
+
+def _together(tasks: Iterable[TaskRow], key: Callable[[TaskRow], _Key]) -> dict[_Key, list[TaskRow]]:
+    found: dict[_Key, list[TaskRow]] = {}
+    for task in tasks:
+        found.setdefault(key(task), []).append(task)
+    return found
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Values of several tasks in three numbers."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def spread(values: Iterable[float | None]) -> Spread | None:
+    """Mean and range of those that are there."""
+    there = [value for value in values if value is not None and math.isfinite(value)]
+    return Spread(sum(there) / len(there), min(there), max(there)) if there else None
+
+
+def standing(tasks: Sequence[TaskRow]) -> str:
+    """How many tasks are in which state: ●2 ○1 ✓5."""
+    states = Counter(task.state for task in tasks)
+    return " ".join(f"{glyph}{states[state]}" for state, glyph in GLYPHS.items() if states[state])

@@ -1,0 +1,134 @@
+"""doctor: each finding stands alone, and a crash of a library is a finding."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marlaas.app.home import machine
+from marlaas.engine.paths import Home
+
+from ..commanding import Commander
+from ..filling import Filling
+
+
+@pytest.fixture
+def probed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Children are not started; each answers with the status and text put here."""
+    answer: list[Any] = [0, "fine 1.0"]
+    monkeypatch.setattr(machine, "_run", lambda command, timeout: (answer[0], answer[1]))
+    return answer
+
+
+def test_all_is_well(marlaas: Commander, probed: list[Any], home: Home) -> None:
+    said = marlaas("doctor")
+    assert said.code == 0 and "All that is needed" in said.err
+    names = [finding["name"] for finding in marlaas("doctor", "--json").json["findings"]]
+    assert names == [
+        "python",
+        "cores",
+        "memory",
+        "disk",
+        "compiler",
+        "gpu",
+        "torch",
+        "llama.cpp",
+        "home",
+        "plugins",
+        "installer",
+        "libraries",
+        "sandbox",
+        "notify",
+        "base",
+        "engine",
+    ]
+    assert not home.root.exists()
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "value"),
+    [
+        (-4, "", "crashes: it was built for another processor"),
+        (1, "Traceback\nModuleNotFoundError: No module named 'x'\x1b[2J", "ModuleNotFoundError: No module named 'x'"),
+        (-11, "", "ends with status -11"),
+    ],
+)
+def test_a_broken_library(marlaas: Commander, probed: list[Any], status: int, text: str, value: str) -> None:
+    probed[:] = [status, text]
+    said = marlaas("doctor", "--json")
+    assert said.code == 2 and not said.json["ok"]
+    found = {finding["name"]: finding for finding in said.json["findings"]}
+    assert found["llama.cpp"]["value"] == value and found["llama.cpp"]["verdict"] == "missing"
+    assert "CMAKE_ARGS" in found["llama.cpp"]["advice"]
+
+
+def test_children_that_hang_or_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(*args: Any, **options: Any) -> Any:
+        raise subprocess.TimeoutExpired("x", 3)
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    assert machine._run(["x"], 3) == (1, "no answer within 3 s")
+    monkeypatch.undo()
+    assert machine._run(["/nowhere/at/all"], 3)[0] == 1
+
+
+def test_a_base_that_is_missing(marlaas: Commander, probed: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MARLAAS_BASE", "/nowhere/at/all")
+    said = marlaas("doctor")
+    assert said.code == 2 and "✗ base" in said.out
+
+
+def test_engines_and_broken_databases(marlaas: Commander, probed: list[Any], home: Home) -> None:
+    Filling(home.database, time.time()).engine(age=100)
+    assert "! engine     silent 1 min 40 s" in marlaas("doctor").out
+    for path in home.root.glob("marlaas.db*"):
+        path.unlink()
+    home.database.write_bytes(b"no database" * 1000)
+    assert "✗ engine" in marlaas("doctor").out
+
+
+@pytest.mark.parametrize("below", ["", "sub/deeper"])
+def test_a_home_that_is_a_file(marlaas: Commander, probed: list[Any], tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").write_text("x")
+    said = marlaas("--home", str(tmp_path / "file" / below), "doctor")
+    assert said.code == 2 and f"✗ home       {tmp_path}/file is no folder" in said.out
+
+
+@pytest.mark.parametrize(
+    ("command", "verdict"), [("sh -c 'exit 0'", "ok"), ("/nowhere/tell-me --now", "missing"), ("", "ok")]
+)
+def test_the_command_that_hears_of_tasks_is_looked_for(
+    marlaas: Commander, probed: list[Any], home: Home, command: str, verdict: str
+) -> None:
+    home.create().config.write_text(f'[notify]\ncommand = "{command}"\n')
+    found = {finding["name"]: finding for finding in marlaas("doctor", "--json").json["findings"]}["notify"]
+    assert found["verdict"] == verdict and ("/nowhere/tell-me is not there" in found["value"]) == (verdict == "missing")
+
+
+@pytest.mark.parametrize(("sandbox", "verdict", "code"), [("true", "missing", 2), ("false", "ok", 0)])
+def test_a_sandbox_is_missed_where_it_is_asked_for(
+    marlaas: Commander,
+    probed: list[Any],
+    home: Home,
+    monkeypatch: pytest.MonkeyPatch,
+    sandbox: str,
+    verdict: str,
+    code: int,
+) -> None:
+    monkeypatch.setattr("marlaas.engine.environments.process.confinement.obstacle", lambda: "bwrap is not installed")
+    home.create().config.write_text(f"[environments]\nsandbox = {sandbox}\n")
+    said = marlaas("doctor", "--json")
+    found = {finding["name"]: finding for finding in said.json["findings"]}["sandbox"]
+    assert (found["verdict"], said.code) == (verdict, code) and "bwrap is not installed" in found["value"]
+
+
+def test_libraries_that_no_plugin_asks_for(marlaas: Commander, probed: list[Any], home: Home) -> None:
+    (home.venvs / "0123abcd").mkdir(parents=True)
+    (home.venvs / "0123abcd" / "x.py").write_bytes(bytes(5_000_000))
+    (finding,) = (f for f in marlaas("doctor", "--json").json["findings"] if f["name"] == "libraries")
+    assert finding["verdict"] == "note" and str(home.venvs) in finding["value"]
+    assert "No plugin asks for 0123abcd (5 MB)" in finding["advice"] and "pinned" in finding["advice"]

@@ -1,0 +1,116 @@
+"""The entry point: exit codes, and no traceback whatever happens."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+from marlaas.app.cli import tasks
+from marlaas.app.cli.families import FAMILIES, needed
+from marlaas.engine.errors import StoreError
+from marlaas.engine.paths import Home
+
+from ..commanding import Commander
+from ..filling import Filling, fill_full
+
+
+def fail(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def run(args: argparse.Namespace) -> int:
+        raise error
+
+    monkeypatch.setattr(tasks, "list_tasks", run)
+
+
+def test_usage(marlaas: Commander) -> None:
+    assert marlaas("nonsense").code == 2
+    assert marlaas("show", "one").code == 2
+    assert marlaas("show", "9" * 30).code == 2
+    assert marlaas("adapters").code == 2
+    assert marlaas("--help").code == 0
+    assert marlaas("--version").out.startswith("marlaas 0.")
+
+
+@pytest.mark.parametrize("module", FAMILIES)
+def test_every_module_has_the_verbs_that_the_table_says(module: str) -> None:
+    verbs = argparse.ArgumentParser().add_subparsers()
+    import_module(f"marlaas.app.cli.{module}").register(verbs)
+    assert tuple(verbs.choices) == FAMILIES[module]
+
+
+@pytest.mark.parametrize(
+    ("line", "modules"),
+    [
+        ("", ()),
+        ("--home list --ascii", ()),
+        ("--theme=x show 1", ("tasks",)),
+        ("--home x resume 3", ("steer",)),
+        ("--hom x list", tuple(FAMILIES)),
+        ("--help", tuple(FAMILIES)),
+        ("nonsense", tuple(FAMILIES)),
+        ("--readonly --home", ()),
+    ],
+)
+def test_a_command_line_loads_its_own_verb_alone(line: str, modules: tuple[str, ...]) -> None:
+    assert needed(line.split()) == modules
+
+
+def test_known_errors_are_a_sentence(marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail(monkeypatch, StoreError("The disk\x1b[31m is full.", "Make room."))
+    said = marlaas("list")
+    assert (said.code, said.err) == (1, "marlaas: The disk is full.\n  Make room.\n")
+
+
+def test_unknown_errors_are_a_sentence_and_a_file(
+    marlaas: Commander, monkeypatch: pytest.MonkeyPatch, home: Home
+) -> None:
+    home.logs.mkdir(parents=True)
+    fail(monkeypatch, ZeroDivisionError("oh"))
+    said = marlaas("list")
+    assert said.code == 1 and said.err.count("\n") == 2 and "Traceback" not in said.err
+    assert str(home.logs / "marlaas-errors.log") in said.err
+    assert "ZeroDivisionError: oh" in (home.logs / "marlaas-errors.log").read_text()
+
+
+def test_errors_of_the_system_name_the_file(marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail(monkeypatch, PermissionError(13, "Permission denied", "/some/file"))
+    assert marlaas("list").err.startswith("marlaas: Permission denied: /some/file.")
+
+
+def test_interrupted(marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail(monkeypatch, KeyboardInterrupt())
+    assert marlaas("list").code == 130
+
+
+def test_a_reader_that_goes_away_is_no_error(home: Home) -> None:
+    fill_full(home.database)
+    code = "import sys; from marlaas.app.cli.main import main; sys.exit(main(['logs', '-f']))"
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert "task 1 started" in process.stdout.readline()
+        process.stdout.close()
+        Filling(home.database).event("more")
+        assert process.wait(20) == 0
+        assert process.stderr.read() == ""
+
+
+def test_streams_that_were_closed_at_the_start(home: Home) -> None:
+    fill_full(home.database, tasks=1)
+    command = [sys.executable, "-m", "marlaas.app.cli.main", "--home", str(home.root), "list"]
+    said = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, timeout=60)
+    assert said.returncode == 0 and said.stderr.startswith(b"No engine is alive") and said.stderr.count(b"\n") == 1
+    said = subprocess.run(["sh", "-c", '"$@" >&- 2>&-', "sh", *command, "--json"], timeout=60)
+    assert said.returncode == 0
+
+
+def test_without_a_terminal_the_program_prints_the_list_and_ends(home: Home) -> None:
+    fill_full(home.database, tasks=2)
+    command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(home.root)]
+    said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert said.returncode == 0 and said.stdout.splitlines()[0].startswith("ID  TENANT")
+    assert len(said.stdout.splitlines()) == 3 and "\x1b" not in said.stdout + said.stderr

@@ -1,0 +1,174 @@
+"""The reading verbs: text for people, JSON for programs, and nothing that a terminal would obey."""
+
+from __future__ import annotations
+
+import json
+import time
+import tomllib
+import unicodedata
+
+import pytest
+
+from marlaas.engine.paths import Home
+from marlaas.engine.spec import TaskSpec, parse
+
+from ..commanding import Commander
+from ..filling import Filling, fill_full, fill_hostile
+
+VERBS = [
+    ("list",),
+    ("show", "1"),
+    ("logs",),
+    ("logs", "1"),
+    ("env", "list"),
+    ("adapters", "list"),
+    ("adapters", "list", "1"),
+    ("engine", "status"),
+]
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_hostile_text_is_harmless(home: Home, marlaas: Commander, verb: tuple[str, ...]) -> None:
+    fill_hostile(home.database, time.time())
+    said = marlaas(*verb)
+    assert said.code in (0, 3)
+    assert all(c == "\n" or unicodedata.category(c) not in ("Cc", "Cs", "Cf") for c in said.out + said.err)
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_json_is_one_document(home: Home, marlaas: Commander, verb: tuple[str, ...]) -> None:
+    fill_hostile(home.database, time.time())
+    said = marlaas(*verb, "--json")
+    assert said.code in (0, 3) and said.json and said.out.isascii()
+
+
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb[-1] != "1"], ids=" ".join)
+def test_an_empty_home_says_what_to_do(home: Home, marlaas: Commander, verb: tuple[str, ...]) -> None:
+    said = marlaas(*verb)
+    assert said.code == (3 if verb == ("engine", "status") else 0)
+    assert said.err or "never started" in said.out
+    assert json.loads(marlaas(*verb, "--json").out) in ([], marlaas(*verb, "--json").json)
+
+
+def test_list(home: Home, marlaas: Commander) -> None:
+    fill_full(home.database, tasks=3)
+    lines = marlaas("list").out.splitlines()
+    assert lines[0].split() == ["ID", "TENANT", "TASK", "ENVIRONMENT", "STATE", "STEP", "REWARD", "HELD-OUT", "REASON"]
+    assert lines[1].split()[:4] == ["1", "physics-lab", "task", "number"]
+    assert "waits for a free place" in lines[3]
+    assert [task["id"] for task in marlaas("list", "--json").json] == [1, 2, 3]
+
+
+def test_list_by_a_query_and_in_an_order(home: Home, marlaas: Commander) -> None:
+    fill_full(home.database, tasks=8)
+    assert [task["id"] for task in marlaas("list", "--json", "--filter", "state:running tenant:bio").json] == [2]
+    assert [task["id"] for task in marlaas("list", "--json", "--sort", "id", "--filter", "step>9").json] == [7, 6, 5, 4]
+    assert marlaas("list", "--sort", "step", "--reverse").out.splitlines()[1].split()[0] in ("3", "8")
+    said = marlaas("list", "--filter", "reward>high")
+    assert (said.code, said.out) == (2, "") and "compared with a number" in said.err
+    assert marlaas("list", "--filter", "nobody").err.endswith("None of the 8 tasks fits.\n")
+
+
+def test_a_task_is_shown_as_the_file_that_would_make_it(filling: Filling, marlaas: Commander) -> None:
+    config = TaskSpec("bio", 'sums "quoted" [/INST]', "arithmetic", steps=7).to_json()
+    filling.task()
+    filling.execute("UPDATE tasks SET config = ?", json.dumps(config))
+    said = marlaas("show", "1", "--toml")
+    assert said.code == 0 and parse(tomllib.loads(said.out), "again").to_json() == parse(config, "once").to_json()
+
+
+def test_a_reason_of_pages_is_cut_in_the_list_and_whole_in_show(filling: Filling, marlaas: Commander) -> None:
+    filling.task(state="paused", reason="z" * 4000)
+    assert len(marlaas("list").out.splitlines()[1]) < 300
+    assert "z" * 4000 in marlaas("show", "1").out and "z" * 4000 in marlaas("list", "--json").out
+
+
+def test_show_has_what_is_promised(home: Home, marlaas: Commander) -> None:
+    fill_full(home.database, tasks=3)
+    shown = marlaas("show", "2", "--json").json
+    promised = "id tenant name environment state reason step steps reward eval adapter_version staleness tokens seconds"
+    assert set(promised.split()) <= set(shown)
+    assert [(row["step"], round(row["score"], 2)) for row in shown["eval"]] == [(0, 0.15), (8, 0.38)]
+    assert shown["metrics"]["entropy"] == 0.74 and shown["adapter_version"] == "t2-v8-i1"
+    assert "held-out     0.15 at step 0, 0.38 at step 8" in marlaas("show", "2").out
+
+
+@pytest.mark.parametrize("verb", ["show", "pause", "resume", "cancel", "wait", "logs"])
+def test_unknown_tasks(home: Home, marlaas: Commander, verb: str, engine: object) -> None:
+    said = marlaas(verb, "7")
+    assert (said.code, said.out) == (2, "")
+    assert said.err == "marlaas: There is no task 7.\n  `marlaas list` shows the tasks.\n"
+
+
+def test_a_task_to_which_nothing_happened_is_not_all_that_there_is(filling: Filling, marlaas: Commander) -> None:
+    filling.task()
+    assert marlaas("logs", "1").err.startswith("Nothing has happened to task 1 yet.")
+
+
+def test_numbers_that_json_lacks(filling: Filling, marlaas: Commander) -> None:
+    filling.task(made=1)
+    filling.execute("UPDATE metrics SET value = 9e999 WHERE name = 'loss'")
+    assert marlaas("show", "1", "--json").json["metrics"]["loss"] is None
+    assert marlaas("show", "1").code == 0
+
+
+def test_environment_errors_name_the_place(filling: Filling, marlaas: Commander) -> None:
+    filling.environment("broken", "broken", "SyntaxError: invalid syntax")
+    said = marlaas("env", "list")
+    assert "broken: SyntaxError: invalid syntax (arithmetic.py:7)" in said.err
+    assert said.out.splitlines()[1].split()[:4] == ["broken", "broken", "9f2c41aa", "digits=2"]
+
+
+def test_engine_status(home: Home, marlaas: Commander) -> None:
+    filling = Filling(home.database, time.time())
+    filling.engine()
+    said = marlaas("engine", "status")
+    assert said.code == 0 and "alive 1 s ago" in said.out and "812 MB" in said.out
+    filling.engine(age=60)
+    assert marlaas("engine", "status", "--json").json["state"] == "silent"
+    filling.engine(state="stopped")
+    said = marlaas("engine", "status")
+    assert said.code == 3 and "down since" in said.out
+
+
+def test_a_plain_list_without_a_terminal(home: Home, marlaas: Commander) -> None:
+    fill_full(home.database, tasks=2)
+    assert marlaas().out == marlaas("list").out
+
+
+def test_home_may_stand_before_or_after_the_verb(
+    home: Home, marlaas: Commander, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_full(home.database, tasks=2)
+    monkeypatch.setenv("MARLAAS_HOME", "/nowhere")
+    root = str(home.root)
+    assert len(marlaas("--home", root, "list", "--json").json) == 2
+    assert len(marlaas("list", "--json", "--home", root).json) == 2
+    assert len(marlaas("--home", root).out.splitlines()) == 3
+
+
+def test_list_shows_what_fits_and_how_sweeps_stand(filling: Filling, marlaas: Commander) -> None:
+    for number, state in enumerate(("done", "running", "queued"), 1):
+        filling.task(name=f"sums [seed={number}]", state=state, made=30 * (state != "queued"))
+    filling.execute("UPDATE tasks SET family = 'sums'")
+    filling.task(tenant="bio", state="queued")
+    said = marlaas("list")
+    assert len(said.out.splitlines()) == 5
+    summary = "sweep physics-lab/sums, 3 tasks: 1 queued, 1 running, 1 done; best held-out 0.77: task 1, sums [seed=1]"
+    assert summary in said.err
+    shown = {words: [task["id"] for task in marlaas("list", "--json", *words).json] for words in (
+        ("--tenant", "bio"), ("--family", "sums"), ("--state", "queued"), ("--state", "queued", "--family", "sums"),
+    )}  # fmt: skip
+    assert list(shown.values()) == [[4], [1, 2, 3], [3, 4], [3]]
+    assert "None of the 4 tasks fits." in marlaas("list", "--tenant", "nobody").err
+
+
+def test_show_says_whom_a_task_waits_for_and_how_often_it_was_tried(filling: Filling, marlaas: Commander) -> None:
+    filling.task(name="warm-up", state="running", made=3)
+    filling.task(name="next", state="queued", reason="waiting for task 1 (warm-up), which is running, step 3 of 60")
+    filling.insert("dependencies", task=2, needs=1)
+    filling.execute("UPDATE tasks SET retried = 1, config = ? WHERE id = 2", json.dumps({"queue": {"retries": 3}}))
+    said = marlaas("show", "2").out
+    assert "waiting for task 1 (warm-up), which is running, step 3 of 60" in said
+    assert "1 (warm-up), running" in said and "1 of 3 times" in said
+    assert marlaas("show", "2", "--json").json["depends_on"] == [1]

@@ -1,0 +1,43 @@
+"""Acts that wait say so: of a busy database and of a frozen engine a person learns after three seconds."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+from marlaas.engine.paths import Home
+
+from ..driving import driving
+from ..filling import NOW, Filling
+
+
+async def test_an_act_that_the_engine_lets_wait_is_told_once(home: Home, filling: Filling) -> None:
+    filling.engine()
+    filling.task("running", made=2)
+    clock = [NOW]
+    async with driving(home, clock=lambda: clock[0]) as driver:
+        await driver.press("p")
+        assert driver.notices() == ""
+        for _ in range(3):
+            clock[0] += 2
+            await driver.read()
+        assert driver.notices() == "The engine has not answered yet; “pause task 1” waits."
+        filling.execute("UPDATE commands SET done = ?, outcome = ''", NOW)
+        await driver.read()
+        assert "Task 1 paused." in driver.notices()
+
+
+async def test_an_act_on_a_locked_database_is_told(home: Home, filling: Filling) -> None:
+    filling.engine()
+    filling.task("running", made=2)
+    clock = [NOW]
+    async with driving(home, clock=lambda: clock[0]) as driver:
+        with closing(sqlite3.connect(home.database, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            await driver.pilot.press("p")
+            clock[0] += 4
+            driver.app.poll()
+            await driver.pilot.pause(0.2)
+            assert "The database is busy" in driver.notices()
+            other.execute("ROLLBACK")
+        await driver.settle()

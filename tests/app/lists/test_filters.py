@@ -1,0 +1,138 @@
+"""The small query: what it means, that it can be typed letter by letter, and the order of rows."""
+
+from __future__ import annotations
+
+import string
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marlaas.app.lists.filters import FIELDS, STATES, in_order, matches, parse
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.store.rows import TaskRow
+
+TASK = TaskRow(
+    id=17, tenant="bio-lab", name="Two words", environment="games/guess", state="running", reason="", priority=2,
+    step=8, steps=60, reward=0.6, score=0.3, best=0.35, floor=0.1, adapter_version="", staleness=0.5, tokens=1200,
+    seconds=9.5, created=1.0, started=2.0, finished=None, family="sums",
+)  # fmt: skip
+
+words = st.text(string.ascii_letters + string.digits + ".-_ ", min_size=1).filter(str.strip)
+maybe = st.none() | st.floats(allow_nan=True)
+tasks = st.builds(
+    replace,
+    st.just(TASK),
+    id=st.integers(1, 50),
+    state=st.sampled_from(STATES),
+    tenant=words,
+    name=words,
+    environment=words,
+    reward=maybe,
+    score=maybe,
+    step=st.integers(0, 60),
+)
+terms = st.one_of(
+    st.builds('{}"{}"'.format, st.sampled_from(["", "name:", "tenant=", "env:", "family:"]), words),
+    st.builds("state:{}".format, st.sampled_from(STATES)),
+    st.builds(
+        "{}{}{}".format,
+        st.sampled_from(["reward", "score", "step", "id", "priority"]),
+        st.sampled_from([":", "=", ">", ">=", "<", "<=", "!="]),
+        st.floats(-10, 60) | st.integers(0, 60),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "", "  ", "state:running", "STATE:RUN", "tenant:bio", "tenant=bio-lab", "env:guess", "environment:guess",
+        "family:sums", "id:17", "id=17", "reward>0.5", "score>=0.3", "step<10", "step<=8", "priority>0", "words", "BIO",
+        "guess", '"Two words"', 'name:"two w', "-state:done", "!tenant:physics", "-nothing",
+        "state:running bio step<10", "reward!=1", "state!=done", "-", "!", "two -three", 'name:"two words" !env:sums',
+        "tokens>1e3",
+    ],
+)  # fmt: skip
+def test_what_fits(query: str) -> None:
+    assert matches(parse(query), TASK)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "state:done", "tenant=bio", "reward>0.6", "reward<0.6", "step>8", "id:1", "nothing", "-bio", "!state:running",
+        "state:running -guess", '"words two"', "bio nothing",
+    ],
+)  # fmt: skip
+def test_what_does_not_fit(query: str) -> None:
+    assert not matches(parse(query), TASK)
+
+
+def test_a_missing_number_fits_no_comparison() -> None:
+    fresh = replace(TASK, reward=None)
+    assert not any(matches(parse(f"reward{sign}0"), fresh) for sign in (":", ">", ">=", "<", "<="))
+    assert matches(parse("-reward>0"), fresh)
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("rewards>0.5", "There is no field 'rewards' to filter by. Known are state, tenant, env"),
+        ("http://x", "Text with : in it goes in quotes"),
+        ("reward>", "compared with a number, as in reward>0.5, not with ''"),
+        ("step<ten", "not with 'ten'"),
+        ("reward:nan", "not with 'nan'"),
+        ("tenant>bio", "'tenant' is text: write tenant:bio"),
+        ("a b " * 250_000, "A filter has at most 1,000 characters, not 1,000,000."),
+        ("state:runing", "There is no state 'runing'. Known are submitted, queued"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_sentence(query: str, says: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse(query)
+    assert says in str(error.value)
+
+
+@given(st.text(string.printable))
+def test_anything_may_be_typed(text: str) -> None:
+    for end in range(len(text) + 1):
+        try:
+            query = parse(text[:end])
+        except ConfigError:
+            continue
+        matches(query, TASK)
+
+
+@given(terms, terms, tasks)
+def test_all_terms_must_hold(one: str, other: str, task: TaskRow) -> None:
+    assert matches(parse(f"{one} {other}"), task) == (matches(parse(one), task) and matches(parse(other), task))
+
+
+@given(terms, tasks)
+def test_a_mark_before_a_term_turns_it_round(term: str, task: TaskRow) -> None:
+    assert matches(parse(f"-{term}"), task) == matches(parse(f"!{term}"), task) == (not matches(parse(term), task))
+
+
+@given(words, tasks)
+def test_free_words_are_looked_for_in_three_places(word: str, task: TaskRow) -> None:
+    found = any(word.lower() in text.lower() for text in (task.name, task.tenant, task.environment))
+    assert matches(parse(f'"{word}"'), task) == found
+
+
+@given(st.lists(tasks, max_size=8), st.sampled_from(FIELDS), st.booleans())
+def test_order_loses_nobody(rows: list[TaskRow], field: str, backwards: bool) -> None:
+    assert sorted(map(id, in_order(rows, field, backwards))) == sorted(map(id, rows))
+
+
+def test_order() -> None:
+    rows = [
+        replace(TASK, id=i, reward=reward, name=name)
+        for i, reward, name in ((1, 0.2, "b"), (2, None, "C"), (3, 0.9, "a"))
+    ]
+    assert [row.id for row in in_order(rows, "reward")] == [3, 1, 2]
+    assert [row.id for row in in_order(rows, "reward", backwards=True)] == [1, 3, 2]
+    assert [row.id for row in in_order(rows, "name")] == [3, 1, 2]
+    with pytest.raises(ConfigError, match=r"There is no field 'colour' to sort by\. Known are state"):
+        in_order(rows, "colour")

@@ -1,0 +1,56 @@
+"""What is said of an environment, on the screen as on the command line."""
+
+from __future__ import annotations
+
+from marlaas.app.words.environments import Fact, facts, failed_share, takes
+from marlaas.engine.environments.conformance.finding import Finding
+from marlaas.engine.store.environment_use import EnvironmentUse, EpisodeFailure, EpisodeUse
+from marlaas.engine.store.rows import EnvironmentRow
+
+NOTHING = EnvironmentUse()
+NOW = 1_800_000_000.0
+ROW = EnvironmentRow("shop/buy", "9f2c41aa", "ready", (), "A shop.", "", "", 0, "/p/shop.py", NOW)
+
+
+def told(row: EnvironmentRow = ROW, use: EnvironmentUse = NOTHING) -> list[Fact]:
+    return list(facts(row, use, NOW))
+
+
+def test_what_is_wrong_comes_with_its_place_and_before_the_rest() -> None:
+    row = EnvironmentRow("shop/buy", "9f2c41aa", "stale", (), "", "NameError: x", "shop.py", 7, "/p/shop.py", NOW)
+    state, error, *_ = told(row)
+    assert state.text == "stale: an older version serves; the newest edit does not load"
+    assert error == Fact("error", "NameError: x (shop.py:7)", "error")
+
+
+def test_a_label_stands_once() -> None:
+    found = (Finding("floor", "warning", "42 earns 0.61."), Finding("lengths", "note", "9 tokens."))
+    row = EnvironmentRow("shop/buy", "v", "ready", (), "", "", "", 0, "p", NOW, found, NOW - 90)
+    checks = [fact for fact in told(row) if fact.level or "done" in fact.text]
+    assert [fact.label for fact in checks] == ["checks", "", ""]
+    assert [fact.level for fact in checks] == ["warning", "note", ""] and checks[2].text == "done 1 min 30 s ago"
+
+
+def test_where_nothing_was_played_that_is_said() -> None:
+    assert told()[1] == Fact("last hour", "no episode has ended")
+
+
+def test_episodes_of_two_versions_and_the_last_error() -> None:
+    old, new = EpisodeUse({"ok": 1200}, 0.4, 2.1), EpisodeUse({"error": 300}, 0.0, 0.0)
+    broken = EpisodeFailure("KeyError: 'x'\x1b[2J", "shop.py", 31, "v2", NOW - 42)
+    use = EnvironmentUse({"ok": 1200, "error": 300}, 0.4, 2.1, {"v1": old, "v2": new}, broken)
+    assert [fact.text for fact in told(use=use)[1:5]] == [
+        "1,500 episodes, 20 % failed (300 error, 1,200 ok); median 400ms, 1 in 20 over 2.1s",
+        "version v1: 1,200 episodes, 0 % failed (1,200 ok); median 400ms, 1 in 20 over 2.1s",
+        "version v2: 300 episodes, 100 % failed (300 error)",
+        "last error, version v2, 42 s ago: KeyError: 'x' (shop.py:31)",
+    ]
+
+
+def test_few_failures_are_not_none() -> None:
+    assert failed_share(EpisodeUse({"ok": 999, "timeout": 1})) == "<1 %"
+    assert failed_share(EpisodeUse({"ok": 999})) == failed_share(EpisodeUse()) == "0 %"
+
+
+def test_times_fit_into_six_cells() -> None:
+    assert [takes(seconds) for seconds in (0.0012, 0.46, 9.96, 61.0)] == ["1ms", "460ms", "10.0s", "1m01"]

@@ -1,0 +1,98 @@
+"""Text helpers: foreign text is harmless, numbers are short."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marlaas.app.words import format as f
+
+
+@pytest.mark.parametrize(
+    ("hostile", "safe"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07text", "text"),
+        ("\x1b]52;c;c2VjcmV0\x1b\\text", "text"),
+        ("\x9b2Jtext", "text"),
+        ("\x1bctext", "text"),
+        ("a\x00b\x07c\x7f", "abc"),
+        ("\u202egnp.exe\u202c", "gnp.exe"),
+        ("one\r\ntwo\rthree\u2028four", "one\ntwo\nthree\nfour"),
+        ("half \ud800 character", "half \ufffd character"),
+        ("tab\there", "tab    here"),
+        ("[/INST] [b", "[/INST] [b"),
+        ("名前 é ✓", "名前 é ✓"),
+        ("\x1b]never ends", ""),
+    ],
+)
+def test_plain(hostile: str, safe: str) -> None:
+    assert f.plain(hostile) == safe
+
+
+@given(st.text(alphabet=st.characters(), max_size=80))
+def test_plain_leaves_nothing_that_a_terminal_obeys(text: str) -> None:
+    safe = f.plain(text)
+    assert all(c == "\n" or unicodedata.category(c) not in ("Cc", "Cs") for c in safe)
+    assert f.plain(safe) == safe
+    safe.encode()
+
+
+@given(st.text(), st.integers(0, 40))
+def test_a_line_fits_its_width(text: str, width: int) -> None:
+    cut = f.line(text, width)
+    assert f.cells(cut) <= width and "\n" not in cut
+
+
+def test_wide_text_is_cut_by_cells() -> None:
+    assert f.clip("名前が広い", 6) == "名前…"
+    assert f.pad("名前", 6) == "名前  "
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (0.0, "0"), (0.5, "0.5"), (1234.5, "1,234"), (0.0004, "4.0e-04"), (float("nan"), "nan")],
+)  # fmt: skip
+def test_number(value: float | None, text: str) -> None:
+    assert f.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "-"), (0.41, "0.4 s"), (0, "0 s"), (200, "3 min 20 s"), (7500, "2 h 05 min"), (273600, "3 d 4 h")],
+)  # fmt: skip
+def test_duration(seconds: float | None, text: str) -> None:
+    assert f.duration(seconds) == text
+
+
+def test_counts_and_sizes() -> None:
+    assert [f.count(n) for n in (950, 1480, 12_300, 4_500_000)] == ["950", "1480", "12.3k", "4.5M"]
+    assert [f.size(n) for n in (12, 812e6, 1.4e9, 2.5e12)] == ["12 B", "812 MB", "1.4 GB", "2.5 TB"]
+
+
+def test_sparklines_share_a_scale() -> None:
+    assert f.sparkline([0.0, 0.5, 1.0], 8) == "▁▅█"
+    assert f.sparkline([-1.0, 0.0, 3.0, float("nan")], 8) == "▁▃█"
+    assert f.sparkline([0.2] * 100, 5) == "▂▂▂▂▂"
+    assert f.sparkline([], 5) == ""
+    assert f.sparkline([-2.0, -1.0], 2) == "▁█"
+
+
+def test_bars_stay_in_bounds() -> None:
+    assert [f.bar(n, 10, 4) for n in (-3, 0, 5, 10, 12)] == ["░░░░", "░░░░", "██░░", "████", "████"]
+    assert f.bar(1, 0, 3) == "░░░"
+
+
+def test_excerpts_say_what_they_leave_out() -> None:
+    assert f.excerpt("x" * 5000, 10, 10) == "x" * 10 + "\n… 4,990 more characters"
+    assert f.excerpt("a\nb\nc\nd", 100, 2) == "a\nb\n… 4 more characters"
+    assert f.excerpt("a\nb", 100, 2) == "a\nb"
+    assert f.excerpt("", 100, 2) == ""
+
+
+def test_the_end_is_kept_where_it_tells_texts_apart() -> None:
+    assert f.clip_start("sums [learning_rate=1e-4]", 12) == "…_rate=1e-4]"
+    assert f.clip_start("sums", 4) == "sums" and f.clip_start("名前が広い", 5) == "…広い"

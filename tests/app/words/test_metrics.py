@@ -1,0 +1,36 @@
+"""How metrics are spoken of."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from marlaas.app.words.metrics import exact, in_order, value_text, words
+
+
+def test_what_interests_most_comes_first_and_edges_are_not_shown_by_themselves() -> None:
+    names = ["zeal", "staleness_2", "loss", "reward_min", "reward", "[/m]\x1b[31m", "held-out"]
+    assert in_order(names) == ["reward", "held-out", "loss", "[/m]\x1b[31m", "zeal"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("reward", 0.5, "0.50"),
+        ("clipped", 0.031, "3 %"),
+        ("seconds", 0.41, "0.4 s"),
+        ("tokens", 12_345.0, "12.3k"),
+        ("loss", -1e-5, "-1.0e-05"),
+        ("tokens", math.nan, "nan"),
+        ("clipped", math.inf, "inf"),
+        ("loss", None, "-"),
+    ],
+)
+def test_values(name: str, value: float | None, text: str) -> None:
+    assert value_text(name, value) == text
+
+
+def test_a_metric_of_strangers() -> None:
+    assert words("[/m]\x1b[31m").title == "[/m]" and words("\x1b[2J").title == "?"
+    assert (exact(None), exact(0.123456789)) == ("-", "0.123457")
