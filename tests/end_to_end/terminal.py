@@ -52,6 +52,7 @@ class Terminal:
         """As when a window is dragged."""
         self._screen.resize(rows, columns)
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        os.kill(self.process.pid, signal.SIGWINCH)  # dragging sends many
 
     def suspend(self) -> None:
         """ctrl+z, and a shell that draws over the screen."""

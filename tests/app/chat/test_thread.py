@@ -53,8 +53,15 @@ def talking(home: Home, sides: list[Side], idle: float = 60.0) -> Iterator[tuple
 
 def workers() -> set[psutil.Process]:
     """Samplers and trainers below this process; other tests may have left an engine to those after them."""
-    children = psutil.Process().children(recursive=True)
-    return {child for child in children if "workers.host" in " ".join(child.cmdline())}
+    return {child for child in psutil.Process().children(recursive=True) if "workers.host" in command_of(child)}
+
+
+def command_of(process: psutil.Process) -> str:
+    """Its command line; nothing for one that has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 @pytest.mark.processes
