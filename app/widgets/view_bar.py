@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from textual.content import Content
 from textual.events import Click
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ..frame.modes import ALL_MODES
+from ..frame.modes import ALL_MODES, Mode
 from ..words.format import cells
 
 
@@ -29,15 +31,18 @@ class ViewBar(Widget):
         return Content.assemble(*parts[:-1])
 
     def _texts(self) -> list[str]:
-        """Names with the selected task where there is room, else names, else numbers alone."""
-        task = self.shown[1]
+        """Names with the selected task where there is room, else with it in this view alone, else only numbers."""
         numbers = [str(place) for place in range(1, len(ALL_MODES) + 1)]
-        names = [f"{number} {mode.name}" for number, mode in zip(numbers, ALL_MODES, strict=True)]
-        full = [
-            f"{name} {task}" if mode.of_task and task else name for name, mode in zip(names, ALL_MODES, strict=True)
-        ]
         room = self.content_size.width
-        return next((texts for texts in (full, names) if cells("  ".join(texts)) <= room), numbers)
+        choices = (self._named(lambda mode: True), self._named(lambda mode: mode.name == self.shown[0]))
+        return next((texts for texts in choices if cells("  ".join(texts)) <= room), numbers)
+
+    def _named(self, with_task: Callable[[Mode], bool]) -> list[str]:
+        task = self.shown[1]
+        return [
+            f"{place} {mode.name}{f' {task}' if task and mode.of_task and with_task(mode) else ''}"
+            for place, mode in enumerate(ALL_MODES, 1)
+        ]
 
     def on_click(self, event: Click) -> None:
         """Open the view under the mouse."""

@@ -1,0 +1,24 @@
+"""The bar of views says of which task a view is, also where it is narrow."""
+
+from __future__ import annotations
+
+import pytest
+
+from marlaas.engine.paths import Home
+
+from ..driving import driving
+from ..filling import Filling
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_view_of_a_task_names_it(home: Home, filling: Filling, size: tuple[int, int]) -> None:
+    filling.task(made=1)
+    filling.task(made=1)
+    async with driving(home, size) as driver:
+        await driver.press("j", "2")
+        assert "2 task 2" in driver.text()
+
+
+async def test_where_nothing_fits_numbers_are_left(home: Home) -> None:
+    async with driving(home, (40, 12)) as driver:
+        assert "1  2  3  4  5  6  7" in driver.text()
