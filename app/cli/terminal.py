@@ -52,6 +52,10 @@ def open_application(
 
         check_keys(preferences.keys, str(preferences_file()))
 
+    if not web:  # what some shells export is the size of their start: no resize would be seen
+        for name in ("COLUMNS", "LINES"):
+            os.environ.pop(name, None)
+
     from ..app import MarlaasApp
 
     application = MarlaasApp(home, demo=demo, preferences=preferences, readonly=readonly or _is_anothers(home), web=web)

@@ -21,6 +21,8 @@ import pyte
 from marlaas.engine.paths import Home
 
 PATIENCE = 60.0
+_OURS = ("NO_COLOR", "COLORTERM")
+"""What the terminal of whoever runs the tests says of itself."""
 
 
 class Terminal:
@@ -52,7 +54,6 @@ class Terminal:
         """As when a window is dragged."""
         self._screen.resize(rows, columns)
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        os.kill(self.process.pid, signal.SIGWINCH)  # dragging sends many
 
     def suspend(self) -> None:
         """ctrl+z, and a shell that draws over the screen."""
@@ -88,17 +89,23 @@ class Terminal:
         return bool(data)
 
 
+def _log_in(terminal: int) -> None:
+    """In the child: its controlling terminal, of whose end it hears whoever started the tests."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    os.login_tty(terminal)
+
+
 @contextlib.contextmanager
 def terminal(home: Home, *words: str, columns: int = 80, rows: int = 24) -> Iterator[Terminal]:
     """``marlaas`` on a home, as its users start it; killed at the end if it still runs."""
     mine, other = pty.openpty()
     fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLORTERM")}
+    environment = {name: value for name, value in os.environ.items() if name not in _OURS}
     command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(home.root), *words]
     process = subprocess.Popen(
         command,
-        preexec_fn=partial(os.login_tty, other),  # its controlling terminal, whose end it hears of
-        env=environment | {"TERM": "xterm-256color", "XDG_CONFIG_HOME": str(home.root / "config")},
+        preexec_fn=partial(_log_in, other),
+        env=environment | {"TERM": "xterm-256color", "XDG_CONFIG_HOME": str(home.root / "config"), "COLUMNS": "80"},
     )
     os.close(other)
     screen = Terminal(process, mine, columns, rows)
