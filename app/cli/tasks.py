@@ -10,7 +10,9 @@ from ..words.format import count, duration, line, number, score, size, sparkline
 from .verbs import Verbs, add_verb, home_of, task_number
 
 if TYPE_CHECKING:
-    from marlaas.engine.store.rows import TaskRow
+    from collections.abc import Sequence
+
+    from marlaas.engine.store.rows import EvalRow, TaskRow
 
 _FILTER = (
     'only those that fit: state:running tenant:bio env:sums family:x name:"two words" id:17 reward>0.5 score>=0.3'
@@ -125,7 +127,7 @@ def show_task(args: argparse.Namespace) -> int:
         ("tried again", _tries(task, config)),
         ("step", f"{task.step} of {task.steps}"),
         ("reward", f"{score(task.reward)}  {sparkline(rewards, 40)}".rstrip()),
-        ("held-out", ", ".join(f"{score(row.score)} at step {row.step}" for row in evals)),
+        ("held-out", _held_out(evals)),
         ("best", score(task.best)),
         ("floor", f"{score(task.floor)} (best constant answer)" if task.floor is not None else ""),
         ("adapter", task.adapter_version),
@@ -142,6 +144,16 @@ def show_task(args: argparse.Namespace) -> int:
             output.result(f"  {name:<12} {value}")
         seen.add(name)
     return output.OK
+
+
+def _held_out(evals: Sequence[EvalRow]) -> str:
+    """The scores on the newest environment version, which alone compare, and how many there are on others."""
+    from ..words.tasks import newest_series
+
+    shown = newest_series(evals)
+    earlier = len(evals) - len(shown)
+    scores = ", ".join(f"{score(row.score)} at step {row.step}" for row in shown)
+    return f"{scores}; {earlier} on earlier environment versions" if earlier else scores
 
 
 def _tries(task: TaskRow, config: dict[str, Any]) -> str:

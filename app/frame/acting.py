@@ -39,10 +39,6 @@ class Acting(KeyOrder):
         """Why no act is possible; empty where they are."""
         return "This is the read-only mode: look, but do not touch." if self.readonly else ""
 
-    def steer(self, kind: str, tasks: Sequence[int]) -> None:
-        """Ask the engine to pause, resume, retry or cancel tasks."""
-        self.command(kind, tasks)
-
     def command(self, kind: str, tasks: Sequence[int] = (), done: str = "", **arguments: Any) -> None:
         """Ask the engine for anything; ``done`` is what is said once it is done."""
         reason = self.may_act()

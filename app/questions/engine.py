@@ -10,7 +10,8 @@ from marlaas.engine.store import timeline
 from marlaas.engine.store.days import day_of
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rows import EngineRow
-from marlaas.engine.store.timeline import StageSpan, StandingRow, TenantSeconds
+from marlaas.engine.store.stage_sample import StageSample
+from marlaas.engine.store.timeline import StandingRow, TenantSeconds
 
 from ..home import surroundings
 from ..home.surroundings import Disk, Memory
@@ -28,11 +29,11 @@ class EngineAnswer:
 
     until: float = 0.0
     """The end of the newest sample; 0: no engine has ever measured anything."""
-    spans: tuple[StageSpan, ...] = ()
+    spans: tuple[StageSample, ...] = ()
     """As long as the timeline asks for, oldest first."""
-    now: Mapping[str, StageSpan] = field(default_factory=dict)
+    now: Mapping[str, StageSample] = field(default_factory=dict)
     """The newest sample of each stage."""
-    minute: Mapping[str, StageSpan] = field(default_factory=dict)
+    minute: Mapping[str, StageSample] = field(default_factory=dict)
     """The last minute of each stage."""
     steps: int = 0
     """Steps of all tasks in that minute."""
@@ -81,7 +82,7 @@ class EngineQuestion:
             counted=counted,
         )
 
-    def _spans(self, reader: Reader, until: float, known: tuple[StageSpan, ...]) -> tuple[StageSpan, ...]:
+    def _spans(self, reader: Reader, until: float, known: tuple[StageSample, ...]) -> tuple[StageSample, ...]:
         """A sample may reach into the next cell, so the newest two are read anew."""
         oldest = until - self.grain * (self.cells + 1)
         if not known:

@@ -65,13 +65,13 @@ class TasksView(View):
     def action_toggle_pause(self) -> None:
         """Pause what moves; where nothing does, resume what is paused."""
         if moving := self._fitting("pause"):
-            self.marlaas.steer("pause", moving)
+            self.marlaas.command("pause", moving)
         elif paused := self._fitting("resume"):
-            self.marlaas.steer("resume", paused)
+            self.marlaas.command("resume", paused)
 
     def action_retry(self) -> None:
         """Put what failed or was cancelled back into the queue."""
-        self.marlaas.steer("retry", self._fitting("retry"))
+        self.marlaas.command("retry", self._fitting("retry"))
 
     def action_cancel(self) -> None:
         """Ask, then cancel."""
@@ -79,7 +79,7 @@ class TasksView(View):
 
         def act(yes: bool | None) -> None:
             if yes:
-                self.marlaas.steer("cancel", tasks)
+                self.marlaas.command("cancel", tasks)
 
         named = f"task {tasks[0]}, {line(self._row(tasks[0]).name, 40)}" if len(tasks) == 1 else f"{len(tasks)} tasks"
         ends = "It stops; its" if len(tasks) == 1 else "They stop; their"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from ..fairness.ledger import ENVIRONMENT, ROLLOUT, TRAINING, Ledger
 from ..orchestrator.services import Load
-from ..store.stages import StageSample
+from ..store.stage_sample import StageSample
 from .processes import Seen
 
 ENGINE = "engine"

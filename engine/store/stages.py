@@ -7,39 +7,17 @@ an hour, and after a month they go: about 25,000 rows stay.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from sqlite_utils import Database
 
 from .database import insert_all, transaction
+from .stage_sample import StageSample
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 THINNED = ((HOUR, MINUTE), (DAY, HOUR))
 """From which age on, in seconds, one row stands for how many of them."""
 KEPT = 31 * DAY
-
-
-@dataclass(frozen=True)
-class StageSample:
-    """What a stage did in some seconds, or one of its workers."""
-
-    stage: str
-    """rollout, environment, training or engine; or a worker of the environment stage: env NAME"""
-    device: str
-    """What it computes on, in words."""
-    begun: float
-    wall: float
-    """Seconds that the sample covers."""
-    busy: float
-    """Of them, those with useful work; of several processes, the sum of their processor time."""
-    waiting: float
-    """Requests that waited."""
-    active: float
-    """Requests under way."""
-    ended: int
-    """Turns, episodes or calls that ended."""
-    tokens: int = 0
-    """Sampled (rollout), or trained on (training)."""
 
 
 class StageTable:

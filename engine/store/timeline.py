@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from .reader import Reader
 from .rows import EngineRow
+from .stage_sample import StageSample
 
 STAGES = ("rollout", "environment", "training", "engine")
 """In the order of an episode's way; the engine, which serves them, last."""
@@ -21,33 +22,6 @@ WORKER = "env "
 """How the names of environment workers begin, of which each has samples of its own beside those of its stage."""
 _LISTED = f"stage IN ({', '.join(repr(stage) for stage in STAGES)})"
 _WITH_WORKERS = f"VALUES {', '.join(f'({stage!r})' for stage in STAGES)} UNION SELECT name FROM workers"
-
-
-@dataclass(frozen=True)
-class StageSpan:
-    """What a stage did on a device in some seconds."""
-
-    stage: str
-    """One of ``STAGES``, or an environment worker."""
-    device: str
-    begun: float
-    wall: float
-    """Seconds that it covers; an engine ran in them."""
-    busy: float
-    """Of them, those with useful work; of several processes the sum, which may be more than ``wall``."""
-    waiting: float
-    """Requests that waited, on average."""
-    active: float
-    """Requests under way, on average."""
-    ended: int
-    """Turns, episodes or calls."""
-    tokens: int
-    """Sampled, or trained on."""
-
-    @property
-    def share(self) -> float:
-        """Of the time in which it was busy."""
-        return self.busy / self.wall if self.wall > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -80,7 +54,7 @@ def newest(reader: Reader) -> tuple[float, float]:
     return tuple(rows[0]) if rows else (0.0, 0.0)
 
 
-def spans(reader: Reader, since: float, grain: int) -> list[StageSpan]:
+def spans(reader: Reader, since: float, grain: int) -> list[StageSample]:
     """Every stage on every device, and each environment worker of the newest engine; the samples of ``grain`` seconds
     (by the clock) put together, oldest first."""
     rows = reader.all(
@@ -89,17 +63,17 @@ def spans(reader: Reader, since: float, grain: int) -> list[StageSpan]:
         since,
         grain,
     )
-    return [StageSpan(**dict(row)) for row in rows]
+    return [StageSample(**dict(row)) for row in rows]
 
 
-def totals(reader: Reader, since: float) -> dict[str, StageSpan]:
+def totals(reader: Reader, since: float) -> dict[str, StageSample]:
     """Every stage since a time in one span, whatever the device."""
     rows = reader.all(
         f"SELECT stage, max(device) AS device, min(begun) AS begun, {_SUMS} FROM stages WHERE {_LISTED}"
         " AND begun >= ? GROUP BY stage",
         since,
     )
-    return {row["stage"]: StageSpan(**dict(row)) for row in rows}
+    return {row["stage"]: StageSample(**dict(row)) for row in rows}
 
 
 def steps_since(reader: Reader, since: float) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from marlaas.engine.store.timeline import StageSpan
+from marlaas.engine.store.stage_sample import StageSample
 
 from ...words.format import count, number
 from .pane import Line, table
@@ -13,7 +13,7 @@ _UNITS = {"rollout": "turns", "environment": "episodes", "training": "calls"}
 _MADE = {"rollout": "tokens sampled", "training": "tokens trained on"}
 
 
-def flow(now: Mapping[str, StageSpan], minute: Mapping[str, StageSpan], steps: int, width: int) -> list[Line]:
+def flow(now: Mapping[str, StageSample], minute: Mapping[str, StageSample], steps: int, width: int) -> list[Line]:
     """A line a stage and one for steps; rates are over the seconds in which an engine ran."""
     rows = []
     for stage, unit in _UNITS.items():
@@ -28,7 +28,7 @@ def flow(now: Mapping[str, StageSpan], minute: Mapping[str, StageSpan], steps: i
     return table(("stage", "waiting", "active", "in the last minute"), rows, (11, -7, -6, 60), width)
 
 
-def rate(many: float, span: StageSpan) -> str:
+def rate(many: float, span: StageSample) -> str:
     """So many in a second of the span, in few digits."""
     value = many / span.wall if span.wall > 0 else 0.0
     return count(round(value)) if value >= 100 else number(value, 1 if value >= 10 else 2)

@@ -9,7 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from marlaas.engine.store.timeline import STAGES, WORKER, StageSpan
+from marlaas.engine.store.stage_sample import StageSample
+from marlaas.engine.store.timeline import STAGES, WORKER
 
 from ...words.format import clip, line, pad, share, short_duration
 from ...words.tasks import FRESH_SECONDS
@@ -48,7 +49,7 @@ class Row:
         return self.cells[-1] if self.cells else None
 
 
-def rows(spans: Sequence[StageSpan], until: float, grain: int, count: int) -> list[Row]:
+def rows(spans: Sequence[StageSample], until: float, grain: int, count: int) -> list[Row]:
     """Spread the spans over the ``count`` cells that end with the one that ``until`` falls into."""
     first = math.ceil(until / grain) - count
     busy: dict[tuple[str, str], list[float]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from marlaas.engine.store.rows import EngineRow
-from marlaas.engine.store.timeline import StageSpan
+from marlaas.engine.store.stage_sample import StageSample
 
 from ...words.format import duration, line
 from ...words.tasks import Liveness
@@ -41,7 +41,7 @@ def head(engine: EngineRow | None, alive: Liveness, unfinished: int, now: float,
     return [first, ((second, "$text-warning"),)] if second else [first]
 
 
-def stop_question(running: int, now: Mapping[str, StageSpan]) -> str:
+def stop_question(running: int, now: Mapping[str, StageSample]) -> str:
     """What stopping at once would mean for so many running tasks; ``now`` has the newest sample of each stage."""
     if not running:
         return "Stop the engine? No task runs; those that wait go on waiting until another one starts."

@@ -172,3 +172,10 @@ def test_show_says_whom_a_task_waits_for_and_how_often_it_was_tried(filling: Fil
     assert "waiting for task 1 (warm-up), which is running, step 3 of 60" in said
     assert "1 (warm-up), running" in said and "1 of 3 times" in said
     assert marlaas("show", "2", "--json").json["depends_on"] == [1]
+
+
+def test_show_sets_only_scores_of_one_environment_version_side_by_side(marlaas: Commander, filling: Filling) -> None:
+    filling.task(made=20)
+    filling.execute("UPDATE evals SET environment_version = 'e0' WHERE step < 20")
+    (shown,) = [text for text in marlaas("show", "1").out.splitlines() if text.strip().startswith("held-out")]
+    assert "at step 20; 2 on earlier environment versions" in shown and "at step 0" not in shown

@@ -10,7 +10,7 @@ import pytest
 
 from marlaas.app.widgets.engine.head import stop_question
 from marlaas.engine.paths import Home
-from marlaas.engine.store.timeline import StageSpan
+from marlaas.engine.store.stage_sample import StageSample
 
 from ..driving import SIZES, assert_snapshot, driving
 from ..filling import NOW, Filling
@@ -70,7 +70,7 @@ async def test_stop_asks_and_says_what_is_lost_and_drain_asks_nothing(home: Home
 
 def test_the_question_says_what_is_lost() -> None:
     busy = {
-        name: StageSpan(name, "cpu", 0.0, 1.0, 1.0, 2.2, 7.0, 0, 0) for name in ("rollout", "environment", "engine")
+        name: StageSample(name, "cpu", 0.0, 1.0, 1.0, 2.2, 7.0, 0, 0) for name in ("rollout", "environment", "engine")
     }
     assert "1 task goes on" in stop_question(1, {}) and "What is under way is lost" in stop_question(1, {})
     assert "About 18 episodes under way are lost" in stop_question(3, busy) and "No task runs" in stop_question(0, busy)

@@ -14,9 +14,9 @@ from marlaas.engine.store import timeline
 from marlaas.engine.store.days import day_of
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rows import WorkerRow
-from marlaas.engine.store.stages import StageSample
+from marlaas.engine.store.stage_sample import StageSample
 from marlaas.engine.store.store import Store
-from marlaas.engine.store.timeline import StageSpan, StandingRow, TenantSeconds
+from marlaas.engine.store.timeline import StandingRow, TenantSeconds
 from marlaas.engine.store.usage import today
 
 NOW = 1_000_000.0
@@ -35,7 +35,7 @@ def test_samples_are_put_together_by_the_clock(store: Store, reader: Reader) -> 
     store.stages.add(1, [replace(SAMPLE, stage="training", device="core 1"), replace(SAMPLE, stage="something else")])
     assert timeline.newest(reader) == (NOW, NOW + 1)  # of the one that was written last
     first, training, second, third = timeline.spans(reader, NOW, 2)
-    assert first == StageSpan("rollout", "core 0", NOW, 2.0, 0.1, 0.5, 8.0, 20, 1) and training.stage == "training"
+    assert first == StageSample("rollout", "core 0", NOW, 2.0, 0.1, 0.5, 8.0, 20, 1) and training.stage == "training"
     assert (second.begun, second.busy, third.wall) == (NOW + 2, 0.5, 1.0) and third.share == 0.4
     assert [span.begun for span in timeline.spans(reader, NOW + 4, 2)] == [NOW + 4]
 
@@ -49,7 +49,7 @@ def test_workers_of_the_newest_engine_have_rows_of_their_own(store: Store, reade
 
 def test_totals_are_of_all_devices(store: Store, reader: Reader) -> None:
     store.stages.add(1, [SAMPLE, replace(SAMPLE, device="core 1", waiting=1.0), replace(SAMPLE, begun=NOW - 1)])
-    assert timeline.totals(reader, NOW)["rollout"] == StageSpan("rollout", "core 1", NOW, 2.0, 1.0, 2.0, 8.0, 20, 200)
+    assert timeline.totals(reader, NOW)["rollout"] == StageSample("rollout", "core 1", NOW, 2.0, 1.0, 2.0, 8.0, 20, 200)
 
 
 def test_the_newest_standings_alone_are_known(store: Store, reader: Reader) -> None:

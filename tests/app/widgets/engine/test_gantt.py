@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marlaas.app.widgets.engine.gantt import LABEL, SHARE, axis, lines, rows, shade
-from marlaas.engine.store.timeline import StageSpan
+from marlaas.engine.store.stage_sample import StageSample
 
 
 def span(
     begun: float, wall: float = 1.0, busy: float = 0.5, stage: str = "rollout", device: str = "core 0"
-) -> StageSpan:
-    return StageSpan(stage, device, begun, wall, busy, 0.0, 0.0, 0, 0)
+) -> StageSample:
+    return StageSample(stage, device, begun, wall, busy, 0.0, 0.0, 0, 0)
 
 
 def test_samples_that_are_not_quite_a_second_leave_no_gap() -> None:

@@ -9,7 +9,8 @@ from marlaas.app.widgets.engine.pane import Line
 from marlaas.app.widgets.engine.shares import UsedLately, behind, shares
 from marlaas.engine.disk import HomeSize
 from marlaas.engine.store.rows import EngineRow
-from marlaas.engine.store.timeline import StageSpan, StandingRow, TenantSeconds
+from marlaas.engine.store.stage_sample import StageSample
+from marlaas.engine.store.timeline import StandingRow, TenantSeconds
 
 
 def used(bio: float, lab: float) -> list[TenantSeconds]:
@@ -48,11 +49,11 @@ def test_shares_are_of_each_device_and_the_greatest_comes_first() -> None:
 
 
 def test_rates_are_over_the_seconds_in_which_an_engine_ran() -> None:
-    turns = StageSpan("rollout", "core 0", 0.0, 30.0, 1.0, 2.0, 7.0, 60, 9000)
-    engine = StageSpan("engine", "cpu", 0.0, 30.0, 1.0, 0.0, 0.0, 0, 0)
+    turns = StageSample("rollout", "core 0", 0.0, 30.0, 1.0, 2.0, 7.0, 60, 9000)
+    engine = StageSample("engine", "cpu", 0.0, 30.0, 1.0, 0.0, 0.0, 0, 0)
     lines = texts(flow({"rollout": turns}, {"rollout": turns, "engine": engine}, 10, 100))
     assert lines[1].split() == ["rollout", "2", "7", "2", "turns/s,", "300", "tokens", "sampled/s"]
-    assert lines[4].endswith("20 a minute") and rate(5, StageSpan("x", "", 0, 0, 0, 0, 0, 0, 0)) == "0"
+    assert lines[4].endswith("20 a minute") and rate(5, StageSample("x", "", 0, 0, 0, 0, 0, 0, 0)) == "0"
 
 
 def test_the_machine_in_words() -> None:
