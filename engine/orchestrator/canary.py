@@ -83,8 +83,8 @@ class Canary:
         self._policy = policy
         self._temperature = temperature
         self._probe: _Probe | None = None
-        self._rounding = 0.0
-        """Largest difference between the two on any token so far."""
+        self._rounding = tolerance.rounding
+        """Largest difference between the two on any token so far, or what it may be where few have been seen."""
 
     async def before(self, version: str, groups: Sequence[ClosedGroup]) -> None:
         """Look at the version that is served and about to be stepped from, if new tokens are due.

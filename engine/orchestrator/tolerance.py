@@ -19,15 +19,17 @@ class Tolerance:
 
     largest: float = math.inf
     mean: float = math.inf
+    rounding: float = 1e-2
+    """What a single log-probability may be off by through rounding, however close those seen so far have been."""
 
     def holds(self, largest: float, mean: float) -> bool:
         """Whether such gaps are rounding; one that is not a number never is."""
         return largest <= self.largest and mean <= self.mean
 
 
-EXACT = Tolerance(largest=0.002)
+EXACT = Tolerance(largest=0.002, rounding=1e-5)
 """Float32 throughout."""
-FAST = Tolerance(largest=0.15)
+FAST = Tolerance(largest=0.15, rounding=1e-3)
 """llama.cpp's half-precision attention."""
 ROUNDED = {
     "f32": FAST,

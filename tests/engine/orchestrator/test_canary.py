@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.orchestrator.canary import RENEW, Canary, CanaryReport, choose, compare
-from marlaas.engine.orchestrator.tolerance import Tolerance
+from marlaas.engine.orchestrator.tolerance import EXACT, Tolerance
 from marlaas.engine.training.advantages import ClosedGroup, close_group
 from marlaas.engine.types import Episode, Group, Span, Trajectory
 
@@ -48,7 +48,7 @@ class Pair:
     def __init__(self, tolerance: Tolerance | None = None, gap: float = 0.001) -> None:
         self.sampler, self.trainer = Says(-1.0 + gap), Says(-1.0)
         sides = cast(Any, self.sampler), cast(Any, self.trainer)
-        self.canary = Canary(*sides, tolerance or Tolerance(largest=0.01), "policy", 1.0)
+        self.canary = Canary(*sides, tolerance or Tolerance(largest=0.01, rounding=1e-4), "policy", 1.0)
 
     async def step(self, trained: float, served: float, groups: list[ClosedGroup] | None = None) -> CanaryReport:
         await self.canary.before("old", [group(3)] if groups is None else groups)
@@ -76,6 +76,12 @@ async def test_the_version_before_under_the_new_ones_name_is_refused() -> None:
 async def test_a_step_that_rounding_may_hide_is_not_resolved() -> None:
     assert not (await Pair().step(trained=-1.003, served=-0.999)).resolved
     assert not (await Pair().step(trained=-1.0, served=-0.999)).resolved
+
+
+async def test_a_first_look_at_few_tokens_does_not_show_how_far_rounding_goes() -> None:
+    """As after a restart: they agree by chance, then a tiny step is rounded differently."""
+    report = await Pair(EXACT, gap=0.0).step(trained=-1.0 - 2e-6, served=-1.0 - 5e-6)
+    assert not report.resolved
 
 
 async def test_a_policy_that_has_blown_up_is_not_taken_for_one_that_did_not_arrive() -> None:
