@@ -1,0 +1,103 @@
+"""What a machine has: processors and cards, their memory, their measured rates, and who holds them. Data alone.
+
+Made by the inventory, narrowed by the rules for guests, read by the placement, by `doctor` and by the screen. Knows
+neither how it is found out nor what is done with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["cpu", "cuda", "rocm", "metal", "vulkan"]
+"""How a device is spoken to."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a device was measured to reach."""
+
+    matrix: float
+    """Floating-point operations a second of a matrix product, in the type that a base is kept in there."""
+    bandwidth: float
+    """Bytes a second, read and written."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that has memory of a card."""
+
+    pid: int
+    account: str
+    """Whose process it is, as the system names them; empty where that cannot be seen."""
+    memory: int
+    """Bytes; 0 where the driver does not say."""
+    ours: bool = False
+    """Whether it is a worker of this home's engine."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One card."""
+
+    index: int
+    """As the driver counts them."""
+    uuid: str
+    """Stays the same when other cards come and go; what ``CUDA_VISIBLE_DEVICES`` may name it by."""
+    name: str
+    kind: Kind
+    memory: int
+    """Bytes in all."""
+    free: int
+    """Bytes that nobody holds."""
+    capability: tuple[int, int] = (0, 0)
+    """CUDA compute capability; (0, 0) elsewhere."""
+    utilisation: float | None = None
+    """Share of the last moments in which it computed; None where the driver does not say."""
+    holders: tuple[Holder, ...] = ()
+    rates: Rates | None = None
+    """None until it is measured."""
+
+    @property
+    def label(self) -> str:
+        """For people and for ``[resources] gpus``: ``gpu 0``."""
+        return f"gpu {self.index}"
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """The processor, as far as this process may use it."""
+
+    cores: tuple[int, ...]
+    """Numbers of the cores; empty where the system pins nothing."""
+    count: int
+    """How many cores' worth of time may be used: fewer than ``cores`` under a quota."""
+    memory: int
+    """Bytes that are free."""
+    name: str = ""
+    rates: Rates | None = None
+    """Of one core."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Everything that work may be placed on."""
+
+    cpu: Cpu
+    gpus: tuple[Gpu, ...] = ()
+
+
+@dataclass(frozen=True)
+class Software:
+    """What is installed that can use which device, or one sentence on why it cannot."""
+
+    vllm: str = ""
+    """Version of a vLLM that works on this machine's cards; empty where there is none."""
+    vllm_reason: str = ""
+    """Why there is none, and what to install."""
+    torch_cuda: bool = False
+    """Whether torch reaches the cards."""
+    torch_reason: str = ""
+    llama_backend: Kind = "cpu"
+    """What the installed llama.cpp was built for beside the processor."""
+    bitsandbytes: bool = False

@@ -1,0 +1,56 @@
+"""Which worker goes where: what the placement decides and the crew starts. Data alone, with reasons in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+SamplerKind = Literal["vllm", "llama.cpp", "torch"]
+Sharing = Literal["", "base", "memory", "sleep"]
+"""How a card is shared by sampler and trainer: not at all, with one copy of the base in one process, with a part of the
+memory for each, or one after the other while the other sleeps."""
+Precision = Literal["f32", "bf16", "nf4"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker computes."""
+
+    cores: tuple[int, ...] = ()
+    """That it is pinned to; its threads are as many, or one."""
+    gpus: tuple[str, ...] = ()
+    """``Gpu.uuid`` of its cards; none: it computes on its cores."""
+    memory: int = 0
+    """Bytes of each of these cards, or of main memory, that it may take; 0: no limit is known."""
+
+
+@dataclass(frozen=True)
+class SamplerPost:
+    """A rollout worker."""
+
+    name: str
+    """``rollout``, ``rollout-2``, …"""
+    kind: SamplerKind
+    place: Place
+    sharing: Sharing = ""
+
+
+@dataclass(frozen=True)
+class TrainerPost:
+    """The training worker: one process, whatever number of cards it has."""
+
+    name: str
+    place: Place
+    precision: Precision = "f32"
+    """Of the frozen base; adapters, their optimizer and the output head are float32."""
+    sharing: Sharing = ""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A whole plan."""
+
+    samplers: tuple[SamplerPost, ...]
+    trainer: TrainerPost
+    reasons: tuple[str, ...] = ()
+    """Sentences, each on one decision: what, and why."""
