@@ -13,8 +13,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from ..errors import WorkerDied
@@ -31,6 +32,7 @@ MISSED = 6
 compute, however long; looks are counted, not seconds, so that an engine that was itself held up blames nobody."""
 GRACE = 5.0
 """Seconds that a stopped worker has to end before it is killed."""
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class WorkerHandle:
@@ -58,12 +60,20 @@ class WorkerHandle:
 
     @classmethod
     async def spawn(
-        cls, name: str, factory: str, kwargs: dict[str, Any], cores: tuple[int, ...] = (), *, log_path: Path
+        cls,
+        name: str,
+        factory: str,
+        kwargs: dict[str, Any],
+        cores: tuple[int, ...] = (),
+        *,
+        log_path: Path,
+        environment: Mapping[str, str] = NOTHING,
     ) -> WorkerHandle:
         """Start a child that builds ``factory`` (``"module:Class"``) with ``kwargs``, and wait until it takes calls.
 
-        ``cores`` pins it, one thread each; empty leaves it free. Standard output and error are appended to
-        ``log_path``. Raises what the constructor raised if that is a ``MarlaasError`` or ``ValueError``, ``CallFailed``
+        ``cores`` pins it, one thread each; empty leaves it free. It has this process's environment, with what
+        ``environment`` sets (the cards that it may see, say). Standard output and error are appended to ``log_path``.
+        Raises what the constructor raised if that is a ``MarlaasError`` or ``ValueError``, ``CallFailed``
         for any other exception, and ``WorkerDied`` with the last line of the log when the process just ended.
         """
         log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,6 +87,7 @@ class WorkerHandle:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env=os.environ | environment,
                 pass_fds=(theirs.fileno(),),
                 process_group=0,  # Ctrl-C in a terminal goes to the whole foreground group; workers stay out of it
             )

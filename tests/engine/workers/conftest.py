@@ -1,10 +1,10 @@
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from marlaas.engine.workers.handle import WorkerHandle
+from marlaas.engine.workers.handle import NOTHING, WorkerHandle
 
 FACTORY = "tests.engine.workers.dummy:DummyWorker"
 Spawn = Callable[..., Awaitable[WorkerHandle]]
@@ -15,8 +15,11 @@ async def spawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
     handles: list[WorkerHandle] = []
 
-    async def start(cores: tuple[int, ...] = (), **kwargs: Any) -> WorkerHandle:
-        handle = await WorkerHandle.spawn("dummy", FACTORY, kwargs, cores, log_path=tmp_path / "dummy.log")
+    async def start(
+        cores: tuple[int, ...] = (), environment: Mapping[str, str] = NOTHING, **kwargs: Any
+    ) -> WorkerHandle:
+        log = tmp_path / "dummy.log"
+        handle = await WorkerHandle.spawn("dummy", FACTORY, kwargs, cores, log_path=log, environment=environment)
         handles.append(handle)
         return handle
 

@@ -69,6 +69,9 @@ class DummyWorker:
     async def where(self) -> tuple[set[int], str, str]:
         return os.sched_getaffinity(0), os.environ.get("OMP_NUM_THREADS", ""), os.environ.get("PYTHONSAFEPATH", "")
 
+    async def environment(self) -> dict[str, str]:
+        return dict(os.environ)
+
     async def compute_until(self, name: str) -> int:
         """Keep a thread, and with it Python's lock, as busy as can be."""
 

@@ -157,6 +157,12 @@ async def test_a_worker_is_pinned_before_anything_is_imported(spawn: Spawn) -> N
     assert (affinity, threads) == ({core}, "1")
 
 
+async def test_a_worker_has_the_engines_environment_and_what_is_set_for_it_alone(spawn: Spawn) -> None:
+    handle = await spawn(environment={"CUDA_VISIBLE_DEVICES": "GPU-7"})
+    assert await handle.call("environment") == os.environ | {"CUDA_VISIBLE_DEVICES": "GPU-7"}
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") != "GPU-7"
+
+
 async def test_a_refusing_constructor_is_raised_as_itself(spawn: Spawn) -> None:
     with pytest.raises(AdapterError, match="No such adapter"):
         await spawn(fail="adapter")
