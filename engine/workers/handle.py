@@ -111,7 +111,7 @@ class WorkerHandle:
         return not self.died.is_set()
 
     async def call(self, method: str, *args: Any) -> Any:
-        """Run an async method of the worker's object and return its value.
+        """Run an async method of the worker's object, or of a part of it (``part.method``), and return its value.
 
         Raises what the method raised (``MarlaasError`` and ``ValueError`` as themselves, others as ``CallFailed``), or
         ``WorkerDied``.
@@ -135,12 +135,13 @@ class WorkerHandle:
         if self._writer is not None and self.alive:
             self._outbox.send(Call(None, method, args), haste=False)
 
-    def proxy(self, protocol: Callable[..., T], posted: Collection[str] = ()) -> T:
+    def proxy(self, protocol: Callable[..., T], posted: Collection[str] = (), part: str = "") -> T:
         """An object typed as ``protocol`` (a Protocol class) whose methods are calls to this worker.
 
-        Those named in ``posted`` return None at once, without an answer.
+        Those named in ``posted`` return None at once, without an answer. A worker that serves several protocols has an
+        attribute for each: ``part`` is its name.
         """
-        return cast(T, _Proxy(self, protocol, posted))
+        return cast(T, _Proxy(self, protocol, posted, part))
 
     async def stop(self, grace: float = GRACE) -> None:
         """Close the connection, which ends the child; kill it if it takes longer than ``grace`` seconds."""
@@ -252,21 +253,22 @@ class WorkerHandle:
 class _Proxy:
     """Turns attribute access into calls, for the names that the protocol has."""
 
-    def __init__(self, handle: WorkerHandle, protocol: Callable[..., Any], posted: Collection[str]) -> None:
+    def __init__(self, handle: WorkerHandle, protocol: Callable[..., Any], posted: Collection[str], part: str) -> None:
         self._handle = handle
+        self._prefix = part and f"{part}."
         self._protocol = protocol
         self._posted = posted
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_") or not hasattr(self._protocol, name):
             raise AttributeError(f"{self._protocol!r} has no method {name}.")
-        handle = self._handle
+        handle, path = self._handle, self._prefix + name
 
         async def call(*args: Any) -> Any:
-            return await handle.call(name, *args)
+            return await handle.call(path, *args)
 
         async def post(*args: Any) -> None:
-            handle.post(name, *args)
+            handle.post(path, *args)
 
         method = post if name in self._posted else call
         setattr(self, name, method)  # found without __getattr__ from now on

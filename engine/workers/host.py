@@ -1,4 +1,4 @@
-"""The child's main program: builds one object and serves calls to its async methods, concurrently.
+"""The child's main program: builds one object and serves calls to its async methods, and its parts', concurrently.
 
 ``python -P -m marlaas.engine.workers.host NAME FD PARENT CORES`` with CORES such as ``0,1`` or ``any``. Frames come in
 over the inherited socket FD; answers go out as they are ready. When the engine closes the socket, or dies, the child
@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NoReturn
 
 from ..faults import switch_on
@@ -106,7 +107,7 @@ def build(start: Start) -> Any:
 async def _answer(target: Any, call: Call, send: Callable[[Message], None]) -> None:
     message: Answer | Failed
     try:
-        value = None if call.method == PING else await getattr(target, call.method)(*call.args)
+        value = None if call.method == PING else await attrgetter(call.method)(target)(*call.args)
         if call.id is None:
             return
         message = Answer(call.id, value)

@@ -45,6 +45,7 @@ class Call:
     id: int | None
     """None where nobody waits for the answer: none is sent."""
     method: str
+    """Its name, or ``part.method`` where the object has parts."""
     args: tuple[Any, ...]
 
 

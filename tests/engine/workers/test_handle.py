@@ -14,7 +14,7 @@ import pytest
 from marlaas.engine.errors import AdapterError, CallFailed, WorkerDied
 from marlaas.engine.workers.handle import WorkerHandle
 
-from .dummy import Dummy
+from .dummy import Dummy, Named
 
 pytestmark = pytest.mark.processes
 Spawn = Callable[..., Awaitable[WorkerHandle]]
@@ -75,6 +75,18 @@ async def test_the_proxy_has_the_protocols_methods_only(spawn: Spawn) -> None:
         await proxy.refuse()
     with pytest.raises(AttributeError):
         proxy.die  # type: ignore[attr-defined]  # noqa: B018
+
+
+async def test_each_part_of_a_worker_is_called_through_a_proxy_of_its_own(spawn: Spawn) -> None:
+    handle = await spawn(greeting="whole")
+    proxies = [handle.proxy(Named, part=part) for part in ("left", "right", "")]
+    assert [await proxy.greet() for proxy in proxies] == ["left", "right", "whole"]
+    left, posting = handle.proxy(Dummy, part="left"), handle.proxy(Dummy, posted=("let_go",), part="left")
+    with pytest.raises(CallFailed, match="'Part' object has no attribute 'refuse'"):
+        await left.refuse()
+    await posting.let_go("a")  # which the part does not have, either
+    assert await handle.call("echo", 1) == 1
+    assert "'Part' object has no attribute 'let_go'" in handle.log_path.read_text()
 
 
 async def test_known_errors_arrive_as_themselves(spawn: Spawn) -> None:
