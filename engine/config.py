@@ -85,6 +85,19 @@ DOCUMENTED = """\
 # limit_gb = 0
 # Steps of each task whose trajectories keep their tokens; older ones keep text and rewards. 0 keeps all.
 # token_steps = 100
+
+[resources]
+# marlaas is a guest: it takes what is free, within CUDA_VISIBLE_DEVICES, the cores that it may run on and the limits of
+# its container; these keys narrow that further. `marlaas doctor` tells what is left alone, and why.
+# Cards that may be used: "all", "none", or a list of numbers and of ids as the driver shows them, [0, "GPU-3f2a"].
+# gpus = "all"
+# Cards on which another account holds memory are left alone; true takes what is free of them.
+# shared_gpus = false
+# Of each card, at most so much: up to 1 a share of its memory, above that gigabytes.
+# gpu_memory = 1.0
+# Cores, and gigabytes of main memory, that all processes of the engine may take together; 0 is no limit.
+# cores = 0
+# memory = 0
 """
 
 
@@ -145,6 +158,17 @@ class DiskSettings:
 
 
 @dataclass(frozen=True)
+class ResourceSettings:
+    """What may be taken of the machine."""
+
+    gpus: str | tuple[int | str, ...] = "all"
+    shared_gpus: bool = False
+    gpu_memory: float = between(1.0, 0.01, 1e6)
+    cores: int = between(0, 0, 65536)
+    memory: float = between(0.0, 0.0, 1e6)
+
+
+@dataclass(frozen=True)
 class Settings:
     """All of ``marlaas.toml``."""
 
@@ -155,6 +179,7 @@ class Settings:
     environments: EnvironmentSettings = EnvironmentSettings()
     notify: NotifySettings = NotifySettings()
     disk: DiskSettings = DiskSettings()
+    resources: ResourceSettings = ResourceSettings()
 
 
 def load_settings(home: Home) -> Settings:
@@ -171,6 +196,11 @@ def load_settings(home: Home) -> Settings:
         shlex.split(settings.notify.command)
     except ValueError as error:
         raise ConfigError(f"{home.config}: 'notify.command' cannot be read: {error}.") from error
+    gpus = settings.resources.gpus
+    if isinstance(gpus, str) and gpus not in ("all", "none"):
+        raise ConfigError(
+            f"{home.config}: 'resources.gpus' is {gpus!r}.", 'Allowed: "all", "none", or a list: [0, "GPU-3f2a"].'
+        )
     if settings.rollout.gguf:
         gguf = str(home.root / Path(settings.rollout.gguf).expanduser())
         settings = replace(settings, rollout=replace(settings.rollout, gguf=gguf))

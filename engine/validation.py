@@ -63,8 +63,10 @@ def build(cls: type[T], table: dict[str, Any], where: str, prefix: str = "") -> 
 
 def _value(value: Any, kind: Any, field: dataclasses.Field[Any], where: str, name: str) -> Any:
     origin = typing.get_origin(kind)
-    if origin in (types.UnionType, typing.Union):
-        kind = next(option for option in typing.get_args(kind) if option is not type(None))
+    if origin in (types.UnionType, typing.Union):  # of a list and something else, whichever was written
+        options = [option for option in typing.get_args(kind) if option is not type(None)]
+        lists = (option for option in options if (typing.get_origin(option) is tuple) == isinstance(value, list))
+        kind = next(lists, options[0])
         origin = typing.get_origin(kind)
     if dataclasses.is_dataclass(kind):
         if not isinstance(value, dict):

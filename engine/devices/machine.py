@@ -12,6 +12,9 @@ from typing import Literal
 Kind = Literal["cpu", "cuda", "rocm", "metal", "vulkan"]
 """How a device is spoken to."""
 
+Mode = Literal["shared", "exclusive", "prohibited"]
+"""How many processes may compute on a card at the same time: any number, one, or none."""
+
 
 @dataclass(frozen=True)
 class Rates:
@@ -33,7 +36,10 @@ class Holder:
     memory: int
     """Bytes; 0 where the driver does not say."""
     ours: bool = False
-    """Whether it is a worker of this home's engine."""
+    """Whether it is a worker of this home's engine, or a child of one."""
+    screen: bool = False
+    """Whether it draws the screen for an account of the system (root, gdm): it belongs to no person, and computes
+    nothing."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +63,14 @@ class Gpu:
     holders: tuple[Holder, ...] = ()
     rates: Rates | None = None
     """None until it is measured."""
+    part: int | None = None
+    """Of a card that is divided (MIG): which of its parts. A process computes on one part at most."""
+    mode: Mode = "shared"
 
     @property
     def label(self) -> str:
-        """For people and for ``[resources] gpus``: ``gpu 0``."""
-        return f"gpu {self.index}"
+        """For people; a part of a divided card is ``gpu 0:1``."""
+        return f"gpu {self.index}" if self.part is None else f"gpu {self.index}:{self.part}"
 
 
 @dataclass(frozen=True)

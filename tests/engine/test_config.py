@@ -40,3 +40,15 @@ def test_a_word_that_is_none_is_said(tmp_path: Path) -> None:
     home.config.write_text('[environments]\nallow = "allways"\n')
     with pytest.raises(ConfigError, match="Did you mean 'always'"):
         load_settings(home)
+
+
+def test_cards_are_a_word_or_a_list(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.config.write_text('[resources]\ngpus = [0, "GPU-3f2a"]\n')
+    assert load_settings(home).resources.gpus == (0, "GPU-3f2a")
+    home.config.write_text('[resources]\ngpus = "none"\n')
+    assert load_settings(home).resources.gpus == "none"
+    for wrong in ('"0,1"', "0", "[0.5]", "[[0]]"):
+        home.config.write_text(f"[resources]\ngpus = {wrong}\n")
+        with pytest.raises(ConfigError, match=r"'resources\.gpus'"):
+            load_settings(home)

@@ -1,0 +1,58 @@
+"""The processor as far as this process may use it: affinity and quotas of the system flow in, a ``Cpu`` flows out.
+
+A quota is time, not cores (https://docs.kernel.org/admin-guide/cgroup-v2.html, ``cpu.max``; version 1:
+https://docs.kernel.org/scheduler/sched-bwc.html): a container with two cores' worth of a machine of 64 still sees 64,
+and threads on all of them would be stopped most of the time. Knows no settings.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+from ..cgroups import MEMBERSHIP, MOUNTED, Group, groups, number
+from ..memory import available_memory
+from .machine import Cpu
+
+
+def read_processor() -> Cpu:
+    """Of this process."""
+    cores = affinity()
+    count = len(cores) or os.cpu_count() or 1
+    return Cpu(cores, whole(count, quota()), available_memory(), processor_name())
+
+
+def affinity() -> tuple[int, ...]:
+    """The cores that this process may run on; empty where the system pins nothing."""
+    return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
+
+
+def whole(count: int, worth: float | None) -> int:
+    """How many of ``count`` cores can be kept busy under a quota of ``worth`` cores; at least one."""
+    return count if worth is None else max(1, min(count, int(worth)))
+
+
+def quota(membership: Path = MEMBERSHIP, mounted: Path = MOUNTED) -> float | None:
+    """How many cores' worth of time the control groups leave; None where none has a quota. See ``groups``."""
+    found = (_quota(group) for group in groups("cpu", membership, mounted))
+    return min((worth for worth in found if worth is not None), default=None)
+
+
+def _quota(group: Group) -> float | None:
+    if group.version == 1:
+        words = [group.read("cpu.cfs_quota_us"), group.read("cpu.cfs_period_us")]
+    else:
+        words = group.read("cpu.max").split()
+    spent, period = (number(word) for word in words) if len(words) == 2 else (None, None)
+    return spent / period if spent and period else None  # -1 and "max" are no numbers: no quota
+
+
+def processor_name() -> str:
+    """As the system calls it; empty where it does not say."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
