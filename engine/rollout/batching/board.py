@@ -60,7 +60,8 @@ class Board:
         """Queue a turn. Raises ``ValueError`` or ``AdapterError`` for what can never be served."""
         version = self._versions.serving(request.version)
         conversation = self._conversations.get(request.conversation) or Conversation(request.conversation)
-        check(request, conversation, self._length, self._context.vocabulary)
+        sampling = conversation.turn is not None
+        check(request, conversation.tokens, sampling, self._length, self._context.vocabulary)
         room = min(request.max_tokens, self._length - len(request.tokens))
         if room == 0:
             empty = np.empty(0, np.int32), np.empty(0, np.float32)

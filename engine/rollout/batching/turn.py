@@ -106,10 +106,13 @@ class Turn:
         )
 
 
-def check(request: SampleRequest, conversation: Conversation, length: int, vocabulary: int) -> None:
-    """Raise ``ValueError`` for a request that can never be served in a context of ``length`` tokens."""
+def check(request: SampleRequest, known: Tokens, sampling: bool, length: int, vocabulary: int) -> None:
+    """Raise ``ValueError`` for a request that can never be served in a context of ``length`` tokens.
+
+    ``known`` are the tokens of its conversation so far, int32 (T,), ``sampling`` says whether that has a turn already.
+    """
     tokens = request.tokens
-    if conversation.turn is not None:
+    if sampling:
         raise ValueError(f"The conversation {request.conversation!r} is sampling already.")
     if tokens.ndim != 1 or len(tokens) == 0:
         raise ValueError("A request needs a context of at least one token.")
@@ -123,6 +126,5 @@ def check(request: SampleRequest, conversation: Conversation, length: int, vocab
         raise ValueError(f"temperature is {request.temperature}; it must be 0 or more.")
     if not 0 <= request.seed < 2**64:
         raise ValueError(f"seed is {request.seed}; it must be an unsigned number of 64 bits.")
-    known = conversation.tokens
     if len(tokens) < len(known) or not np.array_equal(tokens[: len(known)], known):
         raise ValueError(f"The conversation {request.conversation!r} changed tokens that it had; it may only grow.")

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from ...adapters.statefile import checksum, read_state
 from ...base.model import BaseModel
 from ...errors import AdapterError
 from ...faults import Point, reach
-from .context import Context
+from .context import Arrays
+
+
+class Adapters(Protocol):
+    """Where adapters are computed with; a ``Context`` is one."""
+
+    def load_adapter(self, adapter: Arrays, alpha: float) -> int:
+        """Take an adapter in (named as in state files) and return its handle. Raises ``AdapterError`` if it does not
+        fit."""
+
+    def free_adapter(self, adapter: int) -> None:
+        """Give an adapter's memory back."""
 
 
 @dataclass
@@ -25,11 +37,11 @@ class Version:
 
 
 class Versions:
-    """All versions of one context."""
+    """All versions of one sampler."""
 
-    def __init__(self, base: BaseModel, context: Context) -> None:
+    def __init__(self, base: BaseModel, adapters: Adapters) -> None:
         self._base = base
-        self._context = context
+        self._adapters = adapters
         self._versions: dict[str, Version] = {}
         self._checksums: dict[str, str] = {}
         """Of every name that was ever loaded."""
@@ -51,7 +63,7 @@ class Versions:
             raise AdapterError(
                 f"{path} was trained on the base {state.header.base}; this sampler serves {self._base.fingerprint}."
             )
-        handle = self._context.load_adapter(state.adapter, state.header.alpha)
+        handle = self._adapters.load_adapter(state.adapter, state.header.alpha)
         self._versions[name] = Version(name, found, handle)
         self._checksums[name] = found
         reach(Point.SAMPLER_LOADED)
@@ -80,10 +92,10 @@ class Versions:
     def close(self) -> None:
         """Free all."""
         for version in self._versions.values():
-            self._context.free_adapter(version.handle)
+            self._adapters.free_adapter(version.handle)
         self._versions.clear()
 
     def _free_if_unused(self, version: Version) -> None:
         if version.retired and version.users == 0:
-            self._context.free_adapter(version.handle)
+            self._adapters.free_adapter(version.handle)
             del self._versions[version.name]

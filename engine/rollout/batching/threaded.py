@@ -1,0 +1,174 @@
+"""The way from the event loop to a board and back, with the computation on a thread of its own.
+
+Async methods put work into an inbox and wait for a future; the thread takes all that has come in, then makes one step
+of the board, for as long as there is anything to do. Only that thread touches what computes, and the event loop stays
+free. Knows nothing of what a board computes with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from ...errors import CallFailed
+from ..protocol import SampleRequest, SampleResult, SamplerLimits, SamplerStats
+from .answers import Answer, Answers
+from .burst import Pressed
+from .versions import Versions
+
+T = TypeVar("T")
+Work = Callable[[], None]
+Gate = Callable[[], AbstractContextManager[None]]
+"""Gives what a round of the thread is made in."""
+
+log = logging.getLogger(__name__)
+
+
+class SteppedBoard(Protocol):
+    """Turns under way, taken on by steps. Belongs to the thread."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether ``step`` has anything to do."""
+
+    def submit(self, request: SampleRequest, answer: Answer[SampleResult]) -> None:
+        """Queue a turn. Raises ``ValueError`` or ``AdapterError`` for what can never be served."""
+
+    def release(self, name: str) -> None:
+        """Forget a conversation and abort its turn; unknown names are fine."""
+
+    def step(self, pressed: Pressed) -> None:
+        """Take some turns on; may end early once ``pressed`` says that somebody waits for more than a turn."""
+
+    def fail(self, error: Exception) -> None:
+        """End every turn with ``error`` and start over with an empty board."""
+
+    def stats(self) -> SamplerStats:
+        """Totals so far."""
+
+
+class ThreadedSampler:
+    """``protocol.Sampler`` but for ``score``, over a board and the versions that it serves."""
+
+    def __init__(
+        self,
+        board: SteppedBoard,
+        versions: Versions,
+        limits: SamplerLimits,
+        gate: Gate = nullcontext,
+        idle: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Every round of the thread, a step at most, is made inside ``gate()``; ``idle`` is called after rounds that
+        left nothing to do. Whoever shares the device with it can hold it out there."""
+        self._board = board
+        self._versions = versions
+        self._limits = limits
+        self._gate = gate
+        self._idle = idle
+        self._answers = Answers()
+        self._inbox: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._pressing: deque[None] = deque()
+        """One for each thing in the inbox for which a step of the board ends early; both threads use it."""
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+        self._thread.start()
+
+    async def limits(self) -> SamplerLimits:
+        """See the protocol."""
+        return self._limits
+
+    async def load(self, version: str, path: str) -> str:
+        """See the protocol."""
+        return await self._do(partial(self._versions.load, version, Path(path)), pressing=True)
+
+    async def retire(self, version: str) -> None:
+        """See the protocol."""
+        await self._do(partial(self._versions.retire, version))
+
+    async def generate(self, request: SampleRequest) -> SampleResult:
+        """See the protocol. A cancelled caller's turn goes on until it ends or its conversation is released."""
+        answer: Answer[SampleResult] = Answer(self._answers)
+        self._post(partial(self._board.submit, request, answer), answer)
+        return await answer.future
+
+    async def release(self, conversation: str) -> None:
+        """See the protocol."""
+        await self._do(partial(self._board.release, conversation))
+
+    async def stats(self) -> SamplerStats:
+        """See the protocol."""
+        return await self._do(self._board.stats)
+
+    async def close(self) -> None:
+        """End the thread, failing what is under way, and give the memory back."""
+        self._inbox.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _failed(self, error: Exception) -> None:
+        """A step of the board has raised."""
+        self._board.fail(CallFailed(f"The sampler's step failed: {error}."))
+
+    def _close(self) -> None:
+        """Give back what computes; the last thing that the thread does."""
+
+    async def _do(self, work: Callable[[], T], pressing: bool = False) -> T:
+        """Run ``work`` on the thread between two steps and return its value."""
+        answer: Answer[T] = Answer(self._answers)
+
+        def begun() -> None:
+            if pressing:
+                self._pressing.pop()
+            answer.give(work())
+
+        if pressing:
+            self._pressing.append(None)
+        self._post(begun, answer)
+        return await answer.future
+
+    def _post(self, work: Work, answer: Answer[Any]) -> None:
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as error:
+                answer.fail(error)
+
+        self._inbox.put(guarded)
+
+    def _run(self) -> None:
+        going_on = True
+        while going_on:
+            waited: list[Work | None] = []
+            if not self._board.busy:
+                if self._inbox.empty():
+                    self._idle()
+                waited.append(self._inbox.get())
+            with self._gate():
+                going_on = self._round(waited)
+            self._answers.flush()
+
+    def _round(self, waited: list[Work | None]) -> bool:
+        """Do what has come in, then make a step; whether the thread goes on."""
+        while waited or not self._inbox.empty():
+            work = waited.pop() if waited else self._inbox.get()
+            if work is None:
+                self._board.fail(CallFailed("The sampler is closing."))
+                self._close()
+                return False
+            work()
+        if self._board.busy:
+            try:
+                self._board.step(self._pressed)
+            except Exception as error:
+                log.exception("The sampler's step failed.")
+                self._failed(error)
+        return True
+
+    def _pressed(self) -> bool:
+        return bool(self._pressing)
