@@ -1,0 +1,86 @@
+"""Who may compute on a device that a sampler and a trainer share: a record, and what follows from it.
+
+Each computes in passes (a step of the sampler, a batch of the trainer), which nothing interrupts. Between two passes
+the holder goes on until it has had its slice, or has nothing to do; then whoever waits goes. A slice is long enough
+that switching takes a small share of the time, so that neither starves and little is lost. Pure: times come in, and
+nothing here waits (``gate`` does).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Party = Literal["sampler", "trainer"]
+
+SHARE = 0.1
+"""Of the time, the most that switches may take."""
+MEMORY = 0.5
+"""Weight of the latest switch among those measured so far."""
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The state of the device; each method gives the next one."""
+
+    slice: float
+    """Seconds that a party may go on for while the other waits, at least."""
+    holder: Party | None = None
+    """Who computed last, and has its weights on the device; None before the first turn."""
+    since: float = 0.0
+    """When it got the device."""
+    computing: bool = False
+    """Whether a pass runs."""
+    more: bool = False
+    """Whether the holder has further passes to come."""
+    waiting: frozenset[Party] = frozenset()
+    cost: float = 0.0
+    """Seconds of a switch, as measured: of one holder's leaving and the other's coming."""
+
+    @property
+    def least(self) -> float:
+        """Seconds that a holder with work has the device for, where the other waits: two switches go with two slices,
+        which they may lengthen by ``SHARE``."""
+        return max(self.slice, self.cost * (1.0 - SHARE) / SHARE)
+
+    def delay(self, party: Party, now: float) -> float:
+        """Seconds until ``party`` may begin a pass; 0: now; infinite: not before something has changed."""
+        if self.computing:
+            return math.inf
+        if self.holder is None:
+            return 0.0
+        if self.holder == party:
+            return math.inf if self.waiting - {party} and self._had_enough(now) else 0.0
+        return max(0.0, self.since + self.least - now) if self.more else 0.0
+
+    def wait(self, party: Party) -> Turns:
+        """``party`` wants to begin a pass."""
+        return replace(self, waiting=self.waiting | {party})
+
+    def begin(self, party: Party, now: float) -> Turns:
+        """A pass begins. Raises ``ValueError`` where it may not."""
+        if self.delay(party, now) > 0.0:
+            raise ValueError(f"The {party} may not compute at {now}: {self}.")
+        since = self.since if self.holder == party else now
+        return replace(self, holder=party, since=since, computing=True, more=True, waiting=self.waiting - {party})
+
+    def end(self) -> Turns:
+        """The pass that ran has ended."""
+        return replace(self, computing=False)
+
+    def rest(self, party: Party) -> Turns:
+        """``party`` has nothing to do, for the moment."""
+        return replace(self, more=False) if self.holder == party else self
+
+    def switched(self, seconds: float, now: float) -> Turns:
+        """The device went from one to the other, which took so long: its slice begins at the end of that."""
+        cost = seconds if not self.cost else self.cost + MEMORY * (seconds - self.cost)
+        return replace(self, cost=cost, since=now)
+
+    def deserted(self) -> Turns:
+        """Who was to come could not: the device is nobody's."""
+        return replace(self, holder=None, computing=False, more=False)
+
+    def _had_enough(self, now: float) -> bool:
+        return not self.more or now - self.since >= self.least
