@@ -15,6 +15,7 @@ from .base.find import anchored
 from .base.precision import PRECISIONS
 from .errors import ConfigError
 from .paths import Home
+from .rest.hours import ActiveHours
 from .validation import between, build, one_of
 
 DOCUMENTED = """\
@@ -98,6 +99,14 @@ DOCUMENTED = """\
 # Cores, and gigabytes of main memory, that all processes of the engine may take together; 0 is no limit.
 # cores = 0
 # memory = 0
+# When the engine may work, by the clock of this machine: "22:00-07:00", "mon-fri 20:00-08:00, sat-sun 00:00-24:00".
+# Outside of these hours it holds neither cards nor memory, and tasks wait; "" is always.
+# active_hours = ""
+# Minutes without a task that runs after which cards and memory are given back; the next task takes them again, which
+# takes seconds, or a minute with a large base. 0 never gives them back.
+# idle_minutes = 10
+# How far workers and environments let others go first on the cores: 0 not at all, 19 whenever anybody wants to.
+# nice = 0
 """
 
 
@@ -166,6 +175,9 @@ class ResourceSettings:
     gpu_memory: float = between(1.0, 0.01, 1e6)
     cores: int = between(0, 0, 65536)
     memory: float = between(0.0, 0.0, 1e6)
+    active_hours: str = ""
+    idle_minutes: float = between(10.0, 0.0, 1e6)
+    nice: int = between(0, 0, 19)
 
 
 @dataclass(frozen=True)
@@ -196,6 +208,10 @@ def load_settings(home: Home) -> Settings:
         shlex.split(settings.notify.command)
     except ValueError as error:
         raise ConfigError(f"{home.config}: 'notify.command' cannot be read: {error}.") from error
+    try:
+        ActiveHours.parse(settings.resources.active_hours)
+    except ConfigError as error:
+        raise ConfigError(f"{home.config}: 'resources.active_hours': {error.message}", error.hint) from error
     gpus = settings.resources.gpus
     if isinstance(gpus, str) and gpus not in ("all", "none"):
         raise ConfigError(

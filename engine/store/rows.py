@@ -234,6 +234,10 @@ class EngineRow:
     """Of that base; empty for an engine of an older marlaas."""
     sampler: str = ""
     """torch or llama.cpp; empty for an engine of an older marlaas."""
+    rest: str = ""
+    """Why it has no workers: yielded, hours or idle; empty while it has."""
+    rest_until: float | None = None
+    """When that ends by itself; None: it does not."""
 
 
 @dataclass(frozen=True)
@@ -248,6 +252,8 @@ class WorkerRow:
     """Share of the last interval in which it did useful work, 0 to 1."""
     started: float
     updated: float
+    device: str = ""
+    """What it computes on, in words; empty where nobody chose it."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-LATEST = "m015_paid"
+LATEST = "m017_samplers"
 """The name of the last migration in ``migrations``."""
 
 

@@ -20,6 +20,7 @@ from .telemetry import TelemetryTable
 from .tenants import TenantTable
 from .usage import UsageTable
 from .versions import VersionTable
+from .yields import YieldTable
 
 
 class Store:
@@ -40,6 +41,7 @@ class Store:
         self.stages = StageTable(self._database)
         self.standings = StandingTable(self._database)
         self.experience = ExperienceTable(self._database)
+        self.yields = YieldTable(self._database)
         self.incarnation = self.telemetry.begin_incarnation(base, fingerprint, sampler)
         self.versions = VersionTable(self._database, self.incarnation, self.barrier)
 

@@ -16,7 +16,13 @@ from typing import Any
 
 from ..errors import StoreError, UnknownTask
 
-COMMANDS = ("pause", "resume", "cancel", "retry", "stop", "drain", "delete", "extend", "rollback", "tenant", "reload")
+YIELDS = ("yield", "resume_engine")
+"""``yield`` has the engine do without workers until the time that its argument ``until`` gives, in seconds since 1970,
+or if that is None until it is told ``resume_engine``. Neither has a task; an engine to come hears them, too."""
+COMMANDS = (
+    *("pause", "resume", "cancel", "retry", "stop", "drain", "delete", "extend", "rollback", "tenant", "reload"),
+    *YIELDS,
+)
 """``stop``, ``drain``, ``tenant`` and ``reload`` have no task: the first ends the engine, the second once the steps
 under way are committed, the third sets what its arguments say of the tenant ``name``, the last reads the plugin anew
 that its argument ``plugin`` names. ``delete`` takes adapter versions of a finished task from the disk: all, or the one

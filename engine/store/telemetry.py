@@ -11,6 +11,7 @@ from dataclasses import asdict
 from sqlite_utils import Database
 
 from ..environments.protocol import EnvironmentInfo
+from ..rest.resting import Rest
 from .database import insert, insert_all, transaction
 from .rows import WorkerRow
 
@@ -31,11 +32,12 @@ class TelemetryTable:
         row |= {"fingerprint": fingerprint, "sampler": sampler}
         return insert(self._db, "engines", row)
 
-    def heartbeat(self, incarnation: int, state: str, note: str = "") -> None:
-        """Say that the engine lives."""
+    def heartbeat(self, incarnation: int, state: str, note: str = "", rest: Rest | None = None) -> None:
+        """Say that the engine lives, and why it has no workers if it has none."""
+        why, until = (rest.kind, rest.until) if rest else ("", None)
         self._db.execute(
-            "UPDATE engines SET heartbeat = ?, state = ?, note = ? WHERE incarnation = ?",
-            [time.time(), state, note, incarnation],
+            "UPDATE engines SET heartbeat = ?, state = ?, note = ?, rest = ?, rest_until = ? WHERE incarnation = ?",
+            [time.time(), state, note, why, until, incarnation],
         )
 
     def event(self, kind: str, message: str, task: int | None = None, level: str = "info") -> None:

@@ -52,3 +52,11 @@ def test_cards_are_a_word_or_a_list(tmp_path: Path) -> None:
         home.config.write_text(f"[resources]\ngpus = {wrong}\n")
         with pytest.raises(ConfigError, match=r"'resources\.gpus'"):
             load_settings(home)
+
+
+def test_active_hours_that_nobody_can_read_are_said(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.config.write_text('[resources]\nactive_hours = "at night"\n')
+    with pytest.raises(ConfigError, match=r"'resources\.active_hours': 'at night' are no active hours") as refused:
+        load_settings(home)
+    assert "22:00-07:00" in refused.value.hint

@@ -183,3 +183,18 @@ def m014_outcomes(db: Database) -> None:
 def m015_paid(db: Database) -> None:
     """Rewards for turns, beside the first trajectory of the agent that got them."""
     db.table("trajectories").add_column("paid", str)  # JSON [[turns, amount, name], …]; NULL: none
+
+
+@migrations()
+def m016_rest(db: Database) -> None:
+    """Until when a person has the engine leave the machine to others, and whether an engine does without workers."""
+    table(db, "yields", {"id": int, "since": float, "until": float}, pk="id", not_null={"since"})  # a row at most
+    db.table("engines").add_column("rest", str, not_null_default="")  # yielded, hours or idle; empty: it works
+    db.table("engines").add_column("rest_until", float)
+
+
+@migrations()
+def m017_samplers(db: Database) -> None:
+    """Several samplers side by side: at which kind a policy must stay, and what each worker computes on."""
+    db.table("policies").add_column("sampler", str, not_null_default="")  # empty: at any
+    db.table("workers").add_column("device", str, not_null_default="")  # "core 0", "gpus 0-1"; empty: not known

@@ -10,6 +10,7 @@ import pytest
 from sqlite_utils import Database
 
 from marlaas.engine.errors import StoreError, UnknownTask
+from marlaas.engine.rest.resting import Rest, Yielded
 from marlaas.engine.spec import QueueSpec, TaskSpec
 from marlaas.engine.store.database import open_database
 from marlaas.engine.store.migrations import migrations
@@ -141,3 +142,19 @@ def test_dependencies_of_an_older_database_are_taken_over(tmp_path: Path) -> Non
     opened = open_database(path)
     assert list(opened.query("SELECT * FROM dependencies")) == [{"task": 7, "needs": 3}, {"task": 7, "needs": 5}]
     opened.close()
+
+
+def test_a_yield_outlives_the_engine_that_was_told(store: Store, database: Path) -> None:
+    assert store.yields.get() is None
+    store.yields.begin(until=90.5)
+    store.yields.begin(until=None)
+    store.close()
+    after = Store(database, "tiny")
+    assert after.yields.get() == Yielded(None)
+    after.telemetry.heartbeat(after.incarnation, "running", rest=Rest("yielded", 7.5))
+    with Reader(database) as reader:
+        engine = reader.engine()
+    assert engine is not None and (engine.rest, engine.rest_until) == ("yielded", 7.5)
+    after.yields.end()
+    assert after.yields.get() is None
+    after.close()

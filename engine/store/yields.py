@@ -1,0 +1,31 @@
+"""That a person wants the machine, and until when: it outlives the engine that was told. Engine side."""
+
+from __future__ import annotations
+
+import time
+
+from sqlite_utils import Database
+
+from ..rest.resting import Yielded
+from .database import insert_all, transaction
+
+
+class YieldTable:
+    """Holds the newest yield, until it is taken back."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def get(self) -> Yielded | None:
+        """The yield that was begun last; its time may be over."""
+        row = self._db.conn.execute("SELECT until FROM yields").fetchone()
+        return Yielded(row[0]) if row else None
+
+    def begin(self, until: float | None) -> None:
+        """Yield until a time, in seconds since 1970, or until it is taken back; another yield ends with that."""
+        with transaction(self._db):
+            insert_all(self._db, "yields", [{"id": 1, "since": time.time(), "until": until}], replace=True)
+
+    def end(self) -> None:
+        """Take the machine back."""
+        self._db.execute("DELETE FROM yields")
