@@ -97,16 +97,40 @@ class Machine:
 
 
 @dataclass(frozen=True)
+class Inventory:
+    """What was found on the machine, and what could not be."""
+
+    machine: Machine
+    """All of it, whoever may use it."""
+    driver: str = ""
+    """Version of the NVIDIA driver; empty where there is none."""
+    cuda: str = ""
+    """Version of CUDA that the driver brings along; empty where it brings none."""
+    reason: str = ""
+    """Why there is no NVIDIA card, in words; empty where there is one."""
+    notes: tuple[str, ...] = ()
+    """Sentences on what is wrong with which card."""
+    order: tuple[str, ...] | None = None
+    """Ids in the order in which CUDA counts the cards; None where that was not asked, or not answered."""
+
+
+@dataclass(frozen=True)
 class Software:
     """What is installed that can use which device, or one sentence on why it cannot."""
 
     vllm: str = ""
-    """Version of a vLLM that works on this machine's cards; empty where there is none."""
+    """Version of a vLLM that works on this machine's cards, or on its processor where there are none; else empty."""
+    vllm_build: Kind | None = None
+    """What the installed vLLM's binaries are for; None where none is installed."""
     vllm_reason: str = ""
-    """Why there is none, and what to install."""
+    """Why there is none that works, and what to install."""
     torch_cuda: bool = False
     """Whether torch reaches the cards."""
     torch_reason: str = ""
     llama_backend: Kind = "cpu"
-    """What the installed llama.cpp was built for beside the processor."""
+    """The kind of card that the installed llama.cpp reaches, beside the processor."""
+    llama_reason: str = ""
+    """Why it reaches none, where that matters."""
     bitsandbytes: bool = False
+    cards: tuple[Gpu, ...] = ()
+    """That llama.cpp reaches by another way than CUDA; their ``uuid`` is its name for them."""

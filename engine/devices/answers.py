@@ -1,0 +1,118 @@
+"""What libraries say of the cards when they are asked: each in a short child process with a time limit.
+
+Cards that may be used flow in, ``Answers`` flow out. A child that hangs, crashes or prints nonsense is an answer, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .machine import Gpu
+from .visible import environment
+
+LIMIT = 120.0
+"""Seconds for a child: PyTorch from a slow disk takes half of it."""
+PROBES = "marlaas.engine.devices.probes"
+KINDS = ("rocm", "metal", "vulkan")
+"""Of cards that llama.cpp alone knows of."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Texts are empty, numbers 0, where nobody was asked."""
+
+    torch_cuda: str = ""
+    """The CUDA that PyTorch was built for: ``13.0``; empty for a build without."""
+    torch_count: int = 0
+    """Cards that it reaches."""
+    torch_built_for: tuple[str, ...] = ()
+    """Generations of cards that its kernels were compiled for: ``sm_90``."""
+    torch_error: str = ""
+    driver_cuda: int = 0
+    """The newest CUDA that the driver speaks, as 1000 x major + 10 x minor; 0 where it speaks none."""
+    vllm_platform: str = ""
+    """What vLLM takes this machine for: ``cuda``."""
+    vllm_error: str = ""
+    cards: tuple[Gpu, ...] = ()
+    """That llama.cpp reaches by another way than CUDA."""
+    llama_reaches: int = 0
+    """Cards of any kind."""
+    llama_error: str = ""
+
+
+def ask(gpus: Sequence[Gpu], torch: bool, vllm: bool, llama: bool) -> Answers:
+    """Ask those libraries about ``gpus``; others of CUDA are not shown to them."""
+    found: dict[str, Mapping[str, Any]] = {}
+    if torch or vllm:
+        found |= _run("torch_cards", gpus, ("torch", "vllm") if vllm else ("torch",))
+    if llama:
+        found |= _run("llama_cards", gpus, ("llama.cpp",))
+    return answers_of(found)
+
+
+def answers_of(found: Mapping[str, Mapping[str, Any]]) -> Answers:
+    """From the lines of the probes, by library."""
+    torch, vllm, llama = (found.get(library, {}) for library in ("torch", "vllm", "llama.cpp"))
+    lines = llama.get("cards", ())
+    cards = [_gpu(index, line) for index, line in enumerate(lines) if line["kind"] in KINDS]
+    return Answers(
+        torch_cuda=str(torch.get("cuda", "")),
+        torch_count=int(torch.get("count", 0)),
+        torch_built_for=tuple(map(str, torch.get("built_for", ()))),
+        torch_error=str(torch.get("error", "")),
+        driver_cuda=int(torch.get("driver_cuda", 0)),
+        vllm_platform=str(vllm.get("platform", "")),
+        vllm_error=str(vllm.get("error", "")),
+        cards=tuple(cards),
+        llama_reaches=len(lines),
+        llama_error=str(llama.get("error", "")),
+    )
+
+
+def _gpu(index: int, line: Mapping[str, Any]) -> Gpu:
+    name = str(line["name"])
+    return Gpu(index, name, str(line["description"]), line["kind"], int(line["memory"]), int(line["free"]))
+
+
+def _run(probe: str, gpus: Sequence[Gpu], libraries: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    """What one probe says of each library; of those that it did not come to, how it ended, as their error."""
+    ended = "it said nothing"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", f"{PROBES}.{probe}", *libraries],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=LIMIT,
+            text=True,
+            errors="replace",
+            env=os.environ | environment(gpus),
+        )
+        out = done.stdout
+        if done.returncode:
+            said = done.stderr.strip().splitlines()
+            ended = said[-1][:300] if said else f"it ended with status {done.returncode}"
+    except subprocess.TimeoutExpired as error:
+        out = error.stdout.decode("utf-8", "replace") if isinstance(error.stdout, bytes) else ""
+        ended = f"it gave no answer within {LIMIT:.0f} s"
+    except OSError as error:
+        out, ended = "", str(error)
+    return {library: {"error": ended} for library in libraries} | read_lines(out)
+
+
+def read_lines(out: str) -> dict[str, Mapping[str, Any]]:
+    """The JSON lines among what a child printed, by library."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for line in out.splitlines():
+        try:
+            facts = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(facts, dict) and isinstance(facts.get("library"), str):
+            found[facts["library"]] = facts
+    return found

