@@ -10,6 +10,7 @@ import json
 import logging
 import sys
 import warnings
+from importlib import import_module
 
 
 def main(names: list[str]) -> None:
@@ -42,7 +43,7 @@ def _torch() -> dict[str, object]:
         return facts
     facts["built_for"] = str(torch._C._cuda_getArchFlags() or "").split()
     try:
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
         facts["count"] = torch.cuda.device_count()
     except Exception as error:
         facts["error"] = _sentence(error)
@@ -60,10 +61,10 @@ def _driver_cuda() -> int:
 
 def _vllm() -> dict[str, object]:
     try:
-        from vllm.platforms import current_platform
+        platform = import_module("vllm.platforms").current_platform
     except Exception as error:
         return {"error": _sentence(error)}
-    return {"platform": str(getattr(current_platform, "device_type", "") or "")}
+    return {"platform": str(getattr(platform, "device_type", "") or "")}
 
 
 def _sentence(error: Exception) -> str:

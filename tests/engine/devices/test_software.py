@@ -1,6 +1,7 @@
 """What can use a machine's cards, and in which words people hear why not: tables of imaginary machines."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ def test_a_newer_vllm_than_was_read_is_used_and_named() -> None:
     ],
 )
 def test_a_vllm_that_cannot_be_used_gives_way_to_llama_on_the_card(
-    there: dict[str, object], answers: dict[str, object], words: str
+    there: dict[str, Any], answers: dict[str, object], words: str
 ) -> None:
     known = judge(replace(GPU_PROFILE, **there), replace(WORKS, **answers), [CARD])
     assert known.vllm == "" and words in known.vllm_reason
@@ -77,7 +78,7 @@ def test_beside_a_vllm_that_works_it_is_worth_none() -> None:
         ({"torch_cuda": "", "torch_error": "OSError: libtorch.so"}, "(OSError: libtorch.so)"),
     ],
 )
-def test_a_torch_that_cannot_train_on_the_card(answers: dict[str, object], words: str) -> None:
+def test_a_torch_that_cannot_train_on_the_card(answers: dict[str, Any], words: str) -> None:
     known = judge(GPU_PROFILE, replace(WORKS, **answers), [CARD])
     assert not known.torch_cuda and words in known.torch_reason
     assert known.torch_reason.endswith("Training stays on the processor until then.")
