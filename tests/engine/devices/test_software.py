@@ -42,7 +42,7 @@ def test_a_newer_vllm_than_was_read_is_used_and_named() -> None:
     ],
 )
 def test_a_vllm_that_cannot_be_used_gives_way_to_llama_on_the_card(
-    there: dict[str, Any], answers: dict[str, object], words: str
+    there: dict[str, Any], answers: dict[str, Any], words: str
 ) -> None:
     known = judge(replace(GPU_PROFILE, **there), replace(WORKS, **answers), [CARD])
     assert known.vllm == "" and words in known.vllm_reason
