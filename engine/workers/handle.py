@@ -68,11 +68,13 @@ class WorkerHandle:
         *,
         log_path: Path,
         environment: Mapping[str, str] = NOTHING,
+        nice: int = 0,
     ) -> WorkerHandle:
         """Start a child that builds ``factory`` (``"module:Class"``) with ``kwargs``, and wait until it takes calls.
 
         ``cores`` pins it, one thread each; empty leaves it free. It has this process's environment, with what
-        ``environment`` sets (the cards that it may see, say). Standard output and error are appended to ``log_path``.
+        ``environment`` sets (the cards that it may see, say), and lets others go first on the cores by ``nice``, 0 to
+        19. Standard output and error are appended to ``log_path``.
         Raises what the constructor raised if that is a ``MarlaasError`` or ``ValueError``, ``CallFailed``
         for any other exception, and ``WorkerDied`` with the last line of the log when the process just ended.
         """
@@ -84,6 +86,7 @@ class WorkerHandle:
                 *command,
                 str(os.getpid()),
                 ",".join(map(str, cores)) or "any",
+                str(nice),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -1,9 +1,9 @@
 """The child's main program: builds one object and serves calls to its async methods, and its parts', concurrently.
 
-``python -P -m marlaas.engine.workers.host NAME FD PARENT CORES`` with CORES such as ``0,1`` or ``any``. Frames come in
-over the inherited socket FD; answers go out as they are ready. When the engine closes the socket, or dies, the child
-ends at once: everything that must survive is written atomically by the object itself. Must not import anything heavy
-before the cores are pinned and the threads are limited, because thread pools read both when they are loaded.
+``python -P -m marlaas.engine.workers.host NAME FD PARENT CORES NICE`` with CORES such as ``0,1`` or ``any``. Frames
+come in over the inherited socket FD; answers go out as they are ready. When the engine closes the socket, or dies, the
+child ends at once: everything that must survive is written atomically by the object itself. Must not import anything
+heavy before the cores are pinned and the threads are limited, because thread pools read both when they are loaded.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 def main(arguments: list[str]) -> None:
     """Serve until the engine goes away; never returns."""
-    name, descriptor, parent, cores = arguments
+    name, descriptor, parent, cores, nice = arguments
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the engine, which stops its workers in order
     die_with(int(parent))
     pin(cores)
+    os.nice(int(nice))
     switch_on(name)
     asyncio.run(serve(socket.socket(fileno=int(descriptor))))
 

@@ -1,4 +1,4 @@
-"""``python -P -m marlaas.plugins.host FD PATH MEMORY_MB PARENT``: started by the engine, never by hand.
+"""``python -P -m marlaas.plugins.host FD PATH MEMORY_MB PARENT NICE``: started by the engine, never by hand.
 
 FD is the socket to the engine, PATH what to import, PARENT the engine's process id; see ``limits`` for the rest.
 """
@@ -27,8 +27,8 @@ async def _serve(connection: socket.socket, path: Path) -> None:
 
 def main() -> None:
     """Serve one snapshot until the engine closes the connection."""
-    descriptor, path, memory_mb, parent = sys.argv[1:]
-    apply(int(memory_mb), int(parent))
+    descriptor, path, memory_mb, parent, nice = sys.argv[1:]
+    apply(int(memory_mb), int(parent), int(nice))
     # A plugin's own modules come from its snapshot, whose name is its content: cached bytecode could only be wrong.
     sys.dont_write_bytecode = True
     sys.argv = [path]

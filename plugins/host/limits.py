@@ -16,10 +16,11 @@ _LARGEST_FILE = 256 << 20
 _PR_SET_PDEATHSIG = 1
 
 
-def apply(memory_mb: int, parent: int) -> None:
+def apply(memory_mb: int, parent: int, nice: int) -> None:
     """Bound memory, files and priority, and die with the engine, which is ``parent``.
 
-    0 is an engine that cannot be seen from here: whoever stands between it and this process ends both.
+    Others go first on the cores by ``nice``, 0 to 19. A ``parent`` of 0 is an engine that cannot be seen from here:
+    whoever stands between it and this process ends both.
     """
     import resource
 
@@ -33,7 +34,7 @@ def apply(memory_mb: int, parent: int) -> None:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(kind, (bound, bound))
     with contextlib.suppress(OSError):
-        os.nice(5)
+        os.nice(nice)
     if sys.platform == "linux":
         _die_with_parent()
     if parent and os.getppid() != parent:  # it died before it could be watched

@@ -16,7 +16,7 @@ from ...config import EnvironmentSettings
 from ...types import Failure
 from ..files.source import Source
 from ..process.confinement import Confinement, obstacle, readable_for
-from ..process.launch import Runtime
+from ..process.launch import NICE, Runtime
 from .author_api import INSTALLED, author_api
 from .building import BuildFailed, build
 from .declaration import DeclarationError, requirements_of
@@ -54,10 +54,12 @@ class Waiting(Exception):
 class Interpreters:
     """The Pythons of one home's plugins."""
 
-    def __init__(self, folder: Path, settings: EnvironmentSettings) -> None:
-        """``folder``: where virtual environments are kept; it is made when the first plugin needs one."""
+    def __init__(self, folder: Path, settings: EnvironmentSettings, nice: int = 0) -> None:
+        """``folder``: where virtual environments are kept; it is made when the first plugin needs one. Their processes
+        let others go first by ``nice`` more than usual."""
         self._folder = folder
         self._settings = settings
+        self._nice = NICE + nice
         self._failed: dict[Path, tuple[Stamp, str]] = {}
         """Why a build failed, until a person or another process does something about it."""
 
@@ -71,7 +73,7 @@ class Interpreters:
             python, api = venv.python, author_api(self._folder)
         confined = not requirements.limits.network or self._settings.sandbox
         confinement = await self._confinement(python, api, warn) if confined else None
-        return Runtime(python, api, requirements.limits.memory_mb, confinement)
+        return Runtime(python, api, requirements.limits.memory_mb, confinement, self._nice)
 
     def _held_up(self, venv: Venv, plugin: str) -> Exception:
         """What stands between a plugin and its libraries."""

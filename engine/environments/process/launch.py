@@ -19,6 +19,8 @@ from .confinement import Confinement, inner
 
 MEMORY_MB = 4096
 """Address space of a plugin's process; beyond it, allocations in the plugin fail."""
+NICE = 5
+"""What the processes of environments let others go first by, beside what the settings say: workers must not wait."""
 LARGEST_LOG = 8 << 20
 KEPT_LOG = 256 << 10
 """Bytes: when a log has become too large, its newest part stays."""
@@ -36,6 +38,7 @@ class Runtime:
     """Where that Python finds ``marlaas.plugins``; None where it is installed beside it."""
     memory_mb: int = MEMORY_MB
     confinement: Confinement | None = None
+    nice: int = NICE
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,7 @@ def command(path: Path, folders: Folders, descriptor: int, parent: int) -> list[
     runtime = folders.runtime
     before = runtime.confinement.command(path.parent, folders.scratch) if runtime.confinement is not None else []
     host = [str(runtime.python), "-P", "-m", "marlaas.plugins.host"]
-    return [*before, *host, str(descriptor), str(path), str(runtime.memory_mb), str(parent)]
+    return [*before, *host, str(descriptor), str(path), str(runtime.memory_mb), str(parent), str(runtime.nice)]
 
 
 def variables(folders: Folders) -> dict[str, str]:

@@ -16,10 +16,12 @@ async def spawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     handles: list[WorkerHandle] = []
 
     async def start(
-        cores: tuple[int, ...] = (), environment: Mapping[str, str] = NOTHING, **kwargs: Any
+        cores: tuple[int, ...] = (), environment: Mapping[str, str] = NOTHING, nice: int = 0, **kwargs: Any
     ) -> WorkerHandle:
         log = tmp_path / "dummy.log"
-        handle = await WorkerHandle.spawn("dummy", FACTORY, kwargs, cores, log_path=log, environment=environment)
+        handle = await WorkerHandle.spawn(
+            "dummy", FACTORY, kwargs, cores, log_path=log, environment=environment, nice=nice
+        )
         handles.append(handle)
         return handle
 

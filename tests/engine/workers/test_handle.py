@@ -169,6 +169,13 @@ async def test_a_worker_is_pinned_before_anything_is_imported(spawn: Spawn) -> N
     assert (affinity, threads) == ({core}, "1")
 
 
+async def test_a_worker_lets_others_go_first_where_it_is_told_to(spawn: Spawn) -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    for nice in (0, 3):
+        handle = await spawn(nice=nice)
+        assert os.getpriority(os.PRIO_PROCESS, handle.pid) == min(19, own + nice)
+
+
 async def test_a_worker_has_the_engines_environment_and_what_is_set_for_it_alone(spawn: Spawn) -> None:
     handle = await spawn(environment={"CUDA_VISIBLE_DEVICES": "GPU-7"})
     assert await handle.call("environment") == os.environ | {"CUDA_VISIBLE_DEVICES": "GPU-7"}

@@ -48,6 +48,11 @@ async def test_a_plugin_that_declares_nothing_runs_on_marlaas_s_own_python(tmp_p
     assert not (tmp_path / "home").exists()
 
 
+async def test_environments_let_others_go_first_by_more_than_workers(tmp_path: Path) -> None:
+    interpreters = Interpreters(tmp_path, EnvironmentSettings(), nice=10)
+    assert (await interpreters.of(Source("x", "x.py", (("x.py", b""),)))).nice == 15
+
+
 async def test_a_set_is_asked_for_then_built_then_used(tmp_path: Path, stand_ins: StandIns) -> None:
     stand_ins.put("uv", BUILDS)
     interpreters, venv = asking(tmp_path), venv_of(tmp_path, NEEDS)

@@ -35,7 +35,7 @@ def _variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_on_marlaas_s_own_python() -> None:
     assert command(SNAPSHOT, PLAIN, 7, 99) == [
-        *(sys.executable, "-P", "-m", "marlaas.plugins.host", "7", str(SNAPSHOT), "4096", "99")
+        *(sys.executable, "-P", "-m", "marlaas.plugins.host", "7", str(SNAPSHOT), "4096", "99", "5")
     ]
     seen = variables(PLAIN)
     assert (seen["PATH"], seen["HOME"], seen["TMPDIR"]) == ("/bin", "/me", "/h/scratch/work/x")
@@ -44,7 +44,7 @@ def test_on_marlaas_s_own_python() -> None:
 
 def test_on_a_python_of_its_own() -> None:
     words = command(SNAPSHOT, on(OF_ITS_OWN), 7, 99)
-    assert words[0] == "/h/venvs/k/bin/python" and words[-2:] == ["512", "99"]
+    assert words[0] == "/h/venvs/k/bin/python" and words[-3:] == ["512", "99", "5"]
     seen = variables(on(OF_ITS_OWN))
     assert (seen["PYTHONPATH"], seen["PATH"]) == ("/h/venvs/api", "/h/venvs/k/bin:/bin")
     assert not {"SECRET", "UV_INDEX_URL"} & set(seen)
@@ -62,5 +62,9 @@ async def test_what_cannot_be_started_leaves_no_socket_open(tmp_path: Path) -> N
 def test_behind_bwrap() -> None:
     confined = on(dataclasses.replace(OF_ITS_OWN, confinement=Confinement((), ())))
     words = command(SNAPSHOT, confined, 7, 0)
-    assert words[0].endswith("bwrap") and words[words.index("--") + 1] == "/h/venvs/k/bin/python" and words[-1] == "0"
+    assert (
+        words[0].endswith("bwrap")
+        and words[words.index("--") + 1] == "/h/venvs/k/bin/python"
+        and words[-2:] == ["0", "5"]
+    )
     assert variables(confined)["HOME"] == "/h/scratch/work/x", "the person's own is not there"
