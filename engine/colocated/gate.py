@@ -38,10 +38,14 @@ class Gate:
     """Lets one thread of one party compute at a time."""
 
     def __init__(
-        self, slice: float, moves: Mapping[Party, Move] | None = None, clock: Callable[[], float] = perf_counter
+        self,
+        slice: float,
+        moves: Mapping[Party, Move] | None = None,
+        holder: Party | None = None,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """``slice`` in seconds, see ``Turns``."""
-        self._turns = Turns(slice)
+        """``slice`` in seconds, see ``Turns``; ``holder`` is who is on the device to begin with."""
+        self._turns = Turns(slice, holder)
         self._moves = moves or {}
         self._clock = clock
         self._changed = Condition()

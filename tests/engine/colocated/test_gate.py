@@ -77,6 +77,14 @@ def test_what_a_turn_needs_is_brought_before_it_and_taken_away_after_it() -> Non
     ]
 
 
+def test_who_is_there_from_the_start_goes_before_another_comes() -> None:
+    seen: list[str] = []
+    move = recording(seen)
+    gate = Gate(FOREVER, {"sampler": move("sampler"), "trainer": move("trainer")}, holder="sampler")
+    with gate.turn("trainer"):
+        assert seen == ["sampler goes", "trainer comes"]
+
+
 def test_the_time_of_a_switch_is_measured() -> None:
     now = 0.0
 
@@ -84,7 +92,7 @@ def test_the_time_of_a_switch_is_measured() -> None:
         nonlocal now
         now += 11.0
 
-    gate = Gate(FOREVER, {"trainer": Move(come)}, lambda: now)
+    gate = Gate(FOREVER, {"trainer": Move(come)}, clock=lambda: now)
     with gate.turn("trainer"):
         assert (gate.turns.cost, gate.turns.since) == (11.0, 11.0)
 
