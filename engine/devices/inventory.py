@@ -1,0 +1,77 @@
+"""What the machine has: found out in a child process, because a driver may hang, crash or hold on to a card.
+
+Process ids of the engine flow in, an ``Inventory`` flows out; nothing is ever raised. Run as a program, ``python -P -m
+marlaas.engine.devices.inventory PID,PID…`` writes one pickled to its standard output. Knows neither rules (``guest``)
+nor what is done with it.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from .apple import read_apple
+from .cuda_order import cuda_order
+from .machine import Gpu, Inventory, Machine
+from .masked import ORDER, VARIABLE, ambiguous
+from .nvml import read_cards
+from .processor import read_processor
+
+SECONDS = 30.0
+"""To wait for the child. A driver that nobody keeps loaded takes some seconds to load, for each card."""
+
+
+def probe(ours: Collection[int] = (), seconds: float = SECONDS) -> Inventory:
+    """Have a child look, and wait for it; ``ours`` are the ids of this engine's processes."""
+    command = [sys.executable, "-P", "-m", "marlaas.engine.devices.inventory", ",".join(map(str, ours))]
+    try:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    except OSError as error:
+        return _nothing(f"cards cannot be looked for: {error}")
+    with child:
+        try:
+            out, said = child.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            return _nothing(f"the driver of the cards gave no answer within {seconds:g} s")
+    try:
+        found = pickle.loads(out)
+    except Exception:  # whatever half a pickle raises
+        last = said.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"status {child.returncode}"]
+        return _nothing(f"looking for cards failed: {last[0]}")
+    return found if isinstance(found, Inventory) else _nothing("looking for cards failed")
+
+
+def look(ours: Collection[int] = ()) -> Inventory:
+    """Look in this process."""
+    processor, cards = read_processor(), read_cards(ours)
+    gpus = cards.gpus or read_apple(processor.memory)
+    order = cuda_order() if ambiguous(os.environ.get(VARIABLE), os.environ.get(ORDER), cards.gpus) else None
+    return Inventory(Machine(processor, gpus), cards.driver, cards.cuda, cards.reason, cards.notes, order)
+
+
+def also(found: Inventory, cards: Sequence[Gpu]) -> Inventory:
+    """The same with ``cards`` that were found in another way (llama.cpp's own list), where NVML shows none."""
+    machine = found.machine
+    return found if machine.gpus else replace(found, machine=replace(machine, gpus=tuple(cards)))
+
+
+def _nothing(reason: str) -> Inventory:
+    return Inventory(Machine(read_processor()), reason=reason)
+
+
+def main() -> None:
+    """Write what there is."""
+    out = os.dup(1)
+    os.dup2(2, 1)  # what a driver's library prints is no part of the answer
+    ours = frozenset(int(word) for word in sys.argv[1].split(",") if word) if len(sys.argv) > 1 else frozenset()
+    with os.fdopen(out, "wb") as stream:
+        pickle.dump(look(ours), stream)
+
+
+if __name__ == "__main__":
+    main()
