@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         settings = replace(settings, rollout=replace(settings.rollout, sampler="llama.cpp"))
     settings = with_sampler(settings, base)
     renderer = Renderer(base.path)
-    free = available_memory()
+    free = available_memory(settings.resources.memory)
     plans = _plans(base, settings, free, args.weights or ASKED, strict=args.weights is not None)
     if control.alive(home):
         output.talk("An engine of this home is running: what it does meanwhile makes the figures worse.")

@@ -106,7 +106,7 @@ def _past(reader: Reader | None, name: str, base: BaseModel) -> list[PastRun]:
 
 
 def _workers(home: Home, base: BaseModel, settings: Settings, reader: Reader | None) -> Workers:
-    free = available_memory()
+    free = available_memory(settings.resources.memory)
     if reader is not None and control.alive(home):
         taken = sum(row.rss or 0 for row in reader.workers() if row.name in WORKERS)
         if taken:

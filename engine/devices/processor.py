@@ -28,6 +28,20 @@ def affinity() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
+def own_cores(limit: int = 0) -> tuple[int, ...]:
+    """Of those that this process may run on, as many as a quota keeps busy, and ``limit`` at most where that is not 0;
+    none where the system pins nothing."""
+    cores = affinity()
+    return cores[: min(whole(len(cores), quota()), limit or len(cores))]
+
+
+def keep_within(limit: int) -> None:
+    """From now on, this process and all that it starts run on ``limit`` cores at most; 0 is no limit."""
+    cores = affinity()
+    if limit and limit < len(cores):
+        os.sched_setaffinity(0, cores[:limit])
+
+
 def whole(count: int, worth: float | None) -> int:
     """How many of ``count`` cores can be kept busy under a quota of ``worth`` cores; at least one."""
     return count if worth is None else max(1, min(count, int(worth)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from marlaas.engine.cgroups import Group
 from marlaas.engine.devices import processor
-from marlaas.engine.devices.processor import affinity, quota, read_processor, whole
+from marlaas.engine.devices.processor import affinity, keep_within, own_cores, quota, read_processor, whole
 
 
 def write(folder: Path, **files: object) -> None:
@@ -61,6 +62,18 @@ def test_any_text_is_a_quota_above_nothing_or_none(text: str, spent: int, period
         assert worth is None or worth > 0
     text = f"{spent} {period}\n"
     assert processor._quota(Told(Path("/"), 2)) == spent / period
+
+
+@pytest.mark.skipif(not affinity(), reason="this system pins no process")
+def test_a_limit_is_kept_by_children_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_to: list[tuple[int, ...]] = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 9, 4})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, cores: set_to.append((pid, *cores)))
+    for limit in (0, 4, 9, 2):
+        keep_within(limit)
+    assert set_to == [(0, 3, 4)]
+    monkeypatch.setattr(processor, "quota", lambda: 2.9)
+    assert own_cores() == (3, 4) and own_cores(1) == (3,) and own_cores(9) == (3, 4)
 
 
 def test_of_this_process() -> None:
