@@ -126,7 +126,8 @@ def _ruler(home: Home) -> Ruler | None:
     try:
         settings = load_settings(home)
         base = load_base(settings.base)
-        return PromptRuler(Renderer(base.path), plan_of(base, settings, available_memory(settings.resources.memory)).context)
+        plan = plan_of(base, settings, available_memory(settings.resources.memory))
+        return PromptRuler(Renderer(base.path), plan.context)
     except ConfigError as error:
         output.talk(f"Prompts are not measured in tokens: {line(error.message)}")
         return None

@@ -90,7 +90,7 @@ def test_a_version_says_what_the_base_says_and_goes_on_after_a_rest(filling: Fil
 def test_what_cannot_be_loaded_is_told_and_the_conversation_goes_on(
     filling: Filling, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("marlaas.engine.orchestrator.alone.available_memory", lambda: 1_000_000)
+    monkeypatch.setattr("marlaas.engine.orchestrator.alone.available_memory", lambda limit: 1_000_000)
     with talking(home, [Side()]) as (chat, listener):
         (look,) = listener.until(Told)
         assert isinstance(look, Told) and look.bad and "The base needs" in look.text
