@@ -60,6 +60,11 @@ class Home:
         return self.root / "venvs"
 
     @property
+    def rates(self) -> Path:
+        """What the machine's devices were measured to reach; can be deleted at any time."""
+        return self.root / "rates.json"
+
+    @property
     def lock(self) -> Path:
         """Held by the engine that serves this home."""
         return self.root / "engine.lock"

@@ -1,0 +1,134 @@
+"""What each device reaches, measured once and kept in the home: a machine flows in, the same with rates flows out.
+
+A file of JSON by device, driver and torch, so that another card, an update or another build is measured anew. A
+measurement is a child process: one that fails or hangs is a sentence, and the device goes on without rates. Knows
+neither rules nor placements.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from math import isfinite
+from pathlib import Path
+
+from .machine import Cpu, Gpu, Inventory, Machine, Rates
+from .visible import environment
+
+SECONDS = 60.0
+"""For a measurement, the start of torch included."""
+MEASURED = ("cuda", "metal")
+"""Kinds of cards that torch reaches; others stay without rates."""
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A machine with the rates that are known."""
+
+    found: Inventory
+    notes: tuple[str, ...] = ()
+    """Why rates are missing, in one sentence each."""
+
+
+def with_rates(found: Inventory, path: Path, *, missing: bool = False, anew: bool = False) -> Calibrated:
+    """Add the rates that ``path`` has; with ``missing`` measure the others, and keep them there.
+
+    ``anew`` measures everything. A measurement takes some seconds a device, most of them torch's start.
+    """
+    known = _read(path)
+    notes: list[str] = []
+    rates: dict[str, Rates] = {}
+    devices: list[Cpu | Gpu] = [found.machine.cpu, *found.machine.gpus]
+    for device in devices:
+        key = key_of(device, found)
+        if key in known and not anew:
+            rates[key] = known[key]
+        elif (missing or anew) and (isinstance(device, Cpu) or device.kind in MEASURED):
+            got = _measure(device)
+            if isinstance(got, Rates):
+                rates[key] = got
+            else:
+                label = device.label if isinstance(device, Gpu) else "the processor"
+                notes.append(f"The rates of {label} could not be measured: {got}.")
+    if rates.keys() - known.keys() or anew:
+        _write(path, {**known, **rates})
+    return Calibrated(replace(found, machine=_rated(found, rates)), tuple(notes))
+
+
+def _rated(found: Inventory, rates: Mapping[str, Rates]) -> Machine:
+    machine = found.machine
+    gpus = (replace(gpu, rates=rates.get(key_of(gpu, found))) for gpu in machine.gpus)
+    return Machine(replace(machine.cpu, rates=rates.get(key_of(machine.cpu, found))), tuple(gpus))
+
+
+def key_of(device: Cpu | Gpu, found: Inventory) -> str:
+    """What tells measurements apart."""
+    who = f"{device.uuid} {device.name} driver {found.driver}" if isinstance(device, Gpu) else f"cpu {device.name}"
+    return f"{who} torch {_torch()}"
+
+
+def _torch() -> str:
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return ""
+
+
+def _measure(device: Cpu | Gpu) -> Rates | str:
+    """Rates, or why there are none."""
+    command = [sys.executable, "-P", "-m", "marlaas.engine.devices.measuring"]
+    if isinstance(device, Gpu):
+        command += [device.kind]
+        variables = environment([device])
+    else:
+        command += ["cpu", *map(str, device.cores[-1:])]
+        variables = environment(())
+    try:
+        done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"nothing came of it within {SECONDS:g} s"
+    except OSError as error:
+        return str(error)
+    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
+    rates = _rates(_parsed(lines[-1])) if lines and done.returncode == 0 else None
+    return rates or (lines[-1] if lines else f"it ended with status {done.returncode}")
+
+
+def _read(path: Path) -> dict[str, Rates]:
+    """What was measured before; whatever is damaged is measured again."""
+    try:
+        known = _parsed(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return {}
+    found = {key: _rates(value) for key, value in known.items()} if isinstance(known, dict) else {}
+    return {key: rates for key, rates in found.items() if rates is not None}
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _rates(value: object) -> Rates | None:
+    if not isinstance(value, dict):
+        return None
+    numbers = [value.get("matrix"), value.get("bandwidth")]
+    good = [number for number in numbers if isinstance(number, int | float) and isfinite(number) and number > 0]
+    return Rates(*map(float, good)) if len(good) == 2 else None
+
+
+def _write(path: Path, rates: Mapping[str, Rates]) -> None:
+    table = {key: {"matrix": one.matrix, "bandwidth": one.bandwidth} for key, one in sorted(rates.items())}
+    with contextlib.suppress(OSError):  # it is measured again
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.{os.getpid()}")
+        partial.write_text(json.dumps(table, indent=1) + "\n", "utf-8")
+        partial.replace(path)

@@ -1,0 +1,120 @@
+"""Rates are measured once, kept, and measured anew where anything that matters is another."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from marlaas.engine.devices import calibration
+from marlaas.engine.devices.calibration import key_of, with_rates
+from marlaas.engine.devices.inventory import look
+from marlaas.engine.devices.machine import Cpu, Gpu, Inventory, Machine, Rates
+
+CARD = Gpu(0, "GPU-1", "H", "cuda", 80, 80)
+FOUND = Inventory(
+    Machine(Cpu((0, 1), 2, 1, "A processor"), (CARD, replace(CARD, uuid="Vulkan0", kind="vulkan"))), "580"
+)
+ANSWER = '{"matrix": 5e14, "bandwidth": 4e12}'
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], Mapping[str, str]]]:
+    """What was started, each of which answered the same."""
+    started: list[tuple[list[str], Mapping[str, str]]] = []
+
+    def run(command: list[str], env: Mapping[str, str], **options: Any) -> SimpleNamespace:
+        started.append((command[4:], env))
+        return SimpleNamespace(returncode=0, stdout=f"something else\n{ANSWER}\n", stderr="")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return started
+
+
+def test_measured_once(children: list[Any], tmp_path: Path) -> None:
+    path = tmp_path / "home" / "rates.json"
+    assert with_rates(FOUND, path).found == FOUND and not path.exists()  # it does not measure unasked
+    rated = with_rates(FOUND, path, missing=True)
+    card, other = rated.found.machine.gpus
+    assert card.rates == rated.found.machine.cpu.rates == Rates(5e14, 4e12) and other.rates is None
+    assert [command for command, _ in children] == [["cpu", "1"], ["cuda"]]
+    assert [env["CUDA_VISIBLE_DEVICES"] for _, env in children] == ["", "GPU-1"]
+    assert with_rates(FOUND, path, missing=True) == with_rates(FOUND, path) == rated and len(children) == 2
+    with_rates(FOUND, path, anew=True)
+    assert len(children) == 4 and list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: replace(found, driver="590"),
+        lambda found: replace(found, machine=replace(found.machine, gpus=(replace(CARD, uuid="GPU-2"),))),
+    ],
+)
+def test_another_card_or_driver_is_measured(
+    children: list[Any], tmp_path: Path, change: Callable[[Inventory], Inventory]
+) -> None:
+    path = tmp_path / "rates.json"
+    with_rates(FOUND, path, missing=True)
+    with_rates(change(FOUND), path, missing=True)
+    assert [command[0] for command, _ in children] == ["cpu", "cuda", "cuda"]
+    assert len(json.loads(path.read_text())) == 3  # a card that is put back is still known
+
+
+def test_another_torch_is_measured(children: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_rates(FOUND, tmp_path / "rates.json", missing=True)
+    monkeypatch.setattr(calibration, "version", lambda name: "99.0")
+    assert "torch 99.0" in key_of(CARD, FOUND)
+    with_rates(FOUND, tmp_path / "rates.json", missing=True)
+    assert len(children) == 4
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"x": 1}', '{"x": {"matrix": NaN, "bandwidth": 1}}', "\udc80"])
+def test_a_damaged_file_is_measured_again(children: list[Any], tmp_path: Path, text: str) -> None:
+    path = tmp_path / "rates.json"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert with_rates(FOUND, path, missing=True).found.machine.cpu.rates == Rates(5e14, 4e12)
+
+
+@pytest.mark.parametrize(
+    ("child", "reason"),
+    [
+        (SimpleNamespace(returncode=1, stdout="", stderr="Traceback\ntorch.OutOfMemoryError: no room\n"), "no room"),
+        (SimpleNamespace(returncode=-11, stdout="", stderr=""), "ended with status -11"),
+        (SimpleNamespace(returncode=0, stdout='{"matrix": 0, "bandwidth": 1}\n', stderr=""), '{"matrix": 0'),
+        (subprocess.TimeoutExpired("x", 60), "nothing came of it within 60 s"),
+        (OSError("no such program"), "no such program"),
+    ],
+)
+def test_what_cannot_be_measured_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, child: Any, reason: str
+) -> None:
+    def run(*arguments: Any, **options: Any) -> Any:
+        if isinstance(child, Exception):
+            raise child
+        return child
+
+    monkeypatch.setattr(subprocess, "run", run)
+    rated = with_rates(FOUND, tmp_path / "rates.json", missing=True)
+    assert rated.found == FOUND and not (tmp_path / "rates.json").exists()
+    assert [("the processor" in note, reason in note) for note in rated.notes] == [(True, True), (False, True)]
+    assert "gpu 0" in rated.notes[1]
+
+
+def test_a_home_that_cannot_be_written_is_no_error(children: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert with_rates(FOUND, tmp_path / "file" / "rates.json", missing=True).notes == ()
+
+
+@pytest.mark.processes
+def test_this_processor(tmp_path: Path) -> None:
+    rated = with_rates(replace(look(), machine=Machine(look().machine.cpu)), tmp_path / "rates.json", missing=True)
+    rates = rated.found.machine.cpu.rates
+    assert rated.notes == () and rates is not None
+    assert rates.matrix > 1e8 and rates.bandwidth > 1e7  # slower than any machine that runs torch
