@@ -18,7 +18,7 @@ from .apple import read_apple
 from .cuda_order import cuda_order
 from .machine import Gpu, Inventory, Machine
 from .masked import ORDER, VARIABLE, ambiguous
-from .nvml import read_cards
+from .nvml import NO_DRIVER, has_driver, read_cards
 from .processor import read_processor
 
 SECONDS = 30.0
@@ -26,7 +26,13 @@ SECONDS = 30.0
 
 
 def probe(ours: Collection[int] = (), seconds: float = SECONDS) -> Inventory:
-    """Have a child look, and wait for it; ``ours`` are the ids of this engine's processes."""
+    """Have a child look, and wait for it; ``ours`` are the ids of this engine's processes.
+
+    Where there is no driver that could hang, this process looks for itself.
+    """
+    if not has_driver():
+        processor = read_processor()
+        return Inventory(Machine(processor, read_apple(processor.memory)), reason=NO_DRIVER)
     command = [sys.executable, "-P", "-m", "marlaas.engine.devices.inventory", ",".join(map(str, ours))]
     try:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

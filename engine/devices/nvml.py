@@ -8,8 +8,11 @@ NVML: https://docs.nvidia.com/deploy/nvml-api. Run against an imaginary driver l
 
 from __future__ import annotations
 
+import ctypes
+import os
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -17,6 +20,8 @@ import psutil
 from .holders import Listed, holders_of
 from .machine import Gpu, Holder, Mode
 
+LIBRARY = "libnvidia-ml.so.1"
+NO_DRIVER = "there is no NVIDIA driver"
 UNSEEN, UNSEEN_ROUGHLY = 200_000_000, 1_000_000_000
 """Bytes that are held and that no process accounts for, above which somebody who cannot be seen from here has them. The
 older of NVML's two questions counts what the driver keeps for itself as well."""
@@ -37,6 +42,18 @@ class Cards:
     """On cards that have failed."""
 
 
+def has_driver() -> bool:
+    """Whether a child process would find the driver's library: a cheap question, which asks nothing of the driver."""
+    folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    if any(Path(folder, LIBRARY).exists() for folder in folders):
+        return True
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError:
+        return False
+    return True
+
+
 def read_cards(ours: Collection[int] = ()) -> Cards:
     """All cards; ``ours`` are the ids of this engine's own processes."""
     try:
@@ -55,7 +72,7 @@ def read_cards(ours: Collection[int] = ()) -> Cards:
 
 def _why(nvml: Any, error: Any) -> str:
     reasons = {
-        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: "there is no NVIDIA driver",
+        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_DRIVER,
         nvml.NVML_ERROR_DRIVER_NOT_LOADED: "an NVIDIA driver is installed and not loaded: there is no card for it, or"
         " it was built for another kernel",
         nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the NVIDIA driver was updated while the old one runs: restart the"

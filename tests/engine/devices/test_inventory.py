@@ -13,8 +13,9 @@ import pytest
 from marlaas.engine.config import ResourceSettings
 from marlaas.engine.devices.guest import as_guest
 from marlaas.engine.devices.holders import own_account
-from marlaas.engine.devices.inventory import also, probe
+from marlaas.engine.devices.inventory import also, look, probe
 from marlaas.engine.devices.machine import Cpu, Gpu, Holder, Inventory, Machine
+from marlaas.engine.devices.nvml import has_driver
 
 from ...imaginary.cards import GB, Card, Held, ImaginaryMachine, Part, imagine, uuid_of
 
@@ -135,10 +136,10 @@ def test_cuda_is_asked_which_of_unequal_cards_a_number_means(
 
 def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", "/nowhere/at/all")
-    found = probe()
-    if found.driver:
+    if has_driver():
         pytest.skip("this machine has an NVIDIA driver")
-    assert found.reason == "there is no NVIDIA driver" and found.machine.gpus == ()
+    for found in (probe(), look()):
+        assert found.reason == "there is no NVIDIA driver" and found.machine.gpus == ()
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,9 @@ def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
         ("import sys, pickle; sys.stdout.buffer.write(pickle.dumps(7))", "looking for cards failed"),
     ],
 )
-def test_a_child_that_hangs_or_crashes_is_a_reason(monkeypatch: pytest.MonkeyPatch, program: str, reason: str) -> None:
+def test_a_child_that_hangs_or_crashes_is_a_reason(
+    machine: ImaginaryMachine, monkeypatch: pytest.MonkeyPatch, program: str, reason: str
+) -> None:
     real = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", lambda _, **options: real([sys.executable, "-c", program], **options))
     found = probe(seconds=0.2 if "sleep" in program else 30)

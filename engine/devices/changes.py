@@ -1,0 +1,49 @@
+"""What became of the cards between two looks: two inventories flow in, sentences flow out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from .guest import GB, foreign
+from .machine import Gpu, Inventory
+
+MOVED = 0.05
+"""Share of a card's memory that others must take or give back to be told."""
+
+
+def changes(before: Inventory, after: Inventory, account: str, used: Collection[str] = ()) -> tuple[str, ...]:
+    """Cards that disappeared or came, and memory that others than ``account`` took or gave back, as sentences.
+
+    ``used`` has the ids of the cards that our workers compute on: memory there that nobody who can be seen holds is
+    ours, as a container does not show its own processes.
+    """
+    old, new = ({gpu.uuid: gpu for gpu in one.machine.gpus} for one in (before, after))
+    told = [note for note in after.notes if note not in before.notes]
+    if before.machine.gpus and not new and after.reason:
+        return (*told, f"The cards can no longer be looked at: {after.reason}.")
+    named = " ".join(told)
+    told += [
+        f"{gpu.label} ({gpu.name}) has disappeared."
+        for uuid, gpu in old.items()
+        if uuid not in new and f"{gpu.label} " not in named
+    ]
+    told += [f"{gpu.label} ({gpu.name}) is there." for uuid, gpu in new.items() if uuid not in old]
+    for uuid in old.keys() & new.keys():
+        told += _moved(old[uuid], new[uuid], account, uuid in used)
+    return tuple(told)
+
+
+def _moved(old: Gpu, new: Gpu, account: str, used: bool) -> list[str]:
+    was, now = (_foreign(gpu, account, used) for gpu in (old, new))
+    if abs(now - was) < MOVED * new.memory and bool(now) == bool(was):
+        return []
+    who = " and ".join(sorted({h.account or "somebody unseen" for h in new.holders if foreign(h, account)}))
+    if now > was:
+        return [f"{who} took memory of {new.label}: {now / GB:.1f} GB are theirs, {new.free / GB:.1f} GB are free."]
+    if now < was:
+        return [f"Others gave back memory of {new.label}: {new.free / GB:.1f} GB are free."]
+    return []
+
+
+def _foreign(gpu: Gpu, account: str, used: bool) -> int:
+    return sum(h.memory for h in gpu.holders if foreign(h, account) and not (used and not h.account))
