@@ -1,0 +1,48 @@
+"""A folder that only this account and this process use, and that whoever comes after a killed process removes.
+
+A place and a prefix flow in, a path flows out. A lock on a file in it says that its process lives.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+LOCK = "lock"
+
+
+class PrivateFolder:
+    """Of mode 0700, below ``parent``, which is made if need be. Raises ``OSError`` where the disk refuses."""
+
+    def __init__(self, parent: Path, prefix: str) -> None:
+        parent.mkdir(parents=True, exist_ok=True)
+        remove_orphans(parent, prefix)
+        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        self._lock = os.open(self.path / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def remove(self) -> None:
+        """Delete it with all that is in it; doing so twice changes nothing."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def remove_orphans(parent: Path, prefix: str) -> None:
+    """Remove the folders of processes that are gone."""
+    for folder in parent.glob(f"{prefix}*"):
+        try:
+            lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue  # being made, or not ours
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            pass  # in use
+        finally:
+            os.close(lock)

@@ -1,0 +1,84 @@
+"""Adapters in vLLM: arrays flow in, a folder of its own for each is written and read by vLLM, a handle flows out.
+
+vLLM reads adapters from folders, and its whole engine dies where it looks for one that is gone. So every adapter has a
+folder that nothing else uses, below one that only this account may enter; vLLM reads it once, before its handle is
+given to anybody, and keeps what it has read until the handle is freed. A folder that somebody deletes or damages later
+is missed by nobody.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from pathlib import Path
+from typing import Protocol
+
+from ...adapters.peft_folder import read_peft_folder, write_peft_folder
+from ...adapters.statefile import PolicyState, StateHeader, checksum
+from ...errors import AdapterError
+from ..batching.context import Arrays
+
+
+class AdapterEngine(Protocol):
+    """The part of ``Engine`` that is needed."""
+
+    def add_adapter(self, handle: int, folder: Path) -> None:
+        """Read an adapter and keep it in memory. Raises ``AdapterError``."""
+
+    def remove_adapter(self, handle: int) -> None:
+        """Forget one that no request under way uses."""
+
+
+class FolderAdapters:
+    """``versions.Adapters`` on vLLM, whose folders stand in ``folder``. Handles are never given twice."""
+
+    def __init__(self, engine: AdapterEngine, base: Path, folder: Path, rank: int) -> None:
+        """``rank`` is the largest that vLLM was started for."""
+        self._engine = engine
+        self._base = base
+        self._folder = folder
+        self._rank = rank
+        self._handles = itertools.count(1)
+
+    def load_adapter(self, adapter: Arrays, alpha: float) -> int:
+        """Have vLLM read an adapter. Raises ``AdapterError`` where its rank is too large, the disk refuses, vLLM does,
+        or the folder holds other bytes once vLLM has read it."""
+        rank = max((array.shape[0] for name, array in adapter.items() if name.endswith(".lora_A")), default=0)
+        if rank > self._rank:
+            raise AdapterError(
+                f"The adapter has rank {rank}; vLLM was started for ranks up to {self._rank}.",
+                f"Set `largest_rank = {rank}` under [rollout] in marlaas.toml and restart the engine.",
+            )
+        handle = next(self._handles)
+        folder = self._of(handle)
+        try:
+            folder.mkdir(mode=0o700, parents=True)
+            write_peft_folder(folder, PolicyState(StateHeader(rank, alpha, 0, ""), adapter), self._base, "")
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise AdapterError(f"The adapter could not be written to {folder}: {error.strerror}.") from error
+        try:
+            self._engine.add_adapter(handle, folder)
+            self._check(handle, folder, checksum(adapter))
+        except AdapterError:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return handle
+
+    def free_adapter(self, adapter: int) -> None:
+        """Forget an adapter that no request uses, then delete its folder."""
+        self._engine.remove_adapter(adapter)
+        shutil.rmtree(self._of(adapter), ignore_errors=True)
+
+    def _check(self, handle: int, folder: Path, expected: str) -> None:
+        """What vLLM has just read must be what was written."""
+        try:
+            found = checksum(read_peft_folder(folder).adapter)
+        except AdapterError:
+            found = "nothing that can be read"
+        if found != expected:
+            self._engine.remove_adapter(handle)
+            raise AdapterError(f"While vLLM read the adapter in {folder} somebody changed it: it holds {found}.")
+
+    def _of(self, handle: int) -> Path:
+        return self._folder / str(handle)

@@ -1,0 +1,259 @@
+"""Turns and scores under way in vLLM, which batches them by itself: requests flow in, futures are answered.
+
+Everything here runs on one thread and never waits. vLLM forgets a request that has ended; what a conversation may say
+next is remembered here, and its keys and values are found again by vLLM's prefix cache, as long as there is room. That
+cache is apart for every adapter. The noise of a turn is its own: vLLM takes a seed for each request, not for positions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from ...errors import AdapterError, CallFailed
+from ...types import Logprobs, Tokens
+from ..batching.answers import Answer
+from ..batching.burst import Pressed
+from ..batching.turn import check
+from ..batching.versions import Version, Versions
+from ..protocol import Finish, SampleRequest, SampleResult, SamplerStats
+from ..seeds import noise_seed
+from .engine import Ask, Engine, Progress
+
+LEAST_TEMPERATURE = 0.01
+"""vLLM takes a larger one for smaller ones above 0."""
+LOGITS = 1 << 26
+"""That one score may make at once: a quarter of a gigabyte, of which vLLM's own planning does not know."""
+
+
+@dataclass
+class Conversation:
+    """A name and the tokens seen so far."""
+
+    name: str
+    tokens: Tokens = field(default_factory=lambda: np.empty(0, np.int32))
+    turn: Turn | None = None
+
+
+@dataclass
+class Turn:
+    """One request on its way, and what it has sampled so far."""
+
+    name: str
+    """Of its request in vLLM."""
+    request: SampleRequest
+    conversation: Conversation
+    version: Version
+    answer: Answer[SampleResult]
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    prefilled: int = 0
+
+    def result(self, finish: Finish) -> SampleResult:
+        """What goes back to the caller."""
+        return SampleResult(
+            tokens=np.array(self.tokens, np.int32),
+            logprobs=np.array(self.logprobs, np.float32),
+            finish=finish,
+            version=self.version.name,
+            checksum=self.version.checksum,
+            prefilled=self.prefilled,
+        )
+
+
+@dataclass
+class Score:
+    """Log-probabilities that are asked for, of one request or of one for each token."""
+
+    version: Version
+    answer: Answer[Logprobs]
+    values: Logprobs
+    missing: int
+    """Requests that have not answered."""
+
+
+class VllmBoard:
+    """All conversations of one engine; ``length`` tokens fit in each."""
+
+    def __init__(self, engine: Engine, versions: Versions, length: int) -> None:
+        self._engine = engine
+        self._versions = versions
+        self._length = length
+        self._vocabulary = engine.settings.config.vocab_size
+        self._conversations: dict[str, Conversation] = {}
+        self._waiting: dict[str, Callable[[Progress], None]] = {}
+        """By the name of a request, who hears of it."""
+        self._scores: dict[str, Score] = {}
+        self._numbers = itertools.count()
+        self._sampled = self._prefilled = 0
+        self._seconds = 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether ``step`` has anything to do."""
+        return bool(self._waiting)
+
+    def stats(self) -> SamplerStats:
+        """Totals so far; a turn waits until its first token."""
+        turns = [each.turn for each in self._conversations.values() if each.turn is not None]
+        active = sum(1 for turn in turns if turn.tokens)
+        return SamplerStats(self._sampled, self._prefilled, self._seconds, active, len(turns) - active)
+
+    def submit(self, request: SampleRequest, answer: Answer[SampleResult]) -> None:
+        """Begin a turn. Raises ``ValueError`` or ``AdapterError`` for what can never be served."""
+        version = self._serving(request.version)
+        conversation = self._conversations.get(request.conversation) or Conversation(request.conversation)
+        check(request, conversation.tokens, conversation.turn is not None, self._length, self._vocabulary)
+        _check_temperature(request.temperature)
+        turn = Turn(f"turn {next(self._numbers)}", request, conversation, version, answer)
+        room = min(request.max_tokens, self._length - len(request.tokens))
+        if room == 0:
+            answer.give(turn.result("length"))
+            return
+        self._engine.add(
+            Ask(
+                name=turn.name,
+                tokens=request.tokens.tolist(),
+                adapter=version.handle,
+                max_tokens=room,
+                temperature=request.temperature,
+                seed=noise_seed(request.seed, len(request.tokens)) >> 1,
+                stop=request.stop,
+            )
+        )
+        self._conversations[request.conversation] = conversation
+        conversation.turn = turn
+        version.users += 1
+        self._waiting[turn.name] = partial(self._move, turn)
+
+    def score(self, name: str, tokens: Tokens, start: int, temperature: float, answer: Answer[Logprobs]) -> None:
+        """Ask for the log-probabilities of ``tokens[start:]``, float32 (T-start,).
+
+        vLLM tells those of a request's own tokens at temperature 1 alone, and for all of them at once. At others, and
+        where that would be too many logits, each token is asked for by a request of its own, that continues the tokens
+        before it; they share what they have in common. Raises ``ValueError`` or ``AdapterError``.
+        """
+        version = self._serving(name)
+        _check_score(tokens, start, temperature, self._length, self._vocabulary)
+        count = len(tokens) - start
+        if count == 0:
+            answer.give(np.empty(0, np.float32))
+            return
+        whole = temperature in (0.0, 1.0) and self._engine.settings.known
+        whole = whole and len(tokens) * self._vocabulary <= LOGITS
+        score = Score(version, answer, np.empty(count, np.float32), 1 if whole else count)
+        version.users += 1
+        for offset in range(score.missing):
+            stop = len(tokens) if whole else start + offset
+            ask = Ask(
+                name=f"score {next(self._numbers)}",
+                tokens=tokens[:stop].tolist(),
+                adapter=version.handle,
+                max_tokens=1,
+                temperature=temperature,
+                seed=0,
+                target=None if whole else int(tokens[stop]),
+                whole=whole,
+            )
+            self._engine.add(ask)
+            self._scores[ask.name] = score
+            self._waiting[ask.name] = partial(self._learn, score, None if whole else offset)
+
+    def release(self, name: str) -> None:
+        """Forget a conversation and abort its turn; unknown names are fine."""
+        conversation = self._conversations.get(name)
+        if conversation is None:
+            return
+        if conversation.turn is not None:
+            self._engine.abort([conversation.turn.name])
+            self._end(conversation.turn, "abort")
+        del self._conversations[name]
+
+    def step(self, pressed: Pressed) -> None:
+        """Compute once for all that fits. What it raises leaves vLLM unusable."""
+        begin = time.perf_counter()
+        for progress in self._engine.step():
+            hear = self._waiting.get(progress.name)
+            if hear is not None:
+                hear(progress)
+        self._seconds += time.perf_counter() - begin
+
+    def fail(self, error: Exception) -> None:
+        """End every turn and score with ``error``."""
+        self._engine.abort(list(self._waiting))
+        self._waiting.clear()
+        for conversation in self._conversations.values():
+            if conversation.turn is not None:
+                self._versions.leave(conversation.turn.version)
+                conversation.turn.answer.fail(error)
+        self._conversations.clear()
+        for score in {id(score): score for score in self._scores.values()}.values():
+            self._versions.leave(score.version)
+            score.answer.fail(error)
+        self._scores.clear()
+
+    def _serving(self, name: str) -> Version:
+        version = self._versions.serving(name)
+        if not self._engine.holds(version.handle):
+            raise AdapterError(f"vLLM has lost the adapter version {name!r}.", "Resume the task to publish it again.")
+        return version
+
+    def _move(self, turn: Turn, progress: Progress) -> None:
+        """A turn has got some tokens."""
+        if not turn.tokens:
+            turn.prefilled = len(turn.request.tokens) - progress.cached
+            self._prefilled += turn.prefilled
+        turn.tokens += progress.tokens
+        turn.logprobs += progress.logprobs
+        self._sampled += len(progress.tokens)
+        if progress.finish is None:
+            return
+        if progress.finish in ("stop", "length"):
+            self._end(turn, "stop" if progress.finish == "stop" else "length")
+            return
+        self._leave(turn)
+        del self._conversations[turn.conversation.name]
+        turn.answer.fail(CallFailed(f"vLLM ended a turn with {progress.finish!r}."))
+
+    def _end(self, turn: Turn, finish: Finish) -> None:
+        """Answer the caller and remember the conversation for its next turn."""
+        result = turn.result(finish)
+        turn.conversation.tokens = np.concatenate([turn.request.tokens, result.tokens])
+        self._leave(turn)
+        turn.answer.give(result)
+
+    def _leave(self, turn: Turn) -> None:
+        del self._waiting[turn.name]
+        turn.conversation.turn = None
+        self._versions.leave(turn.version)
+
+    def _learn(self, score: Score, offset: int | None, progress: Progress) -> None:
+        """A score has got one of its values, or all of them."""
+        if progress.finish is None:
+            return
+        del self._waiting[progress.name], self._scores[progress.name]
+        if offset is not None:
+            score.values[offset] = progress.logprobs[0]
+        elif progress.scored is not None:
+            score.values[:] = progress.scored[-len(score.values) :]
+        score.missing -= 1
+        if score.missing == 0:
+            self._versions.leave(score.version)
+            score.answer.give(score.values)
+
+
+def _check_temperature(temperature: float) -> None:
+    if 0 < temperature < LEAST_TEMPERATURE:
+        raise ValueError(f"temperature is {temperature}; vLLM knows 0, and {LEAST_TEMPERATURE} or more.")
+
+
+def _check_score(tokens: Tokens, start: int, temperature: float, length: int, vocabulary: int) -> None:
+    if not 1 <= start <= len(tokens):
+        raise ValueError(f"start is {start}; it must lie between 1 and the {len(tokens)} tokens.")
+    check(SampleRequest("", "", tokens, 1, temperature, (), 0), tokens[:0], False, length, vocabulary)
+    _check_temperature(temperature)

@@ -1,0 +1,177 @@
+"""vLLM itself, in this process: requests for tokens flow in, what a step gave flows out. The only file that knows it.
+
+Not safe for threads: whoever steps it does everything else with it, too. Written for vLLM 0.26 and later; run with
+0.32 on a processor. Knows nothing of conversations and versions.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import AdapterError, BaseModelError
+from .installed import INSTALL, require
+from .settings import ARCHITECTURES, SPARE, VllmSettings, engine_arguments, environment
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request for tokens that follow others."""
+
+    name: str
+    """Unlike that of any other request under way."""
+    tokens: list[int]
+    adapter: int
+    """Handle of a loaded adapter."""
+    max_tokens: int
+    temperature: float
+    seed: int
+    """Below 2**63."""
+    stop: tuple[int, ...] = ()
+    target: int | None = None
+    """A token whose log-probability is wanted in place of the sampled one's, as the first to follow."""
+    whole: bool = False
+    """Whether the log-probabilities of ``tokens`` themselves are wanted, at temperature 1; computes all of them."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a request has got since it was last heard of."""
+
+    name: str
+    tokens: list[int]
+    logprobs: list[float]
+    """Of the tokens; of the target where one was asked for."""
+    scored: list[float] | None
+    """Of the request's own tokens but the first, where that was asked for; once, with the first that follows."""
+    finish: str | None
+    """vLLM's word: stop, length, abort, error; None while it goes on."""
+    cached: int
+    """Of its tokens, those whose keys and values were there already."""
+
+
+class Engine:
+    """A running vLLM."""
+
+    def __init__(self, settings: VllmSettings) -> None:
+        """Start it. Raises ``BaseModelError`` where vLLM is missing, too old, or cannot serve the base."""
+        require()
+        os.environ.update(environment(settings.device))
+        self.settings = settings
+        try:
+            from vllm import EngineArgs, LLMEngine, SamplingParams
+            from vllm.lora.request import LoRARequest
+            from vllm.sampling_params import RequestOutputKind
+        except Exception as error:  # a missing library, one of another version, a build for other cards
+            raise BaseModelError(f"vLLM is installed and cannot be imported: {_first_line(error)}", INSTALL) from error
+        arguments = engine_arguments(settings) | _named_architecture(settings)
+        try:
+            self.llm: Any = LLMEngine.from_engine_args(EngineArgs(**arguments))
+        except Exception as error:
+            raise BaseModelError(
+                f"vLLM cannot serve the base in {settings.path}: {_first_line(error)}",
+                'The log of the worker says more; `sampler = "auto"` under [rollout] in marlaas.toml takes another.',
+            ) from error
+        self._lora_request, self._sampling_params, self._delta = LoRARequest, SamplingParams, RequestOutputKind.DELTA
+        self._adapters: dict[int, Any] = {}
+        cache = self.llm.vllm_config.cache_config
+        self.tokens: int = max(0, cache.num_gpu_blocks - SPARE) * cache.block_size
+        """Whose keys and values fit into the memory that vLLM has really taken."""
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """The network, with its weights as vLLM keeps them."""
+        network: torch.nn.Module = self.llm.apply_model(lambda model: model)[0]
+        return network
+
+    def add_adapter(self, handle: int, folder: Path) -> None:
+        """Read an adapter in PEFT's format and keep it in memory. Raises ``AdapterError``; the engine then lives on."""
+        request = self._lora_request(str(handle), handle, str(folder))
+        try:
+            self.llm.add_lora(request)
+        except Exception as error:
+            raise AdapterError(f"vLLM refuses the adapter in {folder}: {_first_line(error)}") from error
+        self._adapters[handle] = request
+
+    def remove_adapter(self, handle: int) -> None:
+        """Forget an adapter that no request under way uses."""
+        del self._adapters[handle]
+        self.llm.remove_lora(handle)
+
+    def holds(self, handle: int) -> bool:
+        """Whether vLLM has an adapter in memory; one that it has not it would look for on the disk, and die of it."""
+        return handle in self._adapters and handle in self.llm.list_loras()
+
+    def add(self, ask: Ask) -> None:
+        """Take a request on. Raises ``ValueError`` where it can never be served."""
+        parameters = self._sampling_params(
+            temperature=ask.temperature,
+            max_tokens=ask.max_tokens,
+            seed=ask.seed,
+            stop_token_ids=list(ask.stop),
+            ignore_eos=True,
+            logprobs=None if ask.target is not None else 0,
+            logprob_token_ids=None if ask.target is None else [ask.target],
+            prompt_logprobs=0 if ask.whole else None,
+            detokenize=False,
+            flat_logprobs=True,
+            output_kind=self._delta,
+        )
+        prompt = {"prompt_token_ids": ask.tokens, "cache_salt": str(ask.adapter)}
+        self.llm.add_request(ask.name, prompt, parameters, lora_request=self._adapters[ask.adapter])
+
+    def abort(self, names: Sequence[str]) -> None:
+        """Drop requests, wherever they stand; unknown names are fine."""
+        self.llm.abort_request(list(names))
+
+    def step(self) -> list[Progress]:
+        """Compute once for all requests that fit. Whatever it raises, the engine is of no more use."""
+        return [self._progress(output) for output in self.llm.step()]
+
+    def close(self) -> None:
+        """Give the memory back."""
+        shutdown = getattr(self.llm.engine_core, "shutdown", None)
+        if shutdown is not None:
+            shutdown()
+
+    def _progress(self, output: Any) -> Progress:
+        (completion,) = output.outputs
+        return Progress(
+            name=output.request_id,
+            tokens=list(completion.token_ids),
+            logprobs=_last_of_each(completion.logprobs),
+            scored=_last_of_each(output.prompt_logprobs) if output.prompt_logprobs else None,
+            finish=completion.finish_reason,
+            cached=output.num_cached_tokens or 0,
+        )
+
+
+def _last_of_each(flat: Any) -> list[float]:
+    """Of ``vllm.logprobs.FlatLogprobs``: of each position the sampled token's, or the target's, which stands behind."""
+    if flat is None:
+        return []
+    return [
+        flat.logprobs[end - 1]
+        for begin, end in zip(flat.start_indices, flat.end_indices, strict=True)
+        if end > begin  # nothing is said of the first token
+    ]
+
+
+def _named_architecture(settings: VllmSettings) -> dict[str, Any]:
+    """What a configuration without ``architectures`` leaves open."""
+    config = json.loads(Path(settings.path, "config.json").read_text("utf-8"))
+    known = ARCHITECTURES.get(settings.config.architecture)
+    return {} if config.get("architectures") or not known else {"hf_overrides": {"architectures": [known]}}
+
+
+def _first_line(error: Exception) -> str:
+    """What an exception of vLLM's says, as a part of a sentence of ours."""
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return line if line.endswith(".") else f"{line}."

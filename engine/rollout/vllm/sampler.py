@@ -1,0 +1,135 @@
+"""The worker class on vLLM: settings flow in, ``protocol.Sampler`` over a running engine comes out."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ...base.model import BaseModel, load_base
+from ...errors import BaseModelError
+from ...private_folder import PrivateFolder
+from ...types import Logprobs, Tokens
+from ..batching.answers import Answer
+from ..batching.threaded import Gate, ThreadedSampler
+from ..batching.versions import Versions
+from ..protocol import SamplerLimits
+from .adapters import FolderAdapters
+from .board import VllmBoard
+from .engine import Engine
+from .settings import Device, VllmSettings, whole_blocks
+
+PREFIX = "vllm-"
+MOST = 1024
+"""Conversations at the same time."""
+
+
+class EngineSampler(ThreadedSampler):
+    """``protocol.Sampler`` on an engine that somebody else has started, and may look into."""
+
+    def __init__(
+        self,
+        base: BaseModel,
+        engine: Engine,
+        scratch: Path,
+        gate: Gate = nullcontext,
+        idle: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Adapters are written to a folder of their own below ``scratch``. The thread touches ``engine`` only inside
+        ``gate()``, see ``ThreadedSampler``. Raises ``OSError`` where the disk refuses."""
+        self.engine = engine
+        settings = engine.settings
+        self._folder = PrivateFolder(scratch, PREFIX)
+        versions = Versions(base, FolderAdapters(engine, base.path, self._folder.path, settings.rank))
+        self._vllm = VllmBoard(engine, versions, settings.context)
+        fitting = engine.tokens // whole_blocks(settings.context, settings.device)
+        limits = SamplerLimits(max(1, min(settings.sequences, fitting)), settings.context)
+        super().__init__(self._vllm, versions, limits, gate, idle)
+
+    async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
+        """See the protocol."""
+        answer: Answer[Logprobs] = Answer(self._answers)
+        self._post(partial(self._vllm.score, version, tokens, start, temperature, answer), answer)
+        return await answer.future
+
+    def tidy(self) -> None:
+        """Remove the adapters' folders; called once nobody asks any more."""
+        self._folder.remove()
+
+    def _failed(self, error: Exception) -> None:
+        """vLLM cannot go on after a step that failed: the process ends, and whoever started it starts another."""
+        end_process(f"vLLM's engine has failed: {error}")
+
+    def _close(self) -> None:
+        self._versions.close()
+        self._folder.remove()
+
+
+class VllmSampler(EngineSampler):
+    """``protocol.Sampler`` on a vLLM of its own."""
+
+    def __init__(
+        self,
+        base: str,
+        scratch: str,
+        sequences: int = 128,
+        context: int = 512,
+        threads: int = 1,
+        largest_rank: int = 64,
+        slots: int = 16,
+        memory: int = 0,
+        device: Device = "cpu",
+        extra: dict[str, Any] | None = None,
+        gate: Gate = nullcontext,
+        idle: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Start vLLM on the base model called ``base``.
+
+        ``sequences`` conversations of up to ``context`` tokens run at once, under ``slots`` adapters of up to
+        ``largest_rank``; requests for more adapters wait. ``memory`` bytes are for keys and values, 0 leaves it to
+        ``VllmSettings``. ``extra`` are further arguments of vLLM's own. Raises ``BaseModelError`` where vLLM is
+        missing, too old, or does not serve the base.
+        """
+        limit_threads(threads)
+        model = load_base(base)
+        try:
+            settings = VllmSettings(
+                path=str(model.path),
+                config=model.config,
+                device=device,
+                sequences=min(sequences, MOST),
+                context=min(context, model.config.context_length),
+                largest_rank=largest_rank,
+                slots=slots,
+                memory=memory,
+                extra=extra or {},
+            )
+            engine = Engine(settings)
+        except ValueError as error:
+            if isinstance(error, BaseModelError):
+                raise
+            raise BaseModelError(str(error), "Mend [rollout] in marlaas.toml.") from error
+        super().__init__(model, engine, Path(scratch), gate, idle)
+
+    def _close(self) -> None:
+        super()._close()
+        self.engine.close()
+
+
+def limit_threads(threads: int) -> None:
+    """Have torch compute on so many, wherever it does."""
+    try:
+        import torch
+    except ImportError:  # said in words by whoever needs it
+        return
+    torch.set_num_threads(threads)
+
+
+def end_process(reason: str) -> None:
+    """Leave at once, with the reason as the last line of the log."""
+    print(reason.splitlines()[0], file=sys.stderr, flush=True)
+    os._exit(1)
