@@ -84,7 +84,7 @@ class Gate:
             yield
         finally:
             with self._changed:
-                self._turns = self._turns.end()
+                self._turns = self._turns.end(self._clock())
                 self._rest(party)
 
     def _begin(self, party: Party) -> Party | None:

@@ -1,9 +1,9 @@
 """Who may compute on a device that a sampler and a trainer share: a record, and what follows from it.
 
 Each computes in passes (a step of the sampler, a batch of the trainer), which nothing interrupts. Between two passes
-the holder goes on until it has had its slice, or has nothing to do; then whoever waits goes. A slice is long enough
-that switching takes a small share of the time, so that neither starves and little is lost. Pure: times come in, and
-nothing here waits (``gate`` does).
+the holder goes on until it has had its slice and as much time as the other, or has nothing to do; then whoever waits
+goes. A slice is long enough that switching takes a small share of the time, so that neither starves and little is lost.
+Pure: times come in, and nothing here waits (``gate`` does).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Party = Literal["sampler", "trainer"]
 
 SHARE = 0.1
 """Of the time, the most that switches may take."""
-MEMORY = 0.5
+LATEST = 0.5
 """Weight of the latest switch among those measured so far."""
 
 
@@ -30,11 +30,14 @@ class Turns:
     """Who computed last, and has its weights on the device; None before the first turn."""
     since: float = 0.0
     """When it got the device."""
-    computing: bool = False
-    """Whether a pass runs."""
+    begun: float | None = None
+    """When the pass that runs began; None while none does."""
     more: bool = False
     """Whether the holder has further passes to come."""
     waiting: frozenset[Party] = frozenset()
+    lead: float = 0.0
+    """Seconds that the sampler has had beyond the trainer, of those in which the other waited: passes differ in length,
+    and turn about would give all the time to the longer ones. Who is alone owes nothing for it, and works off debts."""
     cost: float = 0.0
     """Seconds of a switch, as measured: of one holder's leaving and the other's coming."""
 
@@ -46,13 +49,14 @@ class Turns:
 
     def delay(self, party: Party, now: float) -> float:
         """Seconds until ``party`` may begin a pass; 0: now; infinite: not before something has changed."""
-        if self.computing:
+        if self.begun is not None:
             return math.inf
         if self.holder is None:
             return 0.0
+        left = self._left(self.holder, now)
         if self.holder == party:
-            return math.inf if self.waiting - {party} and self._had_enough(now) else 0.0
-        return max(0.0, self.since + self.least - now) if self.more else 0.0
+            return math.inf if self.waiting - {party} and left == 0.0 else 0.0
+        return left
 
     def wait(self, party: Party) -> Turns:
         """``party`` wants to begin a pass."""
@@ -63,24 +67,35 @@ class Turns:
         if self.delay(party, now) > 0.0:
             raise ValueError(f"The {party} may not compute at {now}: {self}.")
         since = self.since if self.holder == party else now
-        return replace(self, holder=party, since=since, computing=True, more=True, waiting=self.waiting - {party})
+        return replace(self, holder=party, since=since, begun=now, more=True, waiting=self.waiting - {party})
 
-    def end(self) -> Turns:
+    def end(self, now: float) -> Turns:
         """The pass that ran has ended."""
-        return replace(self, computing=False)
+        if self.holder is None or self.begun is None:
+            return replace(self, begun=None)
+        ahead, spent = self._ahead(self.holder), max(0.0, now - self.begun)
+        contested = bool(self.waiting - {self.holder})
+        ahead = ahead + spent if contested else max(ahead, min(0.0, ahead + spent))
+        return replace(self, begun=None, lead=ahead if self.holder == "sampler" else -ahead)
 
     def rest(self, party: Party) -> Turns:
         """``party`` has nothing to do, for the moment."""
         return replace(self, more=False) if self.holder == party else self
 
     def switched(self, seconds: float, now: float) -> Turns:
-        """The device went from one to the other, which took so long: its slice begins at the end of that."""
-        cost = seconds if not self.cost else self.cost + MEMORY * (seconds - self.cost)
-        return replace(self, cost=cost, since=now)
+        """The device went from one to the other, which took so long: slice and pass begin at the end of that."""
+        cost = seconds if not self.cost else self.cost + LATEST * (seconds - self.cost)
+        return replace(self, cost=cost, since=now, begun=now)
 
     def deserted(self) -> Turns:
         """Who was to come could not: the device is nobody's."""
-        return replace(self, holder=None, computing=False, more=False)
+        return replace(self, holder=None, begun=None, more=False)
 
-    def _had_enough(self, now: float) -> bool:
-        return not self.more or now - self.since >= self.least
+    def _left(self, holder: Party, now: float) -> float:
+        """Seconds for which the holder goes first, between two passes."""
+        if not self.more:
+            return 0.0
+        return math.inf if self._ahead(holder) < 0.0 else max(0.0, self.since + self.least - now)
+
+    def _ahead(self, party: Party) -> float:
+        return self.lead if party == "sampler" else -self.lead
