@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-LATEST = "m017_samplers"
+LATEST = "m018_devices"
 """The name of the last migration in ``migrations``."""
 
 

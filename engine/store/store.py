@@ -11,6 +11,7 @@ from pathlib import Path
 from ..faults import Point, reach
 from .conformance import ConformanceTable
 from .database import barrier, open_database
+from .devices import DeviceTable
 from .experience import ExperienceTable
 from .outcomes import OutcomeTable
 from .stages import StageTable
@@ -40,6 +41,7 @@ class Store:
         self.outcomes = OutcomeTable(self._database)
         self.stages = StageTable(self._database)
         self.standings = StandingTable(self._database)
+        self.devices = DeviceTable(self._database)
         self.experience = ExperienceTable(self._database)
         self.yields = YieldTable(self._database)
         self.incarnation = self.telemetry.begin_incarnation(base, fingerprint, sampler)

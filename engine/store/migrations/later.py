@@ -198,3 +198,26 @@ def m017_samplers(db: Database) -> None:
     """Several samplers side by side: at which kind a policy must stay, and what each worker computes on."""
     db.table("policies").add_column("sampler", str, not_null_default="")  # empty: at any
     db.table("workers").add_column("device", str, not_null_default="")  # "core 0", "gpus 0-1"; empty: not known
+
+
+@migrations()
+def m018_devices(db: Database) -> None:
+    """The cards of the machine as the engine last saw them."""
+    table(
+        db,
+        "devices",
+        {
+            "uuid": str,
+            "place": int,  # in the driver's order
+            "label": str,  # gpu 0
+            "name": str,
+            "memory": int,
+            "free": int,
+            "utilisation": float,
+            "reason": str,  # why it is left alone; empty: it may be used
+            "holders": str,  # JSON [{"pid", "account", "memory", "ours", "screen"}, …]
+            "updated": float,
+        },
+        pk="uuid",
+        not_null={"place", "label", "name", "memory", "free", "reason", "holders", "updated"},
+    )

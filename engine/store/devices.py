@@ -1,0 +1,30 @@
+"""The cards of the machine as they are at this moment, for the screen. Engine side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from sqlite_utils import Database
+
+from .database import insert_all, transaction
+from .device_rows import DeviceRow
+
+
+class DeviceTable:
+    """Holds the newest look alone."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def replace(self, rows: Sequence[DeviceRow]) -> None:
+        """Write down what was seen, in the driver's order."""
+        with transaction(self._db):
+            self._db.execute("DELETE FROM devices")
+            insert_all(self._db, "devices", (_columns(place, row) for place, row in enumerate(rows)))
+
+
+def _columns(place: int, row: DeviceRow) -> dict[str, object]:
+    holders = json.dumps([asdict(holder) for holder in row.holders])
+    return {**asdict(row), "place": place, "holders": holders}
