@@ -33,6 +33,8 @@ class SamplerPost:
     kind: SamplerKind
     place: Place
     sharing: Sharing = ""
+    weights: str = ""
+    """How llama.cpp keeps the base on a card, one of ``base.precision.PRECISIONS``; empty: as fits main memory."""
 
 
 @dataclass(frozen=True)
@@ -54,3 +56,9 @@ class Placement:
     trainer: TrainerPost
     reasons: tuple[str, ...] = ()
     """Sentences, each on one decision: what, and why."""
+
+    @property
+    def cards(self) -> frozenset[str]:
+        """``Gpu.uuid`` of all cards that are given to a worker."""
+        places = [post.place for post in self.samplers] + [self.trainer.place]
+        return frozenset(uuid for place in places for uuid in place.gpus)
