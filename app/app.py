@@ -27,6 +27,7 @@ from .frame.palette import Palette
 from .frame.preferences import Preferences
 from .frame.snapshot import Snapshot
 from .frame.themes import DEFAULT, THEMES, legible
+from .frame.yielding import ask_yield, take_back
 from .screens.dialogs.keys_help import KeysHelp, key_lines
 from .screens.view import View
 from .words.format import short_path
@@ -191,8 +192,16 @@ class MarlaasApp(Acting):
             self.farewell = f"{tasks} on running; `marlaas engine stop` stops the engine."
         self.exit()
 
+    def _yield(self) -> None:
+        ask_yield(self)
+
+    def _take_back(self) -> None:
+        take_back(self)
+
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette: ours first, then Textual's."""
         yield SystemCommand("Start the engine", "In the background; it outlives this program", self.action_start_engine)
+        yield SystemCommand("Yield the machine", "Cards and memory for others, for as long as you say", self._yield)
+        yield SystemCommand("Take the machine back", "End a yield; tasks go on from their last commit", self._take_back)
         yield SystemCommand("Add tasks", "Fill in a form; the command line has `marlaas submit FILE`", self.action_add)
         yield from super().get_system_commands(screen)

@@ -1,4 +1,4 @@
-"""``engine start | stop | drain | status | run``."""
+"""``engine start | stop | drain | status | run``, and ``yield | resume`` from ``engine_yield``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import asdict
 
 from .. import output
 from ..words.format import duration, line, share, size
+from . import engine_yield
 from .verbs import Verbs, add_family, add_verb, home_of
 
 STOP_SECONDS = 60.0
@@ -19,6 +20,7 @@ def register(verbs: Verbs) -> None:
     add_verb(family, "start", start, "start an engine in the background; does nothing where one runs")
     add_verb(family, "stop", stop, "ask the engine to stop; tasks go on from their last step when one starts again")
     add_verb(family, "drain", drain, "have the engine finish the steps under way and stop; nothing begun is lost")
+    engine_yield.register(family)
     add_verb(family, "status", status, "say whether an engine runs, and what its workers do", json=True)
     add_verb(family, "run", run, "run the engine in the foreground")
 
@@ -27,9 +29,16 @@ def start(args: argparse.Namespace) -> int:
     """Start an engine and wait until it serves."""
     from marlaas.engine.daemon import control
 
+    from ..home.reading import reading
+    from ..words.rests import rest_of, rest_text
+
     home = home_of(args)
     control.ensure_running(home, notice=output.talk)
     output.talk(f"An engine serves {home.root}. Files dropped into {home.plugins} are served at once.")
+    with reading(home) as reader:
+        rest = rest_of(reader.engine() if reader else None)
+    if rest is not None and rest.holds:
+        output.talk(rest_text(rest, time.time()))
     return output.OK
 
 
@@ -67,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
 def status(args: argparse.Namespace) -> int:
     """Print the engine's state; exit 3 where none is alive."""
     from ..home.reading import reading
+    from ..words.rests import rest_of, rest_text
     from ..words.tasks import liveness
 
     home = home_of(args)
@@ -75,6 +85,7 @@ def status(args: argparse.Namespace) -> int:
         workers = reader.workers() if reader else []
     now = time.time()
     alive = liveness(engine, now)
+    rest = rest_of(engine) if alive.alive else None
     if args.json:
         output.result_json(
             {
@@ -82,6 +93,7 @@ def status(args: argparse.Namespace) -> int:
                 "alive": alive.alive,
                 "state": alive.word,
                 "engine": asdict(engine) if engine else None,
+                "rest": asdict(rest) if rest else None,
                 "workers": [asdict(worker) for worker in workers],
             }
         )
@@ -92,6 +104,8 @@ def status(args: argparse.Namespace) -> int:
         output.result(f"        process {engine.pid}, incarnation {engine.incarnation}, base {line(engine.base)}")
         if engine.note:
             output.result(f"        {line(engine.note)}")
+        if rest is not None:
+            output.result(f"        {rest_text(rest, now)}")
         output.result_table(
             ("WORKER", "STATE", "PROCESS", "MEMORY", "BUSY", "UP"),
             [

@@ -10,6 +10,7 @@ from textual.containers import Container, VerticalScroll
 from textual.events import Resize
 
 from ..frame.snapshot import Snapshot
+from ..frame.yielding import ask_yield, take_back, why_no_end
 from ..questions.engine import EngineAnswer, EngineQuestion
 from ..widgets.engine import gantt
 from ..widgets.engine.flow import flow
@@ -32,14 +33,17 @@ class EngineScreen(View):
     HELP = """What the machine does, second by second: each cell of the timeline is darker the busier a stage was.
 
 + and - look closer and further. “behind” is what a tenant has had less, by its weight, than the one that has had most:
-it is served next. Draining finishes the steps under way, stopping loses the episodes that are.
+it is served next. Draining finishes the steps under way, stopping loses the episodes that are. Yielding frees cards and
+memory for others within seconds, for as long as you say; tasks stand at their last commit meanwhile.
 Tab goes through the panes, z shows one alone."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("plus,equals_sign", "zoom_time(-1)", "closer", key_display="+", id="engine.closer"),
-        Binding("minus", "zoom_time(1)", "further", key_display="-", id="engine.further"),
+        Binding("minus", "zoom_time(1)", "further", show=False, key_display="-", id="engine.further"),
         Binding("S", "start", "start", id="engine.start"),
         Binding("D", "drain", "drain", id="engine.drain"),
         Binding("X", "stop", "stop", id="engine.stop"),
+        Binding("F", "yield_machine", "yield", id="engine.yield"),
+        Binding("B", "take_back", "take back", show=False, id="engine.take_back"),
         Binding("j", "scroll(1)", "down", show=False, id="engine.down"),
         Binding("k", "scroll(-1)", "up", show=False, id="engine.up"),
         Binding("g", "scroll(-1000)", "top", show=False, id="engine.top"),
@@ -124,7 +128,7 @@ Tab goes through the panes, z shows one alone."""
     def why_not(self, action: str) -> str:
         """An engine that serves cannot be started, one that does not cannot be ended."""
         name = action.partition("(")[0]
-        if name not in ("start", "stop", "drain"):
+        if name not in ("start", "stop", "drain", "yield_machine", "take_back"):
             return super().why_not(action)
         if reason := self.marlaas.may_act():
             return reason
@@ -132,6 +136,8 @@ Tab goes through the panes, z shows one alone."""
             return "An engine serves this home already." if self._serves else ""
         if not self._serves:
             return "No engine runs: S starts one."
+        if name == "take_back":
+            return why_no_end(self.marlaas)
         engine = self.marlaas.snapshot.engine
         draining = name == "drain" and engine is not None and engine.state == "draining"
         return "The engine drains already; X stops it at once." if draining else ""
@@ -154,6 +160,14 @@ Tab goes through the panes, z shows one alone."""
     def action_drain(self) -> None:
         """Finish the steps under way, then stop. Nothing is lost, so nothing is asked."""
         self.marlaas.command("drain", done="The engine drains: it stops once the steps under way are committed.")
+
+    def action_yield_machine(self) -> None:
+        """Ask for how long, then yield."""
+        ask_yield(self.marlaas)
+
+    def action_take_back(self) -> None:
+        """End a yield."""
+        take_back(self.marlaas)
 
     def action_stop(self) -> None:
         """Ask, then stop."""

@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from marlaas.engine.rest.words import state
 from marlaas.engine.store.rows import EngineRow, EvalRow, StepRow, TaskRow
 
 from .format import ago, clip_start, line, score
+from .rests import rest_of
 
 GLYPHS = {
     "submitted": "·",
@@ -77,6 +79,9 @@ def liveness(engine: EngineRow | None, now: float, exists: Callable[[int], bool]
         return Liveness("down", f"down since {since}" if engine.state == "stopped" else f"down, last heard {since}")
     if now - engine.heartbeat > FRESH_SECONDS:
         return Liveness("silent", f"silent {since.removesuffix(' ago')}")
+    rest = rest_of(engine)
+    if rest is not None and rest.holds and engine.state == "running":
+        return Liveness("alive", state(rest, now))
     return Liveness("alive", f"alive {since}" if engine.state == "running" else f"{engine.state}, alive {since}")
 
 

@@ -32,13 +32,17 @@ class TelemetryTable:
         row |= {"fingerprint": fingerprint, "sampler": sampler}
         return insert(self._db, "engines", row)
 
-    def heartbeat(self, incarnation: int, state: str, note: str = "", rest: Rest | None = None) -> None:
-        """Say that the engine lives, and why it has no workers if it has none."""
-        why, until = (rest.kind, rest.until) if rest else ("", None)
+    def heartbeat(self, incarnation: int, state: str, note: str = "") -> None:
+        """Say that the engine lives."""
         self._db.execute(
-            "UPDATE engines SET heartbeat = ?, state = ?, note = ?, rest = ?, rest_until = ? WHERE incarnation = ?",
-            [time.time(), state, note, why, until, incarnation],
+            "UPDATE engines SET heartbeat = ?, state = ?, note = ? WHERE incarnation = ?",
+            [time.time(), state, note, incarnation],
         )
+
+    def rest(self, incarnation: int, rest: Rest | None) -> None:
+        """Say why the engine has no workers; None: it has."""
+        why = (rest.kind, rest.until) if rest else ("", None)
+        self._db.execute("UPDATE engines SET rest = ?, rest_until = ? WHERE incarnation = ?", [*why, incarnation])
 
     def event(self, kind: str, message: str, task: int | None = None, level: str = "info") -> None:
         """Add a line to the log; the oldest lines beyond ``KEEP_EVENTS`` go."""

@@ -8,6 +8,7 @@ from marlaas.engine.store.rows import EngineRow
 from marlaas.engine.store.stage_sample import StageSample
 
 from ...words.format import duration, line
+from ...words.rests import rest_effect, rest_of
 from ...words.tasks import Liveness
 from .pane import Line
 
@@ -22,11 +23,13 @@ _HINTS = {
 def head(engine: EngineRow | None, alive: Liveness, unfinished: int, now: float, width: int) -> list[Line]:
     """Two lines; ``unfinished`` is the number of tasks that an engine would work on."""
     mark, style = _MARKS.get(alive.word, ("○", "$text-muted"))
+    rest = rest_of(engine) if alive.alive else None
+    resting = rest is not None and rest.holds
     facts = ""
     if engine is not None:
         serves = alive.word in ("alive", "silent")
         known = [
-            f"for {duration(float(int(now - engine.started)))}" if serves else "",
+            f"{'· running for' if resting else 'for'} {duration(float(int(now - engine.started)))}" if serves else "",
             f"base {line(engine.base, 40)}",
             f"sampler {line(engine.sampler, 20)}" if engine.sampler else "",
             f"process {engine.pid}" if serves else "",
@@ -34,9 +37,11 @@ def head(engine: EngineRow | None, alive: Liveness, unfinished: int, now: float,
         facts = " · ".join(fact for fact in known if fact)
     note = line(engine.note, width) if engine is not None and alive.alive else ""
     second = note or _HINTS.get(alive.word, "")
+    if rest is not None and not note:
+        second = rest_effect(rest)
     if alive.word == "down" and unfinished:
         second += " Tasks wait for one; they go on from their last step."
-    state = line(engine.state, 12) if engine is not None and alive.alive else alive.text
+    state = line(engine.state, 12) if engine is not None and alive.alive and not resting else alive.text
     first: Line = ((f"{mark} {state}", f"bold {style}"), (f" {facts}", "$text-muted"))
     return [first, ((second, "$text-warning"),)] if second else [first]
 
@@ -45,8 +50,22 @@ def stop_question(running: int, now: Mapping[str, StageSample]) -> str:
     """What stopping at once would mean for so many running tasks; ``now`` has the newest sample of each stage."""
     if not running:
         return "Stop the engine? No task runs; those that wait go on waiting until another one starts."
+    go = f"{_tasks(running)} on from the last step when another one starts"
+    return f"Stop the engine? {go}. {_lost(now)}; D would finish them first."
+
+
+def yield_question(running: int, now: Mapping[str, StageSample]) -> str:
+    """What yielding the machine would mean, and for how long it is to be."""
+    stand = f" {_tasks(running)} on from the last step afterwards. {_lost(now)}." if running else ""
+    span = "For how long: 30m, 2h, 1d? “open” is until B takes it back."
+    return f"Yield the machine? Its cards and memory are free within seconds.{stand} {span}"
+
+
+def _tasks(running: int) -> str:
+    return "1 task goes" if running == 1 else f"{running} tasks go"
+
+
+def _lost(now: Mapping[str, StageSample]) -> str:
     stages = [one for name, one in now.items() if name in ("rollout", "environment")]
     episodes = round(sum(one.waiting + one.active for one in stages))  # each is in line, sampled, or being played
-    lost = f"About {episodes} episodes under way are lost" if episodes else "What is under way is lost"
-    tasks = "1 task goes" if running == 1 else f"{running} tasks go"
-    return f"Stop the engine? {tasks} on from the last step when another one starts. {lost}; D would finish them first."
+    return f"About {episodes} episodes under way are lost" if episodes else "What is under way is lost"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
@@ -90,16 +92,78 @@ async def test_where_no_engine_runs_only_start_can_act(filling: Filling, home: H
     filling.task(made=3)
     filling.engine(state="stopped", age=60.0, pid=PID)
     async with driving(home) as driver:
-        await driver.press(KEY, "X", "D")
+        await driver.press(KEY, "X", "D", "F", "B")
         assert "Tasks wait for one" in driver.text() and "No engine runs, so none" in driver.text()
-        assert driver.notices().count("No engine runs: S starts one.") == 2 and asked(home) == []
+        assert driver.notices().count("No engine runs: S starts one.") == 4 and asked(home) == []
 
 
 async def test_nothing_is_started_or_stopped_in_the_read_only_mode(home: Home) -> None:
     fill_machine(home)
     async with driving(home, readonly=True) as driver:
-        await driver.press(KEY, "X", "D", "S")
-        assert driver.notices().count("read-only") == 3 and asked(home) == []
+        await driver.press(KEY, "X", "D", "S", "F", "B")
+        assert driver.notices().count("read-only") == 5 and asked(home) == []
+
+
+@pytest.fixture
+def utc() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as here:
+        here.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("utc")
+async def test_a_yield_says_what_it_costs_asks_for_how_long_and_is_taken_back(home: Home) -> None:
+    filling = fill_machine(home)
+    async with driving(home, (80, 24)) as driver:
+        await driver.press(KEY, "F")
+        assert_snapshot("engine-yield-80x24", driver.text())
+        await driver.press("escape", "B")
+        assert asked(home) == [] and "The engine has not yielded the machine." in driver.notices()
+        await driver.press("F", "x", "enter")
+        assert asked(home) == [] and "'2hx' is no span of time" in driver.notices()
+        await driver.press("F", "enter")
+        await driver.press("F", "backspace", "backspace", *"open", "enter")
+        assert asked(home) == ["yield", "yield"] and untils(home) == [NOW + 7200, None]
+        filling.execute("UPDATE engines SET rest = 'yielded', rest_until = ? WHERE incarnation = 3", NOW + 7200)
+        await driver.read()
+        assert_snapshot("engine-yielded-80x24", driver.text())
+        await driver.press("B")
+        assert asked(home)[-1] == "resume_engine"
+
+
+def untils(home: Home) -> list[float | None]:
+    """Ends of the yields so far."""
+    with closing(sqlite3.connect(home.database)) as connection:
+        rows = connection.execute("SELECT arguments FROM commands WHERE kind = 'yield' ORDER BY id")
+        return [json.loads(arguments)["until"] for (arguments,) in rows]
+
+
+async def test_hours_are_no_yield(home: Home) -> None:
+    filling = fill_machine(home)
+    filling.execute("UPDATE engines SET rest = 'hours', rest_until = ? WHERE incarnation = 3", NOW + 7200)
+    async with driving(home) as driver:
+        await driver.press(KEY, "B")
+        assert "off duty until" in driver.text() and "tasks wait; it is outside of" in driver.text()
+        assert "outside of the active hours" in driver.notices() and asked(home) == []
+        filling.execute("UPDATE engines SET rest = 'idle', rest_until = NULL WHERE incarnation = 3")
+        await driver.read()
+        assert "● running" in driver.text() and "the next task starts the workers" in driver.text()
+
+
+async def test_the_palette_yields_from_any_view(filling: Filling, home: Home) -> None:
+    async with driving(home) as driver:
+        await driver.press("ctrl+p", *"yield the", "enter")
+        assert "No engine runs, so none holds the machine." in driver.notices() and asked(home) == []
+        filling.engine(pid=PID)
+        await driver.read()
+        await driver.press("ctrl+p", *"yield the", "enter")
+        assert "Yield the machine?" in driver.text()
+        await driver.press("enter")
+        assert asked(home) == ["yield"]
+        await driver.press("ctrl+p", *"take the", "enter")
+        assert "The engine has not yielded the machine." in driver.notices()
 
 
 async def test_shares_of_the_last_seconds_take_the_place_of_the_days(home: Home) -> None:

@@ -151,7 +151,7 @@ def test_a_yield_outlives_the_engine_that_was_told(store: Store, database: Path)
     store.close()
     after = Store(database, "tiny")
     assert after.yields.get() == Yielded(None)
-    after.telemetry.heartbeat(after.incarnation, "running", rest=Rest("yielded", 7.5))
+    after.telemetry.rest(after.incarnation, Rest("yielded", 7.5))
     with Reader(database) as reader:
         engine = reader.engine()
     assert engine is not None and (engine.rest, engine.rest_until) == ("yielded", 7.5)

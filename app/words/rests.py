@@ -1,0 +1,32 @@
+"""Why an engine has no workers, in words for people: its row flows in, sentences flow out."""
+
+from __future__ import annotations
+
+from marlaas.engine.rest.resting import HOURS, IDLE, YIELDED, Rest
+from marlaas.engine.rest.words import TAKEN_BACK, state
+from marlaas.engine.store.rows import EngineRow
+
+IDLENESS = "Nothing runs: cards and memory were given back; the next task starts the workers."
+
+
+def rest_of(engine: EngineRow | None) -> Rest | None:
+    """The rest that an engine is at; None while it has workers, or does not live."""
+    return Rest(engine.rest, engine.rest_until) if engine is not None and engine.rest else None
+
+
+def rest_text(rest: Rest, now: float) -> str:
+    """What a rest means, in a sentence."""
+    if rest.kind == YIELDED:
+        yields = f"The engine has {state(rest, now).replace('yielded', 'yielded the machine')}"
+        return f"{yields}: it holds neither cards nor memory, and tasks wait; {TAKEN_BACK}."
+    if rest.kind == HOURS:
+        return f"The engine is {state(rest, now)}: it is outside of its active hours, and tasks wait."
+    return IDLENESS
+
+
+def rest_effect(rest: Rest) -> str:
+    """The same in few words, for a screen that says already until when."""
+    if rest.kind == IDLE:
+        return IDLENESS
+    ends = "B takes it back" if rest.kind == YIELDED else "it is outside of the active hours"
+    return f"The machine is free of workers and tasks wait; {ends}."
