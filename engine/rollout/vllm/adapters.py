@@ -18,6 +18,9 @@ from ...adapters.statefile import PolicyState, StateHeader, checksum
 from ...errors import AdapterError
 from ..batching.context import Arrays
 
+HANDLES = itertools.count(1)
+"""Never given twice in a process: vLLM finds what it has computed earlier by the handle."""
+
 
 class AdapterEngine(Protocol):
     """The part of ``Engine`` that is needed."""
@@ -30,7 +33,7 @@ class AdapterEngine(Protocol):
 
 
 class FolderAdapters:
-    """``versions.Adapters`` on vLLM, whose folders stand in ``folder``. Handles are never given twice."""
+    """``versions.Adapters`` on vLLM, whose folders stand in ``folder``."""
 
     def __init__(self, engine: AdapterEngine, base: Path, folder: Path, rank: int) -> None:
         """``rank`` is the largest that vLLM was started for."""
@@ -38,7 +41,6 @@ class FolderAdapters:
         self._base = base
         self._folder = folder
         self._rank = rank
-        self._handles = itertools.count(1)
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
         """Have vLLM read an adapter. Raises ``AdapterError`` where its rank is too large, the disk refuses, vLLM does,
@@ -49,10 +51,11 @@ class FolderAdapters:
                 f"The adapter has rank {rank}; vLLM was started for ranks up to {self._rank}.",
                 f"Set `largest_rank = {rank}` under [rollout] in marlaas.toml and restart the engine.",
             )
-        handle = next(self._handles)
+        handle = next(HANDLES)
         folder = self._of(handle)
         try:
-            folder.mkdir(mode=0o700, parents=True)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # somebody may have deleted it
+            folder.mkdir(mode=0o700)
             write_peft_folder(folder, PolicyState(StateHeader(rank, alpha, 0, ""), adapter), self._base, "")
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)

@@ -4,11 +4,11 @@ import pytest
 
 from marlaas.engine.rollout.protocol import Sampler
 
-from .contract import SamplerContract, State, request
+from .contract import PositionalContract, State, request
 from .fake import FakeSampler
 
 
-class TestFakeSampler(SamplerContract):
+class TestFakeSampler(PositionalContract):
     @pytest.fixture
     async def sampler(self, state: State) -> Sampler:
         fake = FakeSampler()

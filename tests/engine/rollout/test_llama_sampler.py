@@ -15,11 +15,11 @@ from marlaas.engine.rollout.llama.context import LlamaContext
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
 
-from .contract import LONG, SamplerContract, State, alone, request, same, until_sampled
+from .contract import LONG, PositionalContract, State, alone, request, same, until_sampled
 from .random_base import write_adapter, write_base
 
 
-class TestLlamaSampler(SamplerContract):
+class TestLlamaSampler(PositionalContract):
     @pytest.fixture(params=["fast", "exact", "large", "quantised"])
     async def sampler(
         self,

@@ -13,7 +13,7 @@ from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 
-from .contract import SamplerContract, State, request
+from .contract import PositionalContract, State, request
 from .random_base import write_base
 
 
@@ -26,7 +26,7 @@ async def torch_sampler(base: BaseModel, state: State) -> AsyncIterator[TorchSam
     await sampler.close()
 
 
-class TestTorchSampler(SamplerContract):
+class TestTorchSampler(PositionalContract):
     @pytest.fixture
     async def sampler(self, torch_sampler: TorchSampler) -> Sampler:
         return torch_sampler
