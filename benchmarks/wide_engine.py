@@ -9,18 +9,27 @@ one stage works at a time that would be a weak rival to compare with; nobody els
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from marlaas.engine.daemon.main import run
-from marlaas.engine.orchestrator import worker_plan
+from marlaas.engine.devices import cores as processor
+from marlaas.engine.devices.cores import on_cores
+from marlaas.engine.devices.plan import Place, Placement, SamplerKind
 from marlaas.engine.paths import Home
 
-from .pinning import all_cores
+
+def wide(kinds: Sequence[SamplerKind], cores: Sequence[int]) -> Placement:
+    """Everybody at the same place: all cores."""
+    usual, everywhere = on_cores(kinds, cores), Place(tuple(cores))
+    samplers = tuple(replace(post, place=everywhere) for post in usual.samplers)
+    return Placement(samplers, replace(usual.trainer, place=everywhere), ("Each worker has all cores.",))
 
 
 def both_on_all_cores() -> None:
     """Let this process's engine give all cores to each worker."""
-    worker_plan._halves = lambda: (all_cores(), all_cores())
+    processor.on_cores = wide
 
 
 if __name__ == "__main__":

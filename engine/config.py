@@ -16,7 +16,7 @@ from .base.precision import PRECISIONS
 from .errors import ConfigError
 from .paths import Home
 from .rest.hours import ActiveHours
-from .validation import between, build, one_of
+from .validation import between, build, each_of, one_of
 
 DOCUMENTED = """\
 # Settings of this marlaas home. Every key is shown with its default; remove the # to change one.
@@ -34,6 +34,11 @@ DOCUMENTED = """\
 # versions in one pass: faster for bases of a few million parameters where many run at once (`make bench BENCH=sampler`
 # measures it). It knows Qwen and Llama bases only. "auto" takes torch for such bases up to 64 MB, llama.cpp for others.
 # sampler = "auto"
+# Several side by side, ["llama.cpp", "torch"]: each task is sampled by the one that its mix of read and written tokens
+# suits best, as measured. They have the cores that one would have, and one more where there are no more workers than
+# cores; the first is the one that `sampler` names. On two cores the trainer computes beside them: worth it where tasks
+# differ much and sampling is what takes long (`make bench BENCH=routing` measures it).
+# samplers = []
 # llama.cpp's copy of the base: "f32", "f16", "q8_0", "q6_k", "q5_k_m" or "q4_k_m"; "auto" chooses by the base's size.
 # Smaller ones need less memory; what they say differently from the trainer's weights is corrected by importance weights
 # and shown as the gap beside every task.
@@ -122,6 +127,7 @@ class RolloutSettings:
     """The sampler."""
 
     sampler: str = one_of("auto", "auto", "llama.cpp", "torch")
+    samplers: tuple[str, ...] = each_of("llama.cpp", "torch")
     weights: str = one_of("auto", "auto", *PRECISIONS)
     gguf: str = ""
     sequences: int = between(0, 0, 1024)

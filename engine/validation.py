@@ -35,6 +35,11 @@ def one_of(default: str, *choices: str) -> Any:
     return dataclasses.field(default=default, metadata={"choices": choices})
 
 
+def each_of(*choices: str) -> Any:
+    """A list of texts, empty by default, with the allowed values of each."""
+    return dataclasses.field(default=(), metadata={"choices": choices})
+
+
 def nearest(word: str, known: Sequence[str]) -> str:
     """A hint that names the closest known word, else all of them."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)

@@ -138,9 +138,9 @@ class _Sitting:
         async def seated(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
             return await self._service.play(lease, spec, game.seats(answer))
 
-        voice = self._policy.voice(self._index, self._attempt)
-        name = f"play/{self._index}/{self._attempt}"
-        return (await self._policy.rollout.play(seated, spec, voice, name)).outcome
+        policy, name = self._policy, f"play/{self._index}/{self._attempt}"
+        voice = policy.voice(self._index, self._attempt)
+        return (await policy.rollout.play(seated, spec, voice, name, policy.station)).outcome
 
     def _head(self, info: EnvironmentInfo, config: dict[str, object]) -> None:
         words = transcript.settings(info.parameters, config)

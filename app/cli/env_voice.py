@@ -18,6 +18,7 @@ from marlaas.engine.paths import Home
 from marlaas.engine.rollout.conversation import Voice
 from marlaas.engine.rollout.episodes import Rollout
 from marlaas.engine.rollout.seeds import noise_seed
+from marlaas.engine.rollout.station import Station
 from marlaas.engine.spec import SamplingSpec, parse
 from marlaas.engine.store.rows import VersionRow
 
@@ -46,6 +47,7 @@ class Policy:
     """A policy that is loaded."""
 
     rollout: Rollout
+    station: Station
     version: str
     number: int
     sampling: SamplingSpec
@@ -79,11 +81,11 @@ async def loaded(home: Home, wanted: Speaking, scratch: Path) -> AsyncIterator[P
         lone.rollout.check_thinking(sampling.thinking)
         if row is None:
             await lone.load_bare(scratch)
-            yield Policy(lone.rollout, BARE, 0, sampling, f"The base {line(settings.base)}")
+            yield Policy(lone.rollout, lone.station, BARE, 0, sampling, f"The base {line(settings.base)}")
         else:
             await lone.load(row.name, home.root / row.path, row.checksum)
             title = f"Version {row.number} of task {row.task} ({line(row.task_name)})"
-            yield Policy(lone.rollout, row.name, row.number, sampling, title)
+            yield Policy(lone.rollout, lone.station, row.name, row.number, sampling, title)
 
 
 def _version(home: Home, policy: str) -> tuple[VersionRow, SamplingSpec]:

@@ -48,7 +48,8 @@ class Heartbeat:
         self._thin = 0.0
         """When old samples are put together next."""
         self._last = time.monotonic()
-        self._sampled = 0.0
+        self._sampled: dict[str, float] = {}
+        """Seconds that each sampler said it was busy, when it was last asked."""
 
     async def run(self, crew: Crew) -> None:
         """Beat until cancelled; what a full disk or a vanishing process spoils is tried again at the next beat."""
@@ -58,7 +59,7 @@ class Heartbeat:
                 await self._beat(crew)
 
     async def _beat(self, crew: Crew) -> None:
-        await self._ask_sampler(crew)
+        await self._ask_samplers(crew)
         now = time.monotonic()
         elapsed, self._last = now - self._last, now
         state = "draining" if crew.draining.is_set() else "running"
@@ -72,8 +73,7 @@ class Heartbeat:
         """What processes and stages did in the last ``elapsed`` seconds."""
         processes, now = self._processes.look(crew.processes()), time.time()
         samples = self._meter.samples(processes, crew.loads(), crew.devices, now - elapsed, elapsed)
-        busy = {sample.stage: sample.busy for sample in samples}
-        self._store.telemetry.workers(worker_rows(processes, busy, elapsed))
+        self._store.telemetry.workers(worker_rows(processes, self._meter.busy, crew.devices, elapsed))
         self._store.stages.add(self._store.incarnation, samples)
         self._store.standings.replace(crew.standings())
         if now >= self._thin:
@@ -83,7 +83,7 @@ class Heartbeat:
 
     async def stop(self, crew: Crew) -> None:
         """Write what has been used since the last beat, while the workers still live."""
-        await self._ask_sampler(crew)
+        await self._ask_samplers(crew)
         with contextlib.suppress(StoreError):
             self._write()
 
@@ -101,19 +101,17 @@ class Heartbeat:
             self._outcomes.put_back(counted)
             raise
 
-    async def _ask_sampler(self, crew: Crew) -> None:
-        handle = crew.handles.get("rollout")
-        if handle is None or not handle.alive:
-            return
-        with contextlib.suppress(Exception):  # a dying worker is the crew's business, not the pulse's
-            async with asyncio.timeout(INTERVAL):  # Python 3.11's wait_for may swallow what is to end the pulse
-                stats = await handle.call("stats")
-            self._ledger.rollout_seconds(max(0.0, stats.busy_seconds - self._sampled))
-            self._sampled = stats.busy_seconds
+    async def _ask_samplers(self, crew: Crew) -> None:
+        """What each of them did, on the accounts of those who asked; one that does not answer is asked again."""
+        for name, stats in (await crew.sampler_stats(INTERVAL)).items():
+            self._ledger.rollout_seconds(max(0.0, stats.busy_seconds - self._sampled.get(name, 0.0)), name)
+            self._sampled[name] = stats.busy_seconds
 
 
-def worker_rows(processes: Iterable[Seen], busy: Mapping[str, float], elapsed: float) -> list[WorkerRow]:
-    """One row per process: its memory, and the share of ``elapsed`` seconds in which it was busy.
+def worker_rows(
+    processes: Iterable[Seen], busy: Mapping[str, float], devices: Mapping[str, str], elapsed: float
+) -> list[WorkerRow]:
+    """One row per process: its memory, its device, and the share of ``elapsed`` seconds in which it was busy.
 
     ``busy`` has the seconds of those that say so themselves; of the others it is processor time.
     """
@@ -121,5 +119,6 @@ def worker_rows(processes: Iterable[Seen], busy: Mapping[str, float], elapsed: f
     for one in processes:
         share = min(1.0, busy.get(one.name, one.spent) / elapsed) if elapsed > 0 else 0.0
         key = one.name if one.name not in rows else f"{one.name} ({one.pid})"
-        rows[key] = WorkerRow(key, one.pid, "running", one.rss, share, one.started, time.time())
+        device = devices.get(one.name, "")
+        rows[key] = WorkerRow(key, one.pid, "running", one.rss, share, one.started, time.time(), device)
     return list(rows.values())

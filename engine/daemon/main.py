@@ -19,6 +19,7 @@ from ..base.fit import MemoryPlan
 from ..base.model import BaseModel, load_base
 from ..base.soundness import check_base
 from ..config import Settings, load_settings
+from ..devices.processor import keep_within
 from ..disk import DiskGuard
 from ..environments.dependencies.interpreters import Interpreters
 from ..environments.protocol import EnvironmentEvent, EnvironmentInfo
@@ -30,9 +31,10 @@ from ..home_base import HomeBase, check_serve
 from ..memory import available_memory
 from ..orchestrator.crew import Crew
 from ..orchestrator.orchestrator import Orchestrator
-from ..orchestrator.worker_plan import plan_of, with_sampler
+from ..orchestrator.staffing import Staffing, staffing
 from ..paths import BUNDLED_PLUGINS, Home
 from ..store.store import Store
+from .cards import CardWatch
 from .conformance import background
 from .control import create_database
 from .heartbeat import Heartbeat
@@ -54,12 +56,12 @@ def run(home: Home) -> int:
         create_database(home)
         lock.acquire()
         settings = load_settings(home)
+        keep_within(settings.resources.cores)
         base = load_base(settings.base)
         check_base(base)
         check_serve(home, HomeBase(settings.base, base.fingerprint))
-        settings = with_sampler(settings, base)
-        memory = plan_of(base, settings, available_memory())
-        store = Store(home.database, settings.base, base.fingerprint, settings.rollout.sampler)
+        staff = staffing(base, settings, available_memory(settings.resources.memory))
+        store = Store(home.database, settings.base, base.fingerprint, staff.kinds)
         store.tasks.adopt(base.fingerprint)
         store.tasks.forget_stops(began)
     except MarlaasError as error:
@@ -72,7 +74,7 @@ def run(home: Home) -> int:
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)
     try:
-        return asyncio.run(_serve(home, settings, base, memory, store))
+        return asyncio.run(_serve(home, settings, base, staff, store))
     except MarlaasError as error:
         say(f"marlaas: {error}")
         return error.exit_code
@@ -81,7 +83,7 @@ def run(home: Home) -> int:
         lock.release()
 
 
-async def _serve(home: Home, settings: Settings, base: BaseModel, memory: MemoryPlan, store: Store) -> int:
+async def _serve(home: Home, settings: Settings, base: BaseModel, staff: Staffing, store: Store) -> int:
     def log(kind: str, message: str, level: str) -> None:
         say(f"{level}: {message}")
         with contextlib.suppress(StoreError):
@@ -102,7 +104,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, memory: Memory
         return None
 
     started = False
-    interpreters = Interpreters(home.venvs, settings.environments)
+    interpreters = Interpreters(home.venvs, settings.environments, settings.resources.nice)
     folders = [BUNDLED_PLUGINS, home.plugins]
     environments = EnvironmentService(folders, home.scratch, on_environment, needed=played, interpreters=interpreters)
     ledger = Ledger()
@@ -110,11 +112,14 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, memory: Memory
         store, ledger, environments.outcomes, lambda: orchestrator.account(), lambda: orchestrator.note
     )
     disk = DiskGuard(home, settings.disk, log)
-    crew = Crew(home, settings, base, memory, store, environments, ledger, disk.shortage, log)
+    crew = Crew(home, settings, base, staff, store, environments, ledger, disk.shortage, log)
     notifier = Notifier(settings.notify.command, home, log)
     patience = 60 * settings.notify.blocked_minutes
     orchestrator = Orchestrator(store, crew, settings.engine.tasks, tell=notifier.tell, patience=patience)
     conformance = background(environments, store, crew.ruler(), log)
+    cards = CardWatch(
+        store, settings.resources, lambda: [pid for _, pid in crew.processes()], lambda: staff.placement.cards, log
+    )
     _stop_on_signals(orchestrator)
     try:
         if not await start_up(_both(environments.start(), crew.start()), store, lambda: orchestrator.stopping):
@@ -123,10 +128,13 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, memory: Memory
         store.telemetry.environments(environments.infos())
         store.telemetry.heartbeat(store.incarnation, "running")
         log("engine", f"The engine serves {home.root} with the base {settings.base!r}.", "info")
-        log("base", in_words(memory), "info")
+        log("base", in_words(staff.memory), "info")
+        log("placement", f"Placement: {' '.join(staff.placement.reasons)}", "info")
         if crew.warning:
             log("base", crew.warning, "warning")
-        await _until_first(disk.run(), orchestrator.run(), crew.run(), conformance.run(), heartbeat.run(crew))
+        await _until_first(
+            disk.run(), orchestrator.run(), crew.run(), conformance.run(), cards.run(), heartbeat.run(crew)
+        )
     finally:
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopping")
@@ -161,12 +169,10 @@ def say(text: str) -> None:
         print("".join(c if c.isprintable() else " " for c in text), file=sys.stderr, flush=True)
 
 
-def in_words(memory: MemoryPlan) -> str:
+def in_words(memory: Sequence[MemoryPlan]) -> str:
     """One sentence on what was planned; it depends on what was free."""
-    return (
-        f"Planned are {memory.sequences} conversations of {memory.context:,} tokens and {memory.total / 1e9:.1f} GB of"
-        " memory."
-    )
+    conversations = " and ".join(f"{plan.sequences} conversations of {plan.context:,} tokens" for plan in memory)
+    return f"Planned are {conversations} and {sum(plan.total for plan in memory) / 1e9:.1f} GB of memory."
 
 
 def names_of(plugin: str, infos: Sequence[EnvironmentInfo]) -> frozenset[str]:

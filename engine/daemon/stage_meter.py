@@ -1,8 +1,8 @@
 """What each stage did between two beats: its busy time, its load, what it finished.
 
-The ledger's sums, the workers' loads and the processor time of processes flow in, one sample a stage flows out. Knows
-nothing of tasks or of the store's rows. A worker's busy time is what it says of itself; environments and the engine say
-nothing, so theirs is the processor time of their processes.
+The ledger's sums, the workers' loads and the processor time of processes flow in, one sample flows out for each stage,
+or for each of its workers where it has several. Knows nothing of tasks or of the store's rows. A worker's busy time is
+what it says of itself; environments and the engine say nothing, so theirs is the processor time of their processes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from ..fairness.ledger import ENVIRONMENT, ROLLOUT, TRAINING, Ledger
+from ..fairness.ledger import ENVIRONMENT, ROLLOUT, TRAINING, Ledger, stage_of
 from ..orchestrator.services import Load
 from ..store.stage_sample import StageSample
 from .processes import Seen
@@ -19,7 +19,7 @@ ENGINE = "engine"
 WORKER = "env "
 """How the names of environment workers begin."""
 IDLE = {stage: Load() for stage in (ROLLOUT, ENVIRONMENT, TRAINING, ENGINE)}
-"""All stages; a worker that is being replaced is idle."""
+"""All stages, under the names of their first workers; a worker that is being replaced is idle."""
 
 
 class StageMeter:
@@ -30,6 +30,8 @@ class StageMeter:
         self._busy: dict[str, float] = {}
         self._ended: dict[str, int] = {}
         self._made: dict[str, int] = {}
+        self.busy: dict[str, float] = {}
+        """Seconds that each worker, or stage without workers of its own, was busy between the last two beats."""
 
     def samples(
         self,
@@ -39,10 +41,10 @@ class StageMeter:
         begun: float,
         wall: float,
     ) -> list[StageSample]:
-        """One for each stage and one for the engine itself, over ``wall`` seconds (above 0) from ``begun`` on; then one
-        for each environment worker that did something, under its own name.
+        """One for each worker of a stage and one for the engine itself, over ``wall`` seconds (above 0) from ``begun``
+        on; then one for each environment worker that did something, under its own name.
 
-        Environments' names among the processes begin with "env ".
+        ``loads`` and ``devices`` are by worker. Environments' names among the processes begin with "env ".
         """
         before, self._busy = self._busy, dict(self._ledger.busy)
         busy = {stage: seconds - before.get(stage, 0.0) for stage, seconds in self._busy.items()}
@@ -53,17 +55,18 @@ class StageMeter:
         busy[ENVIRONMENT] = math.fsum(seconds for name, seconds in spent if name.startswith(WORKER))
         busy[ENGINE] = math.fsum(seconds for name, seconds in spent if name == ENGINE)
         workers = [(name, seconds) for name, seconds in spent if name.startswith(WORKER) and seconds > 0]
+        self.busy = busy | dict(workers)
         return [
             StageSample(
-                stage,
-                devices.get(stage, "cpu"),
+                stage_of(worker),
+                devices.get(worker, "cpu"),
                 begun,
                 wall,
-                busy.get(stage, 0.0),
+                busy.get(worker, 0.0),
                 load.waiting,
                 load.active,
-                self._ended.get(stage, 0) - ended.get(stage, 0),
-                self._made.get(stage, 0) - made.get(stage, 0),
+                self._ended.get(worker, 0) - ended.get(worker, 0),
+                self._made.get(worker, 0) - made.get(worker, 0),
             )
-            for stage, load in {**IDLE, **loads, ENVIRONMENT: played}.items()
+            for worker, load in {**IDLE, **loads, ENVIRONMENT: played}.items()
         ] + [StageSample(name, "cpu", begun, wall, seconds, 0.0, 0.0, 0) for name, seconds in workers]

@@ -1,7 +1,7 @@
 """Who has used what: tokens and seconds of each stage by task, in memory between two writes.
 
 Events flow in as they happen, sums flow out once a second. Pure; knows nothing of tenants, of the store or of the day.
-The seconds of the rollout worker belong to many conversations at once: they are shared out by what tokens cost.
+The seconds of a rollout worker belong to many conversations at once: they are shared out by what tokens cost.
 """
 
 from __future__ import annotations
@@ -10,8 +10,14 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from .costs import rollout_cost
+from .mixes import Mix
 
 ROLLOUT, ENVIRONMENT, TRAINING = "rollout", "environment", "training"
+
+
+def stage_of(worker: str) -> str:
+    """The stage that a worker of that name works for: of ``rollout-2`` it is rollout."""
+    return worker.partition("-")[0]
 
 
 @dataclass(frozen=True)
@@ -27,46 +33,54 @@ class Usage:
 
 
 class Ledger:
-    """Sums since the last ``take``, and busy seconds of the stages since the start."""
+    """Sums since the last ``take``, and busy seconds of the stages since the start.
+
+    Of the rollout stage, what grows for ever is kept for each worker, under its name; of the others under the stage's.
+    """
 
     def __init__(self) -> None:
         self._tokens: defaultdict[tuple[int, str], int] = defaultdict(int)
         self._seconds: defaultdict[tuple[int, str], float] = defaultdict(float)
-        self._costs: defaultdict[int, int] = defaultdict(int)
-        """Of rollout tokens whose seconds have not been shared out."""
-        self._unshared = 0.0
+        self._costs: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+        """Of rollout tokens whose seconds have not been shared out, by worker and task."""
+        self._unshared: defaultdict[str, float] = defaultdict(float)
         self.busy: defaultdict[str, float] = defaultdict(float)
-        """Seconds by stage, growing for ever."""
+        """Seconds, growing for ever."""
         self.ended: defaultdict[str, int] = defaultdict(int)
-        """Turns, episodes and calls by stage, likewise."""
+        """Turns, episodes and calls, likewise."""
         self.made: defaultdict[str, int] = defaultdict(int)
         """Tokens sampled (rollout) and trained on (training), likewise."""
+        self.mixes: defaultdict[int, Mix] = defaultdict(Mix)
+        """What turns have asked of the samplers, by task, likewise."""
 
-    def rollout(self, task: int, prefilled: int, sampled: int) -> None:
+    def rollout(self, task: int, prefilled: int, sampled: int, worker: str = ROLLOUT) -> None:
         """A turn has been sampled."""
         self._tokens[task, ROLLOUT] += prefilled + sampled
-        self._costs[task] += rollout_cost(prefilled, sampled)
-        self.ended[ROLLOUT] += 1
-        self.made[ROLLOUT] += sampled
+        self._costs[worker][task] += rollout_cost(prefilled, sampled)
+        self.ended[worker] += 1
+        self.made[worker] += sampled
+        self.mixes[task].turn(prefilled, sampled)
 
-    def rollout_seconds(self, seconds: float) -> None:
-        """The rollout worker was busy: share that out over the turns that have ended since the last time.
+    def rollout_seconds(self, seconds: float, worker: str = ROLLOUT) -> None:
+        """A rollout worker was busy: share that out over its turns that have ended since the last time.
 
         Where none has, the seconds wait for the next ones.
         """
-        self.busy[ROLLOUT] += seconds
-        self._unshared += seconds
-        total = sum(self._costs.values())
+        self.busy[worker] += seconds
+        self._unshared[worker] += seconds
+        costs = self._costs[worker]
+        total = sum(costs.values())
         if not total:
             return
-        for task, cost in self._costs.items():
-            self._seconds[task, ROLLOUT] += self._unshared * cost / total
-        self._costs.clear()
-        self._unshared = 0.0
+        for task, cost in costs.items():
+            self._seconds[task, ROLLOUT] += self._unshared[worker] * cost / total
+        costs.clear()
+        self._unshared[worker] = 0.0
 
     def environment(self, task: int, seconds: float) -> None:
         """An episode has ended that spent so many seconds with its environment."""
         self._add(task, ENVIRONMENT, 0, seconds)
+        self.mixes[task].episode()
 
     def training(self, task: int, tokens: int, seconds: float) -> None:
         """The trainer has worked for a task."""

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from ..base.model import BaseModel, load_base
 from ..base.modules import linear_shapes
 from ..base.soundness import check_base
 from ..config import EngineSettings, Settings
+from ..devices.plan import SamplerKind
 from ..errors import AdapterError
 from ..fairness.ledger import Ledger
 from ..fairness.line import Line
@@ -29,6 +31,7 @@ from ..rollout.episodes import Rollout
 from ..rollout.protocol import Sampler
 from ..rollout.renderer import Renderer
 from ..rollout.seats import Seats
+from ..rollout.station import Station
 from ..rollout.talk import Talk
 from .worker_plan import plan_of, sampler_spec, with_sampler
 
@@ -59,14 +62,17 @@ class LoneSampler:
 
     rollout: Rollout
     base: BaseModel
-    sampler: Sampler
+    station: Station
     renderer: Renderer
-    context: int
-    """Tokens of a conversation."""
+
+    @property
+    def sampler(self) -> Sampler:
+        """What is asked."""
+        return self.station.sampler
 
     def talk(self, version: str, number: int, place: str) -> Talk:
         """A conversation with a version that was loaded."""
-        return Talk(self.sampler, self.renderer, self.context, version, number, place)
+        return Talk(self.sampler, self.renderer, self.station.context, version, number, place)
 
     async def load(self, version: str, path: Path, expected: str) -> None:
         """Serve the adapter of a state file; ``AdapterError`` where it holds another checksum than ``expected``."""
@@ -93,7 +99,7 @@ def plan_alone(settings: Settings) -> LonePlan:
     context = settings.rollout.context or CONTEXT
     rollout_settings = replace(settings.rollout, sequences=SEQUENCES, context=context)
     settings = replace(settings, engine=EngineSettings(tasks=1), rollout=rollout_settings)
-    free = available_memory()
+    free = available_memory(settings.resources.memory)
     return LonePlan(base, settings, plan_of(base, settings, free, trains=False), free)
 
 
@@ -107,8 +113,9 @@ async def lone_sampler(home: Home, plan: LonePlan) -> AsyncIterator[LoneSampler]
     try:
         sampler: Sampler = worker.proxy(Sampler, posted=("release",))
         limits = await sampler.limits()
-        rollout = Rollout(sampler, renderer, limits.context, Seats(limits.sequences, Line()), Ledger())
-        yield LoneSampler(rollout, base, sampler, renderer, limits.context)
+        kind = cast(SamplerKind, plan.settings.rollout.sampler)
+        station = Station(spec.name, kind, sampler, limits.context, Seats(limits.sequences, Line()))
+        yield LoneSampler(Rollout(renderer, Ledger()), base, station, renderer)
     finally:
         await worker.stop()
 

@@ -1,7 +1,7 @@
 """The rollout and training workers of one engine: started together, watched, and replaced when one dies.
 
-Settings flow in, ``Services`` with live workers flow out. Whoever works with a dead incarnation is told by ``lost``;
-tasks then begin again from their last commit with the next one.
+Who is to work where flows in, ``Services`` with live workers flow out. Whoever works with a dead incarnation is told by
+``lost``; tasks then begin again from their last commit with the next one.
 """
 
 from __future__ import annotations
@@ -10,32 +10,38 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable
+from time import monotonic
 
-from ..base.fit import MemoryPlan
 from ..base.model import BaseModel
-from ..base.precision import REPEATABLE
 from ..config import Settings
 from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, WorkerDied
 from ..fairness.ledger import Ledger
 from ..fairness.line import NOBODY, Line, Standing
 from ..paths import Home
+from ..rest.resting import Rest
 from ..rollout.episodes import Rollout
-from ..rollout.protocol import Sampler
+from ..rollout.protocol import Sampler, SamplerStats
 from ..rollout.renderer import Renderer
 from ..rollout.ruler import PromptRuler
-from ..rollout.seats import Seats
+from ..rollout.station import Station
+from ..spec import TaskSpec
 from ..store.store import Store
 from ..training.protocol import Trainer
 from ..workers.handle import WorkerHandle
+from . import preflight
 from .agreement import compare
 from .floors import Floors
+from .router import Router
 from .services import Load, Services
 from .shared_trainer import SharedTrainer
+from .staffing import Staffing
+from .standby import Standby
+from .stations import Stations, open_station, precision
 from .task_trainer import TaskTrainer
-from .tolerance import tolerance_of
+from .tolerance import Tolerance
 from .trial import comparison_tokens
-from .worker_plan import WorkerSpec, sampler_spec, stored_as, trainer_spec
+from .worker_plan import WorkerSpec, sampler_spec, trainer_spec
 
 ATTEMPTS = 3
 """At starting workers that die while they start."""
@@ -51,7 +57,7 @@ class Crew:
         home: Home,
         settings: Settings,
         base: BaseModel,
-        memory: MemoryPlan,
+        staffing: Staffing,
         store: Store,
         environments: EnvironmentService,
         ledger: Ledger,
@@ -61,18 +67,18 @@ class Crew:
         self._home = home
         self._settings = settings
         self._base = base
-        self._memory = memory
-        self._store = store
+        self._staffing = staffing
+        self.store = store
         self._environments = environments
         self._ledger = ledger
         self._shortage = shortage
         self._log = log
-        stored = stored_as(base, settings, memory)
-        self._tolerance = tolerance_of(settings.rollout, stored)
-        self._repeatable = stored in REPEATABLE
         self._renderer = Renderer(base.path)
         self._floors = Floors()
+        self._stations: Stations | None = None
         self._services: Services | None = None
+        self._standby = Standby()
+        self._endings: set[asyncio.Future[None]] = set()
         self._ready = asyncio.Event()
         self.handles: dict[str, WorkerHandle] = {}
         self.draining = asyncio.Event()
@@ -89,53 +95,67 @@ class Crew:
 
     def ruler(self) -> PromptRuler:
         """Measures first prompts as this base reads them."""
-        return PromptRuler(self._renderer, self._memory.context)
+        return PromptRuler(self._renderer, self._staffing.context)
 
     async def start(self) -> None:
-        """Start both workers, again where one is killed meanwhile. Raises what they say if they cannot."""
+        """Start all workers, unless they are to rest. Raises what they say if they cannot."""
+        await self._standby.during(self._start_again())
+
+    async def _start_again(self) -> None:
+        """Start them, again where one is killed meanwhile."""
         for _ in range(ATTEMPTS - 1):
             with contextlib.suppress(WorkerDied):
                 return await self._start()
         await self._start()
 
     async def _start(self) -> None:
-        specs = (
-            sampler_spec(self._base, self._home, self._settings, self._memory),
-            trainer_spec(self._base, self._home, self._settings, self._memory),
-        )
-        started = await asyncio.gather(*(self._spawn(spec) for spec in specs), return_exceptions=True)
-        for result in started:
-            if isinstance(result, BaseException):
-                await self.stop()
-                raise result
-        sampler: Sampler = self.handles["rollout"].proxy(Sampler, posted=("release",))
-        trainer: Trainer = self.handles["training"].proxy(Trainer)
+        started = await asyncio.gather(*(self._spawn(spec) for spec in self._specs()), return_exceptions=True)
         try:
-            limits = await sampler.limits()
-            if self._settings.rollout.gguf:
-                await self._compare(sampler, trainer, limits.context)
-        except (MarlaasError, ValueError):
+            for result in started:
+                if isinstance(result, BaseException):
+                    raise result
+            trainer: Trainer = self.handles[self._staffing.placement.trainer.name].proxy(Trainer)
+            self._stations = await self._open_stations(trainer)
+        except BaseException:
             await self.stop()
             raise
-        seats = Seats(limits.sequences, Line(self._weight))
         shared = SharedTrainer(trainer, Line(self._weight), self._ledger, self._settings.training.fuse)
+        stations = self._stations
         self._services = Services(
             home=self._home,
-            store=self._store,
+            store=self.store,
             environments=self._environments,
-            rollout=Rollout(sampler, self._renderer, limits.context, seats, self._ledger),
-            sampler=sampler,
+            rollout=Rollout(self._renderer, self._ledger),
+            stations=stations.by_name,
+            router=Router(tuple(stations.by_name.values()), stations.costs, self._ledger.mixes),
             shared=shared,
             trainer=TaskTrainer(shared, NOBODY, alone=True),
-            tolerance=self._tolerance,
+            tolerances=stations.tolerances,
             floors=self._floors,
             shortage=self._shortage,
             token_steps=self._settings.disk.token_steps,
-            repeatable=self._repeatable,
             draining=self.draining,
         )
         self.lost = asyncio.Event()
         self._ready.set()
+
+    def _specs(self) -> list[WorkerSpec]:
+        common, plans = (self._base, self._home, self._settings), self._staffing.memory
+        posts = zip(self._staffing.placement.samplers, plans, strict=True)
+        samplers = [sampler_spec(*common, plan, post) for post, plan in posts]
+        return [*samplers, trainer_spec(*common, plans[0], self._staffing.placement.trainer)]
+
+    async def _open_stations(self, trainer: Trainer) -> Stations:
+        stations: list[Station] = []
+        tolerances = {}
+        for post, plan in zip(self._staffing.placement.samplers, self._staffing.memory, strict=True):
+            sampler: Sampler = self.handles[post.name].proxy(Sampler, posted=("release",))
+            stored, tolerance = precision(self._base, self._settings, post, plan)
+            stations.append(await open_station(sampler, post, stored, self._weight))
+            tolerances[post.name] = tolerance
+            if self._settings.rollout.gguf and post.kind == "llama.cpp":
+                await self._compare(stations[-1], trainer, tolerance)
+        return Stations(stations, tolerances, self._base)
 
     def processes(self) -> list[tuple[str, int]]:
         """What each process of this engine is called, and its id: the engine's own, workers', environments'."""
@@ -148,8 +168,12 @@ class Crew:
         await self._environments.reload(plugin)
 
     def loads(self) -> dict[str, Load]:
-        """What waits at the workers, and what they are at; nothing while there are none."""
+        """What waits at the workers, and what they are at, by worker; nothing while there are none."""
         return self._services.loads() if self._services else {}
+
+    async def sampler_stats(self, patience: float) -> dict[str, SamplerStats]:
+        """Totals of the samplers that answer within ``patience`` seconds; nothing while there are none."""
+        return await self._stations.stats(patience) if self._services and self._stations else {}
 
     def standings(self) -> dict[str, list[Standing]]:
         """Where tenants stand in the workers' lines, by stage; nothing while there are none."""
@@ -162,8 +186,43 @@ class Crew:
             if self._services is not None:
                 return self._services
 
+    @property
+    def ready(self) -> bool:
+        """Whether the workers live, as far as is known."""
+        return self._ready.is_set()
+
+    @property
+    def resting(self) -> Rest | None:
+        """Why there are to be no workers; None: there are, or they start."""
+        return self._standby.resting
+
+    async def rest(self, rest: Rest) -> None:
+        """End all workers, also those that start or are at a call: ``lost`` is set at once, their end is waited for."""
+        self._standby.begin(rest)
+        self._let_go()
+        await self._standby.begun()
+        await self.stop()
+
+    def wake(self) -> None:
+        """A task wants workers: they start, unless a rest holds."""
+        self._standby.end()
+
+    async def check(self, task: int, spec: TaskSpec) -> None:
+        """Raise ``Blocked`` where a task could not run though there were workers."""
+        await preflight.check(task, spec, self.store, self._environments, self._shortage)
+
     async def run(self) -> None:
-        """Replace the workers whenever one dies, until cancelled."""
+        """Have workers whenever there is no rest, until cancelled."""
+        while True:
+            await self._standby.wanted()
+            await self._standby.during(self._keep())
+
+    async def _keep(self) -> None:
+        """Start the workers where there are none, and replace them whenever one dies."""
+        if not self.ready:
+            begun = monotonic()
+            await self._bring_back()
+            self._log("worker", f"The workers were started in {monotonic() - begun:.1f} s.", "info")
         while True:
             deaths = [asyncio.ensure_future(handle.died.wait()) for handle in self.handles.values()]
             try:
@@ -172,37 +231,50 @@ class Crew:
                 for death in deaths:
                     death.cancel()
             told = [handle.death().message for handle in self.handles.values() if handle.died.is_set()]
-            self._ready.clear()
-            self._services = None
-            self.lost.set()
+            self._let_go()
             self._log("worker", f"{' '.join(told)} A new one takes its place.", "warning")
             await self.stop()
             await self._bring_back()
 
+    def _let_go(self) -> None:
+        """Give the workers up; whoever works with them is told."""
+        self._ready.clear()
+        self._services = None
+        self.lost.set()
+
     async def _bring_back(self) -> None:
         while True:
             try:
-                await self.start()
+                await self._start_again()
                 return
             except (MarlaasError, ValueError, OSError) as error:  # no memory or files for a process may end, too
                 self._log("worker", f"The workers cannot be started: {error}", "error")
                 await asyncio.sleep(RETRY)
 
     def _weight(self, tenant: str) -> float:
-        return self._store.tenants.get(tenant).weight
+        return self.store.tenants.get(tenant).weight
 
     async def _spawn(self, spec: WorkerSpec) -> None:
         self.devices[spec.name] = spec.device
-        self.handles[spec.name] = await spec.spawn(self._home.logs)
+        self.handles[spec.name] = await spec.spawn(self._home.logs, self._settings.resources.nice)
 
-    async def _compare(self, sampler: Sampler, trainer: Trainer, context: int) -> None:
+    async def _compare(self, station: Station, trainer: Trainer, tolerance: Tolerance) -> None:
         """Raise ``BaseModelError`` if a file that a person brought holds another base than the trainer's."""
-        agreement = await compare(sampler, trainer, comparison_tokens(self._renderer, context), self._home.scratch)
-        agreement.check(self._tolerance, f"The file {self._settings.rollout.gguf}")
+        tokens = comparison_tokens(self._renderer, station.context)
+        agreement = await compare(station.sampler, trainer, tokens, self._home.scratch)
+        agreement.check(tolerance, f"The file {self._settings.rollout.gguf}")
 
     async def stop(self) -> None:
-        """End all workers."""
+        """End all workers; who is cancelled while waiting for that leaves it to the next who stops them."""
         handles, self.handles = list(self.handles.values()), {}
-        stops = (handle.stop() for handle in handles)
-        with contextlib.suppress(ProcessLookupError):
-            await asyncio.gather(*stops)
+        for handle in handles:
+            ending = asyncio.ensure_future(_end(handle))
+            self._endings.add(ending)
+            ending.add_done_callback(self._endings.discard)
+        if self._endings:
+            await asyncio.wait(self._endings)
+
+
+async def _end(handle: WorkerHandle) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        await handle.stop()

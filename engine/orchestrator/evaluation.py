@@ -25,6 +25,7 @@ from .environment import TaskEnvironment
 from .floors import HeldOut
 from .held_out import EVAL_SEED, held_out_specs
 from .services import Services
+from .shelf import Shelf
 
 ATTEMPTS = 3
 """At one held-out prompt."""
@@ -40,11 +41,14 @@ class Replaced(Exception):
 class Evaluator:
     """Measures the versions of one policy."""
 
-    def __init__(self, services: Services, spec: TaskSpec, policy: int, environment: TaskEnvironment) -> None:
+    def __init__(
+        self, services: Services, spec: TaskSpec, policy: int, environment: TaskEnvironment, shelf: Shelf
+    ) -> None:
         self._services = services
         self._spec = spec
         self._policy = policy
         self._environment = environment
+        self._shelf = shelf
         self._floors: dict[str, float] = {}
 
     async def evaluate(self, version: Version, lease: Lease) -> Evaluation:
@@ -91,10 +95,10 @@ class Evaluator:
             seed=noise_seed(EVAL_SEED, "eval", spec.index),
             thinking=sampling.thinking,
         )
-        player = self._environment.player(lease)
+        player, station = self._environment.player(lease), self._shelf.homes(version)[0]
         for attempt in range(ATTEMPTS):
             name = f"{version.name}/e{spec.index}.{attempt}"
-            played = await self._services.rollout.play(player, spec, voice, name)
+            played = await self._services.rollout.play(player, spec, voice, name, station)
             if played.episode.status != "error":
                 break
         return played

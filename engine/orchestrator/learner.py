@@ -8,9 +8,10 @@ by the canary, the groups of the next step run already; its optimizer step waits
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 
+from ..devices.routing import Share
 from ..faults import Point, reach
 from ..spec import TaskSpec
 from ..store.versions import Version
@@ -46,7 +47,7 @@ class Learner:
         self._batch = spec.train.groups_per_step
         self._policy = services.store.versions.policy(task, POLICY, {})
         self._environment = TaskEnvironment(services.environments, spec, self._history(), self._tell)
-        self._shelf = Shelf(services.sampler)
+        self._shelf = Shelf(services.stations)
         self._pool = GroupPool(self._batch)
         self._rules = closing_rules(spec)
         self._admitting = Admitting(
@@ -54,13 +55,11 @@ class Learner:
         )
         self._keeper = Keeper(services.store, task, self._policy, spec.keep.every, services.token_steps)
         self._held_out = HeldOutPrompts(services, task, spec.eval.prompts)
-        self._evaluator = Evaluator(services, spec, self._policy, self._environment)
+        self._evaluator = Evaluator(services, spec, self._policy, self._environment, self._shelf)
         self._measuring = Measuring(
             services, spec.eval, self._policy, self._environment, self._shelf, self._evaluator, self._keeper
         )
-        self._canary = Canary(
-            services.sampler, services.trainer, services.tolerance, key(task), spec.sampling.temperature
-        )
+        self._canary = Canary(services.trainer, services.tolerances, key(task), spec.sampling.temperature)
         self._serving: asyncio.Task[None] | None = None
         self._silent = 0
         self.remark = ""
@@ -85,7 +84,8 @@ class Learner:
         self._silent = self._services.store.versions.silent_steps(self._policy)
         self._keeper.sweep(version_path(self._services, self._task, 0).parent)
         try:
-            await self._shelf.publish(version)
+            self._join()
+            await self._shelf.publish(version, self._services.router.shares(self._task))
             async with self._environment.bound() as lease:
                 await self._held_out.of(lease)
             producer = Producer(
@@ -116,6 +116,12 @@ class Learner:
             await self._keeper.retain(set())
         finally:
             await asyncio.shield(self._leave())
+
+    def _join(self) -> None:
+        """Be routed to samplers; what must repeat itself stays at one of the kind that it began with."""
+        versions = self._services.store.versions
+        kind = self._services.router.join(self._task, self._spec, versions.sampler(self._policy))
+        versions.keep_sampler(self._policy, kind)
 
     def _history(self) -> History:
         experience = self._services.store.experience
@@ -148,26 +154,30 @@ class Learner:
         await self._judged()
         path = version_path(services, self._task, step + 1)
         await self._served()
-        await self._canary.before(before.name, tally.groups)
+        shares = services.router.shares(self._task)
+        homes = [services.stations[share.sampler] for share in shares]
+        await self._shelf.spread(before, shares)
+        await self._canary.before(before.name, homes, tally.groups)
         result = await services.trainer.step(key(self._task), str(path))
         metrics = tally.metrics(result, monotonic() - started)
         version = services.store.versions.commit_step(
             self._policy, new_version(result), tally.numbers, metrics["seconds"], metrics, tally.weights
         )
         self.step = version.number
-        self._serving = background.start(self._serve(version, background))
+        self._serving = background.start(self._serve(version, shares, background))
         await self._watch_signal(tally, metrics["reward"])
         return version
 
-    async def _serve(self, version: Version, background: Background) -> None:
+    async def _serve(self, version: Version, shares: Sequence[Share], background: Background) -> None:
         """Publish a committed version and let the canary compare it with the one before."""
+        homes = [self._services.stations[share.sampler] for share in shares]
 
         async def publish() -> None:
-            await self._shelf.publish(version)
+            await self._shelf.publish(version, shares)
             self._admitting.moved()
             self._measuring.beside(version, background)
 
-        report = await self._canary.after(version.name, publish)
+        report = await self._canary.after(version.name, homes, publish)
         reach(Point.CANARY_DONE)
         self._services.store.versions.add_metrics(self._policy, version.number, report.metrics())
 
@@ -203,5 +213,6 @@ class Learner:
         await background.finish()
 
     async def _leave(self) -> None:
-        """Free the trainer and the sampler; a worker that is gone has nothing to free."""
+        """Free the trainer and the samplers; a worker that is gone has nothing to free."""
+        self._services.router.leave(self._task)
         await asyncio.gather(self._services.trainer.close(key(self._task)), self._shelf.clear(), return_exceptions=True)

@@ -13,7 +13,6 @@ from collections.abc import Sequence, Set
 from ..environments.lease import Lease
 from ..environments.protocol import EpisodeSpec
 from ..environments.ranking import ranked
-from ..errors import WorkerDied
 from ..faults import Point, reach
 from ..rollout.conversation import Voice
 from ..rollout.episodes import HeldOutPrompt, Played, PromptHash
@@ -71,7 +70,7 @@ class Producer:
         """
         failures = replaced = 0
         for attempt in range(MAX_ATTEMPTS):
-            version = self._current()
+            version = self._shelf.now()
             with self._shelf.hold(version):
                 async with self._environment.bound() as lease:
                     played = await self._play(number, attempt, version, lease)
@@ -138,13 +137,8 @@ class Producer:
             thinking=self._spec.sampling.thinking,
         )
         name = f"{version.name}/g{number}.{attempt}.{member}"
-        play = self._environment.player(lease)
-        return await self._services.rollout.play(play, spec, voice, name, held_out.__contains__)
-
-    def _current(self) -> Version:
-        if self._shelf.current is None:
-            raise WorkerDied("No version of this policy is being served.")
-        return self._shelf.current
+        play, station = self._environment.player(lease), self._shelf.station(version, number)
+        return await self._services.rollout.play(play, spec, voice, name, station, held_out.__contains__)
 
     def _failed(self, closed: TooFewRewards, played: Sequence[Played]) -> int:
         """1 if the environment is to blame, 0 if the draw was merely unusable."""

@@ -13,7 +13,7 @@ from .services import Services
 def check_servable(spec: TaskSpec, services: Services) -> None:
     """Raise ``ConfigError`` for thinking that the base's template does not know, and for what cannot be repeated."""
     services.rollout.check_thinking(spec.sampling.thinking)
-    if spec.train.deterministic and not services.repeatable:
+    if spec.train.deterministic and not any(station.repeatable for station in services.stations.values()):
         raise ConfigError(
             "The task asks for 'train.deterministic', but llama.cpp's arithmetic in this precision is not repeatable.",
             'Set `weights` under [rollout] in marlaas.toml to "q8_0", "f16" or "f32", or leave `deterministic` out.',

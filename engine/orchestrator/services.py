@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from ..environments.service import EnvironmentService
 from ..fairness.ledger import ROLLOUT, TRAINING
 from ..fairness.line import Payer, Standing
 from ..paths import Home
 from ..rollout.episodes import Rollout
-from ..rollout.protocol import Sampler
+from ..rollout.station import Station
 from ..store.store import Store
 from ..training.protocol import PolicyTrainer
 from .floors import Floors
+from .router import Router
 from .shared_trainer import SharedTrainer
 from .task_trainer import TaskTrainer
 from .tolerance import Tolerance
@@ -22,7 +24,7 @@ from .tolerance import Tolerance
 
 @dataclass(frozen=True)
 class Load:
-    """Requests of one stage: of the moment, or on average."""
+    """Requests of one worker: of the moment, or on average."""
 
     waiting: float = 0.0
     active: float = 0.0
@@ -36,32 +38,33 @@ class Services:
     store: Store
     environments: EnvironmentService
     rollout: Rollout
-    sampler: Sampler
+    stations: Mapping[str, Station]
+    """The samplers, by name."""
+    router: Router
+    """Which of them serve which task."""
     shared: SharedTrainer
     """The trainer of all tasks."""
     trainer: PolicyTrainer
-    tolerance: Tolerance
-    """The gap between sampler and trainer that a canary accepts."""
+    tolerances: Mapping[str, Tolerance]
+    """The gap between a sampler and the trainer that a canary accepts, by station."""
     floors: Floors = field(default_factory=Floors)
     """What is known of constant answers, over all tasks."""
     shortage: Callable[[], str] = str
     """Why no task may go on for want of room on the disk, in one sentence; empty while there is room."""
     token_steps: int = 0
     """Steps of a policy whose trajectories keep their tokens; 0: all."""
-    repeatable: bool = True
-    """Whether the sampler says the same to the last bit whatever else it is asked."""
-
     draining: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once tasks are to end with the step that they are at, and no group may begin that it does not need."""
 
     def loads(self) -> dict[str, Load]:
-        """What waits at the stages that are shared, and what they are at."""
-        seats, shared = self.rollout.seats, self.shared
-        return {ROLLOUT: Load(seats.waiting, seats.active), TRAINING: Load(shared.waiting, shared.active)}
+        """What waits at the workers of the stages that are shared, and what they are at, by worker."""
+        seats = {name: Load(station.seats.waiting, station.seats.active) for name, station in self.stations.items()}
+        return seats | {TRAINING: Load(self.shared.waiting, self.shared.active)}
 
     def standings(self) -> dict[str, list[Standing]]:
         """Where tenants stand in the lines of the stages that are shared, by stage."""
-        return {ROLLOUT: self.rollout.seats.standings(), TRAINING: self.shared.standings()}
+        lines = [station.seats.standings() for station in self.stations.values()]
+        return {ROLLOUT: together(lines), TRAINING: self.shared.standings()}
 
     def of(self, payer: Payer, deterministic: bool) -> Services:
         """The same as one task is to use them: in its turn, and on its account."""
@@ -70,3 +73,14 @@ class Services:
             rollout=self.rollout.of(payer, stays=deterministic),
             trainer=TaskTrainer(self.shared, payer, alone=deterministic),
         )
+
+
+def together(lines: Iterable[Sequence[Standing]]) -> list[Standing]:
+    """Where tenants stand in several lines before one stage: what waits in all of them, and what they are behind in the
+    one where that is most."""
+    stand: dict[str, Standing] = {}
+    for standing in chain.from_iterable(lines):
+        known = stand.get(standing.tenant, Standing(standing.tenant, 0, 0.0))
+        waiting, behind = known.waiting + standing.waiting, max(known.behind, standing.behind)
+        stand[standing.tenant] = Standing(standing.tenant, waiting, behind)
+    return list(stand.values())

@@ -1,14 +1,14 @@
-"""Which workers are started, with what: a base, settings and free memory flow in, what to spawn flows out.
+"""Which workers are started, with what: a base, settings, posts and planned memory flow in, what to spawn flows out.
 
-Reads sizes of files and this process's cores, and starts nothing. Knows the classes that workers are made of by name.
+Reads sizes of files and starts nothing. Knows the classes that workers are made of by name.
 """
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..base.computed import unsupported
 from ..base.fit import SMALL, MemoryPlan, plan_memory
@@ -18,6 +18,10 @@ from ..base.precision import nearest
 from ..base.sizes import FLOAT
 from ..base.soundness import parameters
 from ..config import Settings
+from ..devices.cores import on_cores
+from ..devices.plan import SamplerKind, SamplerPost, TrainerPost
+from ..devices.processor import own_cores
+from ..devices.visible import environment
 from ..errors import BaseModelError
 from ..paths import Home
 from ..workers.handle import WorkerHandle
@@ -35,23 +39,40 @@ class WorkerSpec:
     factory: str
     kwargs: dict[str, Any]
     cores: tuple[int, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of its own: which cards it sees."""
+    gpus: tuple[int, ...] = ()
+    """Numbers of its cards."""
 
     @property
     def device(self) -> str:
         """What it computes on, in words."""
-        if not self.cores:
-            return "cpu"
-        first, last = self.cores[0], self.cores[-1]
-        return f"core {first}" if first == last else f"cores {first}-{last}"
+        if self.gpus:
+            return numbered("gpu", self.gpus)
+        return numbered("core", self.cores) if self.cores else "cpu"
 
-    async def spawn(self, logs: Path) -> WorkerHandle:
-        """Start it, its words in a file of the folder ``logs``. Raises as ``WorkerHandle.spawn`` does."""
-        log = logs / f"{self.name}.log"
-        return await WorkerHandle.spawn(self.name, self.factory, self.kwargs, self.cores, log_path=log)
+    async def spawn(self, logs: Path, nice: int = 0) -> WorkerHandle:
+        """Start it, its words in a file of the folder ``logs``; ``nice`` lets others go first on the cores.
+
+        Raises as ``WorkerHandle.spawn`` does.
+        """
+        log, environment = logs / f"{self.name}.log", self.environment
+        return await WorkerHandle.spawn(
+            self.name, self.factory, self.kwargs, self.cores, log_path=log, environment=environment, nice=nice
+        )
+
+
+def numbered(what: str, numbers: Sequence[int]) -> str:
+    """``core 0``, ``gpus 0-1``, ``gpus 0, 2``: ``numbers`` are in order, at least one."""
+    first, last = numbers[0], numbers[-1]
+    if first == last:
+        return f"{what} {first}"
+    whole = last - first == len(numbers) - 1
+    return f"{what}s {f'{first}-{last}' if whole else ', '.join(map(str, numbers))}"
 
 
 def with_sampler(settings: Settings, base: BaseModel) -> Settings:
-    """The same settings with a sampler named, where ``auto`` leaves it to the base.
+    """The same settings with a sampler named, the first of several, and where ``auto`` leaves it to the base.
 
     That is torch for bases up to ``SMALL`` that it can compute, unless the settings say how llama.cpp keeps them. One
     pass over the rows of all versions is then 1.8 to 5 times as fast as a call of llama.cpp for each, and 1.3 to 1.8
@@ -59,6 +80,8 @@ def with_sampler(settings: Settings, base: BaseModel) -> Settings:
     few conversations of a single version it is slower. Larger bases gain by llama.cpp's eight-bit weights.
     """
     rollout = settings.rollout
+    if rollout.samplers:
+        return of_kind(settings, rollout.samplers[0])
     if rollout.sampler != "auto":
         return settings
     free = rollout.weights == "auto" and not rollout.gguf and not unsupported(base.config)
@@ -66,13 +89,26 @@ def with_sampler(settings: Settings, base: BaseModel) -> Settings:
     return replace(settings, rollout=replace(rollout, sampler=chosen))
 
 
+def of_kind(settings: Settings, kind: str) -> Settings:
+    """The settings as one of several samplers has them: what is said of llama.cpp's file is nothing to others."""
+    rollout = replace(settings.rollout, sampler=kind)
+    if kind != "llama.cpp":
+        rollout = replace(rollout, weights="auto", gguf="")
+    return replace(settings, rollout=rollout)
+
+
 def plan_of(base: BaseModel, settings: Settings, free: int, trains: bool = True) -> MemoryPlan:
     """What fits into ``free`` bytes under these settings; without ``trains`` of a sampler alone.
 
     Raises ``BaseModelError`` where the base does not, and where a GGUF file that they name cannot be looked at.
     """
-    rollout = with_sampler(settings, base).rollout
-    wanted = Wanted(
+    return plan_memory(wanted_of(base, with_sampler(settings, base), trains), free)
+
+
+def wanted_of(base: BaseModel, settings: Settings, trains: bool) -> Wanted:
+    """What is to fit: the base, under settings that name their sampler. Raises ``BaseModelError`` as ``plan_of``."""
+    rollout = settings.rollout
+    return Wanted(
         config=base.config,
         parameters=parameters(base),
         sampler=rollout.sampler,
@@ -85,7 +121,6 @@ def plan_of(base: BaseModel, settings: Settings, free: int, trains: bool = True)
         slots=settings.training.slots,
         trains=trains,
     )
-    return plan_memory(wanted, free)
 
 
 def stored_as(base: BaseModel, settings: Settings, memory: MemoryPlan) -> str:
@@ -105,28 +140,35 @@ def _brought_bytes(gguf: str) -> int:
         ) from error
 
 
-def sampler_spec(base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan) -> WorkerSpec:
-    """The rollout worker, on the first half of the cores."""
-    cores, rollout = _halves()[0], with_sampler(settings, base).rollout
+def sampler_spec(
+    base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan, post: SamplerPost | None = None
+) -> WorkerSpec:
+    """A rollout worker at its post: without one the only sampler, as the settings have it."""
+    if post is None:
+        kind = cast(SamplerKind, with_sampler(settings, base).rollout.sampler)
+        (post,) = on_cores((kind,), own_cores(settings.resources.cores)).samplers
     kwargs: dict[str, Any] = {
         "base": str(base.path),
         "sequences": memory.sequences,
         "context": memory.context,
-        "threads": max(1, len(cores)),
+        "threads": max(1, len(post.place.cores)),
     }
-    if rollout.sampler == "torch":
-        return WorkerSpec("rollout", TORCH, kwargs, cores)
-    kwargs |= {"cache": str(home.base), "exact": rollout.exact, "weights": memory.weights, "gguf": rollout.gguf}
-    return WorkerSpec("rollout", LLAMA, kwargs, cores)
+    if post.kind == "torch":
+        return WorkerSpec(post.name, TORCH, kwargs, post.place.cores, environment(()))
+    exact, gguf = settings.rollout.exact, settings.rollout.gguf
+    kwargs |= {"cache": str(home.base), "exact": exact, "weights": memory.weights, "gguf": gguf}
+    return WorkerSpec(post.name, LLAMA, kwargs, post.place.cores, environment(()))
 
 
-def trainer_spec(base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan) -> WorkerSpec:
-    """The training worker, on the other half."""
-    cores = _halves()[1]
+def trainer_spec(
+    base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan, post: TrainerPost | None = None
+) -> WorkerSpec:
+    """The training worker at its post: without one beside one sampler."""
+    post = post or on_cores(("torch",), own_cores(settings.resources.cores)).trainer
     kwargs: dict[str, Any] = {
         "base": str(base.path),
         "fingerprint": base.fingerprint,
-        "threads": max(1, len(cores)),
+        "threads": max(1, len(post.place.cores)),
         "sync": settings.training.sync,
         "room": memory.room,
         "slots": settings.training.slots,
@@ -134,11 +176,4 @@ def trainer_spec(base: BaseModel, home: Home, settings: Settings, memory: Memory
         "largest_rank": settings.training.largest_rank,
         "scratch": str(home.scratch),
     }
-    return WorkerSpec("training", TRAINER, kwargs, cores)
-
-
-def _halves() -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Cores of their own for both where there are two or more, one thread for each core; else nothing is pinned."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    half = len(cores) // 2
-    return (tuple(cores[:half]), tuple(cores[half:])) if half else ((), ())
+    return WorkerSpec(post.name, TRAINER, kwargs, post.place.cores, environment(()))

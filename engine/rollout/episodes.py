@@ -7,7 +7,6 @@ result; the death of a worker is not, it is raised for the orchestrator to deal 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,11 +21,10 @@ from ..fairness.ledger import Ledger
 from ..fairness.line import NOBODY, Payer
 from ..types import Episode, Failure, Trajectory, Transcripts
 from .conversation import Conversation, Spent, Unplayable, Voice
-from .protocol import Sampler
 from .renderer import Renderer
-from .seats import Seats
 from .seeds import noise_seed
 from .speaker import Speaker
+from .station import Station
 
 PromptHash = bytes
 
@@ -75,33 +73,18 @@ class Played:
 class Rollout:
     """Plays the episodes of one payer, at most ``EPISODES`` at a time; turns are sampled as there are seats."""
 
-    def __init__(
-        self,
-        sampler: Sampler,
-        renderer: Renderer,
-        context: int,
-        seats: Seats,
-        ledger: Ledger,
-        payer: Payer = NOBODY,
-        stays: bool = False,
-    ) -> None:
-        """``context``: tokens of one conversation. ``stays``: whether each episode keeps its seat to its end, so that
-        what was said is computed once and has the same last bits in every run."""
-        self.seats = seats
-        self._sampler = sampler
+    def __init__(self, renderer: Renderer, ledger: Ledger, payer: Payer = NOBODY, stays: bool = False) -> None:
+        """``stays``: whether each episode keeps its seat to its end, so that what was said is computed once and has the
+        same last bits in every run."""
         self._renderer = renderer
-        self._context = context
         self._ledger = ledger
         self._payer = payer
         self._stays = stays
         self._permits = asyncio.Semaphore(EPISODES)
-        self._ended: list[str] = []
-        """Conversations that the sampler is to forget."""
-        self._forgetting: asyncio.Task[None] | None = None
 
     def of(self, payer: Payer, stays: bool) -> Rollout:
-        """The same for another payer, on the same seats."""
-        return Rollout(self._sampler, self._renderer, self._context, self.seats, self._ledger, payer, stays)
+        """The same for another payer."""
+        return Rollout(self._renderer, self._ledger, payer, stays)
 
     async def play(
         self,
@@ -109,17 +92,18 @@ class Rollout:
         spec: EpisodeSpec,
         voice: Voice,
         name: str,
+        station: Station,
         refuse: Callable[[PromptHash], bool] = lambda _: False,
     ) -> Played:
-        """Play one episode to its end.
+        """Play one episode to its end, all its turns at ``station``, which serves the voice's version.
 
         ``refuse`` is asked about the first prompt; if it says yes the episode is abandoned with ``HeldOutPrompt``.
         Raises ``WorkerDied`` when the sampler is lost.
         """
         async with self._permits:
             began = monotonic()
-            speaker = Speaker(self._sampler, self.seats, self._ledger, self._payer, self._stays, self._forget)
-            run = _Run(self, spec, voice, name, refuse, speaker)
+            speaker = Speaker(station, self._ledger, self._payer, self._stays)
+            run = _Run(self, spec, voice, name, refuse, speaker, station.context)
             try:
                 outcome = await play(spec, run.answer)
             except Unplayable as error:
@@ -128,18 +112,6 @@ class Rollout:
                 speaker.leave()
                 self._ledger.environment(self._payer.task, max(0.0, monotonic() - began - run.answering))
         return run.result(outcome)
-
-    def _forget(self, conversation: str) -> None:
-        """Free its memory without waiting for it."""
-        self._ended.append(conversation)
-        if self._forgetting is None or self._forgetting.done():
-            self._forgetting = asyncio.ensure_future(self._forget_all())
-
-    async def _forget_all(self) -> None:
-        """One task for all that ends in a turn of the loop."""
-        while self._ended:
-            with contextlib.suppress(MarlaasError):  # a sampler that is lost holds no memory, and others learn of it
-                await self._sampler.release(self._ended.pop(0))
 
     def check_thinking(self, wanted: bool | None) -> None:
         """Raise ``ConfigError`` where the base cannot think, or not think, as a task wants it."""
@@ -164,6 +136,7 @@ class _Run:
         name: str,
         refuse: Callable[[PromptHash], bool],
         speaker: Speaker,
+        context: int,
     ) -> None:
         self._rollout = rollout
         self._spec = spec
@@ -171,6 +144,7 @@ class _Run:
         self._name = name
         self._refuse = refuse
         self._speaker = speaker
+        self._context = context
         self._conversations: dict[tuple[str, int], Conversation] = {}
         """By agent and branch."""
         self._spent: dict[str, Spent] = {}
@@ -202,7 +176,7 @@ class _Run:
         name, seed = f"{self._name}/{place}", noise_seed(self._voice.seed, place)
         spent = self._spent.setdefault(ask.agent, Spent())
         if ask.fork is None:
-            begun = Conversation(name, ask.agent, self._voice, self._rollout._context, seed, spent)
+            begun = Conversation(name, ask.agent, self._voice, self._context, seed, spent)
         else:
             origin = self._conversations.get((ask.fork.agent, ask.fork.branch))
             if origin is None:

@@ -1,19 +1,18 @@
 """The sampler as one episode sees it: a seat before each turn, an account that pays for it, memory of one conversation.
 
-Requests of the episode's conversations flow in and on to the sampler, with who pays; what turns have cost flows to the
-seats and into the ledger. Knows nothing of texts and rewards.
+Requests of the episode's conversations flow in and on to the sampler of its station, with who pays; what turns have
+cost flows to the seats and into the ledger. Knows nothing of texts and rewards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from ..fairness.costs import rollout_cost
 from ..fairness.ledger import Ledger
 from ..fairness.line import Payer
-from .protocol import Sampler, SampleRequest, SampleResult
-from .seats import Seats
+from .protocol import SampleRequest, SampleResult
+from .station import Station
 
 
 class Speaker:
@@ -23,22 +22,12 @@ class Speaker:
     Each seating has a name of its own, so that a release on its way never hits the next one.
     """
 
-    def __init__(
-        self,
-        sampler: Sampler,
-        seats: Seats,
-        ledger: Ledger,
-        payer: Payer,
-        stays: bool,
-        forget: Callable[[str], None],
-    ) -> None:
-        """``forget`` frees a conversation's memory without waiting for it."""
+    def __init__(self, station: Station, ledger: Ledger, payer: Payer, stays: bool) -> None:
         self.payer = payer
         self.stays = stays
-        self._sampler = sampler
-        self._seats = seats
+        self._station = station
+        self._seats = station.seats
         self._ledger = ledger
-        self._forget = forget
         self._seated = ""
         """The conversation whose memory the sampler holds."""
         self._seatings = 0
@@ -55,9 +44,9 @@ class Speaker:
             tenant = self.payer.tenant
             weight = self._seats.weight(tenant)
             own = replace(request, conversation=self._name, account=tenant, weight=weight)
-            result = await self._sampler.generate(own)
+            result = await self._station.sampler.generate(own)
             cost = rollout_cost(result.prefilled, len(result.tokens))
-            self._ledger.rollout(self.payer.task, result.prefilled, len(result.tokens))
+            self._ledger.rollout(self.payer.task, result.prefilled, len(result.tokens), self._station.name)
             return result
         finally:
             self._seats.rest(self, cost)
@@ -66,12 +55,12 @@ class Speaker:
         """Have the sampler forget a conversation; one that it holds nothing of is fine."""
         if conversation == self._seated:
             name, self._seated = self._name, ""
-            await self._sampler.release(name)
+            await self._station.sampler.release(name)
 
     def unseat(self) -> None:
         """See ``Guest``."""
         if self._seated:
-            self._forget(self._name)
+            self._station.forget(self._name)
             self._seated = ""
 
     def leave(self) -> None:

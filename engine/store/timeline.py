@@ -67,11 +67,15 @@ def spans(reader: Reader, since: float, grain: int) -> list[StageSample]:
 
 
 def totals(reader: Reader, since: float) -> dict[str, StageSample]:
-    """Every stage since a time in one span, whatever the device."""
+    """Every stage since a time in one span, whatever the device; several workers of one count as one that was busy for
+    their mean time."""
+    together = (
+        "SELECT stage, max(device) AS device, begun, max(wall) AS wall, total(busy) / count(*) AS busy,"
+        " total(waiting) AS waiting, total(active) AS active, sum(ended) AS ended, sum(tokens) AS tokens"
+        f" FROM stages WHERE {_LISTED} AND begun >= ? GROUP BY stage, begun"
+    )
     rows = reader.all(
-        f"SELECT stage, max(device) AS device, min(begun) AS begun, {_SUMS} FROM stages WHERE {_LISTED}"
-        " AND begun >= ? GROUP BY stage",
-        since,
+        f"SELECT stage, max(device) AS device, min(begun) AS begun, {_SUMS} FROM ({together}) GROUP BY stage", since
     )
     return {row["stage"]: StageSample(**dict(row)) for row in rows}
 

@@ -80,6 +80,14 @@ class VersionTable:
             row = {"task": task, "name": name, "config": json.dumps(config), "step": 0}
             return insert(self._db, "policies", row)
 
+    def sampler(self, policy: int) -> str:
+        """The kind of sampler that a policy which must repeat itself began with; empty where that is open."""
+        return str(next(self._db.query("SELECT sampler FROM policies WHERE id = ?", [policy]))["sampler"])
+
+    def keep_sampler(self, policy: int, kind: str) -> None:
+        """Write down the kind of sampler that a policy is at from now on."""
+        self._db.execute("UPDATE policies SET sampler = ? WHERE id = ? AND sampler != ?", [kind, policy, kind])
+
     def candidates(self, policy: int) -> list[Version]:
         """Versions whose files are on the disk, newest first."""
         rows = self._db.query(

@@ -10,13 +10,14 @@ from benchmarks import wide_engine
 from benchmarks.fleet import fleet
 from benchmarks.pinning import all_cores
 from benchmarks.workload import load
-from marlaas.engine.orchestrator import worker_plan
+from marlaas.engine.devices import cores as processor
 
 
 def test_the_wide_engine_gives_all_cores_to_both_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_plan, "_halves", worker_plan._halves)  # put back at the end
+    monkeypatch.setattr(processor, "on_cores", processor.on_cores)  # put back at the end
     wide_engine.both_on_all_cores()
-    assert worker_plan._halves() == (all_cores(), all_cores())
+    placement = processor.on_cores(("torch",), all_cores())
+    assert placement.samplers[0].place.cores == placement.trainer.place.cores == all_cores()
 
 
 @pytest.mark.processes

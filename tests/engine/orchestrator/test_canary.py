@@ -17,6 +17,8 @@ from marlaas.engine.orchestrator.tolerance import EXACT, Tolerance
 from marlaas.engine.training.advantages import ClosedGroup, close_group
 from marlaas.engine.types import Episode, Group, Span, Trajectory
 
+from ..rollout.stations import station
+
 
 def group(own: int, *rewards: float) -> ClosedGroup:
     mask = np.array([0] + [1] * own + [0], np.uint8)
@@ -42,22 +44,61 @@ class Says:
         return said
 
 
+STRICT = Tolerance(largest=0.01, rounding=1e-4)
+
+
 class Pair:
-    """A canary between a sampler and a trainer that begin at -1."""
+    """A canary between a sampler and a trainer that begin at -1, and perhaps a second sampler."""
 
-    def __init__(self, tolerance: Tolerance | None = None, gap: float = 0.001) -> None:
-        self.sampler, self.trainer = Says(-1.0 + gap), Says(-1.0)
-        sides = cast(Any, self.sampler), cast(Any, self.trainer)
-        self.canary = Canary(*sides, tolerance or Tolerance(largest=0.01, rounding=1e-4), "policy", 1.0)
+    def __init__(self, tolerance: Tolerance = STRICT, gap: float = 0.001, second: Tolerance = STRICT) -> None:
+        self.sampler, self.second, self.trainer = Says(-1.0 + gap), Says(-1.0 + gap), Says(-1.0)
+        self.first, self.other = station(self.sampler, 1, 9), station(self.second, 1, 9, "rollout-2")
+        tolerances = {"rollout": tolerance, "rollout-2": second}
+        self.canary = Canary(cast(Any, self.trainer), tolerances, "policy", 1.0)
 
-    async def step(self, trained: float, served: float, groups: list[ClosedGroup] | None = None) -> CanaryReport:
-        await self.canary.before("old", [group(3)] if groups is None else groups)
+    async def step(
+        self, trained: float, served: float, groups: list[ClosedGroup] | None = None, second: float | None = None
+    ) -> CanaryReport:
+        """``second``: what the other sampler says afterwards, if it is to serve the version, too."""
+        homes = [self.first] if second is None else [self.first, self.other]
+        await self.canary.before("old", homes, [group(3)] if groups is None else groups)
         self.trainer.value = trained
 
         async def publish() -> None:
             self.sampler.value = served
+            self.second.value = self.second.value if second is None else second
 
-        return await self.canary.after("new", publish)
+        return await self.canary.after("new", homes, publish)
+
+
+async def test_every_home_is_looked_at() -> None:
+    report = await Pair().step(trained=-1.3, served=-1.3, second=-1.305)
+    assert report.resolved and report.gap == pytest.approx(0.005, abs=1e-6)
+    for wrong, words in ((-1.0, "rollout-2 serves new with log-probabilities"), (-1.6, "rollout-2 serves new with")):
+        with pytest.raises(AdapterError, match=words):
+            await Pair().step(trained=-1.3, served=-1.3, second=wrong)
+
+
+async def test_a_second_home_that_serves_the_version_before_is_found_by_what_followed() -> None:
+    pair = Pair()
+    await pair.step(trained=-1.3, served=-1.299, second=-1.299)
+    with pytest.raises(AdapterError, match=r"rollout-2 says that it serves new, but .* 0% arrived"):
+        await pair.step(trained=-1.307, served=-1.306, second=-1.299)
+
+
+async def test_each_home_has_the_tolerance_of_its_own_arithmetic() -> None:
+    rough = Tolerance(mean=0.2)
+    assert (await Pair(second=rough).step(trained=-1.9, served=-1.9, second=-1.8)).gap == pytest.approx(0.1)
+    with pytest.raises(AdapterError, match="The sampler rollout serves"):
+        await Pair(second=rough).step(trained=-1.9, served=-1.8, second=-1.9)
+
+
+async def test_a_home_that_is_new_to_the_policy_is_looked_at_under_the_version_before_first() -> None:
+    pair = Pair()
+    await pair.step(trained=-1.3, served=-1.299)
+    pair.second.value = -1.299
+    await pair.step(trained=-1.6, served=-1.599, second=-1.599)
+    assert pair.second.asked == ["old", "new"] and pair.sampler.asked == ["old", "new", "old", "new"]
 
 
 async def test_sides_that_move_alike_agree() -> None:

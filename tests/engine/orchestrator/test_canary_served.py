@@ -25,6 +25,8 @@ from marlaas.engine.training.protocol import PolicyConfig
 from marlaas.engine.training.torch_trainer import TorchTrainer
 from marlaas.engine.types import Episode, Group, Span, Trajectory
 
+from ..rollout.stations import station
+
 CONFIG = PolicyConfig(denominator=64.0)
 MEMBERS, REPLY = 4, 6
 TORCH, FLOAT, EIGHT_BITS = "torch", "f32", "q8_0"
@@ -55,7 +57,8 @@ class Run:
     def __init__(self, base: BaseModel, trainer: TorchTrainer, sampler: Any, folder: Path, weights: str) -> None:
         self.trainer, self.sampler, self.folder = trainer, sampler, folder
         tolerance = ROUNDED[weights] if weights == EIGHT_BITS else EXACT
-        self.canary = Canary(sampler, trainer, tolerance, "policy", 1.0)
+        self.canary = Canary(trainer, {"rollout": tolerance}, "policy", 1.0)
+        self.stations = [station(sampler, 4, 128)]
         self.renderer = Renderer(base.path)
         self.random = np.random.default_rng(0)
         self.step = 0
@@ -68,7 +71,7 @@ class Run:
         """One optimizer step, published and compared."""
         closed = self.group()
         await self.trainer.accumulate("policy", (train_group(closed.group),))
-        await self.canary.before(f"v{self.step}", [closed])
+        await self.canary.before(f"v{self.step}", self.stations, [closed])
         self.step += 1
         path = str(self.folder / str(self.step))
         await self.trainer.step("policy", path)
@@ -76,7 +79,7 @@ class Run:
         async def publish() -> None:
             await self.sampler.load(f"v{self.step}", path)
 
-        return await self.canary.after(f"v{self.step}", publish)
+        return await self.canary.after(f"v{self.step}", self.stations, publish)
 
     def group(self) -> ClosedGroup:
         """Random replies to a random sum: what is compared are log-probabilities, whoever spoke."""

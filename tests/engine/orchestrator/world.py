@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
+from marlaas.engine.devices.routing import TokenCosts
 from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Message, Ranking
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import EnvironmentMissing, WorkerDied
@@ -27,15 +28,17 @@ from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line
 from marlaas.engine.orchestrator.crew import Crew
 from marlaas.engine.orchestrator.learner import Learner
+from marlaas.engine.orchestrator.router import Router
 from marlaas.engine.orchestrator.services import Services
 from marlaas.engine.orchestrator.shared_trainer import SharedTrainer
 from marlaas.engine.orchestrator.task_run import Ending, run_task
 from marlaas.engine.orchestrator.tolerance import Tolerance
 from marlaas.engine.paths import Home
 from marlaas.engine.rollout.episodes import Rollout
-from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.seats import Seats
+from marlaas.engine.rollout.station import Station
 from marlaas.engine.spec import TaskSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
@@ -63,13 +66,19 @@ class Chance:
 
 
 class Workers:
-    """One incarnation of sampler and trainer; ``die`` ends both, and every call under way."""
+    """One incarnation of samplers and trainer, whose loss ends all of them, and every call under way."""
 
-    def __init__(self, chance: Chance, sequences: int) -> None:
+    def __init__(self, chance: Chance, sequences: int, samplers: int) -> None:
         self.lost = asyncio.Event()
         self.chance = chance
-        self.sampler = LossySampler(self, sequences)
+        self.samplers = {f"rollout-{number}": LossySampler(self, sequences) for number in range(1, samplers + 1)}
         self.trainer = FakeTrainer(self)
+
+    @property
+    def sampler(self) -> LossySampler:
+        """The only one."""
+        (sampler,) = self.samplers.values()
+        return sampler
 
     async def turn(self) -> None:
         await self.chance.wait()
@@ -266,6 +275,7 @@ class World:
         most: int = 4,
         sequences: int = 16,
         others: Sequence[TaskSpec] = (),
+        samplers: int = 1,
     ) -> None:
         self.home = Home(root).create()
         self.spec = spec
@@ -273,6 +283,7 @@ class World:
         self.environments = FakeEnvironments(self.chance)
         self.renderer = FakeRenderer()
         self.sequences = sequences
+        self.samplers = samplers
         self.draining = asyncio.Event()
         self.store = Store(self.home.database, "tiny")
         self.task, *self.others = submit(self.home.database, [submission(one) for one in (spec, *others)])
@@ -294,19 +305,25 @@ class World:
             store=self.store,
             environments=cast(EnvironmentService, self.environments),
             rollout=self._rollout,
-            sampler=cast(Sampler, workers.sampler),
+            stations={station.name: station for station in self.stations},
+            router=self.router,
             shared=self._shared,
             trainer=workers.trainer,
-            tolerance=Tolerance(),
+            tolerances={station.name: Tolerance() for station in self.stations},
             draining=self.draining,
         )
 
     def replace_workers(self) -> None:
         """New workers, as after the old ones died."""
-        self.workers = Workers(self.chance, self.sequences)
-        sampler, ledger = self.workers.sampler, Ledger()
-        seats = Seats(self.sequences, Line(), patience=0.0)
-        self._rollout = Rollout(sampler, cast(Renderer, self.renderer), sampler.context, seats, ledger)
+        self.workers = Workers(self.chance, self.sequences, self.samplers)
+        ledger = Ledger()
+        self.stations = [
+            Station(name, "torch", sampler, sampler.context, Seats(self.sequences, Line(), patience=0.0))
+            for name, sampler in self.workers.samplers.items()
+        ]
+        costs = [TokenCosts(station.name, 1.0, place) for place, station in enumerate(self.stations, 1)]
+        self.router = Router(self.stations, lambda: costs, ledger.mixes)
+        self._rollout = Rollout(cast(Renderer, self.renderer), ledger)
         self._shared = SharedTrainer(cast(Trainer, self.workers.trainer), Line(), ledger)
 
     def kill_workers(self) -> None:

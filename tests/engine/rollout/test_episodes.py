@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 import pytest
 
 from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Message
 from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.fairness.line import Line
 from marlaas.engine.rollout.conversation import Voice
-from marlaas.engine.rollout.episodes import HeldOutPrompt, Played, Rollout
+from marlaas.engine.rollout.episodes import HeldOutPrompt, Play, Played, PromptHash, Rollout
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.seats import Seats
+from marlaas.engine.rollout.station import Station
 
 from .fake import FakeSampler, _Version
 from .fake_renderer import FakeRenderer
+from .stations import station
 
 VOICE = Voice("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=8, seed=7)
+
+
+@dataclass
+class Stage:
+    """A rollout and where it plays."""
+
+    rollout: Rollout
+    station: Station
+
+    async def play(
+        self, play: Play, spec: EpisodeSpec, voice: Voice, name: str, refuse: Callable[[PromptHash], bool] | None = None
+    ) -> Played:
+        return await self.rollout.play(play, spec, voice, name, self.station, refuse or (lambda _: False))
 
 
 @pytest.fixture
@@ -27,8 +42,9 @@ def sampler() -> FakeSampler:
 
 
 @pytest.fixture
-def rollout(sampler: FakeSampler) -> Rollout:
-    return Rollout(sampler, cast(Renderer, FakeRenderer()), sampler.context, Seats(sampler.sequences, Line()), Ledger())
+def stage(sampler: FakeSampler) -> Stage:
+    played = Rollout(cast(Renderer, FakeRenderer()), Ledger())
+    return Stage(played, station(sampler, sampler.sequences, sampler.context))
 
 
 def ask(text: str, agent: str = "agent") -> Ask:
@@ -43,67 +59,65 @@ async def two_agents(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
     return EpisodeOutcome("ok", {"a": 1.0, "b": 0.0})
 
 
-async def play_all(rollout: Rollout, count: int) -> list[Played]:
+async def play_all(stage: Stage, count: int) -> list[Played]:
     specs = [EpisodeSpec("train", number, 0, 0) for number in range(count)]
-    plays = (rollout.play(two_agents, spec, VOICE, f"e{spec.index}") for spec in specs)
+    plays = (stage.play(two_agents, spec, VOICE, f"e{spec.index}") for spec in specs)
     return list(await asyncio.wait_for(asyncio.gather(*plays), 20))
 
 
-async def test_episodes_of_several_agents_do_not_wait_for_each_other(rollout: Rollout, sampler: FakeSampler) -> None:
-    played = await play_all(rollout, 6)
+async def test_episodes_of_several_agents_do_not_wait_for_each_other(stage: Stage, sampler: FakeSampler) -> None:
+    played = await play_all(stage, 6)
     assert not sampler.conversations
-    alone = await play_all(rollout, 1)
+    alone = await play_all(stage, 1)
     for one in played:
         assert [t.agent for t in one.episode.trajectories] == ["a", "b"]
         for mine, other in zip(one.episode.trajectories, alone[0].episode.trajectories, strict=True):
             assert mine.tokens.tolist() == other.tokens.tolist() and len(mine.spans) == 3
 
 
-async def test_an_endless_questioner_fills_no_memory(rollout: Rollout) -> None:
+async def test_an_endless_questioner_fills_no_memory(stage: Stage) -> None:
     async def endless(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         replies = [await answer(ask("more")) for _ in range(100)]
         assert replies[-1].text == "" and replies[-1].finish == "length"
         return EpisodeOutcome("ok", {"agent": 1.0})
 
-    played = await rollout.play(endless, EpisodeSpec("train", 0, 0, 0), VOICE, "e")
+    played = await stage.play(endless, EpisodeSpec("train", 0, 0, 0), VOICE, "e")
     (trajectory,) = played.episode.trajectories
     assert trajectory.mask.sum() <= VOICE.max_episode_tokens and len(trajectory.tokens) <= 48
 
 
-async def test_a_held_out_prompt_ends_the_episode_before_the_model_is_asked(
-    rollout: Rollout, sampler: FakeSampler
-) -> None:
-    held_out = rollout.prompt_hash(ask("0", "a"))
+async def test_a_held_out_prompt_ends_the_episode_before_the_model_is_asked(stage: Stage, sampler: FakeSampler) -> None:
+    held_out = stage.rollout.prompt_hash(ask("0", "a"))
     with pytest.raises(HeldOutPrompt):
-        await rollout.play(two_agents, EpisodeSpec("train", 0, 0, 0), VOICE, "e", held_out.__eq__)
+        await stage.play(two_agents, EpisodeSpec("train", 0, 0, 0), VOICE, "e", held_out.__eq__)
     assert sampler.ledger == []
 
 
-async def test_an_environment_that_never_stops_asking_costs_its_episode(rollout: Rollout) -> None:
+async def test_an_environment_that_never_stops_asking_costs_its_episode(stage: Stage) -> None:
     async def deaf(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         while True:
             await answer(ask("more"))
 
-    played = await rollout.play(deaf, EpisodeSpec("train", 0, 0, 0), VOICE, "e")
+    played = await stage.play(deaf, EpisodeSpec("train", 0, 0, 0), VOICE, "e")
     assert played.episode.status == "error" and played.episode.failure is not None
     assert "went on asking" in played.episode.failure.message
 
 
-async def test_a_prompt_that_does_not_fit_is_named(rollout: Rollout, sampler: FakeSampler) -> None:
+async def test_a_prompt_that_does_not_fit_is_named(stage: Stage, sampler: FakeSampler) -> None:
     async def wordy(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         await answer(ask("x" * 500))
         return EpisodeOutcome("ok", {"agent": 1.0})
 
-    played = await rollout.play(wordy, EpisodeSpec("train", 0, 0, 0), VOICE, "e")
+    played = await stage.play(wordy, EpisodeSpec("train", 0, 0, 0), VOICE, "e")
     failure = played.episode.failure
     assert failure is not None and f"has room for {sampler.context}" in failure.message
     assert played.episode.status == "error" and all(t.reward is None for t in played.episode.trajectories)
 
 
-async def test_messages_that_the_template_refuses_cost_their_episode_only(rollout: Rollout) -> None:
+async def test_messages_that_the_template_refuses_cost_their_episode_only(stage: Stage) -> None:
     async def odd(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         await answer(Ask("agent", (Message("oracle", "who am I?"),)))
         return EpisodeOutcome("ok", {"agent": 1.0})
 
-    played = await rollout.play(odd, EpisodeSpec("train", 0, 0, 0), VOICE, "e")
+    played = await stage.play(odd, EpisodeSpec("train", 0, 0, 0), VOICE, "e")
     assert played.episode.failure is not None and "base model" in played.episode.failure.message

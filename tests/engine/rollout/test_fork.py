@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 
 from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Fork, Message
 from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.fairness.line import Line
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import Voice
-from marlaas.engine.rollout.episodes import Played, Rollout
+from marlaas.engine.rollout.episodes import Play, Played, Rollout
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.seats import Seats
 from marlaas.engine.training.advantages import ClosedGroup, close_group
 from marlaas.engine.types import Group
 from marlaas.plugins import Agent
@@ -27,6 +25,7 @@ from marlaas.plugins import Episode as Author
 
 from .fake import FakeSampler, _Version
 from .fake_renderer import FakeRenderer
+from .stations import station
 from .talking import FAMILIES, Parrot, letters
 
 SPEC = EpisodeSpec("train", 0, 0, 0)
@@ -51,8 +50,11 @@ class Witness(FakeSampler):
         return result
 
 
-def rollout(sampler: FakeSampler, renderer: object) -> Rollout:
-    return Rollout(sampler, cast(Renderer, renderer), sampler.context, Seats(sampler.sequences, Line()), Ledger())
+async def on(sampler: FakeSampler, renderer: object, environment: Play, voice: Voice = VOICE) -> Played:
+    """One episode of an environment."""
+    rollout = Rollout(cast(Renderer, renderer), Ledger())
+    place = station(sampler, sampler.sequences, sampler.context)
+    return await rollout.play(environment, SPEC, voice, "e", place)
 
 
 async def play(sampler: FakeSampler, renderer: object, script: Sequence[Step], voice: Voice = VOICE) -> Played:
@@ -72,7 +74,7 @@ async def play(sampler: FakeSampler, renderer: object, script: Sequence[Step], v
                     agents.append(agent.fork(f"b{number}"))
         return EpisodeOutcome("ok", dict.fromkeys(episode.agents, 1.0))
 
-    return await rollout(sampler, renderer).play(environment, SPEC, voice, "e")
+    return await on(sampler, renderer, environment, voice)
 
 
 def check_each_token_is_trained_once(played: Played, turns: Sequence[tuple[list[int], list[int]]]) -> None:
@@ -186,7 +188,7 @@ async def test_a_branch_that_is_cut_off_cuts_its_agents_episode() -> None:
         await agent.fork().ask("x")
         return EpisodeOutcome("ok", {"a": 1.0, "b": 1.0})
 
-    played = await rollout(Witness(), renderer).play(environment, SPEC, VOICE, "e")
+    played = await on(Witness(), renderer, environment)
     assert [(t.agent, t.cut) for t in played.episode.trajectories] == [("a", True), ("a", True), ("b", False)]
 
 
@@ -216,7 +218,7 @@ async def failing(*asks: Ask) -> str:
             await answer(ask)
         return EpisodeOutcome("ok", {"a": 1.0})
 
-    played = await rollout(Witness(), FakeRenderer()).play(environment, SPEC, VOICE, "e")
+    played = await on(Witness(), FakeRenderer(), environment)
     failure = played.episode.failure
     return failure.message if failure is not None else ""
 

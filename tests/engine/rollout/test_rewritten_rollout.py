@@ -16,12 +16,10 @@ import pytest
 from marlaas.engine.base.model import load_base
 from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Message
 from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.fairness.line import Line
 from marlaas.engine.rollout.conversation import Voice
 from marlaas.engine.rollout.episodes import Played, Rollout
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.seats import Seats
 from marlaas.engine.training.advantages import ClosedGroup, close_group
 from marlaas.engine.training.intake import train_group
 from marlaas.engine.training.protocol import PolicyConfig
@@ -30,6 +28,7 @@ from marlaas.engine.types import Group
 from tools.random_base.make import make_base
 
 from .random_base import write_adapter
+from .stations import station
 from .talking import DEEP, write_template
 
 CONTEXT, CLOSE = 1024, 2e-4
@@ -65,13 +64,15 @@ async def test_three_turns_are_three_trajectories_that_the_trainer_reproduces(
     folder, thinking = case
     renderer = Renderer(folder)
     trainer = TorchTrainer(str(folder), load_base(folder).fingerprint, sync=False)
-    rollout = Rollout(sampler, renderer, CONTEXT, Seats(4, Line()), Ledger())
+    rollout, place = Rollout(renderer, Ledger()), station(sampler, 4, CONTEXT)
     await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
     for version in range(2):  # the second with an adapter that has been trained on such an episode
         await sampler.load(str(version), str(tmp_path / str(version)))
         voice = replace(VOICE, version=str(version), number=version, thinking=thinking)
         specs = [EpisodeSpec("train", version, 0, member) for member in range(2)]
-        played = [await rollout.play(three_questions, spec, voice, f"v{version}.{spec.member}") for spec in specs]
+        played = [
+            await rollout.play(three_questions, spec, voice, f"v{version}.{spec.member}", place) for spec in specs
+        ]
         odd = sum(check(one, renderer) for one in played)
         assert odd or thinking is None, "a tokenizer writes these replies as the model did: nothing would be noticed"
         group = Group(version, version, version, "env", tuple(one.episode for one in played))
@@ -121,8 +122,8 @@ async def test_a_reply_that_a_text_ended_goes_on_from_there(tmp_path: Path) -> N
             replies.append(await answer(Ask("agent", (Message("user", text),), stop=tuple(ascii_letters))))
         return EpisodeOutcome("ok", {"agent": 1.0})
 
-    rollout = Rollout(sampler, Renderer(base.path), CONTEXT, Seats(4, Line()), Ledger())
-    one = await rollout.play(play, EpisodeSpec("train", 0, 0, 0), VOICE, "e")
+    rollout = Rollout(Renderer(base.path), Ledger())
+    one = await rollout.play(play, EpisodeSpec("train", 0, 0, 0), VOICE, "e", station(sampler, 4, CONTEXT))
     (part,) = one.episode.trajectories
     assert any(
         reply.finish == "stop" and span.stop - span.start < 40 for reply, span in zip(replies, part.spans, strict=True)

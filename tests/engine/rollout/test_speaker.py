@@ -13,9 +13,10 @@ from marlaas.engine.fairness.ledger import ROLLOUT, Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.rollout.conversation import Voice
 from marlaas.engine.rollout.episodes import EPISODES, Played, Rollout
-from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
+from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.seats import Seats
+from marlaas.engine.rollout.station import Station
 
 from .fake import FakeSampler, _Version
 from .fake_renderer import FakeRenderer
@@ -55,8 +56,8 @@ class Stage:
         self.sampler = Counting(self.sequences)
         line = Line(lambda tenant: {"lab": 2.5}.get(tenant, 1.0))  # type: ignore[var-annotated]
         self.seats = Seats(self.sequences, line, patience=0.0)
-        rollout = Rollout(self.sampler, cast(Renderer, FakeRenderer()), 200, self.seats, self.ledger)
-        self.rollout = rollout.of(PAYER, self.stays)
+        self.station = Station("rollout", "torch", cast(Sampler, self.sampler), 200, self.seats)
+        self.rollout = Rollout(cast(Renderer, FakeRenderer()), self.ledger).of(PAYER, self.stays)
 
     async def slow(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         """Three turns, with tools between them."""
@@ -71,7 +72,7 @@ class Stage:
 
     async def play(self, count: int) -> list[Played]:
         specs = [EpisodeSpec("train", number, 0, 0) for number in range(count)]
-        plays = (self.rollout.play(self.slow, spec, VOICE, f"e{spec.index}") for spec in specs)
+        plays = (self.rollout.play(self.slow, spec, VOICE, f"e{spec.index}", self.station) for spec in specs)
         return list(await asyncio.wait_for(asyncio.gather(*plays), 20))
 
 
@@ -120,7 +121,8 @@ async def test_a_turn_that_fails_gives_its_seat_back() -> None:
 async def test_a_cancelled_episode_frees_its_seat() -> None:
     stage = Stage(sequences=1)
     specs = [EpisodeSpec("train", number, 0, 0) for number in range(2)]
-    first = [asyncio.ensure_future(stage.rollout.play(stage.slow, spec, VOICE, f"c{spec.index}")) for spec in specs]
+    plays = (stage.rollout.play(stage.slow, spec, VOICE, f"c{spec.index}", stage.station) for spec in specs)
+    first = [asyncio.ensure_future(play) for play in plays]
     while not stage.sampler.running:
         await asyncio.sleep(0)
     for episode in first:

@@ -47,9 +47,14 @@ def test_workers_of_the_newest_engine_have_rows_of_their_own(store: Store, reade
     assert timeline.totals(reader, NOW) == {}
 
 
-def test_totals_are_of_all_devices(store: Store, reader: Reader) -> None:
-    store.stages.add(1, [SAMPLE, replace(SAMPLE, device="core 1", waiting=1.0), replace(SAMPLE, begun=NOW - 1)])
-    assert timeline.totals(reader, NOW)["rollout"] == StageSample("rollout", "core 1", NOW, 2.0, 1.0, 2.0, 8.0, 20, 200)
+def test_totals_are_of_all_devices_and_two_at_a_time_are_one_stage(store: Store, reader: Reader) -> None:
+    second = replace(SAMPLE, device="core 1", waiting=1.0, busy=1.0)
+    store.stages.add(1, [SAMPLE, second, replace(SAMPLE, begun=NOW - 1)])
+    both = StageSample("rollout", "core 1", NOW, 1.0, 0.75, 4.0, 16.0, 20, 200)
+    assert timeline.totals(reader, NOW)["rollout"] == both
+    store.stages.add(1, [replace(SAMPLE, begun=NOW + 1, busy=0.25)])
+    later = timeline.totals(reader, NOW)["rollout"]
+    assert (later.wall, later.busy, later.waiting, later.ended) == (2.0, 1.0, 3.5, 30)
 
 
 def test_the_newest_standings_alone_are_known(store: Store, reader: Reader) -> None:
