@@ -7,7 +7,7 @@ KILLS ?= 200
 BIN := .venv/bin
 export PROFILE TORCH_INDEX
 
-.PHONY: demo install dev test test-slow test-slow-libraries kills check format bench pictures base clean
+.PHONY: demo install dev test test-slow test-slow-libraries test-slow-vllm kills check format bench pictures base clean
 
 demo: install
 	@$(BIN)/marlaas demo
@@ -20,8 +20,8 @@ dev:
 
 # Two rounds: tests of pure code, then those that start worker processes, a file of them at a time on each core.
 test: dev
-	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not processes and not slow and not libraries"
-	@$(BIN)/python -m pytest -q -n auto --dist loadfile -m "processes and not slow and not libraries"
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not processes and not slow and not libraries and not vllm"
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile -m "processes and not slow and not libraries and not vllm"
 
 # What takes minutes: kills, eight whole runs alone and together, 200 steps under the canary; then dear properties with
 # more examples than `make test` draws.
@@ -33,6 +33,11 @@ test-slow: dev
 # Environments of other libraries, each with the real one: installs gigabytes into .libraries, once.
 test-slow-libraries: dev
 	@$(BIN)/python -m pytest -q -p no:xdist -m libraries
+
+# vLLM for real, on its build for processors: installs 3.5 gigabytes into .vllm, once.
+test-slow-vllm: dev
+	@$(BIN)/python -m tools.vllm
+	@.vllm/bin/python -m pytest -q -p no:xdist -m vllm
 
 # Kills processes of real engines, KILLS times, and proves that nothing was lost or doubled.
 kills: dev
@@ -61,4 +66,4 @@ base: dev
 	@$(BIN)/python -m tools.base
 
 clean:
-	rm -rf .venv .venv-setup.log .libraries .bench build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-setup.log .libraries .vllm .vllm-setup.log .bench build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
