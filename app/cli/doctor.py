@@ -13,17 +13,24 @@ _MARKS = {"ok": "✓", "note": "!", "missing": "✗"}
 
 def register(verbs: Verbs) -> None:
     """Add the verb."""
-    add_verb(verbs, "doctor", run, "look at this machine and say what is missing", json=True)
+    parser = add_verb(verbs, "doctor", run, "look at this machine and say what is missing", json=True)
+    parser.add_argument("--measure", action="store_true", help="measure anew how fast processor and cards are")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; exit 2 where something is missing."""
+    from ..home.devices import look
     from ..home.machine import examine
 
-    findings = examine(home_of(args))
+    if args.measure:
+        output.talk("Measuring processor and cards: some seconds for each …")
+    home = home_of(args)
+    devices = look(home, args.measure)
+    findings = examine(home, devices)
     missing = [finding for finding in findings if finding.verdict == "missing"]
     if args.json:
-        output.result_json({"ok": not missing, "findings": [asdict(finding) for finding in findings]})
+        told = [asdict(finding) for finding in findings]
+        output.result_json({"ok": not missing, "findings": told, "devices": devices.as_json()})
     else:
         for finding in findings:
             output.result(f"{_MARKS[finding.verdict]} {finding.name:<10} {finding.value}")

@@ -12,28 +12,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.paths import Home
 
 from ..words.format import line, size
+from .devices import Devices
+from .finding import Finding
 
 PROBE_SECONDS = 120.0
-LOW_MEMORY, LOW_DISK = 2e9, 2e9
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the doctor's report."""
-
-    name: str
-    verdict: str
-    """ok, note (works, worth knowing) or missing (something will not work)"""
-    value: str
-    advice: str = ""
-    """What to do about it."""
+LOW_DISK = 2e9
 
 
 def base_folder(home: Home) -> Path:
@@ -44,34 +33,16 @@ def base_folder(home: Home) -> Path:
     return load_base(load_settings(home).base).path.resolve()
 
 
-def examine(home: Home) -> list[Finding]:
-    """Every check, in the order in which a person would ask."""
+def examine(home: Home, devices: Devices) -> list[Finding]:
+    """Every check, in the order in which a person would ask; ``devices`` were looked at before."""
     checks: tuple[Callable[[Home], Finding], ...] = (
-        _python, _cores, _memory, _disk, _compiler, _driver, _torch, _llama, _home, _plugins, _installer,
-        _libraries, _sandbox, _notify, _base, _engine,
+        _disk, _compiler, _torch, _llama, _home, _plugins, _installer, _libraries, _sandbox, _notify, _base, _engine,
     )  # fmt: skip
-    return [check(home) for check in checks]
+    return [_python(home), *devices.findings, *(check(home) for check in checks)]
 
 
 def _python(home: Home) -> Finding:
     return Finding("python", "ok", f"{'.'.join(map(str, sys.version_info[:3]))} ({sys.executable})")
-
-
-def _cores(home: Home) -> Finding:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if cores < 2:
-        return Finding("cores", "note", "1", "Sampling and training take turns on one core; two or more overlap them.")
-    return Finding("cores", "ok", f"{cores} of {os.cpu_count() or cores}")
-
-
-def _memory(home: Home) -> Finding:
-    import psutil
-
-    memory = psutil.virtual_memory()
-    value = f"{size(memory.available)} free of {size(memory.total)}"
-    if memory.available < LOW_MEMORY:
-        return Finding("memory", "note", value, "Less than 2 GB are free; larger bases will not fit.")
-    return Finding("memory", "ok", value)
 
 
 def _disk(home: Home) -> Finding:
@@ -89,15 +60,6 @@ def _compiler(home: Home) -> Finding:
         if found := shutil.which(name):
             return Finding("compiler", "ok", found)
     return Finding("compiler", "note", "none", "A C++ compiler is needed once, to build llama-cpp-python.")
-
-
-def _driver(home: Home) -> Finding:
-    if not shutil.which("nvidia-smi"):
-        return Finding("gpu", "ok", "no NVIDIA driver; rollouts run on the processor")
-    code, text = _run(["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"], 20)
-    if code:
-        return Finding("gpu", "note", "nvidia-smi fails", line(text, 200) or "Reinstall the NVIDIA driver.")
-    return Finding("gpu", "ok", "; ".join(text.strip().splitlines()))
 
 
 def _torch(home: Home) -> Finding:

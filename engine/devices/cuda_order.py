@@ -27,7 +27,7 @@ def cuda_order() -> tuple[str, ...] | None:
         done = subprocess.run(command, env=environment, capture_output=True, timeout=SECONDS, text=True)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return tuple(done.stdout.split()) if done.returncode == 0 else None
+    return tuple(done.stdout.split()) or None if done.returncode == 0 else None
 
 
 def main() -> int:

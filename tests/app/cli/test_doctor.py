@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from marlaas.app.home import machine
+from marlaas.engine.devices import inventory
 from marlaas.engine.paths import Home
 
 from ..commanding import Commander
@@ -21,6 +22,7 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Children are not started; each answers with the status and text put here."""
     answer: list[Any] = [0, "fine 1.0"]
     monkeypatch.setattr(machine, "_run", lambda command, timeout: (answer[0], answer[1]))
+    monkeypatch.setattr(inventory, "has_driver", lambda: False)
     return answer
 
 
@@ -32,9 +34,9 @@ def test_all_is_well(marlaas: Commander, probed: list[Any], home: Home) -> None:
         "python",
         "cores",
         "memory",
+        "gpu",
         "disk",
         "compiler",
-        "gpu",
         "torch",
         "llama.cpp",
         "home",

@@ -1,0 +1,55 @@
+"""All that is known of the machine, put together: what there is, what of it may be taken, what can use it, how fast.
+
+Settings and the file of rates flow in, a ``Survey`` flows out. It blocks, for seconds where there are cards. Only what
+may be taken is measured: a measurement takes memory of a card.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..config import ResourceSettings
+from .calibration import with_rates
+from .guest import Guest, as_guest
+from .holders import own_account
+from .inventory import also, probe
+from .machine import Inventory, Software
+from .software import software
+
+
+@dataclass(frozen=True)
+class Survey:
+    """A machine."""
+
+    found: Inventory
+    guest: Guest
+    software: Software
+    account: str
+    """Whose process looked."""
+    notes: tuple[str, ...] = ()
+    """Why rates are missing that were to be measured, in one sentence each."""
+
+
+def survey(
+    resources: ResourceSettings,
+    rates: Path,
+    ours: Collection[int] = (),
+    *,
+    missing: bool = False,
+    anew: bool = False,
+) -> Survey:
+    """Look; ``ours`` are this engine's own processes. ``missing`` and ``anew`` measure, as ``with_rates`` does."""
+    found, account = probe(ours), own_account()
+    guest = as_guest(found, resources, os.environ, account)
+    usable = software(guest.machine.gpus)
+    if usable.cards:
+        found = also(found, usable.cards)
+        guest = as_guest(found, resources, os.environ, account)
+    notes: tuple[str, ...] = ()
+    if missing or anew:
+        notes = with_rates(replace(found, machine=guest.machine), rates, missing=missing, anew=anew).notes
+    found = with_rates(found, rates).found
+    return Survey(found, as_guest(found, resources, os.environ, account), usable, account, notes)

@@ -1,0 +1,121 @@
+"""doctor on imaginary machines: the verb, our code and nvidia-ml-py are real, the driver below them is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from marlaas.app.home import machine as checks
+from marlaas.engine.devices import calibration, survey
+from marlaas.engine.devices.machine import Rates, Software
+from marlaas.engine.paths import Home
+
+from ...imaginary.cards import GB, Card, Held, ImaginaryMachine, Part, imagine, uuid_of
+from ..commanding import Commander
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def cards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ImaginaryMachine:
+    """Nothing is asked what it can use of them, and torch and llama.cpp are not started."""
+    monkeypatch.setattr(checks, "_run", lambda command, timeout: (0, "fine 1.0"))
+    monkeypatch.setattr(survey, "software", lambda gpus: Software(vllm_reason="vLLM is not installed.\x1b[2J"))
+    return imagine(monkeypatch, tmp_path)
+
+
+def found(marlaas: Commander, *more: str) -> tuple[dict[str, dict[str, str]], dict[str, Any]]:
+    """Findings by name, and devices."""
+    said = marlaas("doctor", "--json", *more)
+    assert said.code == 0
+    return {finding["name"]: finding for finding in said.json["findings"]}, said.json["devices"]
+
+
+def test_no_card(marlaas: Commander, cards: ImaginaryMachine) -> None:
+    findings, devices = found(marlaas)
+    assert findings["driver"]["value"] == "580.65.06 with CUDA 13.0"
+    assert findings["gpu"]["verdict"] == "note" and "runs and has no card; all runs on the processor" in str(findings)
+    assert devices["gpus"] == [] and devices["cpu"]["count"] >= 1
+
+
+def test_one_card(marlaas: Commander, cards: ImaginaryMachine) -> None:
+    cards.have(Card(utilisation=7, used=2000, held=(Held(os.getpid(), 2000),)))
+    findings, devices = found(marlaas)
+    value = "Imaginary H1 · 78.0 GB of 80.0 GB free · 7 % busy · held by you 2.0 GB · not measured"
+    assert findings["gpu 0"] == {"name": "gpu 0", "verdict": "ok", "value": value, "advice": ""}
+    (gpu,) = devices["gpus"]
+    assert (gpu["uuid"], gpu["used"], gpu["free"], gpu["capability"]) == (uuid_of(0), True, 78_000_000_000, [9, 0])
+    assert findings["software"]["value"] == "vLLM is not installed."  # of cards that may be used, what cannot use them
+
+
+def test_two_cards_of_which_one_is_somebody_elses(marlaas: Commander, cards: ImaginaryMachine, home: Home) -> None:
+    cards.have(Card("Old", 24 * GB), Card(used=12_300))
+    findings, devices = found(marlaas)
+    assert findings["gpu 0"]["verdict"] == "ok" and findings["gpu 1"]["verdict"] == "note"
+    assert "processes that cannot be seen from here hold 12.3 GB" in findings["gpu 1"]["advice"]
+    assert [gpu["used"] for gpu in devices["gpus"]] == [True, False]
+    home.create().config.write_text("[resources]\nshared_gpus = true\ngpu_memory = 0.5\n")
+    _, devices = found(marlaas)
+    assert [gpu["used"] for gpu in devices["gpus"]] == [True, True]
+
+
+def test_eight_unequal_cards(marlaas: Commander, cards: ImaginaryMachine, home: Home) -> None:
+    whole = [Card(f"Imaginary {n}", (n + 1) * 10 * GB) for n in range(5)]
+    cards.have(*whole, Card(mode=2), Card(code=15), Card(parts=(Part(10 * GB), Part(20 * GB))))
+    home.create().config.write_text('[resources]\ngpus = [0, 2, 3, 5, "7:1"]\n')
+    said = marlaas("doctor")
+    lines = [line for line in said.out.splitlines() if " gpu" in line and "→" not in line]
+    assert [line[:9].rstrip() for line in lines] == [
+        "✓ gpu 0", "! gpu 1", "✓ gpu 2", "✓ gpu 3", "! gpu 4", "! gpu 5", "! gpu 7:0", "✓ gpu 7:1", "! gpu",
+    ]  # fmt: skip
+    assert "gpu 6 cannot be used: GPU is lost" in said.out and "compute for nobody" in said.out
+
+
+def test_a_driver_without_cuda(marlaas: Commander, cards: ImaginaryMachine) -> None:
+    cards.have(Card(), cuda=0)
+    findings, _ = found(marlaas)
+    assert findings["driver"]["verdict"] == "note" and "has no CUDA" in findings["gpu 0"]["advice"]
+
+
+def test_measuring_touches_only_what_may_be_used(
+    marlaas: Commander, cards: ImaginaryMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards.have(Card(), Card(used=12_300))
+    measured: list[str] = []
+
+    def measure(device: Any) -> Rates | str:
+        measured.append(getattr(device, "uuid", "cpu"))
+        return Rates(7.8e14, 4e12) if "uuid" in dir(device) else "torch is broken"
+
+    monkeypatch.setattr(calibration, "_measure", measure)
+    findings, _ = found(marlaas, "--measure")
+    assert measured == ["cpu", uuid_of(0)]
+    assert "780.0 Tflop/s, 4.0 TB/s" in findings["gpu 0"]["value"] and "not measured" in findings["gpu 1"]["value"]
+    assert "The rates of the processor could not be measured: torch is broken." in str(findings)
+    assert "780.0 Tflop/s" in found(marlaas)[0]["gpu 0"]["value"] and len(measured) == 2  # kept in the home
+
+
+def test_the_engines_own_workers_are_known(marlaas: Commander, cards: ImaginaryMachine, home: Home) -> None:
+    from ..filling import Filling
+
+    Filling(home.database).insert(
+        "workers", name="rollout", pid=os.getpid(), state="running", rss=1, busy=0, started=1, updated=1
+    )
+    cards.have(Card(used=2000, held=(Held(os.getpid(), 2000),)))
+    assert "held by this engine 2.0 GB" in found(marlaas)[0]["gpu 0"]["value"]
+
+
+@pytest.mark.slow
+def test_the_whole_program(cards: ImaginaryMachine, home: Home) -> None:
+    """Not a line of it in this process, and every library really asked what it can use."""
+    cards.have(Card(), Card("Old", 24 * GB, capability=(6, 1)))
+    command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "doctor", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    devices = json.loads(done.stdout)["devices"]
+    assert [gpu["name"] for gpu in devices["gpus"]] == ["Imaginary H1", "Old"] and done.stderr.count("Traceback") == 0
