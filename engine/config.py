@@ -39,6 +39,9 @@ DOCUMENTED = """\
 # cores; the first is the one that `sampler` names. On two cores the trainer computes beside them: worth it where tasks
 # differ much and sampling is what takes long (`make bench BENCH=routing` measures it).
 # samplers = []
+# Where: "cpu", or cards by the names that `marlaas doctor` shows, ["gpu 0", "gpu 1"]; [] leaves it to the placement,
+# which gives sampling and training different cards where there are two, in proportion to how long both take.
+# devices = []
 # llama.cpp's copy of the base: "f32", "f16", "q8_0", "q6_k", "q5_k_m" or "q4_k_m"; "auto" chooses by the base's size.
 # Smaller ones need less memory; what they say differently from the trainer's weights is corrected by importance weights
 # and shown as the gap beside every task.
@@ -61,6 +64,12 @@ DOCUMENTED = """\
 # slots = 0
 # The largest rank that a slot takes.
 # largest_rank = 256
+# Where: "cpu", or cards, ["gpu 0"]; [] leaves it to the placement. All cards of the trainer hold the base.
+# devices = []
+# How the trainer keeps the base's frozen weights: "f32", "bf16", or "nf4" with four bits (cards only, by bitsandbytes);
+# adapters and their optimizers are float32. "auto" is f32 on the processor, bf16 on cards, and nf4 where that does not
+# fit: the sampler then differs from it by what four bits lose, which importance weights correct and the gap shows.
+# precision = "auto"
 # Train several tasks in one pass over the base: faster where steps are short, the same update but for the last bits
 # (`make bench BENCH=tenants`). Tasks with `deterministic = true` have passes of their own in any case.
 # fuse = true
@@ -101,6 +110,11 @@ DOCUMENTED = """\
 # shared_gpus = false
 # Of each card, at most so much: up to 1 a share of its memory, above that gigabytes.
 # gpu_memory = 1.0
+# How sampler and trainer share a card, where they must: "base" with one copy of the base in one process (vLLM and
+# bfloat16), "memory" with a copy and a part of the memory each, "sleep" one after the other. "auto" takes what fits and
+# is fastest as modelled: one copy first. That was shown to work with a CPU build of vLLM; sampler and trainer are
+# compared at every version, so that a card on which it does not hold is noticed.
+# share = "auto"
 # Cores, and gigabytes of main memory, that all processes of the engine may take together; 0 is no limit.
 # cores = 0
 # memory = 0
@@ -128,6 +142,7 @@ class RolloutSettings:
 
     sampler: str = one_of("auto", "auto", "llama.cpp", "torch")
     samplers: tuple[str, ...] = each_of("llama.cpp", "torch")
+    devices: tuple[str, ...] = ()
     weights: str = one_of("auto", "auto", *PRECISIONS)
     gguf: str = ""
     sequences: int = between(0, 0, 1024)
@@ -142,6 +157,8 @@ class TrainingSettings:
     sync: bool = True
     slots: int = between(0, 0, 1024)
     largest_rank: int = between(256, 1, 512)
+    devices: tuple[str, ...] = ()
+    precision: str = one_of("auto", "auto", "f32", "bf16", "nf4")
     fuse: bool = True
 
 
@@ -179,6 +196,7 @@ class ResourceSettings:
     gpus: str | tuple[int | str, ...] = "all"
     shared_gpus: bool = False
     gpu_memory: float = between(1.0, 0.01, 1e6)
+    share: str = one_of("auto", "auto", "base", "memory", "sleep")
     cores: int = between(0, 0, 65536)
     memory: float = between(0.0, 0.0, 1e6)
     active_hours: str = ""
