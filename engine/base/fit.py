@@ -22,7 +22,7 @@ CONTEXTS = (2048, 1024, 512)
 """Chosen from where the settings leave the choice; all but the last for bases made for long contexts only.
 
 Longer ones fill the memory of a machine that others use, too: that is for a person to ask for."""
-MOST = {"llama.cpp": 128, "torch": 384}
+MOST = {"llama.cpp": 128, "torch": 384, "vllm": 128}
 """Conversations, likewise. A pass of the torch sampler costs little more with many rows than with few, and a
 conversation that keeps its place while its environment waits for a tool is not read anew: with 32 tasks of slow tools
 384 took half the processor time of 128, and more gained nothing."""
@@ -129,7 +129,7 @@ def _precisions(wanted: Wanted) -> tuple[str, ...]:
     many do: eight bits for each weight are then as fast as 32 (32 rows), before up to 2.4 times as fast (one row), at a
     quarter of the memory. Smaller types are no faster, only smaller.
     """
-    if wanted.sampler == "torch" or wanted.gguf_bytes:
+    if wanted.sampler != "llama.cpp" or wanted.gguf_bytes:
         return ("f32",)
     if wanted.weights != "auto":
         return (wanted.weights,)
@@ -177,7 +177,7 @@ def _alternatives(wanted: Wanted) -> Iterator[tuple[str, Wanted]]:
         yield "`sequences = {plan.sequences}`", replace(wanted, sequences=0)
     if wanted.context:
         yield "`context = {plan.context}`", replace(wanted, context=0)
-    precise = wanted.weights != "auto" and wanted.sampler != "torch" and not wanted.gguf_bytes
+    precise = wanted.weights != "auto" and wanted.sampler == "llama.cpp" and not wanted.gguf_bytes
     if precise:
         yield '`weights = "{plan.weights}"`', replace(wanted, weights="auto")
     if wanted.tasks > 1:

@@ -13,10 +13,11 @@ from .config import BaseConfig
 from .llama_memory import logits_bytes, whole_blocks, work_bytes
 from .precision import BITS
 from .sizes import FLOAT, PREFILL, adapter_bytes, key_value_bytes, linear_sizes, pass_bytes
+from .vllm_memory import cache_bytes, gathered_bytes, rank_class, slots_bytes, slots_for
 
 MEBIBYTE = 1 << 20
-SAMPLER_FLOOR, TORCH_FLOOR = 60 * MEBIBYTE, 250 * MEBIBYTE
-"""Interpreter and libraries of a worker with llama.cpp, and with torch."""
+SAMPLER_FLOOR, TORCH_FLOOR, VLLM_FLOOR = 60 * MEBIBYTE, 250 * MEBIBYTE, 700 * MEBIBYTE
+"""Interpreter and libraries of a worker with llama.cpp, with torch, and with vLLM."""
 SPARE = 2
 """Sequences that the sampler keeps for scoring."""
 RANK = 16
@@ -45,13 +46,15 @@ class Wanted:
     parameters: int
     """Of the base, from its files."""
     sampler: str = "llama.cpp"
-    """Or ``torch``."""
+    """Or ``torch``, or ``vllm``."""
     weights: str = "auto"
     gguf_bytes: int = 0
     """Of a file that the user brings for llama.cpp instead."""
     sequences: int = 0
     context: int = 0
     exact: bool = True
+    largest_rank: int = 64
+    """Of adapters that vLLM is started for."""
     tasks: int = 32
     """That train at a time."""
     slots: int = 0
@@ -74,7 +77,9 @@ def needs(
 ) -> tuple[tuple[str, int], ...]:
     """(what, in words; bytes) of every part, if these are chosen; ``room`` is what a training pass may take."""
     trainer = _trainer(wanted, context, room, slots) if wanted.trains else ()
-    return (*_sampler(wanted, weights, sequences, context), *trainer)
+    vllm = wanted.sampler == "vllm"
+    sampler = _vllm(wanted, sequences, context) if vllm else _sampler(wanted, weights, sequences, context)
+    return (*sampler, *trainer)
 
 
 def slot_bytes(config: BaseConfig, context: int) -> int:
@@ -110,6 +115,18 @@ def _sampler(wanted: Wanted, weights: str, sequences: int, context: int) -> Iter
     yield "what the sampler computes with", work
     yield "adapters in the sampler", VERSIONS * wanted.tasks * version_bytes(config, RANK, torch)
     yield "the sampler's program", TORCH_FLOOR if torch else SAMPLER_FLOOR
+
+
+def _vllm(wanted: Wanted, sequences: int, context: int) -> Iterator[tuple[str, int]]:
+    """On the processor, in float32."""
+    config, rank, versions = wanted.config, rank_class(wanted.largest_rank), VERSIONS * wanted.tasks
+    yield "the sampler's weights", FLOAT * wanted.parameters
+    yield "keys and values of conversations", cache_bytes(config, sequences, context, "cpu")
+    yield "the sampler's logits", logits_bytes(config, sequences)
+    yield "what the sampler computes with", gathered_bytes(config, rank, sequences)
+    slots = slots_bytes(config, rank, slots_for(versions), "cpu")
+    yield "adapters in the sampler", slots + versions * adapter_bytes(config, RANK)
+    yield "the sampler's program", VLLM_FLOOR
 
 
 def _trainer(wanted: Wanted, context: int, room: int, slots: int) -> Iterator[tuple[str, int]]:

@@ -44,7 +44,7 @@ class Tried:
 
 def precisions(settings: Settings, asked: Sequence[str]) -> tuple[str, ...]:
     """Those to be tried: as asked for, where there is a choice."""
-    if settings.rollout.gguf or settings.rollout.sampler == "torch":
+    if settings.rollout.gguf or settings.rollout.sampler in ("torch", "vllm"):
         return ("f32",)
     return tuple(asked)
 
@@ -106,7 +106,7 @@ async def _try(
 
 def llama_file(base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan) -> Path | None:
     """The GGUF that is sampled from under these settings; None where torch samples."""
-    if settings.rollout.sampler == "torch":
+    if settings.rollout.sampler in ("torch", "vllm"):
         return None
     if settings.rollout.gguf:
         return Path(settings.rollout.gguf)

@@ -45,7 +45,7 @@ bases stay a hundred times below. Another base's gaps are several nats."""
 
 def tolerance_of(rollout: RolloutSettings, stored: str) -> Tolerance:
     """For a sampler of these settings whose matrices are ``stored`` so, one of ``precision.PRECISIONS``."""
-    if rollout.sampler == "torch":
+    if rollout.sampler in ("torch", "vllm"):  # both in float32 on a processor
         return EXACT
     exact = rollout.exact and stored == "f32" and not rollout.gguf  # what others convert, they may round
     return EXACT if exact else ROUNDED[stored]

@@ -13,10 +13,11 @@ from typing import Any, cast
 from ..base.computed import unsupported
 from ..base.fit import SMALL, MemoryPlan, plan_memory
 from ..base.model import BaseModel
-from ..base.needs import Wanted
+from ..base.needs import VERSIONS, Wanted
 from ..base.precision import nearest
 from ..base.sizes import FLOAT
 from ..base.soundness import parameters
+from ..base.vllm_memory import slots_for
 from ..config import Settings
 from ..devices.cores import on_cores
 from ..devices.plan import SamplerKind, SamplerPost, TrainerPost
@@ -28,6 +29,7 @@ from ..workers.handle import WorkerHandle
 
 LLAMA = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
 TORCH = "marlaas.engine.rollout.torch_sampler.sampler:TorchSampler"
+VLLM = "marlaas.engine.rollout.vllm.sampler:VllmSampler"
 TRAINER = "marlaas.engine.training.torch_trainer:TorchTrainer"
 
 
@@ -117,6 +119,7 @@ def wanted_of(base: BaseModel, settings: Settings, trains: bool) -> Wanted:
         sequences=rollout.sequences,
         context=rollout.context,
         exact=rollout.exact,
+        largest_rank=rollout.largest_rank,
         tasks=settings.engine.tasks,
         slots=settings.training.slots,
         trains=trains,
@@ -155,6 +158,10 @@ def sampler_spec(
     }
     if post.kind == "torch":
         return WorkerSpec(post.name, TORCH, kwargs, post.place.cores, environment(()))
+    if post.kind == "vllm":
+        slots = slots_for(VERSIONS * settings.engine.tasks)
+        kwargs |= {"scratch": str(home.scratch), "largest_rank": settings.rollout.largest_rank, "slots": slots}
+        return WorkerSpec(post.name, VLLM, kwargs, post.place.cores, environment(()))
     exact, gguf = settings.rollout.exact, settings.rollout.gguf
     kwargs |= {"cache": str(home.base), "exact": exact, "weights": memory.weights, "gguf": gguf}
     return WorkerSpec(post.name, LLAMA, kwargs, post.place.cores, environment(()))

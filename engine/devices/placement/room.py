@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from ...base.fit import ENOUGH, FEW_SLOTS, LEAST, ROOMS
 from ...base.llama_memory import context_bytes
-from ...base.needs import STEPPING, Wanted, slot_bytes, weight_bytes
-from ...base.sizes import FLOAT, adapter_bytes, key_value_bytes, pass_bytes
-from ...rollout.vllm.settings import HALF, rank_class, slots_bytes
+from ...base.needs import RANK, STEPPING, VERSIONS, Wanted, slot_bytes, version_bytes, weight_bytes
+from ...base.sizes import FLOAT, adapter_bytes, pass_bytes
+from ...base.vllm_memory import HALF, cache_bytes, rank_class, slots_bytes, slots_for
 from ..machine import Gpu
 from ..plan import Precision
 
@@ -26,8 +26,8 @@ GRAPHS = 1024 * MEBIBYTE
 """vLLM's captured graphs and their buffers."""
 BATCHED = 8192
 """Tokens that vLLM computes at once."""
-SLOTS = (16, 4)
-"""Adapters in one pass of a sampler; the second where memory is short: requests for others then wait for a slot."""
+FEW = 4
+"""Adapters in one pass of vLLM where memory is short: requests for others then wait for a slot."""
 CROWD = 128
 """Conversations that a sampler on a card should have room for before anything else gets more than it needs."""
 MOST = 512
@@ -78,19 +78,22 @@ class SamplerRoom:
         return min(memory, self.fixed + MOST * self.each)
 
 
-def vllm_rooms(wanted: Wanted, rank: int) -> tuple[SamplerRoom, ...]:
-    """vLLM with the base and its keys and values in bfloat16, and slots for adapters of ``rank``; the best first."""
-    return tuple(_vllm_room(wanted, rank, slots) for slots in SLOTS)
+def vllm_rooms(wanted: Wanted) -> tuple[SamplerRoom, ...]:
+    """vLLM with the base and its keys and values in bfloat16, and with many and with few slots for adapters."""
+    many = slots_for(VERSIONS * wanted.tasks)
+    return tuple(_vllm_room(wanted, slots) for slots in dict.fromkeys((many, min(many, FEW))))
 
 
-def _vllm_room(wanted: Wanted, rank: int, slots: int) -> SamplerRoom:
+def _vllm_room(wanted: Wanted, slots: int) -> SamplerRoom:
     config = wanted.config
     weights = HALF * wanted.parameters
     batch = BATCHED * HALF * (4 * config.intermediate_size + 8 * config.hidden_size)
     logits = 3 * FLOAT * MOST // 2 * config.vocab_size
-    adapters = slots_bytes(config, rank_class(rank), slots, "cuda")
-    fixed = weights + adapters + batch + logits + PROGRAM + GRAPHS
-    return SamplerRoom(weights, fixed, key_value_bytes(config, 1, context_of(wanted), exact=False), "bf16", slots)
+    adapters = slots_bytes(config, rank_class(wanted.largest_rank), slots, "cuda")
+    spare = cache_bytes(config, 0, context_of(wanted), "cuda")
+    fixed = weights + spare + adapters + batch + logits + PROGRAM + GRAPHS
+    each = cache_bytes(config, 1, context_of(wanted), "cuda") - spare
+    return SamplerRoom(weights, fixed, each, "bf16", slots)
 
 
 def llama_room(wanted: Wanted, stored: str) -> SamplerRoom:
@@ -99,8 +102,9 @@ def llama_room(wanted: Wanted, stored: str) -> SamplerRoom:
     weights = wanted.gguf_bytes or weight_bytes(config, wanted.parameters, stored)
     each = context_bytes(config, LEAST + 1, length, exact=False) - context_bytes(config, LEAST, length, exact=False)
     work = context_bytes(config, LEAST, length, exact=False) - LEAST * each
-    adapters = SLOTS[0] * adapter_bytes(config, 16)
-    return SamplerRoom(weights, weights + max(0, work) + adapters + PROGRAM, max(1, each), stored, SLOTS[0])
+    versions = VERSIONS * wanted.tasks
+    adapters = versions * version_bytes(config, RANK, torch=False)
+    return SamplerRoom(weights, weights + max(0, work) + adapters + PROGRAM, max(1, each), stored, versions)
 
 
 def chosen(rooms: Sequence[SamplerRoom], memory: int) -> SamplerRoom:
@@ -129,7 +133,7 @@ def trainer_room(wanted: Wanted, precision: Precision) -> TrainerRoom:
     """Adapters and their optimizers are float32; the base's head is multiplied in float32 from what is stored."""
     config, length = wanted.config, context_of(wanted)
     base = base_bytes(wanted, precision)
-    policy, stepping = slot_bytes(config, length), STEPPING * adapter_bytes(config, 16)
+    policy, stepping = slot_bytes(config, length), STEPPING * adapter_bytes(config, RANK)
     slots = wanted.slots or wanted.tasks
     least = PROGRAM + base + min(slots, FEW_SLOTS) * policy + max(pass_bytes(config, length, ROOMS[-1]), stepping)
     good = PROGRAM + base + slots * policy + max(pass_bytes(config, length, PASS), stepping)

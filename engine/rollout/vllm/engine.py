@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...base.vllm_memory import SPARE
 from ...errors import AdapterError, BaseModelError
-from .installed import INSTALL, require
-from .settings import ARCHITECTURES, SPARE, VllmSettings, engine_arguments, environment
+from .installed import INSTEAD, require
+from .settings import ARCHITECTURES, VllmSettings, engine_arguments, environment
 
 if TYPE_CHECKING:
     import torch
@@ -70,14 +71,16 @@ class Engine:
             from vllm.lora.request import LoRARequest
             from vllm.sampling_params import RequestOutputKind
         except Exception as error:  # a missing library, one of another version, a build for other cards
-            raise BaseModelError(f"vLLM is installed and cannot be imported: {_first_line(error)}", INSTALL) from error
+            raise BaseModelError(
+                f"vLLM is installed and cannot be imported: {_first_line(error)}", f"Install it again. {INSTEAD}"
+            ) from error
         arguments = engine_arguments(settings) | _named_architecture(settings)
         try:
             self.llm: Any = LLMEngine.from_engine_args(EngineArgs(**arguments))
         except Exception as error:
             raise BaseModelError(
                 f"vLLM cannot serve the base in {settings.path}: {_first_line(error)}",
-                'The log of the worker says more; `sampler = "auto"` under [rollout] in marlaas.toml takes another.',
+                f"The log of the worker says more. {INSTEAD}",
             ) from error
         self._lora_request, self._sampling_params, self._delta = LoRARequest, SamplingParams, RequestOutputKind.DELTA
         self._adapters: dict[int, Any] = {}

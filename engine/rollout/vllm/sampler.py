@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.model import BaseModel, load_base
+from ...base.vllm_memory import SLOTS, Device, whole_blocks
 from ...errors import BaseModelError
 from ...private_folder import PrivateFolder
 from ...types import Logprobs, Tokens
@@ -21,7 +22,7 @@ from ..protocol import SamplerLimits
 from .adapters import FolderAdapters
 from .board import VllmBoard
 from .engine import Engine
-from .settings import Device, VllmSettings, whole_blocks
+from .settings import VllmSettings
 
 PREFIX = "vllm-"
 MOST = 1024
@@ -80,7 +81,7 @@ class VllmSampler(EngineSampler):
         context: int = 512,
         threads: int = 1,
         largest_rank: int = 64,
-        slots: int = 16,
+        slots: int = SLOTS,
         memory: int = 0,
         device: Device = "cpu",
         extra: dict[str, Any] | None = None,

@@ -6,25 +6,16 @@ The names are vLLM's own (0.26 to 0.33): https://docs.vllm.ai/en/latest/configur
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from ...base.config import FAMILIES, BaseConfig
-from ...base.sizes import FLOAT, adapter_bytes, key_value_bytes
+from ...base.vllm_memory import BLOCK, SLOTS, Device, batch_for, cache_bytes, rank_class
 
-RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""That vLLM can be started for; every adapter takes the room of the largest, in memory and in its products."""
-BLOCK = {"cpu": 32, "cuda": 16}
-"""Tokens whose keys and values are kept together, and shared by conversations that begin alike: the least that the
-attention kernels take. What a score has in common with another is found by blocks."""
-SPARE = 8
-"""Blocks beyond those of the conversations: for scores, and one that vLLM keeps for itself."""
 ADAPTERS = 1 << 16
 """Adapters that vLLM may keep in main memory: more than can be live. It reads an adapter's folder again once it has
 dropped it, and dies where the folder is gone; so it never drops one by itself."""
 INTERVAL = 8
 """Tokens after which the sampler hears of a turn that goes on: each hearing costs as much as a small model's row."""
-HALF = 2
-"""Bytes of a bfloat16."""
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine in this process: a worker is one already
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",  # a score asks for one token more than the context holds, and drops it
@@ -42,8 +33,6 @@ keeps room for the embedding and the output head, too, and scores of whole reque
 ARCHITECTURES = {"qwen3": "Qwen3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}
 """By ``model_type``, for bases whose configuration names none."""
 
-Device = Literal["cpu", "cuda"]
-
 
 @dataclass(frozen=True)
 class VllmSettings:
@@ -59,7 +48,7 @@ class VllmSettings:
     """Tokens that each may grow to."""
     largest_rank: int = 64
     """Of adapters; vLLM's next larger one is taken."""
-    slots: int = 16
+    slots: int = SLOTS
     """Adapters in one pass; requests for others wait for a slot."""
     memory: int = 0
     """Bytes for keys and values; 0: as all conversations need at their longest on a processor, and what vLLM finds
@@ -76,33 +65,6 @@ class VllmSettings:
     def rank(self) -> int:
         """That vLLM is started for. Raises ``ValueError`` beyond the largest that it knows."""
         return rank_class(self.largest_rank)
-
-
-def rank_class(rank: int) -> int:
-    """The least rank that vLLM can be started for and that holds adapters of ``rank``. Raises ``ValueError``."""
-    fitting = [each for each in RANKS if each >= rank]
-    if not fitting:
-        raise ValueError(f"vLLM serves adapters up to rank {RANKS[-1]}; {rank} was asked for.")
-    return fitting[0]
-
-
-def whole_blocks(tokens: int, device: Device) -> int:
-    """Tokens for which a conversation of ``tokens`` is given memory."""
-    return -(-tokens // BLOCK[device]) * BLOCK[device]
-
-
-def cache_bytes(settings: VllmSettings) -> int:
-    """For keys and values where the settings name no number: every conversation at its longest, in float32 on a
-    processor and bfloat16 on a card."""
-    length = whole_blocks(settings.context + 1, settings.device)
-    exact = settings.device == "cpu"
-    spare = key_value_bytes(settings.config, SPARE, BLOCK[settings.device], exact)
-    return key_value_bytes(settings.config, settings.sequences, length, exact) + spare
-
-
-def slots_bytes(config: BaseConfig, rank: int, slots: int, device: Device) -> int:
-    """What the slots take, whatever lies in them; ``rank`` is one of ``RANKS``."""
-    return slots * adapter_bytes(config, rank) * (FLOAT if device == "cpu" else HALF) // FLOAT
 
 
 def environment(device: Device) -> dict[str, str]:
@@ -136,7 +98,10 @@ def engine_arguments(settings: VllmSettings) -> dict[str, Any]:
         arguments["lora_target_modules"] = list(ADAPTED)
     if cpu:
         arguments["enforce_eager"] = True
-    memory = settings.memory or (cache_bytes(settings) if cpu else 0)
+        arguments["max_num_batched_tokens"] = batch_for(settings.sequences)
+    memory = settings.memory
+    if cpu and not memory:
+        memory = cache_bytes(settings.config, settings.sequences, settings.context, settings.device)
     if memory:
         arguments["kv_cache_memory_bytes"] = memory
     return arguments | settings.extra
