@@ -73,8 +73,9 @@ class TorchTrainer:
     ``base`` is a Hugging Face folder in any precision, ``fingerprint`` the name of its contents that state files carry,
     ``threads`` how many cores torch may use, ``sync`` whether state files are flushed to the disk, ``device`` where
     torch computes, ``room`` how many bytes a pass may take. At most ``slots`` policies are held, in ``held`` bytes (0
-    is no limit); others are paged out to a folder below ``scratch``. Ranks above ``largest_rank`` are refused. Raises
-    ``BaseModelError`` if the folder cannot be loaded. Call ``shutdown`` to end its threads.
+    is no limit); others are paged out to a folder below ``scratch``. Ranks above ``largest_rank`` are refused.
+    ``model`` makes what computes, in the thread that does, instead of loading ``base``. Raises ``BaseModelError`` if
+    the folder cannot be loaded. Call ``shutdown`` to end its threads.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class TorchTrainer:
         held: int = 0,
         largest_rank: int = 512,
         scratch: str = "",
+        model: Callable[[], Model[Any]] | None = None,
     ) -> None:
         keep_freed_memory()
         self._fingerprint = fingerprint
@@ -99,7 +101,7 @@ class TorchTrainer:
         # would make it see more threads than cores and let them sleep at every barrier: so the base is loaded in there.
         self._thread = ThreadPoolExecutor(1, "trainer", initializer=torch.set_num_threads, initargs=(threads,))
         self._disk = ThreadPoolExecutor(1, "state files")
-        self._model: Model[Any] = self._thread.submit(load_model, base, device, room).result()
+        self._model: Model[Any] = self._thread.submit(model or partial(load_model, base, device, room)).result()
         self._pages = Pages(Path(scratch or tempfile.gettempdir()), 0 if device == "cpu" else HOST_BYTES)
         self._bank = AdapterBank(self._pages, slots, held, device)
         self._jobs = Jobs(self._model, self._bank, self._close)

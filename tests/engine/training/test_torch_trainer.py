@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,8 +12,10 @@ import torch
 from marlaas.engine.adapters.statefile import PolicyState, read_state, write_state
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.training import torch_trainer
+from marlaas.engine.training.load import load_model
 from marlaas.engine.training.losses.catalogue import LOSSES
 from marlaas.engine.training.losses.terms import TokenLoss
+from marlaas.engine.training.model import Model
 from marlaas.engine.training.protocol import Job, Refused
 from marlaas.engine.training.torch_trainer import TorchTrainer
 
@@ -101,6 +104,19 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
     with pytest.raises(BaseModelError, match="has no 'num_attention_heads'"):
         TorchTrainer(str(tmp_path), "none")
+
+
+async def test_a_model_that_is_given_is_made_in_the_thread_that_computes(base: str, tmp_path: Path) -> None:
+    threads: list[str] = []
+
+    def make() -> Model[Any]:
+        threads.append(threading.current_thread().name)
+        return load_model(base)
+
+    trainer = TorchTrainer("", "tiny", sync=False, model=make)
+    assert (await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)).step == 0
+    trainer.shutdown()
+    assert [name.partition("_")[0] for name in threads] == ["trainer"]
 
 
 async def test_a_gradient_that_is_not_finite_makes_no_step(
