@@ -13,6 +13,7 @@ from ..errors import ConfigError, MarlaasError, StoreError
 from ..queue import next_state
 from ..store.rows import PAUSED_BY_A_PERSON
 from ..store.store import Store
+from ..store.submissions import YIELDS
 from ..store.tasks import Command
 from ..tenancy import tenant_change
 from .deletion import delete_versions
@@ -43,6 +44,8 @@ class Commands:
 
     async def carry_out(self, command: Command) -> None:
         """Do it and record the outcome; a plugin is imported meanwhile, which takes its time and holds up nobody."""
+        if command.kind in YIELDS:
+            return  # they are heard by ``rests``, which no call of a stage holds up
         if command.kind == "reload":
             if command.id not in self._reloads:
                 self._reloads[command.id] = asyncio.ensure_future(self._reloaded(command))

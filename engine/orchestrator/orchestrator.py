@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Set
 from time import monotonic
 
 from ..errors import ConfigError, StoreError
+from ..rest.words import reason
 from ..store.store import Store
 from ..store.tasks import QueuedTask
 from .commands import Commands
@@ -94,6 +95,11 @@ class Orchestrator:
         """Whether ``run`` ends soon, or at once if it has not begun."""
         return self._stopping
 
+    @property
+    def busy(self) -> bool:
+        """Whether a task runs, or begins to; one that is blocked and looks whether it still is does not."""
+        return any(task not in self._blocked for task in self._runs)
+
     def stop(self) -> None:
         """End ``run`` soon."""
         self._stopping = True
@@ -116,7 +122,7 @@ class Orchestrator:
         return f"{left} {'task finishes' if left == 1 else 'tasks finish'} the step under way; then the engine stops."
 
     def wake(self, mended: Set[str] = frozenset()) -> None:
-        """An environment changed. Tasks of those named in ``mended``, which have a new version, wait for no try."""
+        """An environment changed, or a rest began or ended. Tasks of those named in ``mended``, which have a new version, wait for no try."""
         with contextlib.suppress(StoreError):  # they are tried when they are due
             self._store.tasks.hurry(mended)
         self._blocked.clear()
@@ -133,6 +139,9 @@ class Orchestrator:
             await self._commands.carry_out(command)
         if not self._crew.draining.is_set():
             await self._go_through_the_queue()
+        elif self._held():
+            await self._end_runs(list(self._runs))  # they stand at their last commit, and nothing is left to finish
+            self.stop()
         elif not self._runs:
             self.stop()
 
@@ -186,12 +195,13 @@ class Orchestrator:
         waiting = {task.id for task in tasks if task.state == "queued"}
         self._blocked = {task: block for task, block in self._blocked.items() if task in waiting}
         self._told = {task: reason for task, reason in self._told.items() if task in waiting}
-        self._stalls.only(waiting)
+        situation = self._situation()
+        self._stalls.only(set() if situation.rest else waiting)  # who is held up is not stalled
         self._learners = {task: learner for task, learner in self._learners.items() if task in self._runs}
-        verdicts = decide(tasks, self._situation())
-        held = {number: verdict.reason for number, verdict in verdicts.items() if verdict.act is Act.HOLD}
-        if held:
-            await self._hold(held)
+        verdicts = decide(tasks, situation)
+        stopped = {number: verdict.reason for number, verdict in verdicts.items() if verdict.act is Act.HOLD}
+        if stopped:
+            await self._hold(stopped)
             return  # what was read of the others may be out of date
         reasons, notes = {}, {}
         for task in tasks:
@@ -222,6 +232,11 @@ class Orchestrator:
                 self._store.tasks.explain({task: reason})
                 self._store.telemetry.event("task", f"The task waits: {reason}.", task)
 
+    def _held(self) -> str:
+        """Why no task may run at the moment; empty where tasks may, be it that they have to start the workers."""
+        rest = self._crew.resting
+        return reason(rest, self._clock()) if rest is not None and rest.holds else ""
+
     def _situation(self) -> Situation:
         store, now = self._store, self._clock()
         return Situation(
@@ -232,6 +247,7 @@ class Orchestrator:
             resting={task for task, (_, until) in self._blocked.items() if monotonic() < until},
             tenant=store.tenants.get,
             used=store.usage.tokens_today(),
+            rest=self._held(),
         )
 
     def _start(self, task: QueuedTask) -> None:

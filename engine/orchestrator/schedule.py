@@ -56,6 +56,8 @@ class Situation:
     tenant: Callable[[str], Tenant]
     used: Mapping[str, int]
     """Tokens that tenants have used in the day of ``now``."""
+    rest: str = ""
+    """Why no task may run, whichever; empty where tasks may."""
 
     def spent(self, tenant: str) -> bool:
         """Whether a tenant has used up its tokens of the day."""
@@ -72,7 +74,9 @@ def decide(tasks: Sequence[QueuedTask], situation: Situation) -> dict[int, Verdi
     ready: defaultdict[str, deque[QueuedTask]] = defaultdict(deque)
     for task in sorted(tasks, key=lambda task: task.state != "running"):  # what an engine's end interrupted comes first
         if task.id in situation.running:
-            if situation.spent(task.tenant):
+            if situation.rest:
+                verdicts[task.id] = Verdict(Act.HOLD, situation.rest)
+            elif situation.spent(task.tenant):
                 verdicts[task.id] = Verdict(Act.HOLD, _spent(task.tenant, situation))
         elif task.state != "paused":
             verdict = _own_obstacle(task, situation)
@@ -88,6 +92,8 @@ def _own_obstacle(task: QueuedTask, situation: Situation) -> Verdict | None:
     """What keeps a task back whatever else runs."""
     if task.needs:
         return _dependency(task)
+    if situation.rest:
+        return Verdict(Act.WAIT, situation.rest)
     if task.due is not None and task.due > situation.now:
         return Verdict(Act.WAIT, f"tries again within {_coarse(task.due - situation.now)}, {task.cause}")
     if task.id in situation.resting:

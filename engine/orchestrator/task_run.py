@@ -41,16 +41,20 @@ async def run_task(task: int, spec: TaskSpec, crew: Crew, started: Callable[[Lea
     losses, last = 0, -1
     while True:
         payer = Payer(spec.tenant, task, spec.queue.priority)
-        services = (await crew.services()).of(payer, spec.train.deterministic)
-        lost = crew.lost  # of these workers: by the time a learner has ended, the crew may have the next ones
-        learner = None
+        learner, lost = None, crew.lost
         try:
+            if crew.resting is not None:
+                await crew.check(task, spec)
+                crew.wake()
+            services = (await crew.services()).of(payer, spec.train.deterministic)
+            lost = crew.lost  # of these workers: by the time a learner has ended, the crew may have the next ones
             learner = Learner(services, task, spec, started)
             await _unless_lost(learner, lost)
             return Ending("running") if learner.drained else Ending("done", learner.remark)
         except WorkerDied as error:
             step = learner.step if learner else last
-            losses, last = (losses + 1 if step <= last else 1), max(step, last)
+            if crew.resting is None:  # else they were told to end, and died of nothing
+                losses, last = (losses + 1 if step <= last else 1), max(step, last)
             if losses >= MAX_LOSSES:
                 reason = f"Workers died {losses} times at step {last + 1} of this task: {error}"
                 return Ending("paused", reason, again=True)
@@ -67,7 +71,7 @@ async def run_task(task: int, spec: TaskSpec, crew: Crew, started: Callable[[Lea
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{place.filename.rsplit('/', 1)[-1]}, line {place.lineno}"
             with contextlib.suppress(StoreError):
-                services.store.telemetry.event("bug", traceback.format_exc(), task, "error")
+                crew.store.telemetry.event("bug", traceback.format_exc(), task, "error")
             reason = f"An error in marlaas itself ({where}): {type(error).__name__}: {error}"
             return Ending("failed", reason, again=True)
 

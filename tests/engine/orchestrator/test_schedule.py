@@ -104,6 +104,22 @@ def test_every_task_that_does_not_run_says_why(world: tuple[list[QueuedTask], Si
             assert verdict.act is not Act.FAIL or any(n.state in ("failed", "cancelled", "") for n in task.needs)
 
 
+@given(worlds())
+def test_while_the_engine_rests_nothing_runs_and_all_say_so(world: tuple[list[QueuedTask], Situation]) -> None:
+    tasks, around = world
+    verdicts = decide(tasks, replace(around, rest="the machine is yielded"))
+    for task in tasks:
+        verdict = verdicts.get(task.id)
+        if task.id in around.running:
+            assert verdict == Verdict(Act.HOLD, "the machine is yielded")
+        elif task.state == "paused":
+            assert verdict is None
+        elif not task.needs:
+            assert verdict == Verdict(Act.WAIT, "the machine is yielded")
+        else:
+            assert verdict == decide(tasks, around)[task.id], "what it depends on is what it waits for"
+
+
 @settings(max_examples=12)
 @given(st.integers(0, 2**32), st.integers(1, 4))
 def test_under_contention_slots_follow_the_weights_and_nobody_starves(seed: int, slots: int) -> None:

@@ -26,14 +26,17 @@ from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import EnvironmentMissing, WorkerDied
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line
+from marlaas.engine.orchestrator import preflight
 from marlaas.engine.orchestrator.crew import Crew
 from marlaas.engine.orchestrator.learner import Learner
 from marlaas.engine.orchestrator.router import Router
 from marlaas.engine.orchestrator.services import Services
 from marlaas.engine.orchestrator.shared_trainer import SharedTrainer
+from marlaas.engine.orchestrator.standby import Standby
 from marlaas.engine.orchestrator.task_run import Ending, run_task
 from marlaas.engine.orchestrator.tolerance import Tolerance
 from marlaas.engine.paths import Home
+from marlaas.engine.rest.resting import Rest
 from marlaas.engine.rollout.episodes import Rollout
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
@@ -285,6 +288,9 @@ class World:
         self.sequences = sequences
         self.samplers = samplers
         self.draining = asyncio.Event()
+        self.standby = Standby()
+        self.checks = 0
+        """Times that a task has looked whether it could run."""
         self.store = Store(self.home.database, "tiny")
         self.task, *self.others = submit(self.home.database, [submission(one) for one in (spec, *others)])
         self.replace_workers()
@@ -297,8 +303,36 @@ class World:
     async def reload(self, plugin: str) -> None:
         """See ``Crew.reload``."""
 
+    @property
+    def ready(self) -> bool:
+        """See ``Crew.ready``."""
+        return not self.lost.is_set()
+
+    @property
+    def resting(self) -> Rest | None:
+        """See ``Crew.resting``."""
+        return self.standby.resting
+
+    async def rest(self, rest: Rest) -> None:
+        """See ``Crew.rest``."""
+        self.standby.begin(rest)
+        self.lost.set()
+        await self.chance.wait()
+
+    def wake(self) -> None:
+        """See ``Crew.wake``."""
+        self.standby.end()
+        if self.resting is None:
+            self.replace_workers()
+
+    async def check(self, task: int, spec: TaskSpec) -> None:
+        """See ``Crew.check``."""
+        self.checks += 1
+        await preflight.check(task, spec, self.store, cast(EnvironmentService, self.environments), str)
+
     async def services(self) -> Services:
         """See ``Crew.services``."""
+        await self.standby.wanted()
         workers = self.workers
         return Services(
             home=self.home,
@@ -337,6 +371,7 @@ class World:
         self.store.close()
         self.store = Store(self.home.database, "tiny")
         self.draining = asyncio.Event()
+        self.standby = Standby()
         self.replace_workers()
 
     async def go(self, started: Callable[[Learner], None] = lambda learner: None) -> Ending:
