@@ -66,6 +66,13 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def account() -> str:
+    """Whose process this is, as holders of cards are named."""
+    from marlaas.engine.devices.holders import own_account
+
+    return own_account()
+
+
 def pinned(processes: Collection[int]) -> dict[int, frozenset[int]]:
     """Cores that each process may run on; those that have ended, and systems that do not tell, are left out."""
     found = {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from marlaas.engine.paths import Home
 from marlaas.engine.store import timeline
 from marlaas.engine.store.days import day_of
+from marlaas.engine.store.device_rows import DeviceRow, devices
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rows import EngineRow
 from marlaas.engine.store.stage_sample import StageSample
@@ -46,6 +47,10 @@ class EngineAnswer:
     cores: int = 0
     pinned: Mapping[int, frozenset[int]] = field(default_factory=dict)
     """Cores by process."""
+    devices: tuple[DeviceRow, ...] = ()
+    """The cards, as the engine last saw them."""
+    account: str = ""
+    """Whose application this is."""
     disk: Disk | None = None
     counted: float = 0.0
     """When the home's files were."""
@@ -78,6 +83,8 @@ class EngineQuestion:
             memory=surroundings.memory(),
             cores=surroundings.cores(),
             pinned=surroundings.pinned(processes),
+            devices=tuple(found := devices(reader)),
+            account=surroundings.account() if found else "",
             disk=disk,
             counted=counted,
         )

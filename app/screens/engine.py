@@ -9,10 +9,13 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
 from textual.events import Resize
 
+from marlaas.engine.store.device_rows import held_by
+
 from ..frame.snapshot import Snapshot
 from ..frame.yielding import ask_yield, take_back, why_no_end
 from ..questions.engine import EngineAnswer, EngineQuestion
 from ..widgets.engine import gantt
+from ..widgets.engine.cards import cards
 from ..widgets.engine.flow import flow
 from ..widgets.engine.head import head, stop_question
 from ..widgets.engine.machine import disk, processes, starts
@@ -74,6 +77,7 @@ Tab goes through the panes, z shows one alone."""
                 yield Pane("throughput", id="flow")
                 yield Pane("fair shares", id="shares")
                 yield Pane("processes", id="processes")
+                yield Pane("cards", id="cards")
                 yield Pane("disk", id="disk")
                 yield Pane("engines of this home", id="starts")
 
@@ -116,7 +120,10 @@ Tab goes through the panes, z shows one alone."""
         of = f"the last {short_duration(back)}" if back else "today"
         self._pane("shares").show(shares(used, answer.standings if serves else (), room), f"fair shares, of {of}")
         workers = snapshot.workers if serves else ()
-        self._pane("processes").show(processes(workers, answer.pinned, answer.memory, answer.cores, snapshot.now, room))
+        devices = answer.devices if serves else ()
+        listed = processes(workers, answer.pinned, answer.memory, answer.cores, snapshot.now, room, held_by(devices))
+        self._pane("processes").show(listed)
+        self._pane("cards").show(cards(devices, answer.account, room))
         self._pane("disk").show(disk(answer.disk))
         self._pane("starts").show(starts(answer.starts, snapshot.now, serves, room))
 

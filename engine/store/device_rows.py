@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..devices.machine import Holder
@@ -43,7 +44,7 @@ def devices(reader: Reader) -> list[DeviceRow]:
     ]
 
 
-def held_by(rows: list[DeviceRow]) -> dict[int, int]:
+def held_by(rows: Sequence[DeviceRow]) -> dict[int, int]:
     """Bytes of all cards together, by process."""
     held: dict[int, int] = {}
     for row in rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 
@@ -29,6 +30,7 @@ def same_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: dict[str, Callable[..., object]] = {
         "memory": lambda: Memory(25_300_000_000, 21_400_000_000),
         "cores": lambda: 4,
+        "account": lambda: "me",
         "pinned": lambda processes: {1: frozenset({0, 1})},
         "disk": lambda home: Disk(55_000_000_000, taken, reserve=5e8, limit=0.0),
     }
@@ -52,12 +54,40 @@ def fill_machine(home: Home) -> Filling:
     return filling
 
 
+def fill_cards(home: Home, account: str = "anna") -> None:
+    """Two cards: on one a worker of the engine, on the other somebody else."""
+    gb = 1_000_000_000
+    why = (
+        f"gpu 1 is left alone: account {account} holds 12.3 GB of it; `shared_gpus = true` under [resources] takes it."
+    )
+    held = (
+        [{"pid": PID, "account": "me", "memory": 30 * gb, "ours": True}],
+        [{"pid": 7, "account": account, "memory": gb}],
+    )
+    filling = Filling(home.database)
+    for place, holders in enumerate(held):
+        filling.insert(
+            "devices",
+            uuid=f"GPU-{place}",
+            place=place,
+            label=f"gpu {place}",
+            name="Imaginary H1",
+            memory=80 * gb,
+            free=(50, 68)[place] * gb,
+            utilisation=(0.37, None)[place],
+            reason=("", why)[place],
+            holders=json.dumps(holders),
+            updated=NOW,
+        )
+
+
 def fill_hostile_machine(home: Home) -> Filling:
     """Whatever others wrote is hostile, and files are damaged."""
     filling = fill_hostile(home.database)
     _fill(filling, CLEAN, "\x1b[2J")
     filling.execute("UPDATE stages SET device = ? WHERE stage = 'training'", CLEAN)
     filling.execute("UPDATE engines SET sampler = ?, pid = ?", CLEAN, PID)
+    fill_cards(home, CLEAN)
     filling.event("", 10**9, CLEAN)
     filling.event(CLEAN * 500, 1, "error")
     _write(home, "engine.log", f"warning: {CLEAN}\n\x00\x00\n" + "[/]" * 50_000)

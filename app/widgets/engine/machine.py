@@ -20,13 +20,15 @@ def processes(
     cores: int,
     now: float,
     width: int,
+    held: Mapping[int, int] | None = None,
 ) -> list[Line]:
-    """A line for each, and one for the machine as a whole."""
+    """A line for each, and one for the machine as a whole; ``held`` has bytes of cards by process, if any."""
     rows = [
         (
             worker.name,
             str(worker.pid),
             size(worker.rss or 0),
+            *((size(held[worker.pid]) if worker.pid in held else "",) if held else ()),
             share(worker.busy or 0),
             cores_text(pinned[worker.pid]) if worker.pid in pinned else "",
             duration(float(int(now - (worker.started or now)))),
@@ -36,8 +38,8 @@ def processes(
     ]
     lines: list[Line] = []
     if rows:
-        headers = ("process", "id", "memory", "busy", "cores", "up", "")
-        lines = table(headers, rows, (22, -7, -7, -5, 9, 12, 10), width)
+        headers = ("process", "id", "memory", *(("of cards",) if held else ()), "busy", "cores", "up", "")
+        lines = table(headers, rows, (22, -7, -7, *((-8,) if held else ()), -5, 9, 12, 10), width)
     else:
         lines = [(("No engine runs, so none of its processes does.", "$text-muted"),)]
     if memory is not None and memory.total:

@@ -16,7 +16,7 @@ from marlaas.engine.store.stage_sample import StageSample
 
 from ..driving import SIZES, assert_snapshot, driving
 from ..filling import NOW, Filling
-from ..filling_machine import PID, fill_hostile_machine, fill_machine, same_machine
+from ..filling_machine import PID, fill_cards, fill_hostile_machine, fill_machine, same_machine
 
 KEY = "6"
 FILLS: dict[str, Callable[[Home], object]] = {
@@ -44,6 +44,15 @@ async def test_engine(home: Home, kind: str, size: tuple[int, int]) -> None:
     async with driving(home, size) as driver:
         await driver.press(KEY)
         assert_snapshot(f"engine-{kind}-{size[0]}x{size[1]}", driver.text())
+
+
+@pytest.mark.parametrize("size", [(80, 60), (160, 40)])
+async def test_cards_are_shown_where_there_are_any(home: Home, size: tuple[int, int]) -> None:
+    fill_machine(home)
+    fill_cards(home)
+    async with driving(home, size) as driver:
+        await driver.press(KEY)
+        assert_snapshot(f"engine-cards-{size[0]}x{size[1]}", driver.text())
 
 
 async def test_the_timeline_is_looked_at_from_near_and_far(home: Home) -> None:

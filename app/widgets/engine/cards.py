@@ -1,0 +1,37 @@
+"""The cards of the machine: what is free of each, how busy it is, who holds the rest, and why one is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from marlaas.engine.store.device_rows import DeviceRow
+
+from ...words.devices import held
+from ...words.format import line, share, size
+from .pane import Line, table
+
+
+def cards(rows: Sequence[DeviceRow], account: str, width: int) -> list[Line]:
+    """A line a card, and a second one for what is left alone; nothing where there are no cards.
+
+    ``account`` is the reader's own.
+    """
+    if not rows:
+        return []
+    cells = [
+        (
+            row.label,
+            row.name.removeprefix("NVIDIA "),
+            f"{size(row.free)} of {size(row.memory)}",
+            "" if row.utilisation is None else share(row.utilisation),
+            held(row.holders, account),
+        )
+        for row in rows
+    ]
+    headers, *lines = table(("card", "name", "free", "busy", "held by"), cells, (8, 18, -18, -5, 60), width)
+    shown = [headers]
+    for row, text in zip(rows, lines, strict=True):
+        shown.append(text)
+        if row.reason:
+            shown.append((("  " + line(row.reason, width - 2), "$text-warning"),))
+    return shown
