@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 from ..plan import SamplerKind, Sharing
 
-RANK = 64
-"""Of adapters that vLLM is started for, unless a task of the home has a larger one."""
-
 
 @dataclass(frozen=True)
 class Choices:
@@ -29,8 +26,6 @@ class Choices:
     """The key that only llama.cpp understands and that is set, ``weights`` or ``gguf`` under [rollout]."""
     without: Sequence[Sharing] = ()
     """Ways of sharing a card that failed when the workers were started."""
-    rank: int = RANK
-    """The largest rank of adapters that is served."""
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def _sampler_rooms(
 ) -> list[tuple[SamplerKind, SamplerRoom]]:
     found: list[tuple[SamplerKind, SamplerRoom]] = []
     if choices.sampler in ("auto", "vllm") and not choices.llama and software.vllm and _bfloat(gpu):
-        found += [("vllm", room) for room in vllm_rooms(wanted, choices.rank)]
+        found += [("vllm", room) for room in vllm_rooms(wanted)]
     if choices.sampler in ("auto", "llama.cpp") and software.llama_backend == gpu.kind:
         types = (wanted.weights,) if wanted.weights != "auto" else PRECISIONS[PRECISIONS.index("q8_0") :]
         found += [("llama.cpp", llama_room(wanted, stored)) for stored in types]
@@ -103,7 +103,7 @@ def _sampler_missing(
         least = min((need for _, need in rooms), key=lambda need: need.least)
         return (
             f"a sampler of this base takes {size(least.least)} for {LEAST} conversations of {context_of(wanted)} "
-            f"tokens, and {size(room)} of it may be used"
+            f"tokens and adapters of {wanted.tasks} tasks, and {size(room)} of it may be used"
         )
     if gpu.kind != "cuda":
         return f"no installed sampler reaches a card by way of {gpu.kind}"

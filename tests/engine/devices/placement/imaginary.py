@@ -64,7 +64,7 @@ def machine(*names: str, cpu: Cpu = SERVER) -> Machine:
 
 
 def base(layers: int, hidden: int, inner: int, heads: int, kv: int, vocabulary: int, tied: bool = True) -> Wanted:
-    """A Qwen3 of this shape."""
+    """A Qwen3 of this shape, for eight tasks at a time."""
     config = BaseConfig(
         architecture="qwen3",
         hidden_size=hidden,
@@ -80,7 +80,7 @@ def base(layers: int, hidden: int, inner: int, heads: int, kv: int, vocabulary: 
         tie_word_embeddings=tied,
     )
     parameters = layer_bytes(config) // FLOAT + (1 if tied else 2) * vocabulary * hidden
-    return Wanted(config, parameters)
+    return Wanted(config, parameters, tasks=8)
 
 
 TINY = base(4, 128, 384, 4, 2, 512)

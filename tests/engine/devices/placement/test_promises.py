@@ -56,14 +56,14 @@ wishes = st.builds(
     Choices,
     sampler=st.sampled_from(["auto", "auto", "llama.cpp"]),
     without=st.sampled_from([(), ("base",), ("base", "sleep"), ("base", "memory", "sleep")]),
-    rank=st.sampled_from([1, 64, 256]),
 )
 stages = st.builds(Times, st.floats(0.01, 100.0), st.floats(0.01, 100.0))
 bases = st.builds(
-    lambda base, context, tasks: replace(base, context=context, tasks=tasks),
+    lambda base, context, tasks, rank: replace(base, context=context, tasks=tasks, largest_rank=rank),
     st.sampled_from(BASES),
     st.sampled_from([0, 0, 512, 16384]),
     st.sampled_from([1, 32, 128]),
+    st.sampled_from([1, 64, 256]),
 )
 
 
