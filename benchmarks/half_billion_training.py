@@ -32,7 +32,7 @@ class Trained:
 
 def train(base: BaseModel, repetitions: int) -> Trained:
     """Run the group ``repetitions`` times, after one that is counted and not timed."""
-    model = Decoder(base)
+    model = Decoder.of(base)
     layout = model.layout(CONFIG.rank)
     memory = PolicyMemory.of(CONFIG, layout, fresh(CONFIG, layout))
     groups = CASE.draw(model.vocabulary)

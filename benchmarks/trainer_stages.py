@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any
 from unittest.mock import patch
 
-from marlaas.engine.training.decoder import decoder, layer, linear, passes
+from marlaas.engine.training.decoder import attention, decoder, layer, linear, passes
 
 PIECES: tuple[tuple[str, Any, str], ...] = (
     ("packing", decoder, "packed_batches"),
@@ -17,8 +17,8 @@ PIECES: tuple[tuple[str, Any, str], ...] = (
     ("indices and masks", passes, "_place"),
     ("linear layers, forward", linear.Linear, "forward"),
     ("linear layers, backward, with the adapters' gradients", linear.Linear, "backward"),
-    ("attention, forward", layer, "attention"),
-    ("attention, backward", layer, "attention_backward"),
+    ("attention, forward", attention, "attention"),
+    ("attention, backward", attention, "attention_backward"),
     ("norms", layer, "rms_norm"),
     ("norms", layer, "rms_norm_backward"),
     ("rotary positions", layer, "rotate"),

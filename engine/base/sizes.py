@@ -5,7 +5,7 @@ The sizes of a base flow in, bytes flow out. Pure arithmetic; knows no machine a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .config import BaseConfig
 
@@ -14,7 +14,7 @@ FLOAT = 4
 PASS_BYTES = 1 << 30
 """Memory for what a training pass keeps and works with."""
 LEAST_TOKENS, MOST_TOKENS = 512, 4096
-"""A training batch may always hold the first number, and gains nothing beyond the second."""
+"""A training batch may always hold the first number, and gains nothing beyond the second on a processor."""
 PREFILL = 4096
 """Prompt tokens that a sampler computes before the running turns get their next part."""
 SCORED, SCORED_LOGITS = 128, 1 << 23
@@ -53,12 +53,27 @@ def scored_rows(vocabulary: int) -> int:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """What the kernels of a training pass keep for the way back."""
+
+    factor: int = FLOAT
+    """Bytes of each value that a matrix of the base is multiplied with; sums are float32."""
+    scores: bool = True
+    """Whether attention keeps its probabilities; else it is computed again."""
+
+
+EXACT = Kept()
+"""In float32 on a processor."""
+
+
+@dataclass(frozen=True)
 class PassSize:
     """A training pass over ``tokens`` of which each sees at most ``longest``, itself included."""
 
     config: BaseConfig
     tokens: int
     longest: int
+    kept: Kept = EXACT
 
     @property
     def all(self) -> int:
@@ -74,9 +89,12 @@ class PassSize:
     @property
     def _layer(self) -> int:
         """What a layer keeps: what it computes with linear layers, what these read, norms, and attention."""
-        (qkv, hidden), (_, queries), (gates, _), _ = linear_sizes(self.config)
-        normed = queries + qkv if self.config.architecture == "qwen3" else queries
-        return FLOAT * self.tokens * (6 * hidden + 2 * qkv + normed + 2 * gates + self.config.heads * self.longest)
+        (qkv, hidden), (_, queries), (gates, _), (_, inner) = linear_sizes(self.config)
+        normed = qkv if self.config.architecture == "qwen3" else 0
+        scores = self.config.heads * self.longest if self.kept.scores else 0
+        sums = 4 * hidden + qkv + normed + gates + inner + scores
+        factors = 2 * hidden + queries + qkv + inner
+        return self.tokens * (FLOAT * sums + self.kept.factor * factors)
 
     @property
     def _head(self) -> int:
@@ -84,9 +102,36 @@ class PassSize:
         return 4 * FLOAT * self.tokens * self.config.hidden_size
 
 
+@dataclass(frozen=True)
+class Budget:
+    """What a training pass may take."""
+
+    room: int = PASS_BYTES
+    """Bytes."""
+    least: int = LEAST_TOKENS
+    """Tokens that a batch may hold whatever they take."""
+    most: int = MOST_TOKENS
+    """Tokens beyond which it gains nothing."""
+    kept: Kept = EXACT
+
+    def tokens(self, config: BaseConfig, longest: int) -> int:
+        """Of a batch whose sequences have up to ``longest``."""
+        fitting = self.room // PassSize(config, 1, longest, self.kept).inputs
+        return min(max(self.least, fitting), self.most)
+
+    def keeps_all(self, config: BaseConfig, tokens: int, longest: int) -> bool:
+        """Whether the layers of such a pass may keep all that they have computed."""
+        return PassSize(config, tokens, longest, self.kept).all <= self.room
+
+    def below(self, config: BaseConfig, longest: int) -> Budget:
+        """Half of it, for batches whose sequences have up to ``longest`` tokens."""
+        tokens = self.tokens(config, longest) // 2
+        return replace(self, room=self.room // 2, least=min(self.least, tokens), most=tokens)
+
+
 def most_tokens(config: BaseConfig, longest: int, room: int = PASS_BYTES) -> int:
     """Of a training batch whose sequences have up to ``longest`` tokens."""
-    return min(max(LEAST_TOKENS, room // PassSize(config, 1, longest).inputs), MOST_TOKENS)
+    return Budget(room).tokens(config, longest)
 
 
 def pass_bytes(config: BaseConfig, longest: int, room: int = PASS_BYTES) -> int:

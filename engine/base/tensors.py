@@ -1,19 +1,22 @@
-"""The frozen base as torch tensors by the role they play, from a Hugging Face folder: for our own forward passes.
+"""The frozen base as torch tensors by the role they play: for our own forward passes.
 
-Knows the parameter names of the Qwen2, Qwen3 and Llama families, and nothing of adapters. What our
-passes do not compute (``computed.unsupported``) is trained through transformers and PEFT instead.
+A Hugging Face folder flows in, or tensors that another program holds already under the names of such a folder. Knows
+the parameter names of the Qwen2, Qwen3 and Llama families, and nothing of adapters. What our passes do not compute
+(``computed.unsupported``) is trained through transformers and PEFT instead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
+from ..errors import BaseModelError
 from .model import BaseModel
+from .modules import linear_shapes
 from .rope import attention_factor, frequencies
 from .weights import Weights
 
@@ -22,6 +25,8 @@ M = TypeVar("M")
 
 ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 FEED_FORWARD = ("mlp.gate_proj", "mlp.up_proj")
+FUSED = {ATTENTION: "self_attn.qkv_proj", FEED_FORWARD: "mlp.gate_up_proj"}
+"""What programs that keep them one above the other, in this order, as we do, call them."""
 
 
 @dataclass(frozen=True)
@@ -115,24 +120,63 @@ class Base:
         }
 
 
-def load(base: BaseModel, device: torch.device) -> Base:
-    """Read the weights onto ``device``; raises ``BaseModelError`` on damaged files or missing tensors."""
-    config, weights = base.config, Weights(base.weight_files)
+def load(
+    base: BaseModel,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    given: Mapping[str, Tensor] | None = None,
+    matrices: torch.device | None = None,
+) -> Base:
+    """Bring the base to ``device``, its matrices in ``dtype``; norms, biases and positions are float32.
+
+    ``matrices`` is where those of linear layers wait instead for somebody who packs them one by one.
+
+    ``given`` are tensors by their names in the folder, or by those in ``FUSED``, to be used instead of the files: such
+    a tensor is not copied where it has device and type already. Embedding and head may have more rows than the
+    vocabulary; they stay float32 unless ``dtype`` holds every value of theirs, so that reading them loses nothing.
+    Raises ``BaseModelError`` on damaged files or missing tensors.
+    """
+    config = base.config
+    files = Weights(base.weight_files if given is None else ())
+    known = frozenset(files if given is None else given)
     heads = HeadShape(config.heads, config.kv_heads, config.head_dim, attention_factor(config))
 
-    def read(name: str) -> Tensor:
-        return torch.from_numpy(weights.load(name)).to(device)
+    def find(name: str) -> Tensor:
+        if given is None:
+            return torch.from_numpy(files.load(name))
+        if name not in given:
+            raise BaseModelError(f"The tensors of the base hold no {name}, which config.json makes them have.")
+        return given[name].detach()
+
+    def vector(name: str) -> Tensor:
+        return find(name).to(device, torch.float32)
+
+    def matrix(name: str) -> Tensor:
+        return find(name).to(dtype).to(matrices or device)
+
+    def rows(name: str) -> Tensor:
+        values = find(name)[: config.vocab_size]
+        narrow = values.to(dtype)
+        exact = dtype == torch.float32 or values.dtype == dtype or bool((narrow == values).all())
+        return (narrow if exact else values).to(device)
 
     def maybe(name: str) -> Tensor | None:
-        return read(name) if name in weights else None
+        return vector(name) if name in known else None
 
-    def stacked(prefix: str, *names: str) -> Stacked:
-        modules = tuple(prefix + name for name in names)
-        matrices = [read(f"{module}.weight") for module in modules]
+    def stacked(prefix: str, *parts: str) -> Stacked:
+        modules = tuple(prefix + part for part in parts)
+        outputs = tuple(shapes[module][0] for module in modules)
+        fused = prefix + FUSED.get(parts, "")
+        if f"{fused}.weight" in known:
+            return Stacked(modules, outputs, matrix(f"{fused}.weight"), maybe(f"{fused}.bias"))
         biases = [maybe(f"{module}.bias") for module in modules]
-        present = [bias if bias is not None else m.new_zeros(len(m)) for bias, m in zip(biases, matrices, strict=True)]
+        present = [
+            bias if bias is not None else torch.zeros(size, device=device)
+            for bias, size in zip(biases, outputs, strict=True)
+        ]
         bias = torch.cat(present) if any(bias is not None for bias in biases) else None
-        return Stacked(modules, tuple(len(matrix) for matrix in matrices), torch.cat(matrices), bias)
+        matrices = [matrix(f"{module}.weight") for module in modules]
+        return Stacked(modules, outputs, torch.cat(matrices) if len(matrices) > 1 else matrices[0], bias)
 
     def head_norm(prefix: str) -> Tensor | None:
         q, k = (maybe(f"{prefix}self_attn.{kind}_norm.weight") for kind in "qk")
@@ -142,21 +186,22 @@ def load(base: BaseModel, device: torch.device) -> Base:
 
     def layer(prefix: str) -> Layer[Stacked]:
         return Layer(
-            read(f"{prefix}input_layernorm.weight"),
+            vector(f"{prefix}input_layernorm.weight"),
             stacked(prefix, *ATTENTION),
             head_norm(prefix),
             stacked(prefix, "self_attn.o_proj"),
-            read(f"{prefix}post_attention_layernorm.weight"),
+            vector(f"{prefix}post_attention_layernorm.weight"),
             stacked(prefix, *FEED_FORWARD),
             stacked(prefix, "mlp.down_proj"),
         )
 
-    embedding = read("model.embed_tokens.weight")
+    shapes = linear_shapes(config)
+    embedding = rows("model.embed_tokens.weight")
     return Base(
         embedding,
         tuple(layer(f"model.layers.{number}.") for number in range(config.layers)),
-        read("model.norm.weight"),
-        embedding if config.tie_word_embeddings else read("lm_head.weight"),
+        vector("model.norm.weight"),
+        embedding if config.tie_word_embeddings else rows("lm_head.weight"),
         config.norm_eps,
         heads,
         torch.from_numpy(frequencies(config)).to(device),

@@ -9,23 +9,26 @@ from ..base.computed import unsupported
 from ..base.kernels import choose_float32_kernels
 from ..base.model import load_base
 from ..base.sizes import PASS_BYTES
+from ..devices.plan import Precision
+from .decoder.compute import compute_on
 from .decoder.decoder import Decoder
 from .model import Model
 
 log = logging.getLogger(__name__)
 
 
-def load_model(folder: str, device: str = "cpu", room: int = PASS_BYTES) -> Model[Any]:
+def load_model(folder: str, device: str = "cpu", room: int = PASS_BYTES, precision: Precision = "f32") -> Model[Any]:
     """Load the base in a Hugging Face folder onto a torch device; a pass over it may take ``room`` bytes.
 
     Raises ``BaseModelError`` if that cannot be done.
     """
-    choose_float32_kernels()
+    if precision == "f32":
+        choose_float32_kernels()
     base = load_base(folder)
     reason = unsupported(base.config)
     if not reason:
-        return Decoder(base, device, room)
+        return Decoder.of(base, compute_on(device, precision), room)
     log.warning("The base in %s is trained through transformers and PEFT, which is slower: %s.", folder, reason)
     from .peft_model import PeftModel  # seconds of imports, which the decoder has no use for
 
-    return PeftModel(folder, device, room)
+    return PeftModel(folder, device, room, precision)

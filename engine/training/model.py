@@ -30,7 +30,9 @@ B = TypeVar("B", bound=Batch)
 Groups = Iterable[TrainGroup]
 """Of one policy."""
 Criterion = Callable[[Tensor, Tensor], Tensor]
-"""Log-probabilities and entropies (N,) of a batch's trained tokens → gradient of the loss by the former, (N,)."""
+"""Log-probabilities and entropies (N,) of a batch's trained tokens → gradient of the loss by the former, (N,).
+
+All on the host: losses are a few operations on each token, and there they wait for no device, one by one."""
 
 
 class Model(Protocol[B]):
@@ -60,10 +62,13 @@ class Model(Protocol[B]):
         """
 
     def logprobs(self, batch: B, temperatures: tuple[float, ...], adapted: bool = True) -> Tensor:
-        """Of the trained tokens, (N,), without a gradient; of the base alone unless ``adapted``.
+        """Of the trained tokens, (N,), on the host, without a gradient; of the base alone unless ``adapted``.
 
         ``temperatures`` are those of the mounted policies, in order.
         """
 
     def differentiate(self, batch: B, temperatures: tuple[float, ...], criterion: Criterion) -> None:
         """Run forward, ask ``criterion``, run backward: adds to the mounted policies' gradients."""
+
+    def shrink(self) -> bool:
+        """Halve what the passes over the newest batches might take; False where that would change nothing."""

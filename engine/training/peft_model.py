@@ -21,7 +21,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as transformers_logging
 
 from ..base.model import load_base
-from ..base.sizes import PASS_BYTES, PassSize, most_tokens
+from ..base.sizes import PASS_BYTES, Budget
+from ..devices.plan import Precision
 from ..errors import BaseModelError
 from .layout import Layout
 from .losses.logprobs import token_logprobs
@@ -29,22 +30,27 @@ from .model import Criterion, Groups
 from .padded import PaddedBatch, padded_batches
 from .policy_memory import PolicyMemory
 
+SMALLEST = 16
+"""Tokens of a batch that is not made smaller."""
 MAX_LOGITS = 1 << 23
 """Logits of a chunk, 32 MiB: at a vocabulary of 152,000 that is 55 trained tokens."""
 
 
 class PeftModel:
-    """A causal language model in float32, frozen, with adapters on all linear layers but the output head.
+    """A causal language model, frozen, with float32 adapters on all linear layers but the output head.
 
-    Raises ``BaseModelError`` where the folder cannot be read.
+    Raises ``BaseModelError`` where the folder cannot be read, and for a base in four bits.
     """
 
-    def __init__(self, folder: str, device: str = "cpu", room: int = PASS_BYTES) -> None:
+    def __init__(self, folder: str, device: str = "cpu", room: int = PASS_BYTES, precision: Precision = "f32") -> None:
         """``room`` is how many bytes a pass may take, padding included; a single sequence may need more."""
         self._device = device
         base = load_base(folder)
-        self._config, self._room = base.config, room
-        self._model: Any = _load(str(base.path)).to(device)  # to transformers, a name would be one on the hub
+        self._config, self._budget = base.config, Budget(room)
+        self._longest = 0
+        """Tokens of the longest sequence of the newest batches."""
+        # its path, for to transformers a name would be one on the hub
+        self._model: Any = _load(str(base.path), precision).to(device)
         self._again = False
         """Whether decoder layers keep their inputs alone, and are computed once more on the way back."""
         for module in self._model.modules():
@@ -97,19 +103,27 @@ class PeftModel:
     def batches(self, jobs: Sequence[Groups]) -> Iterator[PaddedBatch]:
         """Everything that has trained tokens, in order and within the memory that a pass may take."""
         (groups,) = map(tuple, jobs)
-        longest = max((len(sequence.tokens) for group in groups for sequence in group.sequences), default=0)
-        return padded_batches(groups, most_tokens(self._config, longest, self._room))
+        self._longest = max((len(sequence.tokens) for group in groups for sequence in group.sequences), default=0)
+        return padded_batches(groups, self._budget.tokens(self._config, self._longest))
 
     def logprobs(self, batch: PaddedBatch, temperatures: tuple[float, ...], adapted: bool = True) -> Tensor:
         """Of the trained tokens, (N,), without a gradient; of the base alone unless ``adapted``."""
         with torch.no_grad(), nullcontext() if adapted else self._base_only():
-            return self._scores(batch, *temperatures)[0]
+            return self._scores(batch, *temperatures)[0].cpu()
 
     def differentiate(self, batch: PaddedBatch, temperatures: tuple[float, ...], criterion: Criterion) -> None:
         """Run forward, ask ``criterion``, run backward: adds to the mounted policy's gradient."""
-        self._again = PassSize(self._config, batch.inputs.size, batch.inputs.shape[1]).all > self._room
+        self._again = not self._budget.keeps_all(self._config, batch.inputs.size, batch.inputs.shape[1])
         logp, entropy = self._scores(batch, *temperatures)
-        logp.backward(criterion(logp.detach(), entropy))  # type: ignore[no-untyped-call]
+        gradient = criterion(logp.detach().cpu(), entropy.detach().cpu()).to(logp.device)
+        logp.backward(gradient)  # type: ignore[no-untyped-call]
+
+    def shrink(self) -> bool:
+        """Halve what a pass may take; False where it is so small that this changes nothing."""
+        if self._budget.most <= SMALLEST:
+            return False
+        self._budget = self._budget.below(self._config, self._longest)
+        return True
 
     def _layer(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A decoder layer's forward pass."""
@@ -146,7 +160,7 @@ class PeftModel:
         return found[0]
 
     def _chunk(self, hidden: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        return token_logprobs(self._logits(hidden), targets, temperature)
+        return token_logprobs(self._logits(hidden).float(), targets, temperature)
 
     def _logits(self, hidden: Tensor) -> Tensor:
         """(N, V) for what the head reads, (N, H): with whatever the model does to its logits after the head.
@@ -195,11 +209,17 @@ def _before_call(module: nn.Module, change: Callable[[nn.Module, tuple[Tensor, .
         hook.remove()
 
 
-def _load(folder: str) -> Any:
-    """Load a Hugging Face folder, widened to float32, in evaluation mode; raises ``BaseModelError``."""
+def _load(folder: str, precision: Precision = "f32") -> Any:
+    """Load a Hugging Face folder, in evaluation mode; raises ``BaseModelError``."""
+    if precision == "nf4":
+        raise BaseModelError(
+            f"The base model in {folder} is trained through transformers and PEFT, which marlaas does not do in four "
+            'bits: set `precision = "bf16"` under [training] in marlaas.toml.'
+        )
+    dtype = torch.float32 if precision == "f32" else torch.bfloat16
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         reason = str(error).partition("\n")[0].partition(". ")[0].rstrip(".")  # what follows is advice on installing
         raise BaseModelError(f"The base model in {folder} cannot be loaded: {reason}.") from error

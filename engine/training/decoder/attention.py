@@ -1,9 +1,10 @@
-"""Causal attention over packed batches in which the answers of a family share their prompt's keys and values.
+"""Causal attention over packed batches, written out: the answers of a family share their prompt's keys and values.
 
 Queries of a prompt see that prompt; queries of an answer see the whole prompt and the answer so far, with one softmax
 over both. Query heads that share keys and values (Ainslie et al., arXiv 2305.13245) are folded into the query axis, so
 that keys and values are never repeated. Backward: dV = Pᵀ dO, dS = P ∘ (dP − rowsum(P ∘ dP)) with dP = dO Vᵀ,
-dQ = s dS K, dK = s dSᵀ Q.
+dQ = s dS K, dK = s dSᵀ Q. Probabilities are kept for the way back, and nothing is computed twice: the fastest way
+on a processor, in float32. For cards see ``fused_attention``.
 
 Shapes: T places, F families, P prompt slots, G rows of L slots, K heads of keys, R query heads for each, D head size.
 """
@@ -11,18 +12,41 @@ Shapes: T places, F families, P prompt slots, G rows of L slots, K heads of keys
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from ...base.kernels import small_products
 from ...base.tensors import HeadShape
-from .packing import PackedBatch
+from .places import Places
 from .slots import Slots
+
+
+class Attention(Protocol):
+    """Which tokens of a batch see which, and how they look; made once for all layers of a pass."""
+
+    @property
+    def heads(self) -> HeadShape:
+        """How many of which size."""
+
+    @property
+    def places(self) -> int:
+        """T"""
+
+    def forward(self, turned: Tensor, v: Tensor) -> tuple[Tensor, Any]:
+        """Outputs (T, K · R · D), and what ``backward`` needs.
+
+        ``turned`` are queries and keys (T, K · R + K, D), ``v`` values (T, K · D); contiguous.
+        """
+
+    def backward(self, grad: Tensor, tape: Any) -> tuple[Tensor, Tensor]:
+        """Gradients by ``turned`` and by the values, float32 in their shapes, from that by the outputs."""
 
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """Which slots see which; made once for all layers of a pass."""
+    """Implements ``Attention``."""
 
     heads: HeadShape
     places: int
@@ -43,22 +67,32 @@ class AttentionPlan:
     """(R · L, L)"""
 
     @classmethod
-    def of(cls, batch: PackedBatch, heads: HeadShape, device: torch.device) -> AttentionPlan:
+    def of(cls, places: Places, heads: HeadShape) -> AttentionPlan:
         """Work out all indices and masks."""
-        prompt, (rows, length) = batch.prefixes.shape[1], batch.rows.shape[1:]
-        present = torch.arange(prompt) < torch.from_numpy(batch.prefix_lengths)[:, None]  # (F, P)
+        prompt, (rows, length) = places.prefixes.shape[1], places.rows.shape[1:]
+        present = torch.arange(prompt, device=places.device) < places.prefix_lengths[:, None]  # (F, P)
         return cls(
             heads,
-            len(batch.tokens),
+            places.count,
             rows,
-            Slots.of(batch, heads.keys, heads.fold, 0, heads.turned, device),
-            Slots.of(batch, heads.keys, 1, heads.queries, heads.turned, device),
-            Slots.of(batch, heads.keys, 1, 0, heads.keys, device),
-            Slots.of(batch, heads.keys, heads.fold, 0, heads.queries, device),
-            _causal(prompt, device).repeat(heads.fold, 1),
-            torch.where(present, 0.0, -torch.inf).repeat_interleave(heads.keys, 0)[:, None].to(device),
-            _causal(length, device).repeat(heads.fold, 1),
+            Slots.of(places, heads.keys, heads.fold, 0, heads.turned),
+            Slots.of(places, heads.keys, 1, heads.queries, heads.turned),
+            Slots.of(places, heads.keys, 1, 0, heads.keys),
+            Slots.of(places, heads.keys, heads.fold, 0, heads.queries),
+            _causal(prompt, places.device).repeat(heads.fold, 1),
+            torch.where(present, 0.0, -torch.inf).repeat_interleave(heads.keys, 0)[:, None],
+            _causal(length, places.device).repeat(heads.fold, 1),
         )
+
+    def forward(self, turned: Tensor, v: Tensor) -> tuple[Tensor, AttentionTape]:
+        """See ``Attention``."""
+        with small_products():
+            return attention(turned, v, self)
+
+    def backward(self, grad: Tensor, tape: AttentionTape) -> tuple[Tensor, Tensor]:
+        """See ``Attention``."""
+        with small_products():
+            return attention_backward(grad, tape, self)
 
     def by_row(self, answers: Tensor) -> Tensor:
         """(F · K, G · X, Y) seen as (F · K · G, X, Y)."""

@@ -8,34 +8,58 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from ...base.config import BaseConfig
 from ...base.model import BaseModel
-from ...base.sizes import PASS_BYTES, PassSize, most_tokens
-from ...base.tensors import load
+from ...base.sizes import PASS_BYTES, Budget
+from ...base.tensors import Base, Layer, Stacked, load
 from ..adamw import AdamState
 from ..layout import Layout
 from ..model import Criterion, Groups
 from ..policy_memory import PolicyMemory
-from .linear import adapted
+from .compute import Compute, compute_on
+from .linear import Linear, adapted
+from .matrix import keeping, loaded_as
 from .packing import PackedBatch, packed_batches
-from .passes import Keep, Temperatures, logprobs, run, run_backward
+from .passes import Decoding, Keep, Temperatures, logprobs, run, run_backward
+
+SMALLEST = 16
+"""Tokens of a batch that is not made smaller: a sequence alone usually has more."""
 
 
 class Decoder:
-    """Implements ``model.Model`` on any torch ``device``, in passes of ``room`` bytes unless a sequence needs more.
+    """Implements ``model.Model`` over a base's tensors, in passes of ``room`` bytes unless a sequence needs more.
 
-    Raises ``BaseModelError`` where the folder cannot be read.
+    Matrices are kept as ``compute`` says; those that are so already stay where they are. Raises ``BaseModelError``
+    where a precision needs what is not installed.
     """
 
-    def __init__(self, base: BaseModel, device: str = "cpu", room: int = PASS_BYTES) -> None:
-        self._config, self._room = base.config, room
-        self._base = load(base, torch.device(device))
-        self._plain = adapted(self._base)
-        self._layers = self._plain
+    def __init__(self, config: BaseConfig, base: Base, compute: Compute, room: int = PASS_BYTES) -> None:
+        self._config, self._modules = config, base.modules
+        self._budget = Budget(room, most=compute.most, kept=compute.kept)
+        keep = keeping(compute.precision, compute.device)
+
+        def linear(stacked: Stacked) -> Linear:
+            return Linear(stacked.modules, stacked.outputs, keep(stacked.weight), stacked.bias)
+
+        plain: tuple[Layer[Linear], ...] = tuple(layer.map(linear) for layer in base.layers)
+        self._plain = Decoding(replace(base, layers=()), compute, plain)
+        self._over = self._plain
         self._mounted: tuple[AdamState, ...] = ()
+        self._longest = 0
+        """Tokens of the longest sequence of the newest batches."""
+
+    @classmethod
+    def of(cls, base: BaseModel, compute: Compute | None = None, room: int = PASS_BYTES) -> Decoder:
+        """Over a folder's weights; raises ``BaseModelError`` where it cannot be read."""
+        compute = compute or compute_on("cpu")
+        packed = torch.device("cpu") if compute.precision == "nf4" else None  # else they would be there twice
+        tensors = load(base, compute.device, loaded_as(compute.precision), matrices=packed)
+        return cls(base.config, tensors, compute, room)
 
     @property
     def mixes(self) -> bool:
@@ -45,38 +69,48 @@ class Decoder:
     @property
     def vocabulary(self) -> int:
         """Number of token ids, V."""
-        return len(self._base.embedding)
+        return len(self._plain.base.embedding)
 
     def layout(self, rank: int) -> Layout:
         """Where an adapter of this rank keeps its matrices."""
-        return Layout.of(self._base.modules, rank)
+        return Layout.of(self._modules, rank)
 
     def mount(self, policies: Sequence[PolicyMemory]) -> None:
         """Set these policies' weights beside the base's, unless that has been done since they last changed."""
         states = tuple(policy.optimised for policy in policies)
         if len(states) == len(self._mounted) and all(map(operator.is_, states, self._mounted)):
             return
-        self._layers, self._mounted = adapted(self._base, policies), states
+        layers = adapted(self._plain.layers, policies, self._plain.compute.stack)
+        self._over, self._mounted = replace(self._plain, layers=layers), states
 
     def unmount(self) -> None:
         """Forget which policies are mounted."""
-        self._layers, self._mounted = self._plain, ()
+        self._over, self._mounted = self._plain, ()
 
     def batches(self, jobs: Sequence[Groups]) -> Iterator[PackedBatch]:
         """Everything that has trained tokens, in order and within the memory that a pass may take."""
         jobs = [tuple(groups) for groups in jobs]
-        lengths = (len(sequence.tokens) for groups in jobs for group in groups for sequence in group.sequences)
-        return packed_batches(jobs, most_tokens(self._config, max(lengths, default=0), self._room))
+        lengths = [len(sequence.tokens) for groups in jobs for group in groups for sequence in group.sequences]
+        self._longest = max(lengths, default=0)
+        return packed_batches(jobs, self._budget.tokens(self._config, self._longest))
+
+    def shrink(self) -> bool:
+        """Halve what a pass may take; False where it is so small that this changes nothing."""
+        if self._budget.most <= SMALLEST:
+            return False
+        self._budget = self._budget.below(self._config, self._longest)
+        return True
 
     @torch.no_grad()
     def logprobs(self, batch: PackedBatch, temperatures: Temperatures, adapted: bool = True) -> Tensor:
         """Of the trained tokens, (N,); of the base alone unless ``adapted``."""
-        return logprobs(self._base, self._layers if adapted else self._plain, batch, temperatures)
+        return logprobs(self._over if adapted else self._plain, batch, temperatures).cpu()
 
     @torch.no_grad()
     def differentiate(self, batch: PackedBatch, temperatures: Temperatures, criterion: Criterion) -> None:
         """Run forward, ask ``criterion``, run backward: adds to the mounted policies' gradients."""
-        size = PassSize(self._config, len(batch.tokens), batch.prefixes.shape[1] + batch.rows.shape[2])
-        keep = Keep.ALL if size.all <= self._room else Keep.INPUTS
-        logp, entropy, tape = run(self._base, self._layers, batch, temperatures, keep)
-        run_backward(self._base, self._layers, tape, criterion(logp, entropy))
+        longest = batch.prefixes.shape[1] + batch.rows.shape[2]
+        keep = Keep.ALL if self._budget.keeps_all(self._config, len(batch.tokens), longest) else Keep.INPUTS
+        logp, entropy, tape = run(self._over, batch, temperatures, keep)
+        grad = criterion(logp.cpu(), entropy.cpu()).to(logp.device, non_blocking=True)
+        run_backward(self._over, tape, grad)

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-ROWS, COLUMNS = 512, 1024
-"""Places and entries of a tile: 2 MiB of float32."""
-WIDER = 32
-"""Devices other than the processor take tiles so many times as wide: for them a call costs more than its memory."""
+Tile = tuple[int, int]
+"""Places and entries."""
+CACHED: Tile = (512, 1024)
+"""2 MiB of float32: stays in a processor's cache."""
+WIDE: Tile = (2048, 16384)
+"""128 MiB, for cards: there a call costs more than its memory."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,13 @@ def token_scores(
     source: Tensor,
     targets: Tensor,
     temperature: float | Tensor,
-    tile: tuple[int, int] = (ROWS, COLUMNS),
+    tile: Tile = CACHED,
 ) -> tuple[Tensor, Tensor, HeadTape]:
     """Log-probabilities of ``targets`` and entropies (nats) of where they came from, both (N,), and the tape.
 
     Both are of softmax(hidden · headᵀ / temperature): the sampler draws from the same quotient. ``hidden`` is (M, H),
-    ``head`` (V, H); ``temperature`` is one for all or each place's own, (M, 1).
+    ``head`` (V, H), in float32 or in a type that is widened tile by tile; ``temperature`` is one for all or that of
+    each place, (M, 1).
     """
     cooled = _cooled(hidden, temperature)
     mean = torch.zeros_like(hidden)
@@ -59,7 +62,7 @@ def token_logprobs(
     source: Tensor,
     targets: Tensor,
     temperature: float | Tensor,
-    tile: tuple[int, int] = (ROWS, COLUMNS),
+    tile: Tile = CACHED,
 ) -> Tensor:
     """The log-probabilities of ``token_scores`` alone, for half the work."""
     cooled = _cooled(hidden, temperature)
@@ -71,7 +74,7 @@ def token_scores_backward(grad: Tensor, tape: HeadTape, head: Tensor, temperatur
     share = grad / (temperature if isinstance(temperature, float) else temperature[tape.source, 0])
     total = share.new_zeros(len(tape.mean)).index_put_((tape.source,), share, accumulate=True)
     result = tape.mean * total.neg_()[:, None]
-    chosen = head[tape.targets].mul_(share[:, None])
+    chosen = head[tape.targets].float().mul_(share[:, None])
     return result.index_put_((tape.source,), chosen, accumulate=True)  # same bits on a GPU, too, unlike index_add
 
 
@@ -79,9 +82,9 @@ def _cooled(hidden: Tensor, temperature: float | Tensor) -> Tensor:
     return hidden if isinstance(temperature, float) and temperature == 1.0 else hidden / temperature
 
 
-def _normalisers(hidden: Tensor, head: Tensor, tile: tuple[int, int], mean: Tensor | None) -> Tensor:
+def _normalisers(hidden: Tensor, head: Tensor, tile: Tile, mean: Tensor | None) -> Tensor:
     """log Σ exp(hidden · headᵀ), (M,); adds softmax(hidden · headᵀ) · head to ``mean`` (M, H), which is zero."""
-    rows, columns = tile[0], tile[1] if hidden.device.type == "cpu" else tile[1] * WIDER
+    rows, columns = tile
     room = hidden.new_empty(min(rows, len(hidden)) * min(columns, len(head)))
     result = hidden.new_empty(len(hidden))
     for start in range(0, len(hidden), rows):
@@ -89,7 +92,7 @@ def _normalisers(hidden: Tensor, head: Tensor, tile: tuple[int, int], mean: Tens
         largest, total = part.new_full((len(part), 1), -torch.inf), part.new_zeros(len(part), 1)
         sums = None if mean is None else mean[start : start + rows]
         for first in range(0, len(head), columns):
-            entries = head[first : first + columns]
+            entries = head[first : first + columns].float()
             weights = room[: len(part) * len(entries)].view(len(part), len(entries))
             torch.mm(part, entries.T, out=weights)
             above = torch.maximum(largest, weights.amax(1, keepdim=True))
@@ -106,7 +109,7 @@ def _normalisers(hidden: Tensor, head: Tensor, tile: tuple[int, int], mean: Tens
 
 
 def _of_targets(hidden: Tensor, head: Tensor, source: Tensor, targets: Tensor, total: Tensor) -> Tensor:
-    return _dot(hidden[source], head[targets]).sub_(total[source])
+    return _dot(hidden[source], head[targets].float()).sub_(total[source])
 
 
 def _dot(left: Tensor, right: Tensor) -> Tensor:

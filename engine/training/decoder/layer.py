@@ -6,22 +6,23 @@ Reads as the architecture: Qwen2, Qwen3 and Llama differ in biases, in the norms
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...base.arithmetic import rms_norm, rms_norm_backward, rotate, swiglu, swiglu_backward
-from ...base.kernels import small_products
 from ...base.tensors import Layer
-from .attention import AttentionPlan, AttentionTape, attention, attention_backward
-from .linear import Downs, Linear, Spans
+from .attention import Attention
+from .linear import Applied, Linear
+from .spans import Spans
 
 
 @dataclass(frozen=True)
 class Place:
     """Where the tokens of a pass stand: one for all layers."""
 
-    plan: AttentionPlan
+    attention: Attention
     cosine: Tensor
     """(T, 1, D/2)"""
     sine: Tensor
@@ -45,21 +46,14 @@ class Normed:
 
 
 @dataclass(frozen=True)
-class Applied:
-    """What a linear layer's backward needs: its input, and that times each policy's Aᵀ."""
-
-    x: Tensor
-    downs: Downs
-
-
-@dataclass(frozen=True)
 class LayerTape:
     """What the backward pass of a block needs."""
 
     attention_norm: Normed
     qkv: Applied
     head_norm: Normed | None
-    attention: AttentionTape
+    attention: Any
+    """As the pass's ``Attention`` left it."""
     o: Applied
     mlp_norm: Normed
     gate_up: Applied
@@ -72,59 +66,57 @@ class LayerTape:
 
 def forward(layer: Layer[Linear], x: Tensor, place: Place, last: bool) -> tuple[Tensor, LayerTape]:
     """(T, H) → (T, H); the ``last`` block gives only the needed places, (M, H)."""
-    heads = place.plan.heads
+    heads = place.attention.heads
     normed, *attention_norm = rms_norm(x, layer.attention_norm, place.eps)
-    qkv, qkv_down = layer.qkv.forward(normed, place.spans)
+    qkv, qkv_applied = layer.qkv.forward(normed, place.spans)
     turned, head_norm = torch.unflatten(qkv[:, : heads.turned * heads.size], 1, (heads.turned, heads.size)), None
     if layer.head_norm is not None:
         turned, *head_norm = rms_norm(turned, layer.head_norm, place.eps)
     turned = rotate(turned, place.cosine, place.sine)  # (T, q and k heads, D)
-    with small_products():
-        attended, attention_tape = attention(turned, qkv[:, heads.turned * heads.size :].contiguous(), place.plan)
+    attended, attention_tape = place.attention.forward(turned, qkv[:, heads.turned * heads.size :].contiguous())
     spans = place.needed_spans if last else place.spans
     if last:
         attended, x = attended[place.needed], x[place.needed]
-    o, o_down = layer.o.forward(attended, spans)
+    o, o_applied = layer.o.forward(attended, spans)
     x = x + o
 
     mlp_input, *mlp_norm = rms_norm(x, layer.mlp_norm, place.eps)
-    gates, gates_down = layer.gate_up.forward(mlp_input, spans)
+    gates, gates_applied = layer.gate_up.forward(mlp_input, spans)
     product, opened = swiglu(gates)
-    down, down_down = layer.down.forward(product, spans)
+    down, down_applied = layer.down.forward(product, spans)
     return x + down, LayerTape(
         attention_norm=Normed(*attention_norm),
-        qkv=Applied(normed, qkv_down),
+        qkv=qkv_applied,
         head_norm=Normed(*head_norm) if head_norm else None,
         attention=attention_tape,
-        o=Applied(attended, o_down),
+        o=o_applied,
         mlp_norm=Normed(*mlp_norm),
-        gate_up=Applied(mlp_input, gates_down),
+        gate_up=gates_applied,
         gates=gates,
         opened=opened,
-        down=Applied(product, down_down),
+        down=down_applied,
     )
 
 
 def backward(layer: Layer[Linear], grad: Tensor, tape: LayerTape, place: Place, last: bool) -> Tensor:
     """Add the gradients of the block's adapters; return that of its input, (T, H)."""
     spans = place.needed_spans if last else place.spans
-    gates = swiglu_backward(layer.down.backward(grad, tape.down.x, tape.down.downs, spans), tape.gates, tape.opened)
-    mlp_input = layer.gate_up.backward(gates, tape.gate_up.x, tape.gate_up.downs, spans)
+    gates = swiglu_backward(layer.down.backward(grad, tape.down, spans), tape.gates, tape.opened)
+    mlp_input = layer.gate_up.backward(gates, tape.gate_up, spans)
     grad = grad + rms_norm_backward(mlp_input, tape.mlp_norm.unit, tape.mlp_norm.inverse, layer.mlp_norm)
 
-    attended = layer.o.backward(grad, tape.o.x, tape.o.downs, spans)
+    attended = layer.o.backward(grad, tape.o, spans)
     if last:
         attended, grad = (_spread(part, place) for part in (attended, grad))
-    with small_products():
-        turned, v = attention_backward(attended.contiguous(), tape.attention, place.plan)
+    turned, v = place.attention.backward(attended.contiguous(), tape.attention)
     turned = rotate(turned, place.cosine, -place.sine)
     if tape.head_norm is not None and layer.head_norm is not None:
         turned = rms_norm_backward(turned, tape.head_norm.unit, tape.head_norm.inverse, layer.head_norm)
     qkv = torch.cat([turned.flatten(1), v], 1)
-    normed = layer.qkv.backward(qkv, tape.qkv.x, tape.qkv.downs, place.spans)
+    normed = layer.qkv.backward(qkv, tape.qkv, place.spans)
     return grad + rms_norm_backward(normed, tape.attention_norm.unit, tape.attention_norm.inverse, layer.attention_norm)
 
 
 def _spread(needed: Tensor, place: Place) -> Tensor:
     """(M, …) at the needed places of (T, …), zero elsewhere."""
-    return needed.new_zeros(place.plan.places, needed.shape[1]).index_copy_(0, place.needed, needed)
+    return needed.new_zeros(place.attention.places, needed.shape[1]).index_copy_(0, place.needed, needed)

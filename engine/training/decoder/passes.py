@@ -8,16 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-import torch
 from torch import Tensor
 
 from ...base.arithmetic import rms_norm, rms_norm_backward
 from ...base.tensors import Base, Layer
-from .attention import AttentionPlan
+from .compute import Compute
 from .head import HeadTape, token_logprobs, token_scores, token_scores_backward
 from .layer import LayerTape, Normed, Place, backward, forward
 from .linear import Linear
 from .packing import PackedBatch
+from .places import Places
+from .spans import Spans
 
 Temperatures = tuple[float, ...]
 """Of each policy that has a span in the batch."""
@@ -45,24 +46,38 @@ class Tape:
     temperature: float | Tensor
 
 
-def logprobs(base: Base, layers: tuple[Layer[Linear], ...], batch: PackedBatch, temperatures: Temperatures) -> Tensor:
+@dataclass(frozen=True)
+class Decoding:
+    """What a pass runs over, and how."""
+
+    base: Base
+    compute: Compute
+    layers: tuple[Layer[Linear], ...]
+    """With the mounted adapters, or without."""
+
+
+def logprobs(over: Decoding, batch: PackedBatch, temperatures: Temperatures) -> Tensor:
     """Log-probabilities (N,) of the trained tokens."""
-    hidden, _, _, _ = _hidden_states(base, layers, batch, Keep.NOTHING)
-    return token_logprobs(hidden, base.head, *_tokens(base, batch), _temperature(batch, temperatures, hidden))
-
-
-def run(
-    base: Base, layers: tuple[Layer[Linear], ...], batch: PackedBatch, temperatures: Temperatures, keep: Keep
-) -> tuple[Tensor, Tensor, Tape]:
-    """Log-probabilities and entropies, (N,) each, of the trained tokens; and the tape, as far as it is kept."""
-    hidden, place, kept, norm = _hidden_states(base, layers, batch, keep)
+    places = Places.of(batch, over.compute.device)
+    hidden, _, _, _ = _hidden_states(over, batch, places, Keep.NOTHING)
     temperature = _temperature(batch, temperatures, hidden)
-    logp, entropy, head = token_scores(hidden, base.head, *_tokens(base, batch), temperature)
+    return token_logprobs(hidden, over.base.head, places.source, places.targets, temperature, over.compute.tile)
+
+
+def run(over: Decoding, batch: PackedBatch, temperatures: Temperatures, keep: Keep) -> tuple[Tensor, Tensor, Tape]:
+    """Log-probabilities and entropies, (N,) each, of the trained tokens; and the tape, as far as it is kept."""
+    places = Places.of(batch, over.compute.device)
+    hidden, place, kept, norm = _hidden_states(over, batch, places, keep)
+    temperature = _temperature(batch, temperatures, hidden)
+    logp, entropy, head = token_scores(
+        hidden, over.base.head, places.source, places.targets, temperature, over.compute.tile
+    )
     return logp, entropy, Tape(place, kept, norm, head, temperature)
 
 
-def run_backward(base: Base, layers: tuple[Layer[Linear], ...], tape: Tape, grad: Tensor) -> None:
+def run_backward(over: Decoding, tape: Tape, grad: Tensor) -> None:
     """Add the adapters' gradients for ``grad`` (N,), the loss by the log-probabilities."""
+    base, layers = over.base, over.layers
     by_hidden = token_scores_backward(grad, tape.head, base.head, tape.temperature)
     by_x = rms_norm_backward(by_hidden, tape.norm.unit, tape.norm.inverse, base.norm)
     for number in reversed(range(len(layers))):
@@ -73,11 +88,11 @@ def run_backward(base: Base, layers: tuple[Layer[Linear], ...], tape: Tape, grad
 
 
 def _hidden_states(
-    base: Base, layers: tuple[Layer[Linear], ...], batch: PackedBatch, keep: Keep
+    over: Decoding, batch: PackedBatch, places: Places, keep: Keep
 ) -> tuple[Tensor, Place, tuple[LayerTape | Tensor, ...], Normed]:
     """What the head reads, (M, H), and what is kept of the way there."""
-    place = _place(base, batch)
-    x = base.embedding[torch.from_numpy(batch.tokens).to(base.embedding.device)]  # (T, H)
+    base, layers, place = over.base, over.layers, _place(over, batch, places)
+    x = base.embedding[places.tokens].float()  # (T, H)
     kept: list[LayerTape | Tensor] = []
     for number, layer in enumerate(layers):
         given = x
@@ -87,12 +102,6 @@ def _hidden_states(
         del tape  # else two would be held while the next layer computes
     hidden, *norm = rms_norm(x, base.norm, base.eps)  # (M, H)
     return hidden, place, tuple(kept), Normed(*norm)
-
-
-def _tokens(base: Base, batch: PackedBatch) -> tuple[Tensor, Tensor]:
-    """Of the trained ones, which needed place predicts each, and which they are; (N,) each."""
-    source, targets = (torch.from_numpy(indices) for indices in (batch.source, batch.targets))
-    return source.to(base.embedding.device), targets.to(base.embedding.device)
 
 
 def _temperature(batch: PackedBatch, temperatures: Temperatures, hidden: Tensor) -> float | Tensor:
@@ -105,15 +114,14 @@ def _temperature(batch: PackedBatch, temperatures: Temperatures, hidden: Tensor)
     return result
 
 
-def _place(base: Base, batch: PackedBatch) -> Place:
-    device = base.embedding.device
-    angles = torch.from_numpy(batch.positions).to(device)[:, None] * base.frequencies  # (T, D/2)
+def _place(over: Decoding, batch: PackedBatch, places: Places) -> Place:
+    angles = places.positions[:, None] * over.base.frequencies  # (T, D/2)
     return Place(
-        AttentionPlan.of(batch, base.heads, device),
+        over.compute.attention(places, over.base.heads),
         angles.cos().float()[:, None],
         angles.sin().float()[:, None],
-        torch.from_numpy(batch.needed).to(device),
-        base.eps,
-        batch.spans,
-        batch.needed_spans,
+        places.needed,
+        over.base.eps,
+        Spans(batch.spans, places.stops.int()),
+        Spans(batch.needed_spans, places.needed_stops.int()),
     )

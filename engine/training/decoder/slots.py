@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ..tokens import Ints
-from .packing import PackedBatch
+from .places import Places
 
 
 @dataclass(frozen=True)
@@ -31,28 +29,23 @@ class Slots:
     """(F · K, G · R · L)"""
 
     @classmethod
-    def of(cls, batch: PackedBatch, groups: int, fold: int, first: int, table: int, device: torch.device) -> Slots:
+    def of(cls, places: Places, groups: int, fold: int, first: int, table: int) -> Slots:
         """For K ``groups`` of R = ``fold`` heads, which begin at head ``first`` of a wider ``table``."""
-        (families, prompt), (rows, length) = batch.prefixes.shape, batch.rows.shape[1:]
+        (families, prompt), (rows, length) = places.prefixes.shape, places.rows.shape[1:]
         heads = groups * fold
-        head = np.arange(heads).reshape(1, groups, 1, fold, 1)
-        of_prompts = batch.prefixes[:, None, None, :], head[:, :, 0]  # (F, K, R, P)
-        of_answers = batch.rows[:, None, :, None, :], head  # (F, K, G, R, L)
+        head = torch.arange(heads, device=places.device).view(1, groups, 1, fold, 1)
+        of_prompts = places.prefixes[:, None, None, :], head[:, :, 0]  # (F, K, R, P)
+        of_answers = places.rows[:, None, :, None, :], head  # (F, K, G, R, L)
 
-        def rows_of(width: int, offset: int) -> Ints:
+        def rows_of(width: int, offset: int) -> Tensor:
             """Where each slot's vector lies in a table so many heads wide."""
-            return np.concatenate([(place * width + offset + h).ravel() for place, h in (of_prompts, of_answers)])
+            return torch.cat([(place * width + h).view(-1) for place, h in (of_prompts, of_answers)]).add_(offset)
 
         own, take = rows_of(heads, 0), rows_of(table, first)
-        give = np.full(len(batch.tokens) * heads, len(take))
-        give[own] = np.arange(len(take))
-        give[batch.padding * heads :] = len(take)
-        return cls(
-            torch.from_numpy(take).to(device),
-            torch.from_numpy(give).to(device),
-            (families * groups, fold * prompt),
-            (families * groups, rows * fold * length),
-        )
+        give = torch.full((places.count * heads,), len(take), device=places.device)
+        give[own] = torch.arange(len(take), device=places.device)
+        give[places.padding * heads :] = len(take)
+        return cls(take, give, (families * groups, fold * prompt), (families * groups, rows * fold * length))
 
     def gather(self, table: Tensor, size: int) -> tuple[Tensor, Tensor]:
         """Slots of the prompts (F · K, R · P, D) and of the answers (F · K, G · R · L, D); padding repeats a place."""

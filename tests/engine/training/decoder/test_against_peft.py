@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from marlaas.engine.base.computed import unsupported
 from marlaas.engine.base.model import load_base
-from marlaas.engine.training.decoder import decoder as decoder_module
+from marlaas.engine.base.sizes import Budget
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.group_pass import add_gradient, sequence_logprobs
 from marlaas.engine.training.model import Model
@@ -25,7 +25,7 @@ from ....examples import examples
 from .random_models import random_groups, save_model, shapes
 
 
-def policy(model: Model[Any], config: PolicyConfig) -> PolicyMemory:
+def policy(model: Model[Any], config: PolicyConfig, device: str = "cpu") -> PolicyMemory:
     """Open, with B away from zero so that A has a gradient, too."""
     layout = model.layout(config.rank)
     state = fresh(config, layout)
@@ -33,7 +33,7 @@ def policy(model: Model[Any], config: PolicyConfig) -> PolicyMemory:
     for name, view in layout.views(state.weights).items():
         if name.endswith(".lora_B"):
             view.copy_(torch.randn(view.shape, generator=generator) * 0.1)
-    return PolicyMemory.of(config, layout, state)
+    return PolicyMemory.of(config, layout, state, device)
 
 
 def outcome(model: Model[Any], config: PolicyConfig, groups: list[TrainGroup]) -> tuple[GroupStats, dict[str, Any]]:
@@ -73,11 +73,11 @@ def test_gradients_and_statistics_are_those_of_peft(
     some = random_groups(seed, groups, members, longest)
     with tempfile.TemporaryDirectory() as folder:
         base = save_model(Path(folder), shape, seed)
-        decoder, peft = Decoder(load_base(base)), PeftModel(base)
+        decoder, peft = Decoder.of(load_base(base)), PeftModel(base)
     if short_of_memory:
-        decoder._room = 0
+        decoder._budget = replace(decoder._budget, room=0)
     assert decoder.layout(rank) == peft.layout(rank)
-    with patch.object(decoder_module, "most_tokens", lambda *_: max_tokens):  # small ones divide families
+    with patch.object(Budget, "tokens", lambda *_: max_tokens):  # small ones divide families
         ours, our_gradients = outcome(decoder, config, some)
     theirs, their_gradients = outcome(peft, config, some)
     largest = max(float(np.abs(gradient).max()) for gradient in their_gradients.values())
@@ -95,7 +95,7 @@ def test_log_probabilities_are_those_of_peft(shape: dict[str, Any], seed: int) -
     sequence = random_groups(seed, 1, 1, 30)[0].sequences[0].tokens
     with tempfile.TemporaryDirectory() as folder:
         base = save_model(Path(folder), shape, seed)
-        models: list[Model[Any]] = [Decoder(load_base(base)), PeftModel(base)]
+        models: list[Model[Any]] = [Decoder.of(load_base(base)), PeftModel(base)]
     ours, theirs = (sequence_logprobs(model, policy(model, config), sequence, 1, 0.8) for model in models)
     assert np.allclose(ours, theirs, atol=5e-5)
 

@@ -1,6 +1,7 @@
 """Policies that share a pass get the gradients and statistics of passes of their own."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.training.decoder import decoder as decoder_module
+from marlaas.engine.base.sizes import Budget
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.group_pass import add_gradient, add_gradients
 from marlaas.engine.training.losses.catalogue import LOSSES
@@ -43,12 +44,12 @@ def test_together_is_as_alone(
     short_of_memory: bool,
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        model = Decoder(load_base(save_model(Path(folder), shape, 0)))
+        model = Decoder.of(load_base(save_model(Path(folder), shape, 0)))
     if short_of_memory:
-        model._room = 0
+        model._budget = replace(model._budget, room=0)
     works = [[(policy(model, config), random_groups(seed, *sizes)) for config, seed, *sizes in jobs] for _ in range(2)]
     together, single = works
-    with patch.object(decoder_module, "most_tokens", lambda *_: max_tokens):
+    with patch.object(Budget, "tokens", lambda *_: max_tokens):
         shared = add_gradients(model, together)
         apart = [add_gradient(model, memory, groups) for memory, groups in single]
     for (ours, _), (theirs, _), stats, expected in zip(together, single, shared, apart, strict=True):
@@ -67,7 +68,7 @@ def test_twenty_steps_together_lead_where_twenty_alone_do(
     shape: dict[str, Any], jobs: list[tuple[PolicyConfig, int, int, int, int]], seed: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        model = Decoder(load_base(save_model(Path(folder), shape, 0)))
+        model = Decoder.of(load_base(save_model(Path(folder), shape, 0)))
     together, single = ([policy(model, config) for config, *_ in jobs] for _ in range(2))
     for step in range(20):
         lessons = [random_groups(seed + 50 * step + own, *sizes) for _, own, *sizes in jobs]

@@ -1,0 +1,133 @@
+"""The adapters of the mounted policies on layers with one input, policy by policy: each on its own span of the rows.
+
+Thin products, in float32 always. A policy alone and one among others are the same code, a switch between policies
+copies nothing but the matrices A, and what one policy's rows hold, infinities included, never reaches another's. On a
+processor that is the fastest way; where each product is a launch, see ``grouped``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ...base.kernels import small_products
+from ..policy_memory import PolicyMemory
+from .spans import Spans
+
+Downs = tuple[Tensor, ...]
+"""x Aᵀ: of each span, (rows, ranks), or of all rows at once."""
+
+
+class Adapters(Protocol):
+    """Those of one linear layer, or of several with the same input."""
+
+    def add(self, y: Tensor, x: Tensor, spans: Spans) -> Downs:
+        """Add s x Aᵀ Bᵀ to ``y`` float32 (T, out) for ``x`` (T, in); return what ``backward`` needs besides x."""
+
+    def backward(self, grad: Tensor, x: Tensor, downs: Downs, by_x: Tensor, spans: Spans) -> None:
+        """Add the gradients of A and B to the policies', and that of the input to ``by_x`` float32 (T, in).
+
+        ``grad`` is float32 (T, out). dx = s grad B A, dB = s · gradᵀ (x Aᵀ) and dA = s · (grad B)ᵀ x.
+        """
+
+
+@dataclass(frozen=True)
+class Part:
+    """One adapted layer: some outputs of a fused one, and some columns of what its adapters see."""
+
+    outputs: slice
+    columns: slice
+    b: Tensor
+    """(outputs, r)"""
+    grad_a: Tensor
+    """(r, in): added to by every backward pass."""
+    grad_b: Tensor
+    """(outputs, r), likewise."""
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """One policy's matrices on layers with the same input."""
+
+    scale: float
+    a: Tensor
+    """(ranks, in): the parts' A, one above the other."""
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Separate:
+    """Implements ``Adapters``."""
+
+    policies: tuple[Adapter, ...]
+
+    def add(self, y: Tensor, x: Tensor, spans: Spans) -> Downs:
+        """See ``Adapters``."""
+        downs = []
+        with small_products():
+            for adapter, span in zip(self.policies, spans.rows, strict=True):
+                down = torch.mm(x[span].float(), adapter.a.T)
+                for part in adapter.parts:
+                    y[span, part.outputs].addmm_(down[:, part.columns], part.b.T, alpha=adapter.scale)
+                downs.append(down)
+        return tuple(downs)
+
+    def backward(self, grad: Tensor, x: Tensor, downs: Downs, by_x: Tensor, spans: Spans) -> None:
+        """See ``Adapters``."""
+        with small_products():
+            for adapter, span, down in zip(self.policies, spans.rows, downs, strict=True):
+                if span.start < span.stop:
+                    _backward(adapter, grad[span], x[span].float(), down, by_x[span])
+
+
+def _backward(adapter: Adapter, grad: Tensor, x: Tensor, down: Tensor, by_x: Tensor) -> None:
+    by_down = torch.empty_like(down)  # grad B
+    for part in adapter.parts:
+        torch.mm(grad[:, part.outputs], part.b, out=by_down[:, part.columns])
+        part.grad_b.addmm_(grad[:, part.outputs].T, down[:, part.columns], alpha=adapter.scale)
+    by_a = torch.mm(by_down.T, x)  # (ranks, in)
+    for part in adapter.parts:
+        part.grad_a.add_(by_a[part.columns], alpha=adapter.scale)
+    by_x.addmm_(by_down, adapter.a, alpha=adapter.scale)
+
+
+@dataclass(frozen=True)
+class Views:
+    """A policy's vectors, seen as its matrices by name."""
+
+    scale: float
+    weights: dict[str, Tensor]
+    gradients: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, policy: PolicyMemory) -> Views:
+        """Those that backward passes add to."""
+        layout = policy.layout
+        return cls(policy.scale, layout.views(policy.optimised.weights), layout.views(policy.gradient))
+
+
+def separate(modules: Sequence[str], outputs: Sequence[int], policies: Sequence[Views]) -> Separate:
+    """The policies' adapters on these layers; to be made again when their weights have changed."""
+    return Separate(tuple(_adapter(modules, outputs, views) for views in policies))
+
+
+def _adapter(modules: Sequence[str], outputs: Sequence[int], views: Views) -> Adapter:
+    a = torch.cat([views.weights[f"{module}.lora_A"] for module in modules])
+    return Adapter(views.scale, a, tuple(_parts(modules, outputs, views)))
+
+
+def _parts(modules: Sequence[str], outputs: Sequence[int], views: Views) -> Iterator[Part]:
+    output = column = 0
+    for module, count in zip(modules, outputs, strict=True):
+        b, grad_a, grad_b = (
+            views.weights[f"{module}.lora_B"],
+            views.gradients[f"{module}.lora_A"],
+            views.gradients[f"{module}.lora_B"],
+        )
+        rank = b.shape[1]
+        yield Part(slice(output, output + count), slice(column, column + rank), b, grad_a, grad_b)
+        output, column = output + count, column + rank

@@ -1,0 +1,66 @@
+"""Matrices of the frozen base in four bits (NormalFloat, Dettmers et al., arXiv 2305.14314), by bitsandbytes.
+
+A quarter of bfloat16's memory. For each product a matrix is widened to bfloat16 and thrown away again, forwards and
+backwards. Optional: imported when a trainer is started so, and said to be missing in one sentence.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import BaseModelError
+from .matrix import product
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """Implements ``matrix.Matrix``."""
+
+    functional: Any
+    """The functions of bitsandbytes."""
+    codes: Tensor
+    """uint8: two values in each."""
+    state: Any
+    """Scales and shape."""
+
+    @property
+    def reads(self) -> torch.dtype:
+        """bfloat16"""
+        return torch.bfloat16
+
+    def times(self, x: Tensor) -> Tensor:
+        """See ``Matrix``."""
+        return product(x, self._wide().T)
+
+    def back(self, grad: Tensor) -> Tensor:
+        """See ``Matrix``."""
+        return product(grad.to(torch.bfloat16), self._wide())
+
+    def _wide(self) -> Tensor:
+        """bfloat16 (out, in)"""
+        weight: Tensor = self.functional.dequantize_4bit(self.codes, self.state)
+        return weight
+
+
+def quantising(device: torch.device) -> Callable[[Tensor], Quantised]:
+    """Quantises on ``device``, one matrix at a time. Raises ``BaseModelError`` where bitsandbytes does not work."""
+    try:
+        functional: Any = importlib.import_module("bitsandbytes.functional")
+    except (ImportError, OSError, RuntimeError) as error:
+        raise BaseModelError(
+            f'`precision = "nf4"` needs bitsandbytes, which cannot be imported here: {error}.',
+            "Install it with `pip install 'marlaas[nf4]'`, or choose another `precision` under [training] in "
+            "marlaas.toml.",
+        ) from error
+
+    def quantised(weight: Tensor) -> Quantised:
+        wide = weight.to(device, torch.bfloat16)
+        return Quantised(functional, *functional.quantize_4bit(wide, quant_type="nf4", compress_statistics=True))
+
+    return quantised

@@ -1,0 +1,45 @@
+"""Whose rows of a pass are whose: each mounted policy has a contiguous span of them, in the order of policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Of some rows, of which those behind the last span belong to nobody."""
+
+    rows: tuple[slice, ...]
+    """Of each policy, one after the other from 0; empty where it has none."""
+    stops: Tensor
+    """int32 (policies,): where each ends, on the device that computes."""
+
+    @property
+    def end(self) -> int:
+        """Rows that belong to somebody."""
+        return self.rows[-1].stop if self.rows else 0
+
+    @property
+    def empty(self) -> tuple[int, ...]:
+        """Policies without a row."""
+        return tuple(number for number, span in enumerate(self.rows) if span.start == span.stop)
+
+    @cached_property
+    def slots(self) -> Tensor:
+        """int64 (policies, longest): each policy's rows, then ``end`` where it has fewer than the longest."""
+        longest = max(span.stop - span.start for span in self.rows)
+        stops = self.stops.long()
+        starts = torch.cat([stops.new_zeros(1), stops[:-1]])
+        rows = starts[:, None] + torch.arange(longest, device=self.stops.device)
+        return torch.where(rows < stops[:, None], rows, self.end)
+
+    @cached_property
+    def places(self) -> Tensor:
+        """int64 (end,): where each row stands among the slots."""
+        found = torch.empty(self.end + 1, dtype=torch.int64, device=self.stops.device)
+        found[self.slots.view(-1)] = torch.arange(self.slots.numel(), device=self.stops.device)
+        return found[:-1]
