@@ -31,6 +31,7 @@ from ..home_base import HomeBase, check_serve
 from ..memory import available_memory
 from ..orchestrator.crew import Crew
 from ..orchestrator.orchestrator import Orchestrator
+from ..orchestrator.rests import Rests
 from ..orchestrator.staffing import Staffing, staffing
 from ..paths import BUNDLED_PLUGINS, Home
 from ..store.store import Store
@@ -116,13 +117,15 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, staff: Staffin
     notifier = Notifier(settings.notify.command, home, log)
     patience = 60 * settings.notify.blocked_minutes
     orchestrator = Orchestrator(store, crew, settings.engine.tasks, tell=notifier.tell, patience=patience)
+    rests = Rests(store, crew, settings.resources, log, lambda: orchestrator.busy, orchestrator.wake)
     conformance = background(environments, store, crew.ruler(), log)
     cards = CardWatch(
         store, settings.resources, lambda: [pid for _, pid in crew.processes()], lambda: staff.placement.cards, log
     )
     _stop_on_signals(orchestrator)
     try:
-        if not await start_up(_both(environments.start(), crew.start()), store, lambda: orchestrator.stopping):
+        start = _until_first(rests.run(), _both(environments.start(), crew.start()))
+        if not await start_up(start, store, lambda: orchestrator.stopping):
             return 0
         started = True
         store.telemetry.environments(environments.infos())
@@ -133,7 +136,8 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, staff: Staffin
         if crew.warning:
             log("base", crew.warning, "warning")
         await _until_first(
-            disk.run(), orchestrator.run(), crew.run(), conformance.run(), cards.run(), heartbeat.run(crew)
+            *(disk.run(), orchestrator.run(), crew.run(), rests.run()),
+            *(conformance.run(), cards.run(), heartbeat.run(crew)),
         )
     finally:
         with contextlib.suppress(StoreError):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Set
 from time import monotonic
 
 from ..errors import ConfigError, StoreError
-from ..rest.words import reason
+from ..rest.words import reason as waits_for
 from ..store.store import Store
 from ..store.tasks import QueuedTask
 from .commands import Commands
@@ -122,7 +122,10 @@ class Orchestrator:
         return f"{left} {'task finishes' if left == 1 else 'tasks finish'} the step under way; then the engine stops."
 
     def wake(self, mended: Set[str] = frozenset()) -> None:
-        """An environment changed, or a rest began or ended. Tasks of those named in ``mended``, which have a new version, wait for no try."""
+        """An environment changed, or a rest began or ended.
+
+        Tasks of environments in ``mended``, which have a new version, wait for no try.
+        """
         with contextlib.suppress(StoreError):  # they are tried when they are due
             self._store.tasks.hurry(mended)
         self._blocked.clear()
@@ -235,7 +238,7 @@ class Orchestrator:
     def _held(self) -> str:
         """Why no task may run at the moment; empty where tasks may, be it that they have to start the workers."""
         rest = self._crew.resting
-        return reason(rest, self._clock()) if rest is not None and rest.holds else ""
+        return waits_for(rest, self._clock()) if rest is not None and rest.holds else ""
 
     def _situation(self) -> Situation:
         store, now = self._store, self._clock()

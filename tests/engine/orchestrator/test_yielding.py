@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -62,7 +62,7 @@ async def serving(
     await asyncio.gather(*works, return_exceptions=True)
 
 
-async def answered(world: World, kind: str, **arguments: object) -> str:
+async def answered(world: World, kind: str, **arguments: Any) -> str:
     """Ask, and wait for the outcome."""
     number = command(world.home.database, kind, **arguments)
     async with asyncio.timeout(20):
