@@ -57,13 +57,9 @@ def fill_machine(home: Home) -> Filling:
 def fill_cards(home: Home, account: str = "anna") -> None:
     """Two cards: on one a worker of the engine, on the other somebody else."""
     gb = 1_000_000_000
-    why = (
-        f"gpu 1 is left alone: account {account} holds 12.3 GB of it; `shared_gpus = true` under [resources] takes it."
-    )
-    held = (
-        [{"pid": PID, "account": "me", "memory": 30 * gb, "ours": True}],
-        [{"pid": 7, "account": account, "memory": gb}],
-    )
+    why = f"gpu 1 is left alone: account {account} holds 12.0 GB of it; `shared_gpus = true` takes it all the same."
+    ours = {"pid": PID, "account": "me", "memory": 30 * gb, "ours": True}
+    held = ([ours], [{"pid": 7, "account": account, "memory": 12 * gb}])
     filling = Filling(home.database)
     for place, holders in enumerate(held):
         filling.insert(
