@@ -41,6 +41,13 @@ def test_the_reference_shows_every_key_with_its_default() -> None:
     assert shown == defaults
 
 
+def test_the_settings_of_a_guest_are_valid() -> None:
+    from marlaas.engine.config import Settings
+    from marlaas.engine.validation import build
+
+    assert build(Settings, tomllib.loads(block("toml", "[resources]")), "README").resources.cores == 4
+
+
 def test_every_linked_file_exists() -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", README):
         assert (ROOT / target).exists(), target
