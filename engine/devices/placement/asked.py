@@ -21,7 +21,7 @@ class Choices:
     precision: str = "auto"
     """``precision`` under [training]."""
     share: str = "auto"
-    """``share`` under [resources]: how a card is shared by sampler and trainer."""
+    """``share`` under [resources]: how a card is shared by sampler and trainer; with vLLM on a processor, that too."""
     llama: str = ""
     """The key that only llama.cpp understands and that is set, ``weights`` or ``gguf`` under [rollout]."""
     without: Sequence[Sharing] = ()

@@ -18,8 +18,15 @@ from . import reasons
 from .asked import Choices, Times
 from .cards import Card, look
 from .division import Division, divide, worth_of
-from .posts import processor_sampler_post, processor_trainer_post, sampler_post, shared_posts, trainer_post
-from .processor import alone, halves, is_small
+from .posts import (
+    in_one_process,
+    processor_sampler_post,
+    processor_trainer_post,
+    sampler_post,
+    shared_posts,
+    trainer_post,
+)
+from .processor import alone, halves, is_small, together
 from .sharing import Way, ways
 from .wishes import Wishes, checked
 
@@ -174,9 +181,12 @@ def _check_possible(
 def _on_processor(
     machine: Machine, wanted: Wanted, choices: Choices, times: Times, before: Sequence[str] = ()
 ) -> Placement:
-    first, second = halves(machine.cpu)
+    one_process = choices.sampler == "vllm" and choices.share in ("base", "sleep")
+    first, second = together(machine.cpu) if one_process else halves(machine.cpu)
     sampler = processor_sampler_post(first, wanted, choices, times)
     trainer = processor_trainer_post(second, choices)
+    if one_process:
+        sampler, trainer = in_one_process(sampler, trainer, "base" if choices.share == "base" else "sleep")
     if not machine.gpus:
         before = (*before, reasons.no_cards())
     said = (reasons.on_processor(sampler, "Sampling"), reasons.on_processor(trainer, "Training"))

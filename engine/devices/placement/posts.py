@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ...base.needs import Wanted
-from ..plan import Place, Precision, SamplerPost, TrainerPost
+from ..plan import Place, Precision, SamplerPost, Sharing, TrainerPost
 from .asked import Choices, Times
 from .cards import Card
 from .processor import processor_sampler
@@ -39,6 +40,11 @@ def trainer_post(cards: Sequence[Card]) -> TrainerPost:
     """On cards of its own; of each as much as the one with the least has, for batches are alike on all."""
     where = Place(gpus=tuple(card.gpu.uuid for card in cards), memory=min(card.usable for card in cards))
     return TrainerPost(TRAINER, where, cards[0].trainers[0][0])
+
+
+def in_one_process(sampler: SamplerPost, trainer: TrainerPost, sharing: Sharing) -> tuple[SamplerPost, TrainerPost]:
+    """The same posts, sharing one device."""
+    return replace(sampler, sharing=sharing), replace(trainer, sharing=sharing)
 
 
 def shared_posts(card: Card, way: Way) -> tuple[SamplerPost, TrainerPost]:

@@ -43,6 +43,12 @@ def halves(cpu: Cpu) -> tuple[Place, Place]:
     return (Place(cores[:half]), Place(cores[half:])) if half else (Place(), Place())
 
 
+def together(cpu: Cpu) -> tuple[Place, Place]:
+    """For sampler and trainer in one process: the same cores."""
+    cores = allowed(cpu)
+    return Place(cores), Place(cores)
+
+
 def alone(cpu: Cpu) -> Place:
     """For the only worker that computes on the processor: all cores but one, which feeds the cards."""
     cores = allowed(cpu)

@@ -46,7 +46,7 @@ def checked(machine: Machine, software: Software, choices: Choices) -> Wishes:
     _check_sampler(machine, software, choices, rollout)
     _check_trainer(machine, software, choices, training)
     if choices.share != "auto":
-        _check_sharing(choices, rollout, training)
+        _check_sharing(choices, rollout, training, cards=bool(machine.gpus))
     wishes = Wishes(rollout, training)
     if wishes.together and len(training or ()) > 1:
         raise ConfigError(
@@ -116,13 +116,15 @@ def _check_trainer(machine: Machine, software: Software, choices: Choices, train
         )
 
 
-def _check_sharing(choices: Choices, rollout: tuple[str, ...] | None, training: tuple[str, ...] | None) -> None:
+def _check_sharing(
+    choices: Choices, rollout: tuple[str, ...] | None, training: tuple[str, ...] | None, cards: bool
+) -> None:
     words = f'`share = "{choices.share}"` under [resources]'
-    if rollout == () or training == ():
+    if cards and (rollout == () or training == ()):
         raise ConfigError(f"{words} contradicts `devices`, which puts a stage on the processor.")
     if rollout and training and not set(rollout) & set(training):
         raise ConfigError(f"{words} contradicts `devices`, which names different cards for sampling and training.")
-    if choices.share == "base" and choices.precision in ("nf4", "f32"):
+    if cards and choices.share == "base" and choices.precision in ("nf4", "f32"):
         raise ConfigError(f'{words} needs `precision = "bf16"`: the trainer reads vLLM\'s own weights.')
     if choices.share in ("base", "sleep") and (choices.llama or choices.sampler in ("llama.cpp", "torch")):
         raise ConfigError(f"{words} is for vLLM, and [rollout] chooses another sampler.")

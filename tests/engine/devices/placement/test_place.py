@@ -114,6 +114,7 @@ def test_where_work_goes(found: Machine, software: Software, base: Wanted, plan:
 
 
 TWO = machine("A100", "A100")
+CORES = machine(cpu=LAPTOP)
 FOUR_BITS = replace(B8, weights="q4_k_m")
 CHOSEN = [
     ("cards for a tiny base", TWO, TINY, Choices(rollout=["gpu 0"], training=["gpu 1"]), "vllm 0 | 1 bf16"),
@@ -133,6 +134,7 @@ CHOSEN = [
     ("taking turns", machine("H200"), B8, Choices(share="sleep"), "vllm 0 | 0 bf16 sleep"),
     ("one copy did not work", machine("H200"), B8, Choices(without=("base",)), "vllm 0 | 0 bf16 memory"),
     ("nor did two, where two are tight", machine("L40S"), B8, Choices(without=("base",)), "vllm 0 | 0 bf16 sleep"),
+    ("one copy on a processor", CORES, B06, Choices(sampler="vllm", share="base"), "vllm cpu:4 | cpu:4 f32 base"),
     ("vLLM on a processor", machine(cpu=LAPTOP), B06, Choices(sampler="vllm"), "vllm cpu:2 | cpu:2 f32"),
 ]  # fmt: skip
 
