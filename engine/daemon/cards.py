@@ -66,11 +66,11 @@ class CardWatch:
             for sentence in changes(self._last, found, self._account, self._used()):
                 self._log("device", sentence, "warning")
         self._last = found
-        self._store.devices.replace(rows_of(found, guest, time.time()))
+        self._store.devices.replace(rows_of(found, guest, self._used(), time.time()))
 
 
-def rows_of(found: Inventory, guest: Guest, now: float) -> list[DeviceRow]:
-    """As the store keeps them."""
+def rows_of(found: Inventory, guest: Guest, used: Collection[str], now: float) -> list[DeviceRow]:
+    """As the store keeps them; a card in use that others have come to is not left alone."""
     return [
         DeviceRow(
             gpu.uuid,
@@ -79,7 +79,7 @@ def rows_of(found: Inventory, guest: Guest, now: float) -> list[DeviceRow]:
             gpu.memory,
             gpu.free,
             gpu.utilisation,
-            guest.reason(gpu.uuid),
+            "" if gpu.uuid in used else guest.reason(gpu.uuid),
             gpu.holders,
             now,
         )

@@ -42,7 +42,7 @@ async def test_cards_are_watched(
     said: list[tuple[str, str]] = []
     looks = [
         lambda: machine.have(Card(used=3000, utilisation=40, held=(Held(os.getpid(), 3000),)), Card()),
-        lambda: machine.have(Card(code=LOST), Card(used=9000)),
+        lambda: machine.have(Card(used=9000), Card()),
         lambda: machine.have(Card(code=LOST), Card(used=9000)),
     ]
     seen = []
@@ -66,8 +66,9 @@ async def test_cards_are_watched(
     )
     with contextlib.suppress(asyncio.CancelledError):
         await watch.run()
-    first, second = seen[:2]
-    assert [row.label for row in first] == ["gpu 0", "gpu 1"] and [row.label for row in second] == ["gpu 1"]
+    first, second, third = seen
+    assert [[row.label for row in look] for look in seen] == [["gpu 0", "gpu 1"], ["gpu 0", "gpu 1"], ["gpu 1"]]
+    assert second[0].reason == "" and len(second[0].holders) == 1 and third[0].reason
     assert (first[0].memory, first[0].free, first[0].utilisation) == (80 * GB * 10**6, 77 * GB * 10**6, 0.4)
     assert first[0].reason == "" and "`gpus` under [resources]" in first[1].reason
     (holder,) = first[0].holders
