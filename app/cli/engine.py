@@ -29,16 +29,13 @@ def start(args: argparse.Namespace) -> int:
     """Start an engine and wait until it serves."""
     from marlaas.engine.daemon import control
 
-    from ..home.reading import reading
-    from ..words.rests import rest_of, rest_text
+    from ..home.resting import why_tasks_wait
 
     home = home_of(args)
     control.ensure_running(home, notice=output.talk)
     output.talk(f"An engine serves {home.root}. Files dropped into {home.plugins} are served at once.")
-    with reading(home) as reader:
-        rest = rest_of(reader.engine() if reader else None)
-    if rest is not None and rest.holds:
-        output.talk(rest_text(rest, time.time()))
+    if waits := why_tasks_wait(home):
+        output.talk(waits)
     return output.OK
 
 

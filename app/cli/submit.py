@@ -26,6 +26,7 @@ def run(args: argparse.Namespace) -> int:
     """Check every file, start the engine if need be, check environments, then insert."""
     from marlaas.engine import taskfile
 
+    from ..home.resting import why_tasks_wait
     from ..home.submitting import enqueue
 
     submissions = [submission for file in args.files for submission in taskfile.load(file)]
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
             continue
         for number, submission in tasks:
             output.result(f"task {number}: {line(tenant)}/{line(submission.name)}, {submission.steps} steps")
-    output.talk("`marlaas` shows them; they go on when it is closed.")
+    output.talk(why_tasks_wait(home_of(args)) or "`marlaas` shows them; they go on when it is closed.")
     return output.OK
 
 

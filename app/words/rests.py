@@ -18,7 +18,7 @@ def rest_text(rest: Rest, now: float) -> str:
     """What a rest means, in a sentence."""
     if rest.kind == YIELDED:
         yields = f"The engine has {state(rest, now).replace('yielded', 'yielded the machine')}"
-        return f"{yields}: it holds neither cards nor memory, and tasks wait; {TAKEN_BACK}."
+        return f"{yields}: its workers have ended, cards and memory are free, and tasks wait; {TAKEN_BACK}."
     if rest.kind == HOURS:
         return f"The engine is {state(rest, now)}: it is outside of its active hours, and tasks wait."
     return IDLENESS

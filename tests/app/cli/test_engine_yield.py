@@ -79,7 +79,7 @@ def test_a_span_that_is_none_is_said(marlaas: Commander) -> None:
 @pytest.mark.parametrize(
     ("rest", "word", "sentence"),
     [
-        ("yielded", "yielded until", "holds neither cards nor memory, and tasks wait"),
+        ("yielded", "yielded until", "cards and memory are free, and tasks wait"),
         ("hours", "off duty until", "outside of its active hours"),
         ("idle", "alive", "the next task starts the workers"),
     ],

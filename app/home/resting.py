@@ -1,0 +1,20 @@
+"""What whoever starts an engine or hands in tasks should know: that they wait, until when, and for what.
+
+A home flows in, a sentence or nothing flows out.
+"""
+
+from __future__ import annotations
+
+import time
+
+from marlaas.engine.paths import Home
+
+from ..words.rests import rest_of, rest_text
+from .reading import reading
+
+
+def why_tasks_wait(home: Home) -> str:
+    """Why no task of a home runs though its engine serves; empty where they may."""
+    with reading(home) as reader:
+        rest = rest_of(reader.engine() if reader else None)
+    return rest_text(rest, time.time()) if rest is not None and rest.holds else ""
