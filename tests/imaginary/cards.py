@@ -5,6 +5,7 @@ nvidia-ml-py and all of ours are the real ones; only what lies below them is ima
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import subprocess
 import uuid
@@ -109,6 +110,7 @@ def libraries() -> Path:
     if compiler is None:
         pytest.skip("there is no C compiler to make an imaginary driver with")
     folder = Path(mkdtemp(prefix="imaginary-driver-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     library = folder / "libnvidia-ml.so.1"
     subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(SOURCE)], check=True)
     (folder / "libcuda.so.1").symlink_to(library.name)
