@@ -31,6 +31,7 @@ NAMES = (
     "tenants",
     "trainer",
     "sampler",
+    "routing",
     "engine",
     "environments",
     "startup",

@@ -1,0 +1,126 @@
+"""Two real samplers, each a worker process with a core of its own, and tasks that keep asking them.
+
+Which sampler serves which part of a task's groups flows in, seconds until all groups have ended flow out. Turns go the
+way that the engine's go: a seat each in fair order, an account, a ledger that learns each task's mix.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+
+from marlaas.engine.base.model import BaseModel
+from marlaas.engine.config import Settings
+from marlaas.engine.devices.plan import Place, SamplerKind, SamplerPost
+from marlaas.engine.devices.routing import Share, sampler_of
+from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.line import Payer
+from marlaas.engine.orchestrator.staffing import plans_of
+from marlaas.engine.orchestrator.stations import Stations, open_station
+from marlaas.engine.orchestrator.worker_plan import sampler_spec
+from marlaas.engine.paths import Home
+from marlaas.engine.rollout.protocol import Sampler, SampleRequest
+from marlaas.engine.rollout.seeds import noise_seed
+from marlaas.engine.rollout.speaker import Speaker
+from marlaas.engine.rollout.station import Station
+from marlaas.engine.spec import TaskSpec
+from marlaas.engine.workers.handle import WorkerHandle
+
+ASKED = 0.25
+"""Seconds between two looks at what the samplers did."""
+MEMORY = 4 << 30
+"""Bytes that each sampler is planned with, more than it takes."""
+
+Routing: TypeAlias = Callable[[int], Sequence[Share]]
+"""The shares of a task by its number; asked anew for each of its steps."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a task asks for: groups of replies of one length to prompts of one length."""
+
+    spec: TaskSpec
+    prompt: int
+    """Tokens."""
+    reply: int
+    """Tokens; nobody stops early."""
+    steps: int
+
+
+class Stage:
+    """A rollout stage of two samplers. Call ``close`` at the end."""
+
+    def __init__(self, stations: Stations, handles: list[WorkerHandle]) -> None:
+        self.stations = stations
+        self._handles = handles
+        self.ledger = Ledger()
+        self._runs = 0
+
+    @classmethod
+    async def start(
+        cls, base: BaseModel, home: Home, settings: Settings, kinds: Sequence[SamplerKind], cores: Sequence[int]
+    ) -> Stage:
+        """Sampler n on core n."""
+        handles, stations = [], []
+        plans = plans_of(base, settings, MEMORY, kinds)
+        for number, (kind, plan, core) in enumerate(zip(kinds, plans, cores, strict=True), 1):
+            post = SamplerPost(f"rollout-{number}", kind, Place((core,)))
+            handles.append(await sampler_spec(base, home, settings, plan, post).spawn(home.logs))
+            sampler: Sampler = handles[-1].proxy(Sampler, posted=("release",))
+            stations.append(await open_station(sampler, post, "f32", lambda tenant: 1.0))
+        return cls(Stations(stations, {}, base), handles)
+
+    async def load(self, version: str, path: str) -> None:
+        """Serve a version at both, so that any task may go anywhere."""
+        for station in self.stations.by_name.values():
+            await station.sampler.load(version, path)
+
+    async def run(self, works: Sequence[Work], routing: Routing) -> float:
+        """Play all groups of all tasks; returns seconds."""
+        self._runs += 1
+        asking = asyncio.ensure_future(self._ask())
+        began = time.perf_counter()
+        try:
+            await asyncio.gather(*(self._task(task, work, routing) for task, work in enumerate(works)))
+            return time.perf_counter() - began
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    async def close(self) -> None:
+        """End both samplers."""
+        await asyncio.gather(*(handle.stop() for handle in self._handles))
+
+    async def _ask(self) -> None:
+        while True:
+            await asyncio.sleep(ASKED)
+            await self.stations.stats(1.0)
+
+    async def _task(self, task: int, work: Work, routing: Routing) -> None:
+        """Step by step: all groups of one at once, as a task without staleness has them."""
+        groups, members = work.spec.train.groups_per_step, work.spec.train.group_size
+        for step in range(work.steps):
+            shares = routing(task)
+            episodes = []
+            for number in range(step * groups, (step + 1) * groups):
+                station = self.stations.by_name[sampler_of(shares, number)]
+                prompt = np.random.default_rng((self._runs, task, number)).integers(3, 288, work.prompt, np.int32)
+                request = SampleRequest("", f"v{task}", prompt, work.reply, 1.0, (), 0)
+                for member in range(members):
+                    name = f"{self._runs}/{task}/{number}/{member}"
+                    own = replace(request, conversation=name, seed=noise_seed(self._runs, task, number, member))
+                    episodes.append(self._episode(task, station, own))
+            await asyncio.gather(*episodes)
+
+    async def _episode(self, task: int, station: Station, request: SampleRequest) -> None:
+        speaker = Speaker(station, self.ledger, Payer("bench", task), stays=False)
+        try:
+            await speaker.generate(request)
+        finally:
+            speaker.leave()
+            self.ledger.environment(task, 0.0)
