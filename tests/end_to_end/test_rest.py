@@ -1,0 +1,69 @@
+"""`marlaas engine yield` on a real engine: its workers are gone within ten seconds, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from marlaas.engine.daemon import control
+from marlaas.engine.daemon.lock import holder
+from marlaas.engine.paths import Home
+from marlaas.engine.store.reader import Reader
+from tools.audit.audit import audit
+
+from .conftest import Lab, consumed_once
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(200)]
+
+LIMIT = 10.0
+"""Seconds that somebody who wants the machine has to wait."""
+EXACT = {"deterministic": True, "max_staleness": 0, "groups_per_step": 2, "group_size": 4}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A home of its own: all that it says is checked at the end."""
+    lab = Lab(Home(tmp_path_factory.mktemp("rest") / "home"))
+    control.ensure_running(lab.home)
+    yield lab
+    if holder(lab.home.lock) is not None:
+        control.stop(lab.home)
+
+
+def yields(lab: Lab, *words: str) -> None:
+    """Yield, and see all workers end in time."""
+    workers = [psutil.Process(pid) for pid in lab.worker_pids("marlaas.engine.workers.host")]
+    lab.marlaas("engine", "yield", *words)
+    _, alive = psutil.wait_procs(workers, timeout=LIMIT)
+    assert not alive and not lab.worker_pids("marlaas.engine.workers.host")
+
+
+def test_nothing_is_lost_whenever_the_machine_is_wanted(lab: Lab) -> None:
+    exact = lab.submit("exact", environment="guess", steps=5, train=EXACT)
+    lab.until(exact, 2)
+    yields(lab, "--for", "2h")
+    stood = lab.row(exact)
+    assert stood.state == "queued" and "has yielded the machine until" in stood.reason
+    late = lab.submit("late", steps=6, eval={"every": 2})
+    lab.kill_engine()
+    control.ensure_running(lab.home)
+    assert json.loads(lab.marlaas("engine", "status", "--json"))["rest"]["kind"] == "yielded"
+    assert not lab.worker_pids("marlaas.engine.workers.host") and lab.row(exact).step == stood.step
+    lab.marlaas("engine", "yield", "--for", "1s")
+    lab.until(late, 1)
+    yields(lab)
+    lab.marlaas("engine", "resume")
+    yields(lab)  # while the workers start
+    lab.marlaas("engine", "resume")
+    whole = lab.submit("whole", environment="guess", steps=5, train=EXACT)
+    lab.marlaas("wait", str(exact), str(late), str(whole))
+    for task in (exact, late, whole):
+        consumed_once(lab.home, task)
+    with Reader(lab.home.database) as reader:
+        broken, alone = ([version.checksum for version in reader.versions(task)] for task in (exact, whole))
+    assert broken == alone and len(set(alone)) == 6
+    report = audit(lab.home.root, updates=False)
+    assert not report.problems, report.problems
