@@ -123,7 +123,7 @@ def _vllm(wanted: Wanted, sequences: int, context: int) -> Iterator[tuple[str, i
     yield "the sampler's weights", FLOAT * wanted.parameters
     yield "keys and values of conversations", cache_bytes(config, sequences, context, "cpu")
     yield "the sampler's logits", logits_bytes(config, sequences)
-    yield "what the sampler computes with", gathered_bytes(config, rank, sequences)
+    yield "what the sampler computes with", gathered_bytes(config, rank, sequences, context)
     slots = slots_bytes(config, rank, slots_for(versions), "cpu")
     yield "adapters in the sampler", slots + versions * adapter_bytes(config, RANK)
     yield "the sampler's program", VLLM_FLOOR

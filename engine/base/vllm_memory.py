@@ -23,8 +23,9 @@ SPARE = 8
 SLOTS = 32
 """Adapters in one pass, at most; more wait for a slot."""
 BATCH = 512
-"""Tokens in one pass on a processor, where they are more than conversations: it gathers the adapter's matrices for
-each of them."""
+"""Tokens in one pass on a processor, unless there are more conversations or longer ones: it gathers the adapter's
+matrices for each of them. A prompt is read in one pass there: vLLM 0.32 dies of a request with a seed that is read in
+parts, because the processor's random numbers cannot be taken back."""
 HALF = 2
 """Bytes of a bfloat16."""
 
@@ -42,9 +43,9 @@ def slots_for(versions: int) -> int:
     return max(1, min(SLOTS, versions))
 
 
-def batch_for(sequences: int) -> int:
+def batch_for(sequences: int, context: int) -> int:
     """Tokens in one pass on a processor."""
-    return max(BATCH, sequences)
+    return max(BATCH, sequences, context + 1)
 
 
 def whole_blocks(tokens: int, device: Device) -> int:
@@ -65,7 +66,7 @@ def slots_bytes(config: BaseConfig, rank: int, slots: int, device: Device) -> in
     return slots * adapter_bytes(config, rank) * (FLOAT if device == "cpu" else HALF) // FLOAT
 
 
-def gathered_bytes(config: BaseConfig, rank: int, sequences: int) -> int:
+def gathered_bytes(config: BaseConfig, rank: int, sequences: int, context: int) -> int:
     """What a pass on a processor gathers: the larger matrix of the widest layer's adapter, for each token."""
     widest = max(max(out, into) for out, into in linear_sizes(config))
-    return FLOAT * batch_for(sequences) * widest * rank
+    return FLOAT * batch_for(sequences, context) * widest * rank

@@ -98,7 +98,8 @@ def engine_arguments(settings: VllmSettings) -> dict[str, Any]:
         arguments["lora_target_modules"] = list(ADAPTED)
     if cpu:
         arguments["enforce_eager"] = True
-        arguments["max_num_batched_tokens"] = batch_for(settings.sequences)
+        arguments["enable_chunked_prefill"] = False  # see ``BATCH``
+        arguments["max_num_batched_tokens"] = batch_for(settings.sequences, settings.context)
     memory = settings.memory
     if cpu and not memory:
         memory = cache_bytes(settings.config, settings.sequences, settings.context, settings.device)
