@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -52,10 +54,14 @@ def check_history(world: World) -> None:
     most=st.integers(0, 6),
     staleness=st.integers(0, 2),
     losses=st.lists(st.tuples(st.integers(1, 400), st.booleans()), max_size=4),
+    samplers=st.integers(1, 3),
 )
-def test_nothing_is_lost_doubled_or_stale(seed: int, most: int, staleness: int, losses: list[tuple[int, bool]]) -> None:
+def test_nothing_is_lost_doubled_or_stale(
+    seed: int, most: int, staleness: int, losses: list[tuple[int, bool]], samplers: int
+) -> None:
     async def play(root: Path) -> None:
-        world = World(root, replace(SPEC, train=replace(SPEC.train, max_staleness=staleness)), seed, most)
+        spec = replace(SPEC, train=replace(SPEC.train, max_staleness=staleness))
+        world = World(root, spec, seed, most, samplers=samplers)
         run = asyncio.ensure_future(world.go())
         for turns, engine in losses:
             for _ in range(turns):
@@ -70,10 +76,47 @@ def test_nothing_is_lost_doubled_or_stale(seed: int, most: int, staleness: int, 
             run = asyncio.ensure_future(world.go())
         assert await asyncio.wait_for(run, 20) == Ending("done")
         check_history(world)
+        for sampler in world.workers.samplers.values():
+            assert all(version.retired for version in sampler.versions.values()), "a sampler keeps what nobody asks for"
         world.store.close()
 
     with TemporaryDirectory() as folder:
         asyncio.run(play(Path(folder)))
+
+
+async def test_a_task_that_moves_from_sampler_to_sampler_is_checked_wherever_it_comes_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, replace(SPEC, steps=12), samplers=3)
+    scored: list[tuple[str, str]] = []
+    for name, sampler in world.workers.samplers.items():
+        monkeypatch.setattr(sampler, "score", partial(noted, scored, name, sampler.score))
+    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    served = {(name, e.version) for name, one in world.workers.samplers.items() for e in one.ledger}
+    trained = {(name, version) for name, version in served if "-v0-" not in version and "-v12-" not in version}
+    assert trained <= set(scored) and len({name for name, _ in served}) > 1
+
+
+async def noted(scored: list[tuple[str, str]], name: str, score: Any, version: str, *rest: Any) -> Any:
+    scored.append((name, version))
+    return await score(version, *rest)
+
+
+async def test_a_deterministic_task_stays_at_one_sampler_also_after_a_restart(tmp_path: Path) -> None:
+    train = replace(SPEC.train, deterministic=True, max_staleness=0)
+    world = World(tmp_path, replace(SPEC, train=train), samplers=2)
+    run = asyncio.ensure_future(world.go())
+    while not world.query("SELECT 1 FROM steps WHERE number = 2"):
+        await asyncio.sleep(0)
+    run.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await run
+    assert world.query("SELECT sampler FROM policies") == [{"sampler": "torch"}]
+    used = [bool(sampler.ledger) for sampler in world.workers.samplers.values()]
+    world.restart()
+    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert used == [bool(sampler.ledger) for sampler in world.workers.samplers.values()] == [True, False]
+    check_history(world)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import hashlib
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -29,7 +30,7 @@ from marlaas.engine.fairness.line import Line
 from marlaas.engine.orchestrator import preflight
 from marlaas.engine.orchestrator.crew import Crew
 from marlaas.engine.orchestrator.learner import Learner
-from marlaas.engine.orchestrator.router import Router
+from marlaas.engine.orchestrator.router import AGAIN, Router
 from marlaas.engine.orchestrator.services import Services
 from marlaas.engine.orchestrator.shared_trainer import SharedTrainer
 from marlaas.engine.orchestrator.standby import Standby
@@ -355,10 +356,14 @@ class World:
             Station(name, "torch", sampler, sampler.context, Seats(self.sequences, Line(), patience=0.0))
             for name, sampler in self.workers.samplers.items()
         ]
-        costs = [TokenCosts(station.name, 1.0, place) for place, station in enumerate(self.stations, 1)]
-        self.router = Router(self.stations, lambda: costs, ledger.mixes)
+        self.router = Router(self.stations, self._costs, ledger.mixes, count(0.0, AGAIN).__next__)
         self._rollout = Rollout(cast(Renderer, self.renderer), ledger)
         self._shared = SharedTrainer(cast(Trainer, self.workers.trainer), Line(), ledger)
+
+    def _costs(self) -> list[TokenCosts]:
+        """Other ones whenever the router looks, which is always: tasks move as often as they may."""
+        draw = self.chance.random.uniform
+        return [TokenCosts(station.name, draw(1, 9), draw(1, 9)) for station in self.stations]
 
     def kill_workers(self) -> None:
         """Both die and are replaced at once."""
