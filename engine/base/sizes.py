@@ -123,10 +123,11 @@ class Budget:
         """Whether the layers of such a pass may keep all that they have computed."""
         return PassSize(config, tokens, longest, self.kept).all <= self.room
 
-    def below(self, config: BaseConfig, longest: int) -> Budget:
-        """Half of it, for batches whose sequences have up to ``longest`` tokens."""
-        tokens = self.tokens(config, longest) // 2
-        return replace(self, room=self.room // 2, least=min(self.least, tokens), most=tokens)
+    def below(self, config: BaseConfig, tokens: int, longest: int) -> Budget:
+        """Half of what a pass over so many tokens takes."""
+        room = min(self.room, PassSize(config, tokens, longest, self.kept).all) // 2
+        most = min(self.most, tokens) // 2
+        return replace(self, room=room, least=min(self.least, most), most=most)
 
 
 def most_tokens(config: BaseConfig, longest: int, room: int = PASS_BYTES) -> int:

@@ -6,7 +6,7 @@ their tokens flow out. Knows nothing of optimizers and files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -27,6 +27,8 @@ from .tokens import Lesson, count_trained
 
 Work = Sequence[tuple[PolicyMemory, Sequence[TrainGroup]]]
 """Different policies, each with groups of its own."""
+Gradients = Callable[[Work], tuple[GroupStats, ...]]
+"""Adds the gradients of groups to those of their policies, over whatever models: ``add_gradients`` over one."""
 
 
 def add_gradient(model: Model[B], memory: PolicyMemory, groups: Sequence[TrainGroup]) -> GroupStats:

@@ -10,25 +10,24 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
 
 from ..errors import AdapterError
 from ..faults import Point, reach
 from .bank import AdapterBank
 from .group_check import check_group
-from .group_pass import add_gradients
-from .model import Model
+from .group_pass import Gradients
 from .protocol import GroupStats, Job, Refused
 
 log = logging.getLogger(__name__)
 
 
 class Jobs:
-    """Runs them over one model."""
+    """Runs them over a base of ``vocabulary`` token ids, in passes made by ``gradients``."""
 
-    def __init__(self, model: Model[Any], bank: AdapterBank, close: Callable[[str], None]) -> None:
+    def __init__(self, vocabulary: int, gradients: Gradients, bank: AdapterBank, close: Callable[[str], None]) -> None:
         """``close`` forgets a policy whose gradient is in doubt."""
-        self._model = model
+        self._vocabulary = vocabulary
+        self._gradients = gradients
         self._bank = bank
         self._close = close
 
@@ -60,7 +59,7 @@ class Jobs:
             return Refused(error.message, error.hint)
         try:
             for group in job.groups:
-                check_group(group, self._model.vocabulary)
+                check_group(group, self._vocabulary)
         except ValueError as error:
             return Refused(str(error), bad_input=True)
         return None
@@ -87,7 +86,7 @@ class Jobs:
         before = [memory.gathered() for memory in memories] if len(jobs) > 1 else []
         try:
             reach(Point.ACCUMULATE_BEGUN)
-            stats = add_gradients(self._model, [(m, job.groups) for m, job in zip(memories, jobs, strict=True)])
+            stats = self._gradients([(m, job.groups) for m, job in zip(memories, jobs, strict=True)])
             reach(Point.ACCUMULATE_DONE)
         except Exception:
             if not before:

@@ -29,6 +29,7 @@ from .losses.logprobs import token_logprobs
 from .model import Criterion, Groups
 from .padded import PaddedBatch, padded_batches
 from .policy_memory import PolicyMemory
+from .rooms import pass_room
 
 SMALLEST = 16
 """Tokens of a batch that is not made smaller."""
@@ -46,11 +47,12 @@ class PeftModel:
         """``room`` is how many bytes a pass may take, padding included; a single sequence may need more."""
         self._device = device
         base = load_base(folder)
-        self._config, self._budget = base.config, Budget(room)
-        self._longest = 0
-        """Tokens of the longest sequence of the newest batches."""
+        self._config = base.config
+        self._largest = (0, 0)
+        """Tokens of the largest of the newest batches, and of its longest sequence."""
         # its path, for to transformers a name would be one on the hub
         self._model: Any = _load(str(base.path), precision).to(device)
+        self._budget = Budget(room or pass_room(device))
         self._again = False
         """Whether decoder layers keep their inputs alone, and are computed once more on the way back."""
         for module in self._model.modules():
@@ -103,8 +105,11 @@ class PeftModel:
     def batches(self, jobs: Sequence[Groups]) -> Iterator[PaddedBatch]:
         """Everything that has trained tokens, in order and within the memory that a pass may take."""
         (groups,) = map(tuple, jobs)
-        self._longest = max((len(sequence.tokens) for group in groups for sequence in group.sequences), default=0)
-        return padded_batches(groups, self._budget.tokens(self._config, self._longest))
+        longest = max((len(sequence.tokens) for group in groups for sequence in group.sequences), default=0)
+        self._largest = (0, 0)
+        for batch in padded_batches(groups, self._budget.tokens(self._config, longest)):
+            self._largest = max(self._largest, (batch.inputs.size, batch.inputs.shape[1]))
+            yield batch
 
     def logprobs(self, batch: PaddedBatch, temperatures: tuple[float, ...], adapted: bool = True) -> Tensor:
         """Of the trained tokens, (N,), without a gradient; of the base alone unless ``adapted``."""
@@ -122,7 +127,7 @@ class PeftModel:
         """Halve what a pass may take; False where it is so small that this changes nothing."""
         if self._budget.most <= SMALLEST:
             return False
-        self._budget = self._budget.below(self._config, self._longest)
+        self._budget = self._budget.below(self._config, *self._largest)
         return True
 
     def _layer(self, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

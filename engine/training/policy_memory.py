@@ -87,6 +87,19 @@ class PolicyMemory:
         """Bytes of its vectors: weights, gradient and both moments."""
         return VECTORS * self.gradient.nbytes
 
+    def on(self, device: str) -> PolicyMemory:
+        """A copy for passes on another device: with an empty gradient, and without moments."""
+        weights = self.optimised.weights.to(device)
+        nothing = weights.new_empty(0)
+        return PolicyMemory.holding(self.config, self.layout, AdamState(weights, nothing, nothing, self.optimised.step))
+
+    def take(self, copy: PolicyMemory) -> None:
+        """Add what such a copy has gathered."""
+        self.gradient.add_(copy.gradient.to(self.gradient.device))
+        self.tokens += copy.tokens
+        self.rehearsal += copy.rehearsal
+        self.fault = self.fault or copy.fault
+
     def gathered(self) -> Gathered:
         """Copy what has been gathered for the step, to go back to."""
         return Gathered(self.gradient.clone(), self.tokens, tuple(self.rehearsal), self.fault)

@@ -133,6 +133,8 @@ class GroupStats:
     """Tokens that went through a pass: what entropy, clipped, gap_sum and kl are sums over, so their divisor."""
     weights: Mapping[int, LogWeights] = field(default_factory=dict, compare=False)
     """Of each group that went through a pass, by number: of its sequences' own tokens, one after the other."""
+    notice: str = field(default="", compare=False)
+    """A sentence for the engine's log of events, where something happened that people should know."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,8 @@ class StepResult:
     """What the sums of its groups were divided by."""
     learning_rate: float = 0.0
     """Of this step, by the schedule."""
+    notice: str = ""
+    """As in ``GroupStats``."""
 
 
 class PolicyTrainer(Protocol):

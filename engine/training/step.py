@@ -7,15 +7,13 @@ vectors after it flow out. Knows nothing of files.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from ..errors import AdapterError
 from .adamw import AdamState, adamw, clip
-from .group_pass import add_gradients
-from .model import Model
+from .group_pass import Gradients
 from .normaliser import divisor
 from .policy_memory import PolicyMemory
 from .schedule import learning_rate
@@ -32,7 +30,7 @@ class Step:
     learning_rate: float
 
 
-def make_step(model: Model[Any], memory: PolicyMemory) -> Step:
+def make_step(gradients: Gradients, memory: PolicyMemory) -> Step:
     """All updates of the step; epochs after the first run every group with a signal again, at the weights before.
 
     Raises ``AdapterError``, with the evidence, where a loss or a gradient is not finite.
@@ -42,7 +40,7 @@ def make_step(model: Model[Any], memory: PolicyMemory) -> Step:
     optimised, norm = _update(memory, memory.optimised, memory.gradient / shared, rate)
     for _ in range(1, config.epochs):
         ahead = PolicyMemory.holding(config, memory.layout, optimised, version=memory.version)
-        add_gradients(model, [(ahead, memory.rehearsal)])
+        gradients([(ahead, memory.rehearsal)])
         optimised, further = _update(ahead, optimised, ahead.gradient / shared, rate)
         norm = max(norm, further)
     return Step(optimised, norm, shared, rate)

@@ -1,4 +1,4 @@
-"""The trainer on torch: one base in memory, one LoRA adapter with its own AdamW per policy.
+"""The trainer on torch: a copy of the base on each device, one LoRA adapter with its own AdamW per policy.
 
 Groups flow in, gradients accumulate, state files flow out (see ``protocol``). Whatever computes runs in one thread, in
 call order, so that the process can answer others meanwhile; state files are written in another, beside the passes of
@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -22,26 +22,27 @@ import torch
 
 from ..adapters.statefile import PolicyState, checksum, read_state, write_state
 from ..base.sizes import PASS_BYTES
+from ..devices.plan import Precision
 from ..errors import AdapterError
 from ..faults import Point, reach
 from ..types import Logprobs, Tokens
 from .bank import AdapterBank
 from .config_check import check_config
-from .group_pass import sequence_logprobs
+from .group_pass import Work
 from .jobs import Jobs
 from .load import load_model
 from .memory import keep_freed_memory
 from .model import Model
+from .out_of_memory import Thrift, once_more
 from .pages import Pages
 from .policy_memory import PolicyMemory, fresh, from_state, to_state
 from .protocol import GroupStats, Job, PolicyConfig, Refused, StepResult, TrainGroup
+from .replicas import Replicas
+from .rooms import host_room, limit, policy_room
 from .step import Step, make_step
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-HOST_BYTES = 1 << 30
-"""Of host memory, for policies paged out of a device that has memory of its own."""
 
 
 async def _in(thread: Executor, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -71,11 +72,14 @@ class TorchTrainer:
     """Implements ``protocol.Trainer``.
 
     ``base`` is a Hugging Face folder in any precision, ``fingerprint`` the name of its contents that state files carry,
-    ``threads`` how many cores torch may use, ``sync`` whether state files are flushed to the disk, ``device`` where
-    torch computes, ``room`` how many bytes a pass may take. At most ``slots`` policies are held, in ``held`` bytes (0
-    is no limit); others are paged out to a folder below ``scratch``. Ranks above ``largest_rank`` are refused.
-    ``model`` makes what computes, in the thread that does, instead of loading ``base``. Raises ``BaseModelError`` if
-    the folder cannot be loaded. Call ``shutdown`` to end its threads.
+    ``threads`` how many cores torch may use, ``sync`` whether state files are flushed to the disk, ``devices`` where
+    torch computes, ``names`` what people call those, ``memory`` how many bytes of each card may be taken (0 is no
+    limit), ``precision`` that of the frozen base. A pass may take ``room`` bytes of each device, and at most ``slots``
+    policies are held, in ``held`` bytes of the first; where these are 0, a card's are worked out from what the base
+    leaves of it, and a processor has no limit. Other policies are paged out to a folder below ``scratch``. Ranks above
+    ``largest_rank`` are refused. ``model`` makes what computes, in the thread that does, instead of loading ``base``.
+
+    Raises ``BaseModelError`` if the folder cannot be loaded. Call ``shutdown`` to end its threads.
     """
 
     def __init__(
@@ -84,27 +88,37 @@ class TorchTrainer:
         fingerprint: str,
         threads: int = 1,
         sync: bool = True,
-        device: str = "cpu",
+        devices: Sequence[str] = ("cpu",),
         room: int = PASS_BYTES,
         slots: int = 0,
         held: int = 0,
         largest_rank: int = 512,
         scratch: str = "",
         model: Callable[[], Model[Any]] | None = None,
+        precision: Precision = "f32",
+        memory: int = 0,
+        names: Sequence[str] = (),
     ) -> None:
         keep_freed_memory()
         self._fingerprint = fingerprint
         self._sync = sync
-        self._device = device
+        self._device = devices[0]
         self._largest_rank = largest_rank
         # OpenMP counts threads per calling thread, hence the initializer. A second thread that computes in parallel
         # would make it see more threads than cores and let them sleep at every barrier: so the base is loaded in there.
         self._thread = ThreadPoolExecutor(1, "trainer", initializer=torch.set_num_threads, initargs=(threads,))
         self._disk = ThreadPoolExecutor(1, "state files")
-        self._model: Model[Any] = self._thread.submit(model or partial(load_model, base, device, room)).result()
-        self._pages = Pages(Path(scratch or tempfile.gettempdir()), 0 if device == "cpu" else HOST_BYTES)
-        self._bank = AdapterBank(self._pages, slots, held, device)
-        self._jobs = Jobs(self._model, self._bank, self._close)
+
+        def make(device: str) -> Model[Any]:
+            limit(device, memory)
+            return model() if model is not None else load_model(base, device, room, precision)
+
+        self._replicas = self._thread.submit(Replicas, make, devices, names or devices, threads).result()
+        self._model = self._replicas.home.model
+        self._thrift = Thrift(self._replicas.shrink)
+        self._pages = Pages(Path(scratch or tempfile.gettempdir()), host_room(self._device))
+        self._bank = AdapterBank(self._pages, slots, held or policy_room(self._device), self._device)
+        self._jobs = Jobs(self._model.vocabulary, self._gradients, self._bank, self._close)
         self._openings = itertools.count()
         self._opened: dict[str, int] = {}
         """Which opening each open policy is: what began before must not reach what was opened since."""
@@ -149,6 +163,7 @@ class TorchTrainer:
             seconds=made.seconds + written.seconds + seconds,
             divisor=made.step.divisor,
             learning_rate=made.step.learning_rate,
+            notice=self._thrift.notice(),
         )
 
     async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
@@ -166,6 +181,7 @@ class TorchTrainer:
     def shutdown(self) -> None:
         """Wait for calls under way, end the threads and remove what was paged out."""
         self._thread.shutdown()
+        self._replicas.shutdown()
         self._disk.shutdown()
         self.tidy()
 
@@ -193,6 +209,17 @@ class TorchTrainer:
         self._opened[policy] = next(self._openings)
         return StepResult(version, str(path), written.checksum, written.size, 0.0, perf_counter() - begun)
 
+    def _gradients(self, work: Work) -> tuple[GroupStats, ...]:
+        """Adds those of the groups, all of them or none; where memory is short, in smaller passes."""
+        before = [memory.gathered() for memory, _ in work]
+
+        def undo() -> None:
+            for (memory, _), gathered in zip(work, before, strict=True):
+                memory.go_back(gathered)
+
+        stats = self._thrift.make(partial(self._replicas.add_gradients, work), undo)
+        return (replace(stats[0], notice=self._thrift.notice()), *stats[1:])
+
     def _accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
         (result,) = self._jobs.run((Job(policy, groups),))
         if isinstance(result, Refused):
@@ -203,7 +230,7 @@ class TorchTrainer:
         begun = perf_counter()
         (memory,) = self._bank.use(policy)
         reach(Point.STEP_READY)
-        step = make_step(self._model, memory)
+        step = once_more(self._replicas.home.name, partial(make_step, self._gradients, memory))
         state = to_state(step.optimised, memory.version + 1, memory.config, memory.layout, self._fingerprint)
         return _Made(self._opened[policy], step, state, perf_counter() - begun)
 
@@ -223,9 +250,9 @@ class TorchTrainer:
 
     def _score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         (memory,) = self._bank.use(policy)
-        return sequence_logprobs(self._model, memory, tokens, start, temperature)
+        return self._thrift.make(partial(self._replicas.logprobs, memory, tokens, start, temperature))
 
     def _close(self, policy: str) -> None:
         self._bank.drop(policy)
         if self._opened.pop(policy, None) is not None:
-            self._model.unmount()
+            self._replicas.unmount()

@@ -21,6 +21,7 @@ from ..adamw import AdamState
 from ..layout import Layout
 from ..model import Criterion, Groups
 from ..policy_memory import PolicyMemory
+from ..rooms import pass_room
 from .compute import Compute, compute_on
 from .linear import Linear, adapted
 from .matrix import keeping, loaded_as
@@ -50,16 +51,19 @@ class Decoder:
         self._plain = Decoding(replace(base, layers=()), compute, plain)
         self._over = self._plain
         self._mounted: tuple[AdamState, ...] = ()
-        self._longest = 0
-        """Tokens of the longest sequence of the newest batches."""
+        self._largest = (0, 0)
+        """Tokens of the largest of the newest batches, and how many of them one sees."""
 
     @classmethod
     def of(cls, base: BaseModel, compute: Compute | None = None, room: int = PASS_BYTES) -> Decoder:
-        """Over a folder's weights; raises ``BaseModelError`` where it cannot be read."""
+        """Over a folder's weights; raises ``BaseModelError`` where it cannot be read.
+
+        Without ``room`` a pass may take most of what the base leaves of a card.
+        """
         compute = compute or compute_on("cpu")
         packed = torch.device("cpu") if compute.precision == "nf4" else None  # else they would be there twice
         tensors = load(base, compute.device, loaded_as(compute.precision), matrices=packed)
-        return cls(base.config, tensors, compute, room)
+        return cls(base.config, tensors, compute, room or pass_room(str(compute.device)))
 
     @property
     def mixes(self) -> bool:
@@ -91,14 +95,16 @@ class Decoder:
         """Everything that has trained tokens, in order and within the memory that a pass may take."""
         jobs = [tuple(groups) for groups in jobs]
         lengths = [len(sequence.tokens) for groups in jobs for group in groups for sequence in group.sequences]
-        self._longest = max(lengths, default=0)
-        return packed_batches(jobs, self._budget.tokens(self._config, self._longest))
+        self._largest = (0, 0)
+        for batch in packed_batches(jobs, self._budget.tokens(self._config, max(lengths, default=0))):
+            self._largest = max(self._largest, _size(batch))
+            yield batch
 
     def shrink(self) -> bool:
         """Halve what a pass may take; False where it is so small that this changes nothing."""
         if self._budget.most <= SMALLEST:
             return False
-        self._budget = self._budget.below(self._config, self._longest)
+        self._budget = self._budget.below(self._config, *self._largest)
         return True
 
     @torch.no_grad()
@@ -109,8 +115,12 @@ class Decoder:
     @torch.no_grad()
     def differentiate(self, batch: PackedBatch, temperatures: Temperatures, criterion: Criterion) -> None:
         """Run forward, ask ``criterion``, run backward: adds to the mounted policies' gradients."""
-        longest = batch.prefixes.shape[1] + batch.rows.shape[2]
-        keep = Keep.ALL if self._budget.keeps_all(self._config, len(batch.tokens), longest) else Keep.INPUTS
+        keep = Keep.ALL if self._budget.keeps_all(self._config, *_size(batch)) else Keep.INPUTS
         logp, entropy, tape = run(self._over, batch, temperatures, keep)
         grad = criterion(logp.cpu(), entropy.cpu()).to(logp.device, non_blocking=True)
         run_backward(self._over, tape, grad)
+
+
+def _size(batch: PackedBatch) -> tuple[int, int]:
+    """Its places, and how many of them one may see."""
+    return len(batch.tokens), batch.prefixes.shape[1] + batch.rows.shape[2]

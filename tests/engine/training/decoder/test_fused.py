@@ -2,6 +2,7 @@
 
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -76,7 +77,7 @@ def test_twenty_steps_together_lead_where_twenty_alone_do(
         for memory, groups in zip(single, lessons, strict=True):
             add_gradient(model, memory, groups)
         for memory in (*together, *single):
-            memory.adopt(make_step(model, memory).optimised)
+            memory.adopt(make_step(partial(add_gradients, model), memory).optimised)
     for ours, theirs in zip(together, single, strict=True):
         assert (ours.version, ours.optimised.step) == (20, 20 * ours.config.epochs)
         expected = theirs.optimised
