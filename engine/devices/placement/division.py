@@ -81,6 +81,17 @@ def divide(
     return replace(both, apart=apart.speed) if both.speed > GAIN * apart.speed else apart
 
 
+def apart_speed(sampling: Sequence[float], training: Sequence[float], times: Times) -> float:
+    """Of the slower stage, each on cards of its own with these speeds."""
+    return min(sum(sampling) / times.sampling, sum(training) / times.training)
+
+
+def shared_speed(sampling: float, training: float, others: Sequence[float], times: Times) -> float:
+    """Of both stages where one card trains in a part of its time and samples in the rest, beside ``others``."""
+    kept = DISTURBED * sampling if others else sampling
+    return (sum(others) + kept) / (times.sampling + kept * times.training / training)
+
+
 def _best(division: Division) -> tuple[float, int]:
     return division.speed, len(division.rollout)
 
@@ -91,8 +102,8 @@ def _apart(worths: Sequence[Worth], times: Times) -> Iterator[Division]:
         rollout = [worth for worth in row[:cut] if worth.sampling]
         training = _one_process([worth for worth in row[cut:] if worth.training])
         if rollout and training:
-            speeds = sum(worth.sampling for worth in rollout), sum(worth.training for worth in training)
-            speed = min(speeds[0] / times.sampling, speeds[1] / times.training)
+            speeds = [worth.sampling for worth in rollout], [worth.training for worth in training]
+            speed = apart_speed(*speeds, times)
             yield Division(_cards(rollout), _cards(training), speed)
 
 
@@ -100,10 +111,7 @@ def _both(worths: Sequence[Worth], times: Times, shareable: Collection[str]) -> 
     for worth in worths:
         if worth.sampling and worth.training and worth.card.gpu.uuid in shareable:
             others = [other for other in worths if other is not worth and other.sampling]
-            sampling = sum(other.sampling for other in others)
-            kept = worth.sampling if not others else DISTURBED * worth.sampling
-            # in a part of its time the card trains; in the rest it samples beside the others
-            speed = (sampling + kept) / (times.sampling + kept * times.training / worth.training)
+            speed = shared_speed(worth.sampling, worth.training, [other.sampling for other in others], times)
             yield Division((worth.card, *_cards(others)), (worth.card,), speed)
 
 
