@@ -66,6 +66,8 @@ def leave_machine(args: argparse.Namespace) -> int:
 
 def take_back(args: argparse.Namespace) -> int:
     """End a yield."""
+    from ..home.resting import why_tasks_wait
+
     home = home_of(args)
     if (refused := _ask(home, "resume_engine")) is None:
         output.talk(f"No engine serves {home.root}; the next one yields nothing.")
@@ -73,7 +75,7 @@ def take_back(args: argparse.Namespace) -> int:
     if refused:
         output.complain(refused)
         return output.USAGE
-    output.talk("The engine has the machine; tasks go on from their last commit.")
+    output.talk(why_tasks_wait(home) or "The engine has the machine; tasks go on from their last commit.")
     return output.OK
 
 

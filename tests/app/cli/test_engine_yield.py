@@ -51,6 +51,9 @@ def test_an_engine_that_runs_yields_at_once(home: Home, marlaas: Commander, answ
     assert marlaas("engine", "yield").code == 0 and told(home)[-1] == ("yield", {"until": None})
     said = marlaas("engine", "resume")
     assert said.code == 0 and "tasks go on" in said.err and told(home)[-1] == ("resume_engine", {})
+    Filling(home.database, time.time()).engine()
+    Filling(home.database).execute("UPDATE engines SET rest = 'hours', rest_until = 7.5")
+    assert "outside of its active hours, and tasks wait" in marlaas("engine", "resume").err
 
 
 def test_what_the_engine_refuses_is_said(marlaas: Commander, answering: Answering) -> None:

@@ -51,6 +51,16 @@ def test_submit(filling: Filling, home: Home, marlaas: Commander, engine: FakeEn
     assert marlaas("submit", write("three"), "--json").json == {"ids": [3]}
 
 
+def test_who_submits_while_the_machine_is_yielded_hears_that_tasks_wait(
+    filling: Filling, marlaas: Commander, engine: FakeEngine, write: Write
+) -> None:
+    filling.environment()
+    filling.engine()
+    filling.execute("UPDATE engines SET rest = 'yielded'")
+    said = marlaas("submit", write("one"))
+    assert said.code == 0 and "tasks wait; `marlaas engine resume` takes it back" in said.err
+
+
 @pytest.mark.parametrize(
     ("environment", "config", "sentence"),
     [
