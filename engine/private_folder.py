@@ -21,8 +21,15 @@ class PrivateFolder:
         parent.mkdir(parents=True, exist_ok=True)
         remove_orphans(parent, prefix)
         self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        self._lock = os.open(self.path / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self._lock = _locked(self.path)
+
+    def ensure(self) -> Path:
+        """Its path, with a folder there: made again where somebody has deleted it. Raises ``OSError``."""
+        if not (self.path / LOCK).exists():
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(self._lock)
+            self._lock = _locked(self.path)
+        return self.path
 
     def remove(self) -> None:
         """Delete it with all that is in it; doing so twice changes nothing."""
@@ -30,6 +37,12 @@ class PrivateFolder:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def _locked(folder: Path) -> int:
+    lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return lock
 
 
 def remove_orphans(parent: Path, prefix: str) -> None:

@@ -16,6 +16,7 @@ from typing import Protocol
 from ...adapters.peft_folder import read_peft_folder, write_peft_folder
 from ...adapters.statefile import PolicyState, StateHeader, checksum
 from ...errors import AdapterError
+from ...private_folder import PrivateFolder
 from ..batching.context import Arrays
 
 HANDLES = itertools.count(1)
@@ -35,7 +36,7 @@ class AdapterEngine(Protocol):
 class FolderAdapters:
     """``versions.Adapters`` on vLLM, whose folders stand in ``folder``."""
 
-    def __init__(self, engine: AdapterEngine, base: Path, folder: Path, rank: int) -> None:
+    def __init__(self, engine: AdapterEngine, base: Path, folder: PrivateFolder, rank: int) -> None:
         """``rank`` is the largest that vLLM was started for."""
         self._engine = engine
         self._base = base
@@ -54,7 +55,7 @@ class FolderAdapters:
         handle = next(HANDLES)
         folder = self._of(handle)
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # somebody may have deleted it
+            self._folder.ensure()
             folder.mkdir(mode=0o700)
             write_peft_folder(folder, PolicyState(StateHeader(rank, alpha, 0, ""), adapter), self._base, "")
         except OSError as error:
@@ -84,4 +85,4 @@ class FolderAdapters:
             raise AdapterError(f"While vLLM read the adapter in {folder} somebody changed it: it holds {found}.")
 
     def _of(self, handle: int) -> Path:
-        return self._folder / str(handle)
+        return self._folder.path / str(handle)

@@ -45,7 +45,7 @@ class EngineSampler(ThreadedSampler):
         self.engine = engine
         settings = engine.settings
         self._folder = PrivateFolder(scratch, PREFIX)
-        versions = Versions(base, FolderAdapters(engine, base.path, self._folder.path, settings.rank))
+        versions = Versions(base, FolderAdapters(engine, base.path, self._folder, settings.rank))
         self._vllm = VllmBoard(engine, versions, settings.context)
         fitting = engine.tokens // whole_blocks(settings.context, settings.device)
         limits = SamplerLimits(max(1, min(settings.sequences, fitting)), settings.context)
