@@ -43,9 +43,18 @@ ROUNDED = {
 bases stay a hundred times below. Another base's gaps are several nats."""
 
 
-def tolerance_of(rollout: RolloutSettings, stored: str) -> Tolerance:
-    """For a sampler of these settings whose matrices are ``stored`` so, one of ``precision.PRECISIONS``."""
+HALF = Tolerance(mean=0.2)
+"""Sixteen bits throughout, as cards compute: taken from eight-bit weights, which lose as much; measured on no card."""
+
+
+def tolerance_of(rollout: RolloutSettings, stored: str, exact: bool = True) -> Tolerance:
+    """For a sampler of these settings whose matrices are ``stored`` so, one of ``precision.PRECISIONS``.
+
+    Not ``exact`` are a sampler on a card, and a trainer whose base is not in float32.
+    """
+    if not exact:
+        return HALF if stored in ("f32", "f16") else ROUNDED[stored]
     if rollout.sampler in ("torch", "vllm"):  # both in float32 on a processor
         return EXACT
-    exact = rollout.exact and stored == "f32" and not rollout.gguf  # what others convert, they may round
-    return EXACT if exact else ROUNDED[stored]
+    whole = rollout.exact and stored == "f32" and not rollout.gguf  # what others convert, they may round
+    return EXACT if whole else ROUNDED[stored]

@@ -182,5 +182,6 @@ def trainer_spec(
         "held": memory.held,
         "largest_rank": settings.training.largest_rank,
         "scratch": str(home.scratch),
+        "precision": post.precision,
     }
     return WorkerSpec(post.name, TRAINER, kwargs, post.place.cores, environment(()))

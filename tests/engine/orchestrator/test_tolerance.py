@@ -4,7 +4,7 @@ import math
 
 from marlaas.engine.base.precision import PRECISIONS
 from marlaas.engine.config import RolloutSettings
-from marlaas.engine.orchestrator.tolerance import EXACT, FAST, ROUNDED, Tolerance, tolerance_of
+from marlaas.engine.orchestrator.tolerance import EXACT, FAST, HALF, ROUNDED, Tolerance, tolerance_of
 
 
 def test_what_is_not_a_number_is_never_rounding() -> None:
@@ -29,3 +29,9 @@ def test_what_computes_in_float32_is_held_to_it() -> None:
 def test_what_a_person_converted_may_be_rounded() -> None:
     assert tolerance_of(RolloutSettings(gguf="own.gguf"), "f32") == FAST
     assert tolerance_of(RolloutSettings(gguf="own.gguf"), "q4_k_m") == ROUNDED["q4_k_m"]
+
+
+def test_half_precision_is_not_held_to_single() -> None:
+    assert tolerance_of(RolloutSettings(sampler="vllm"), "f16", exact=False) == HALF
+    assert tolerance_of(RolloutSettings(exact=True), "f32", exact=False) == HALF
+    assert tolerance_of(RolloutSettings(), "q4_k_m", exact=False) == ROUNDED["q4_k_m"]
