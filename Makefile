@@ -66,4 +66,4 @@ base: dev
 	@$(BIN)/python -m tools.base
 
 clean:
-	rm -rf .venv .venv-setup.log .libraries .vllm .vllm-setup.log .bench build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-setup.log .libraries .vllm .bench build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
