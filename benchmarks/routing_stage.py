@@ -72,7 +72,7 @@ class Stage:
             post = SamplerPost(f"rollout-{number}", kind, Place((core,)))
             handles.append(await sampler_spec(base, home, settings, plan, post).spawn(home.logs))
             sampler: Sampler = handles[-1].proxy(Sampler, posted=("release",))
-            stations.append(await open_station(sampler, post, "f32", lambda tenant: 1.0))
+            stations.append(open_station(sampler, await sampler.limits(), post, "f32", lambda tenant: 1.0))
         return cls(Stations(stations, {}, base), handles)
 
     async def load(self, version: str, path: str) -> None:

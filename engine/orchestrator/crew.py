@@ -14,6 +14,7 @@ from time import monotonic
 
 from ..base.model import BaseModel
 from ..config import Settings
+from ..devices.plan import Sharing
 from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, WorkerDied
 from ..fairness.ledger import Ledger
@@ -21,7 +22,7 @@ from ..fairness.line import NOBODY, Line, Standing
 from ..paths import Home
 from ..rest.resting import Rest
 from ..rollout.episodes import Rollout
-from ..rollout.protocol import Sampler, SamplerStats
+from ..rollout.protocol import SamplerStats
 from ..rollout.renderer import Renderer
 from ..rollout.ruler import PromptRuler
 from ..rollout.station import Station
@@ -32,6 +33,7 @@ from ..workers.handle import WorkerHandle
 from . import preflight
 from .agreement import compare
 from .floors import Floors
+from .posts import sampler_at, trainer_at, worker_specs
 from .router import Router
 from .services import Load, Services
 from .shared_trainer import SharedTrainer
@@ -41,12 +43,15 @@ from .stations import Stations, open_station, precision
 from .task_trainer import TaskTrainer
 from .tolerance import Tolerance
 from .trial import comparison_tokens
-from .worker_plan import WorkerSpec, sampler_spec, trainer_spec
+from .worker_plan import WorkerSpec
 
 ATTEMPTS = 3
 """At starting workers that die while they start."""
 RETRY = 2.0
 """Seconds between attempts to bring dead workers back."""
+
+Plan = Callable[[tuple[Sharing, ...]], Staffing]
+"""Who works where on the machine as it is at the moment, without ways of sharing a card that have failed here."""
 
 
 class Crew:
@@ -63,11 +68,17 @@ class Crew:
         ledger: Ledger,
         shortage: Callable[[], str],
         log: Callable[[str, str, str], None],
+        plan: Plan,
     ) -> None:
+        """``staffing`` holds until workers die or rest; then ``plan`` is asked, in a thread, for it takes its time."""
         self._home = home
         self._settings = settings
         self._base = base
-        self._staffing = staffing
+        self._plan = plan
+        self._failed: tuple[Sharing, ...] = ()
+        """Ways of sharing a card that could not be started."""
+        self._moved = asyncio.Event()
+        """Set when the workers are to go over to other posts."""
         self.store = store
         self._environments = environments
         self._ledger = ledger
@@ -83,10 +94,16 @@ class Crew:
         self.handles: dict[str, WorkerHandle] = {}
         self.draining = asyncio.Event()
         """Set once tasks are to end with the step that they are at."""
-        self.devices: dict[str, str] = {}
-        """What each worker computes on, in words."""
+        self._man(staffing)
         self.lost = asyncio.Event()
         """Set when a worker of the current incarnation has died; replaced together with the workers."""
+
+    def _man(self, staffing: Staffing) -> None:
+        """From their next start on, the workers are placed like this."""
+        self.staffing = staffing
+        self._specs = worker_specs(self._base, self._home, self._settings, staffing)
+        self.devices = {spec.name: spec.device for spec in self._specs}
+        """What each worker computes on, in words."""
 
     @property
     def warning(self) -> str:
@@ -95,26 +112,47 @@ class Crew:
 
     def ruler(self) -> PromptRuler:
         """Measures first prompts as this base reads them."""
-        return PromptRuler(self._renderer, self._staffing.context)
+        return PromptRuler(self._renderer, self.staffing.context)
 
     async def start(self) -> None:
         """Start all workers, unless they are to rest. Raises what they say if they cannot."""
         await self._standby.during(self._start_again())
 
+    def move(self, staffing: Staffing) -> None:
+        """Go over to other posts: all workers end and start there; tasks begin again from their last commit."""
+        if staffing.placement != self.staffing.placement:
+            self._man(staffing)
+            self._moved.set()
+
     async def _start_again(self) -> None:
-        """Start them, again where one is killed meanwhile."""
-        for _ in range(ATTEMPTS - 1):
-            with contextlib.suppress(WorkerDied):
+        """Start them, again where one is killed meanwhile, and with less in common where what they share fails."""
+        for last in (*[False] * (ATTEMPTS - 1), True):
+            sharing = self.staffing.placement.trainer.sharing
+            try:
                 return await self._start()
-        await self._start()
+            except (MarlaasError, ValueError) as error:
+                if sharing:
+                    self._failed += (sharing,)
+                    self._log("placement", f"Sampler and trainer cannot share a card by {sharing}: {error}", "warning")
+                    await self._plan_anew()
+                elif last or not isinstance(error, WorkerDied):
+                    raise
+
+    async def _plan_anew(self) -> None:
+        """Place the workers as the machine is by now, and say so where that is elsewhere."""
+        before = self.staffing.placement
+        self._man(await asyncio.to_thread(self._plan, self._failed))
+        if self.staffing.placement != before:
+            self._log("placement", self.staffing.words, "info")
 
     async def _start(self) -> None:
-        started = await asyncio.gather(*(self._spawn(spec) for spec in self._specs()), return_exceptions=True)
+        self._moved.clear()
+        started = await asyncio.gather(*(self._spawn(spec) for spec in self._specs), return_exceptions=True)
         try:
             for result in started:
                 if isinstance(result, BaseException):
                     raise result
-            trainer: Trainer = self.handles[self._staffing.placement.trainer.name].proxy(Trainer)
+            trainer = trainer_at(self.handles, self.staffing)
             self._stations = await self._open_stations(trainer)
         except BaseException:
             await self.stop()
@@ -139,19 +177,16 @@ class Crew:
         self.lost = asyncio.Event()
         self._ready.set()
 
-    def _specs(self) -> list[WorkerSpec]:
-        common, plans = (self._base, self._home, self._settings), self._staffing.memory
-        posts = zip(self._staffing.placement.samplers, plans, strict=True)
-        samplers = [sampler_spec(*common, plan, post) for post, plan in posts]
-        return [*samplers, trainer_spec(*common, plans[0], self._staffing.placement.trainer)]
-
     async def _open_stations(self, trainer: Trainer) -> Stations:
         stations: list[Station] = []
         tolerances = {}
-        for post, plan in zip(self._staffing.placement.samplers, self._staffing.memory, strict=True):
-            sampler: Sampler = self.handles[post.name].proxy(Sampler, posted=("release",))
+        for post, plan in zip(self.staffing.placement.samplers, self.staffing.memory, strict=True):
+            sampler = sampler_at(self.handles, self.staffing, post)
             stored, tolerance = precision(self._base, self._settings, post, plan)
-            stations.append(await open_station(sampler, post, stored, self._weight))
+            limits = await sampler.limits()
+            if limits.note:
+                self._log("worker", limits.note, "warning")
+            stations.append(open_station(sampler, limits, post, stored, self._weight))
             tolerances[post.name] = tolerance
             if self._settings.rollout.gguf and post.kind == "llama.cpp":
                 await self._compare(stations[-1], trainer, tolerance)
@@ -221,20 +256,24 @@ class Crew:
         """Start the workers where there are none, and replace them whenever one dies."""
         if not self.ready:
             begun = monotonic()
-            await self._bring_back()
+            await self._bring_back(anew=True)
             self._log("worker", f"The workers were started in {monotonic() - begun:.1f} s.", "info")
         while True:
-            deaths = [asyncio.ensure_future(handle.died.wait()) for handle in self.handles.values()]
+            ends = [self._moved, *(handle.died for handle in self.handles.values())]
+            waits = [asyncio.ensure_future(end.wait()) for end in ends]
             try:
-                await asyncio.wait(deaths, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for death in deaths:
-                    death.cancel()
+                for wait in waits:
+                    wait.cancel()
             told = [handle.death().message for handle in self.handles.values() if handle.died.is_set()]
             self._let_go()
-            self._log("worker", f"{' '.join(told)} A new one takes its place.", "warning")
+            if told:
+                self._log("worker", f"{' '.join(told)} A new one takes its place.", "warning")
+            else:
+                self._log("placement", self.staffing.words, "info")
             await self.stop()
-            await self._bring_back()
+            await self._bring_back(anew=bool(told))
 
     def _let_go(self) -> None:
         """Give the workers up; whoever works with them is told."""
@@ -242,20 +281,23 @@ class Crew:
         self._services = None
         self.lost.set()
 
-    async def _bring_back(self) -> None:
+    async def _bring_back(self, anew: bool) -> None:
+        """Start workers, again and again; ``anew``: on what others have left of the machine meanwhile."""
+        told = ""
         while True:
             try:
-                await self._start_again()
-                return
+                if anew:
+                    await self._plan_anew()
+                return await self._start_again()
             except (MarlaasError, ValueError, OSError) as error:  # no memory or files for a process may end, too
-                self._log("worker", f"The workers cannot be started: {error}", "error")
+                if told != (told := str(error)):
+                    self._log("worker", f"The workers cannot be started: {told}", "error")
                 await asyncio.sleep(RETRY)
 
     def _weight(self, tenant: str) -> float:
         return self.store.tenants.get(tenant).weight
 
     async def _spawn(self, spec: WorkerSpec) -> None:
-        self.devices[spec.name] = spec.device
         self.handles[spec.name] = await spec.spawn(self._home.logs, self._settings.resources.nice)
 
     async def _compare(self, station: Station, trainer: Trainer, tolerance: Tolerance) -> None:

@@ -31,6 +31,11 @@ class Staffing:
     """Whose devices the placement names; None where it names cores alone."""
 
     @property
+    def words(self) -> str:
+        """What was decided, and why."""
+        return f"Placement: {' '.join(self.placement.reasons)}"
+
+    @property
     def context(self) -> int:
         """Tokens that a conversation may have at any of the samplers."""
         return min(plan.context for plan in self.memory)

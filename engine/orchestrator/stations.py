@@ -15,11 +15,11 @@ from ..base.model import BaseModel
 from ..base.precision import REPEATABLE
 from ..base.soundness import parameters
 from ..config import Settings
-from ..devices.plan import SamplerPost
+from ..devices.plan import SamplerPost, TrainerPost
 from ..devices.routing import TokenCosts
 from ..devices.token_costs import CostMeter, guessed
 from ..fairness.line import Line
-from ..rollout.protocol import Sampler, SamplerStats
+from ..rollout.protocol import Sampler, SamplerLimits, SamplerStats
 from ..rollout.seats import Seats
 from ..rollout.station import Station
 from .tolerance import Tolerance, tolerance_of
@@ -54,9 +54,10 @@ class Stations:
         return None
 
 
-async def open_station(sampler: Sampler, post: SamplerPost, stored: str, weight: Callable[[str], float]) -> Station:
-    """A station over a live worker, whose matrices are ``stored`` so. Raises what the worker raises."""
-    limits = await sampler.limits()
+def open_station(
+    sampler: Sampler, limits: SamplerLimits, post: SamplerPost, stored: str, weight: Callable[[str], float]
+) -> Station:
+    """A station over a live worker, whose matrices are ``stored`` so."""
     seats = Seats(limits.sequences, Line(weight))
     return Station(post.name, post.kind, sampler, limits.context, seats, repeats(post, stored))
 
@@ -66,8 +67,11 @@ def repeats(post: SamplerPost, stored: str) -> bool:
     return post.kind != "vllm" and not post.place.gpus and stored in REPEATABLE
 
 
-def precision(base: BaseModel, settings: Settings, post: SamplerPost, memory: MemoryPlan) -> tuple[str, Tolerance]:
+def precision(
+    base: BaseModel, settings: Settings, post: SamplerPost, memory: MemoryPlan, trainer: TrainerPost | None = None
+) -> tuple[str, Tolerance]:
     """How a sampler keeps the base's matrices, and how far it may be from the trainer for it."""
     own = of_kind(settings, post.kind)
     stored = stored_as(base, own, memory)
-    return stored, tolerance_of(own.rollout, stored)
+    exact = not post.place.gpus and (trainer is None or (trainer.precision == "f32" and not trainer.place.gpus))
+    return stored, tolerance_of(own.rollout, stored, exact)

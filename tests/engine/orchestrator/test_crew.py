@@ -1,0 +1,101 @@
+"""The crew with real workers: they go over to other posts, and what cannot be shared is not tried for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from marlaas.engine.base.model import load_base
+from marlaas.engine.config import RolloutSettings, Settings
+from marlaas.engine.devices.plan import Placement, Sharing
+from marlaas.engine.errors import BaseModelError
+from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.orchestrator.crew import Crew
+from marlaas.engine.orchestrator.staffing import Staffing, staffing
+from marlaas.engine.paths import Home
+from marlaas.engine.store.store import Store
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
+
+BASE = load_base("tiny")
+ONE = Settings(rollout=RolloutSettings(sampler="torch", sequences=8, context=64))
+BOTH = Settings(rollout=RolloutSettings(samplers=("torch", "llama.cpp"), sequences=8, context=64))
+CORES = (0,)
+
+
+class Watched(Crew):
+    """A crew whose words are kept, and which is planned anew with one sampler."""
+
+    def __init__(self, home: Home, staff: Staffing, told: list[str]) -> None:
+        environments: Any = SimpleNamespace(processes=lambda: [])
+        store = Store(home.database, "tiny")
+        common = (home, BOTH, BASE, staff, store, environments, Ledger(), str)
+        super().__init__(*common, lambda kind, message, level: told.append(f"{kind}: {message}"), self.planned)
+
+    def planned(self, failed: tuple[Sharing, ...]) -> Staffing:
+        self.failed = failed
+        return staffing(BASE, ONE, 8 << 30, CORES)
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+async def crew(tmp_path: Path, told: list[str]) -> AsyncIterator[Watched]:
+    crew = Watched(Home(tmp_path).create(), staffing(BASE, ONE, 8 << 30, CORES), told)
+    yield crew
+    await crew.stop()
+    crew.store.close()
+
+
+async def test_workers_go_over_to_other_posts_and_whoever_works_with_the_old_ones_is_told(
+    crew: Watched, told: list[str]
+) -> None:
+    await crew.start()
+    running = asyncio.ensure_future(crew.run())
+    before, lost = await crew.services(), crew.lost
+    await asyncio.sleep(0)
+    crew.move(crew.staffing)
+    assert not lost.is_set(), "they are there already"
+    crew.move(staffing(BASE, BOTH, 8 << 30, CORES))
+    await lost.wait()
+    after = await crew.services()
+    assert (list(before.stations), list(after.stations)) == (["rollout"], ["rollout", "rollout-2"])
+    assert [station.kind for station in after.stations.values()] == ["torch", "llama.cpp"]
+    assert after.tolerances["rollout"] != after.tolerances["rollout-2"] or after.tolerances["rollout"].largest < 0.01
+    assert [station.context for station in after.stations.values()] == [64, 64]
+    stats = await crew.sampler_stats(5.0)
+    assert set(stats) == set(after.stations) and set(crew.loads()) == {*after.stations, "training"}
+    assert told == [f"placement: {crew.staffing.words}"] and "torch and llama.cpp sample" in told[0]
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
+
+async def test_where_sharing_fails_the_next_best_placement_is_started_and_said(
+    crew: Watched, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Placement] = []
+
+    async def start() -> None:
+        started.append(crew.staffing.placement)
+        if started[-1].trainer.sharing:
+            raise BaseModelError("There is no card.")
+
+    monkeypatch.setattr(crew, "_start", start)
+    apart = crew.staffing.placement
+    shared = replace(apart, trainer=replace(apart.trainer, sharing="memory"))
+    crew._man(replace(crew.staffing, placement=shared))
+    await crew.start()
+    assert started == [shared, apart] and crew.failed == ("memory",)
+    assert told[0] == "placement: Sampler and trainer cannot share a card by memory: There is no card."
+    assert told[1] == f"placement: {crew.staffing.words}"
