@@ -5,7 +5,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ class Worker:
         self.looking: Looking = handle.proxy(Looking)
 
 
-Spawn = Callable[..., Awaitable[Worker]]
+Spawn = Callable[[str], Awaitable[Worker]]
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +62,11 @@ async def spawn(base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))))
     workers: list[Worker] = []
 
-    async def start(sharing: str, **more: Any) -> Worker:
+    async def start(sharing: str) -> Worker:
         common = {"base": str(base.path), "scratch": str(tmp_path / "scratch")}
         sampler = {"sequences": 16, "context": 512, "largest_rank": 8, "slots": 2}
         trainer = {"fingerprint": base.fingerprint, "sync": False}
-        kwargs = {"sharing": sharing, "sampler": common | sampler, "trainer": common | trainer} | more
+        kwargs = {"sharing": sharing, "sampler": common | sampler, "trainer": common | trainer}
         log = tmp_path / f"{sharing}.log"
         workers.append(Worker(await WorkerHandle.spawn("rollout", FACTORY, kwargs, log_path=log)))
         return workers[-1]
@@ -108,7 +108,7 @@ async def test_the_trainer_computes_with_vllms_memory_what_it_computes_with_its_
     worker = await spawn("base")
     done, last = await rehearse(worker, tmp_path, steps=1)
     size, shared = await worker.looking.matrices()
-    assert size == shared > 0.9 * base.weight_files[0].stat().st_size
+    assert shared > 0.98 * size > 0.9 * base.weight_files[0].stat().st_size  # all but norms of heads, which are spread
     alone = TorchTrainer(str(base.path), base.fingerprint, sync=False)
     await alone.open("a", CONFIG, str(tmp_path / "0"), resume=True)
     tokens = last.sequences[0].tokens
@@ -124,9 +124,9 @@ async def test_the_trainer_computes_with_vllms_memory_what_it_computes_with_its_
     alone.shutdown()
 
 
-@pytest.mark.parametrize("more", [{"sharing": "base"}, {"sharing": "base", "slice": 0.02}, {"sharing": "sleep"}])
-async def test_sampling_goes_on_while_others_train(spawn: Spawn, tmp_path: Path, more: dict[str, Any]) -> None:
-    worker = await spawn(**more)
+@pytest.mark.parametrize("sharing", ["base", "sleep"])
+async def test_sampling_goes_on_while_others_train(spawn: Spawn, tmp_path: Path, sharing: str) -> None:
+    worker = await spawn(sharing)
     (_, first), last = await rehearse(worker, tmp_path, steps=1)
     await worker.sampler.load("v1", first.path)
     asked = [request(f"beside {n}", version="v1", seed=n, max_tokens=200) for n in range(6)]
@@ -142,7 +142,7 @@ async def test_sampling_goes_on_while_others_train(spawn: Spawn, tmp_path: Path,
     assert [len(result.tokens) for result in beside] == [200] * 6
     assert all(alike(one, other, TOLERANCE) for one, other in zip(alone, beside, strict=True))
     moves = await worker.looking.switches()
-    assert len(moves) >= 4 if more["sharing"] == "sleep" else not moves
+    assert len(moves) >= 4 if sharing == "sleep" else not moves
     assert all(move == ("sampler goes", "sampler comes")[place % 2] for place, move in enumerate(moves))
 
 
