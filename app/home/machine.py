@@ -18,6 +18,7 @@ from marlaas.engine.errors import MarlaasError
 from marlaas.engine.paths import Home
 
 from ..words.format import line, size
+from .decided import decided
 from .devices import Devices
 from .finding import Finding
 
@@ -38,7 +39,7 @@ def examine(home: Home, devices: Devices) -> list[Finding]:
     checks: tuple[Callable[[Home], Finding], ...] = (
         _disk, _compiler, _torch, _llama, _home, _plugins, _installer, _libraries, _sandbox, _notify, _base, _engine,
     )  # fmt: skip
-    return [_python(home), *devices.findings, *(check(home) for check in checks)]
+    return [_python(home), *devices.findings, *decided(home, devices.seen), *(check(home) for check in checks)]
 
 
 def _python(home: Home) -> Finding:

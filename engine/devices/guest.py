@@ -32,8 +32,8 @@ class Guest:
     """What may be taken."""
 
     machine: Machine
-    """Its cards are those that may be used, each with ``free`` as the bytes that may be taken of it; its cores and its
-    memory likewise."""
+    """Its cards are those that may be used, each with ``free`` as the bytes that may be taken of it, those among them
+    that this engine has taken; its cores and its memory likewise."""
     left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = ()
     """Rules that do not mean what their author will have meant, each in one sentence."""
@@ -65,7 +65,8 @@ def as_guest(
         if reason:
             left_out.append(LeftOut(gpu.uuid, f"{gpu.label} is left alone: {reason}."))
         else:
-            kept.append(replace(gpu, free=min(gpu.free, share_of(gpu.memory, resources.gpu_memory))))
+            ours = sum(holder.memory for holder in gpu.holders if holder.ours)  # a plan is made for all of our workers
+            kept.append(replace(gpu, free=min(gpu.free + ours, share_of(gpu.memory, resources.gpu_memory))))
     notes = [seen.note] if seen.note else []
     notes += [f"`gpus` under [resources] names {name!r}, which is no card here." for name in unknown]
     return Guest(Machine(processor(found.machine.cpu, resources), tuple(kept)), tuple(left_out), tuple(notes))

@@ -35,6 +35,7 @@ def test_all_is_well(marlaas: Commander, probed: list[Any], home: Home) -> None:
         "cores",
         "memory",
         "gpu",
+        *["placement"] * 3,
         "disk",
         "compiler",
         "torch",
