@@ -9,7 +9,6 @@ import torch
 
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.training import step as step_module
 from marlaas.engine.training.protocol import PolicyConfig, TrainGroup, TrainSequence
 from marlaas.engine.training.torch_trainer import TorchTrainer
 
@@ -112,7 +111,7 @@ async def test_a_step_that_fails_in_a_later_epoch_has_not_happened(
     for one in BATCHES[0]:
         await trainer.accumulate("a", (one,))
     with monkeypatch.context() as patch:
-        patch.setattr(step_module, "add_gradients", lambda model, work: work[0][0].gradient.fill_(torch.inf))
+        patch.setattr(trainer, "_gradients", lambda work: work[0][0].gradient.fill_(torch.inf))
         with pytest.raises(AdapterError, match=r"gradient is not finite, so step 1 was not made \(its norm is inf"):
             await trainer.step("a", str(tmp_path / "2"))
     assert not (tmp_path / "2").exists()

@@ -34,13 +34,13 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 @contextmanager
-def trainers(base: str, device: str, folder: Path) -> Iterator[NewTrainer]:
+def trainers(base: str, device: str, folder: Path, **kwargs: Any) -> Iterator[NewTrainer]:
     """Makes trainers, and ends them."""
     made: list[TorchTrainer] = []
 
     def new(slots: int = 0) -> TorchTrainer:
         scratch = str(folder / "scratch")
-        made.append(TorchTrainer(base, "tiny", sync=False, devices=(device,), slots=slots, scratch=scratch))
+        made.append(TorchTrainer(base, "tiny", sync=False, devices=(device,), slots=slots, scratch=scratch, **kwargs))
         return made[-1]
 
     yield new
@@ -58,6 +58,31 @@ class TestContract(TrainerContract):
     @pytest.fixture
     def new_trainer(self, new_torch_trainer: NewTrainer) -> NewTrainer:
         return new_torch_trainer
+
+
+class TestContractInBfloat16(TrainerContract):
+    """The same with a base in sixteen bits; its log-probabilities are some hundredths off."""
+
+    tight, relative, summed, moved = (
+        0.1,
+        0.1,
+        1e-4,
+        4 * CONFIG.learning_rate,
+    )  # at first Adam moves by the signs of gradients
+
+    @pytest.fixture
+    def new_trainer(self, base: str, device: str, tmp_path: Path) -> Iterator[NewTrainer]:
+        with trainers(base, device, tmp_path, precision="bf16") as new:
+            yield new
+
+
+class TestContractWithoutRoom(TrainerContract):
+    """The same where no layer keeps more than its input."""
+
+    @pytest.fixture
+    def new_trainer(self, base: str, device: str, tmp_path: Path) -> Iterator[NewTrainer]:
+        with trainers(base, device, tmp_path, room=1) as new:
+            yield new
 
 
 class TestLosses(LossContract):

@@ -1,0 +1,86 @@
+"""Layers that keep their inputs alone give the same gradient, in the memory that the plan says."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from marlaas.engine.base.model import BaseModel, load_base
+from marlaas.engine.base.sizes import PassSize
+from marlaas.engine.training.decoder.compute import Compute, compute_on, for_card
+from marlaas.engine.training.decoder.decoder import Decoder
+from marlaas.engine.training.decoder.packing import families, pack
+from marlaas.engine.training.protocol import PolicyConfig, TrainGroup
+
+from ..held import Held
+from ..samples import sequence
+from .random_models import VOCABULARY, save_model
+from .test_against_peft import policy
+
+CPU = torch.device("cpu")
+SHAPE = {
+    "family": "qwen3",
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 8,
+    "num_key_value_heads": 2,
+    "fold": 2,
+    "head_dim": 16,
+    "tie_word_embeddings": True,
+}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> BaseModel:
+    return load_base(save_model(tmp_path_factory.mktemp("base"), SHAPE, 1))
+
+
+def group(prompt: int, answer: int) -> TrainGroup:
+    draw = torch.Generator().manual_seed(prompt)
+
+    def tokens(count: int) -> list[int]:
+        drawn: list[int] = torch.randint(VOCABULARY, (count,), generator=draw).tolist()
+        return drawn
+
+    start = tokens(prompt)
+    return TrainGroup(0, tuple(sequence(start + tokens(answer), prompt, 0.5 - n) for n in range(6)))
+
+
+def differentiated(base: BaseModel, compute: Compute, group: TrainGroup, room: int) -> tuple[Tensor, int]:
+    """The gradient, and the bytes that the pass held at a time."""
+    model = Decoder.of(base, compute, room)
+    memory = policy(model, PolicyConfig(rank=4))
+    model.mount([memory])
+    batch = pack([(0, family) for family in families(group)])
+    with Held() as held:
+        model.differentiate(batch, (1.0,), lambda logp, _: torch.ones_like(logp))
+    return memory.gradient, held.most
+
+
+COMPUTE: dict[str, Callable[[], Compute]] = {
+    "processor": lambda: compute_on("cpu"),
+    "card": lambda: for_card(CPU, "f32"),
+    "card in bfloat16": lambda: for_card(CPU, "bf16"),
+}
+
+
+@pytest.mark.parametrize("kernels", COMPUTE)
+@pytest.mark.parametrize(("prompt", "answer"), [(16, 112), (200, 56)])
+def test_without_room_a_pass_holds_less_and_gives_the_same(
+    base: BaseModel, kernels: str, prompt: int, answer: int
+) -> None:
+    compute, some = COMPUTE[kernels](), group(prompt, answer)
+    batch = pack([(0, family) for family in families(some)])
+    size = PassSize(base.config, len(batch.tokens), batch.prefixes.shape[1] + batch.rows.shape[2], compute.kept)
+    whole, much = differentiated(base, compute, some, size.all)
+    again, little = differentiated(base, compute, some, size.all - 1)
+    torch.testing.assert_close(again, whole, rtol=1e-4, atol=1e-5 * float(whole.abs().max()))
+    assert little < much / 2
+    assert 0.4 * size.all < much <= size.all  # what it may hold is more than what it does
+    assert 0.4 * size.inputs < little <= size.inputs
+
+
+def test_sixteen_bits_and_fused_attention_are_planned_with_less(base: BaseModel) -> None:
+    sizes = [PassSize(base.config, 1000, 500, compute().kept).all for compute in COMPUTE.values()]
+    assert sizes == sorted(sizes, reverse=True) and sizes[2] < 0.8 * sizes[0]
