@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Coroutine, Sequence, Set
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from ..base.fit import MemoryPlan
 from ..base.model import BaseModel, load_base
 from ..base.soundness import check_base
 from ..config import Settings, load_settings
+from ..devices.plan import Sharing
 from ..devices.processor import keep_within
+from ..devices.survey import survey
 from ..disk import DiskGuard
 from ..environments.dependencies.interpreters import Interpreters
 from ..environments.protocol import EnvironmentEvent, EnvironmentInfo
@@ -30,9 +33,10 @@ from ..faults import switch_on
 from ..home_base import HomeBase, check_serve
 from ..memory import available_memory
 from ..orchestrator.crew import Crew
+from ..orchestrator.machine_staffing import on_machine
 from ..orchestrator.orchestrator import Orchestrator
 from ..orchestrator.rests import Rests
-from ..orchestrator.staffing import Staffing, staffing
+from ..orchestrator.staffing import Staffing
 from ..paths import BUNDLED_PLUGINS, Home
 from ..store.store import Store
 from .cards import CardWatch
@@ -61,7 +65,7 @@ def run(home: Home) -> int:
         base = load_base(settings.base)
         check_base(base)
         check_serve(home, HomeBase(settings.base, base.fingerprint))
-        staff = staffing(base, settings, available_memory(settings.resources.memory))
+        staff = plan(home, base, settings)
         store = Store(home.database, settings.base, base.fingerprint, staff.kinds)
         store.tasks.adopt(base.fingerprint)
         store.tasks.forget_stops(began)
@@ -82,6 +86,16 @@ def run(home: Home) -> int:
     finally:
         store.close()
         lock.release()
+
+
+def plan(home: Home, base: BaseModel, settings: Settings, failed: tuple[Sharing, ...] = ()) -> Staffing:
+    """Who works where on this machine as it is at the moment; ``failed`` are ways of sharing a card that failed here.
+
+    Raises ``MarlaasError`` where the base does not fit.
+    """
+    seen = survey(settings.resources, home.rates)
+    free = available_memory(settings.resources.memory)
+    return on_machine(base, settings, free, seen.guest, seen.software, without=failed)
 
 
 async def _serve(home: Home, settings: Settings, base: BaseModel, staff: Staffing, store: Store) -> int:
@@ -113,14 +127,29 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, staff: Staffin
         store, ledger, environments.outcomes, lambda: orchestrator.account(), lambda: orchestrator.note
     )
     disk = DiskGuard(home, settings.disk, log)
-    crew = Crew(home, settings, base, staff, store, environments, ledger, disk.shortage, log)
+    crew = Crew(
+        home,
+        settings,
+        base,
+        staff,
+        store,
+        environments,
+        ledger,
+        disk.shortage,
+        log,
+        partial(plan, home, base, settings),
+    )
     notifier = Notifier(settings.notify.command, home, log)
     patience = 60 * settings.notify.blocked_minutes
     orchestrator = Orchestrator(store, crew, settings.engine.tasks, tell=notifier.tell, patience=patience)
     rests = Rests(store, crew, settings.resources, log, lambda: orchestrator.busy, orchestrator.wake)
     conformance = background(environments, store, crew.ruler(), log)
     cards = CardWatch(
-        store, settings.resources, lambda: [pid for _, pid in crew.processes()], lambda: staff.placement.cards, log
+        store,
+        settings.resources,
+        lambda: [pid for _, pid in crew.processes()],
+        lambda: crew.staffing.placement.cards,
+        log,
     )
     _stop_on_signals(orchestrator)
     try:
@@ -132,7 +161,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, staff: Staffin
         store.telemetry.heartbeat(store.incarnation, "running")
         log("engine", f"The engine serves {home.root} with the base {settings.base!r}.", "info")
         log("base", in_words(staff.memory), "info")
-        log("placement", f"Placement: {' '.join(staff.placement.reasons)}", "info")
+        log("placement", staff.words, "info")
         if crew.warning:
             log("base", crew.warning, "warning")
         await _until_first(
