@@ -182,7 +182,8 @@ class Crew:
         tolerances = {}
         for post, plan in zip(self.staffing.placement.samplers, self.staffing.memory, strict=True):
             sampler = sampler_at(self.handles, self.staffing, post)
-            stored, tolerance = precision(self._base, self._settings, post, plan)
+            trained = self.staffing.placement.trainer
+            stored, tolerance = precision(self._base, self._settings, post, plan, trained)
             limits = await sampler.limits()
             if limits.note:
                 self._log("worker", limits.note, "warning")

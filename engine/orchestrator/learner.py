@@ -130,6 +130,11 @@ class Learner:
     def _tell(self, sentence: str) -> None:
         self._services.store.telemetry.event("environment", sentence, self._task, "warning")
 
+    def _notice(self, sentence: str) -> None:
+        """Write down what the trainer had to do otherwise, if it says so."""
+        if sentence:
+            self._services.store.telemetry.event("trainer", sentence, self._task, "warning")
+
     def _check_room(self) -> None:
         """Raise ``Blocked`` before the disk is full: the task goes on by itself once there is room."""
         if shortage := self._services.shortage():
@@ -148,6 +153,7 @@ class Learner:
             wanted.difference_update(closed.group.number for closed in ready)
             groups = tuple(train_group(closed.group, overlong=self._rules.overlong) for closed in ready)
             stats = await services.trainer.accumulate(key(self._task), groups)
+            self._notice(stats.notice)
             tally.add(ready, stats)
             tally.keep_weights(ready, groups, stats)
         self._measuring.first(before, background)
@@ -159,6 +165,7 @@ class Learner:
         await self._shelf.spread(before, shares)
         await self._canary.before(before.name, homes, tally.groups)
         result = await services.trainer.step(key(self._task), str(path))
+        self._notice(result.notice)
         metrics = tally.metrics(result, monotonic() - started)
         version = services.store.versions.commit_step(
             self._policy, new_version(result), tally.numbers, metrics["seconds"], metrics, tally.weights

@@ -16,21 +16,26 @@ from ..rollout.protocol import Sampler
 from ..training.protocol import Trainer
 from ..workers.handle import WorkerHandle
 from . import shared_plan
+from .card_specs import sampler_on_card, trainer_on_cards
 from .shared_plan import IN_ONE_PROCESS, shared_spec
 from .staffing import Staffing
-from .worker_plan import WorkerSpec, sampler_spec, trainer_spec
+from .worker_plan import WorkerSpec, sampler_spec, trainer_spec, wanted_of
 
 Handles = Mapping[str, WorkerHandle]
 
 
 def worker_specs(base: BaseModel, home: Home, settings: Settings, staff: Staffing) -> list[WorkerSpec]:
     """All processes that are to be started."""
-    posts, plans = staff.placement.samplers, staff.memory
+    posts, plans, machine = staff.placement.samplers, staff.memory, staff.machine
     trainer = trainer_spec(base, home, settings, plans[0], staff.placement.trainer)
+    if staff.placement.trainer.place.gpus and machine:
+        trainer = trainer_on_cards(trainer, staff.placement.trainer, machine)
     shared = sharing_post(staff)
     specs = [] if shared else [trainer]
     for post, plan in zip(posts, plans, strict=True):
         spec = sampler_spec(base, home, settings, plan, post)
+        if post.place.gpus and machine:
+            spec = sampler_on_card(spec, post, machine, wanted_of(base, settings, trains=True))
         specs.append(shared_spec(spec, trainer, post.sharing) if post is shared else spec)
     return specs
 
