@@ -61,7 +61,7 @@ def sampler_limits(post: SamplerPost, wanted: Wanted) -> SamplerLimits:
 
 
 def trainer_limits(post: TrainerPost, wanted: Wanted) -> TrainerLimits:
-    """For a post on cards: policies first, up to all of them, then longer passes."""
+    """For a post on cards: passes as long as leave room for a few policies, and policies in what is left."""
     own = 0 if post.sharing == "base" else PROGRAM + base_bytes(wanted, post.precision)
     left, context = post.place.memory - own, context_of(wanted)
     policy, stepping = slot_bytes(wanted.config, context), STEPPING * adapter_bytes(wanted.config, RANK)
@@ -69,11 +69,12 @@ def trainer_limits(post: TrainerPost, wanted: Wanted) -> TrainerLimits:
     def takes(room: int) -> int:
         return max(pass_bytes(wanted.config, context, room), stepping)
 
-    slots = wanted.slots or wanted.tasks
-    few = min(slots, FEW_SLOTS)
+    few = min(wanted.slots or wanted.tasks, FEW_SLOTS)
+    slots = few if post.sharing == "sleep" else wanted.slots or wanted.tasks  # they stay while the sampler computes
     rooms = [room for room in (PASS, PASS // 2, *ROOMS) if takes(room) + few * policy <= left] or [ROOMS[-1]]
-    held = max(few, min(slots, (left - takes(rooms[0])) // policy))
-    return TrainerLimits(rooms[0], held, max(0, left - takes(rooms[0])))
+    spare = max(0, left - takes(rooms[0]))
+    count = max(few, min(slots, spare // policy))
+    return TrainerLimits(rooms[0], count, count * policy if post.sharing == "sleep" else spare)
 
 
 def memory_plans(placement: Placement, wanted: Wanted, free: int) -> tuple[MemoryPlan, ...]:

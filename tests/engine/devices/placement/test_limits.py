@@ -104,3 +104,13 @@ def test_main_memory_that_is_too_small_is_refused() -> None:
     with pytest.raises(BaseModelError):
         memory_plans(placement, B8, 2 * GB)
     assert memory_plans(place(machine(), NOTHING, TINY), TINY, 2 * GB)
+
+
+def test_policies_that_stay_while_the_sampler_computes_are_few() -> None:
+    wanted = replace(B8, tasks=32)
+    sharing = {
+        share: place(machine("H200"), ALL, wanted, Choices(share=share)).trainer for share in ("memory", "sleep")
+    }
+    policy = slot_bytes(wanted.config, limits_context(wanted))
+    assert trainer_limits(sharing["sleep"], wanted).held == FEW_SLOTS * policy
+    assert trainer_limits(sharing["memory"], wanted).held > FEW_SLOTS * policy
