@@ -10,16 +10,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from ..base.computed import unsupported
-from ..base.fit import SMALL, MemoryPlan, plan_memory
+from ..base.fit import MemoryPlan, plan_memory
 from ..base.model import BaseModel
 from ..base.needs import VERSIONS, Wanted
 from ..base.precision import nearest
-from ..base.sizes import FLOAT
 from ..base.soundness import parameters
 from ..base.vllm_memory import slots_for
 from ..config import Settings
 from ..devices.cores import on_cores
+from ..devices.placement.processor import usual_sampler
 from ..devices.plan import SamplerKind, SamplerPost, TrainerPost
 from ..devices.processor import own_cores
 from ..devices.visible import environment
@@ -74,20 +73,15 @@ def numbered(what: str, numbers: Sequence[int]) -> str:
 
 
 def with_sampler(settings: Settings, base: BaseModel) -> Settings:
-    """The same settings with a sampler named, the first of several, and where ``auto`` leaves it to the base.
-
-    That is torch for bases up to ``SMALL`` that it can compute, unless the settings say how llama.cpp keeps them. One
-    pass over the rows of all versions is then 1.8 to 5 times as fast as a call of llama.cpp for each, and 1.3 to 1.8
-    times where that keeps weights of eight bits (bases of 5 to 55 MB, 64 conversations under 1 to 32 versions); with
-    few conversations of a single version it is slower. Larger bases gain by llama.cpp's eight-bit weights.
-    """
+    """The same settings with a sampler named, the first of several; where ``auto`` leaves it to the base, the one that
+    is usual on a processor, unless the settings say how llama.cpp keeps the base."""
     rollout = settings.rollout
     if rollout.samplers:
         return of_kind(settings, rollout.samplers[0])
     if rollout.sampler != "auto":
         return settings
-    free = rollout.weights == "auto" and not rollout.gguf and not unsupported(base.config)
-    chosen = "torch" if free and FLOAT * parameters(base) <= SMALL else "llama.cpp"
+    free = rollout.weights == "auto" and not rollout.gguf
+    chosen = usual_sampler(base.config, parameters(base)) if free else "llama.cpp"
     return replace(settings, rollout=replace(rollout, sampler=chosen))
 
 

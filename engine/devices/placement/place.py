@@ -43,7 +43,7 @@ def place(
     choices, times = choices or Choices(), times or Times()
     wishes = checked(machine, software, choices)
     unnamed = wishes.rollout is None and wishes.training is None and choices.sampler != "vllm"
-    if machine.gpus and unnamed and is_small(wanted):
+    if machine.gpus and unnamed and is_small(wanted.parameters):
         return _on_processor(machine, wanted, choices, times, (reasons.too_small(wanted),))
     cards = [look(gpu, machine, software, wanted, choices) for gpu in machine.gpus]
     _check_named(cards, wishes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...base.computed import unsupported
+from ...base.config import BaseConfig
 from ...base.fit import SMALL
 from ...base.needs import Wanted
 from ...base.sizes import FLOAT
@@ -11,19 +12,13 @@ from ..plan import Place, SamplerKind
 from .asked import Choices, Times
 
 
-def is_small(wanted: Wanted) -> bool:
+def is_small(parameters: int) -> bool:
     """Whether a base is so small that a card would be busier with starting kernels than with computing them."""
-    return FLOAT * wanted.parameters <= SMALL
+    return FLOAT * parameters <= SMALL
 
 
 def processor_sampler(wanted: Wanted, choices: Choices, times: Times) -> SamplerKind:
-    """The sampler that is named, else the one that was measured to be faster, else by the base's size.
-
-    That is torch for bases up to ``SMALL`` that it can compute, unless the settings say how llama.cpp keeps them. One
-    pass over the rows of all versions is then 1.8 to 5 times as fast as a call of llama.cpp for each, and 1.3 to 1.8
-    times where that keeps weights of eight bits (bases of 5 to 55 MB, 64 conversations under 1 to 32 versions); with
-    few conversations of a single version it is slower. Larger bases gain by llama.cpp's eight-bit weights.
-    """
+    """The sampler that is named, else the one that was measured to be faster, else the usual one."""
     if choices.sampler == "vllm":
         return "vllm"
     if choices.sampler == "torch":
@@ -33,7 +28,18 @@ def processor_sampler(wanted: Wanted, choices: Choices, times: Times) -> Sampler
     measured = dict(times.samplers)
     if "torch" in measured and "llama.cpp" in measured:
         return "torch" if measured["torch"] > measured["llama.cpp"] else "llama.cpp"
-    return "torch" if is_small(wanted) else "llama.cpp"
+    return usual_sampler(wanted.config, wanted.parameters)
+
+
+def usual_sampler(config: BaseConfig, parameters: int) -> SamplerKind:
+    """The faster one for most bases of this size.
+
+    That is torch for bases up to ``SMALL`` that it can compute. One pass over the rows of all versions is then 1.8 to 5
+    times as fast as a call of llama.cpp for each, and 1.3 to 1.8 times where that keeps weights of eight bits (bases of
+    5 to 55 MB, 64 conversations under 1 to 32 versions); with few conversations of a single version it is slower.
+    Larger bases gain by llama.cpp's eight-bit weights.
+    """
+    return "torch" if is_small(parameters) and not unsupported(config) else "llama.cpp"
 
 
 def halves(cpu: Cpu) -> tuple[Place, Place]:

@@ -80,7 +80,7 @@ def test_auto_takes_llama_for_what_is_large_or_unknown(monkeypatch: pytest.Monke
     settings = Settings(rollout=RolloutSettings(sampler="auto"))
     other = replace(BASE, config=replace(BASE.config, architecture="gemma"))
     assert with_sampler(settings, other).rollout.sampler == "llama.cpp"
-    monkeypatch.setattr("marlaas.engine.orchestrator.worker_plan.SMALL", 4 * parameters(BASE) - 1)
+    monkeypatch.setattr("marlaas.engine.devices.placement.processor.SMALL", 4 * parameters(BASE) - 1)
     assert with_sampler(settings, BASE).rollout.sampler == "llama.cpp"
 
 
