@@ -103,10 +103,20 @@ def status(args: argparse.Namespace) -> int:
             output.result(f"        {line(engine.note)}")
         if rest is not None:
             output.result(f"        {rest_text(rest, now)}")
+        for number, reason in enumerate(engine.placement.splitlines()):
+            output.result(f"{'' if number else 'placed':<8}{line(reason)}")
         output.result_table(
-            ("WORKER", "STATE", "PROCESS", "MEMORY", "BUSY", "UP"),
+            ("WORKER", "STATE", "DEVICE", "PROCESS", "MEMORY", "BUSY", "UP"),
             [
-                (w.name, w.state, str(w.pid), size(w.rss or 0), share(w.busy or 0), duration(now - (w.started or now)))
+                (
+                    w.name,
+                    w.state,
+                    line(w.device),
+                    str(w.pid),
+                    size(w.rss or 0),
+                    share(w.busy or 0),
+                    duration(now - (w.started or now)),
+                )
                 for w in workers
             ],
             right=("PROCESS", "MEMORY", "BUSY"),

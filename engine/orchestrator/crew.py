@@ -16,7 +16,7 @@ from ..base.model import BaseModel
 from ..config import Settings
 from ..devices.plan import Sharing
 from ..environments.service import EnvironmentService
-from ..errors import MarlaasError, WorkerDied
+from ..errors import MarlaasError, StoreError, WorkerDied
 from ..fairness.ledger import Ledger
 from ..fairness.line import NOBODY, Line, Standing
 from ..paths import Home
@@ -174,6 +174,8 @@ class Crew:
             token_steps=self._settings.disk.token_steps,
             draining=self.draining,
         )
+        with contextlib.suppress(StoreError):
+            self.store.telemetry.placed(self.store.incarnation, self.staffing.placement.reasons)
         self.lost = asyncio.Event()
         self._ready.set()
 

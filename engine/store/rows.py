@@ -238,6 +238,8 @@ class EngineRow:
     """Why it has no workers: yielded, hours or idle; empty while it has."""
     rest_until: float | None = None
     """When that ends by itself; None: it does not."""
+    placement: str = ""
+    """Which worker it has placed where, and why: sentences, one a line."""
 
 
 @dataclass(frozen=True)

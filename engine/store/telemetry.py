@@ -44,6 +44,10 @@ class TelemetryTable:
         why = (rest.kind, rest.until) if rest else ("", None)
         self._db.execute("UPDATE engines SET rest = ?, rest_until = ? WHERE incarnation = ?", [*why, incarnation])
 
+    def placed(self, incarnation: int, reasons: Sequence[str]) -> None:
+        """Say which worker is where, and why."""
+        self._db.execute("UPDATE engines SET placement = ? WHERE incarnation = ?", ["\n".join(reasons), incarnation])
+
     def event(self, kind: str, message: str, task: int | None = None, level: str = "info") -> None:
         """Add a line to the log; the oldest lines beyond ``KEEP_EVENTS`` go."""
         row = {"task": task, "level": level, "kind": kind, "message": message[:4000], "created": time.time()}

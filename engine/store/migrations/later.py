@@ -221,3 +221,9 @@ def m018_devices(db: Database) -> None:
         pk="uuid",
         not_null={"place", "label", "name", "memory", "free", "reason", "holders", "updated"},
     )
+
+
+@migrations()
+def m019_placement(db: Database) -> None:
+    """Which worker an engine has placed where, and why, in words."""
+    db.table("engines").add_column("placement", str, not_null_default="")  # lines; empty: not placed yet

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 import tomllib
 import unicodedata
+from contextlib import closing
 
 import pytest
 
@@ -124,6 +126,10 @@ def test_engine_status(home: Home, marlaas: Commander) -> None:
     filling.engine()
     said = marlaas("engine", "status")
     assert said.code == 0 and "alive 1 s ago" in said.out and "812 MB" in said.out
+    with closing(sqlite3.connect(home.database)) as connection, connection:
+        connection.execute("UPDATE engines SET placement = ?", ["torch samples on core 0.\nIt\x1b[2J trains, too."])
+    said = marlaas("engine", "status").out
+    assert "placed  torch samples on core 0.\n        It" in said and "\x1b" not in said
     filling.engine(age=60)
     assert marlaas("engine", "status", "--json").json["state"] == "silent"
     filling.engine(state="stopped")
