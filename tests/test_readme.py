@@ -45,7 +45,17 @@ def test_the_settings_of_a_guest_are_valid() -> None:
     from marlaas.engine.config import Settings
     from marlaas.engine.validation import build
 
-    assert build(Settings, tomllib.loads(block("toml", "[resources]")), "README").resources.cores == 4
+    assert build(Settings, tomllib.loads(block("toml", "shared_gpus")), "README").resources.cores == 4
+
+
+def test_the_settings_of_the_placement_are_valid() -> None:
+    from marlaas.engine.config import Settings
+    from marlaas.engine.validation import build
+
+    settings = build(Settings, tomllib.loads(block("toml", "[rollout]\nsampler")), "README")
+    assert settings.rollout.devices == ("gpu 1",)
+    assert settings.training.devices == ("gpu 0",)
+    assert settings.resources.share == "memory"
 
 
 def test_every_linked_file_exists() -> None:
