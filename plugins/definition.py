@@ -7,10 +7,11 @@ is wrong with it is said here, while the file is imported, so that no task ever 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
+from .agent import check_name
 from .class_form import play_of
 from .parameters import Parameter, parameters_of, signature_of
 from .scoring import Function, checked
@@ -39,6 +40,8 @@ class Environment:
     ranker: Callable[..., Any] | None = None
     form: type | None = None
     """The class, in the class form: one instance of it plays all episodes of a process."""
+    agents: tuple[str, ...] = ()
+    """The agents that speak in it, so that a task can say who plays whom; empty where the author does not say."""
 
     def score(self, function: Function) -> Function:
         """Declare how an episode is scored: ``def score(task, transcript)``, which may be ``async``.
@@ -79,7 +82,12 @@ class Environment:
 def env(function: Callable[..., Any], /) -> Environment: ...
 @overload
 def env(
-    *, name: str | None = None, data: Data | None = None, timeout: float = 60.0, score_timeout: float = 30.0
+    *,
+    name: str | None = None,
+    data: Data | None = None,
+    timeout: float = 60.0,
+    score_timeout: float = 30.0,
+    agents: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Environment]: ...
 def env(
     function: Callable[..., Any] | None = None,
@@ -89,8 +97,9 @@ def env(
     data: Data | None = None,
     timeout: float = 60.0,
     score_timeout: float = 30.0,
+    agents: Sequence[str] = (),
 ) -> Environment | Callable[[Callable[..., Any]], Environment]:
-    """Declare an environment: ``@env``, or ``@env(name=…, data=…, timeout=…, score_timeout=…)``.
+    """Declare an environment: ``@env``, or ``@env(name=…, data=…, timeout=…, score_timeout=…, agents=…)``.
 
     It stands over an ``async def``, over a plain ``def``, which runs in a thread, or over a class with such a method
     ``play`` and, for what costs more than an episode may, ``setup`` and ``close`` (``class_form``).
@@ -98,8 +107,9 @@ def env(
     ``name`` is that of the function or class where it is not given. ``data`` is a function from ``"train"`` or
     ``"eval"`` to the rows of that split, or the path of a JSONL file; the row of the episode arrives as the parameter
     ``task``. The timeouts are seconds: of an episode, its waiting for the model aside, and of ``setup``, counted apart;
-    and of one call of a score or ranking. Raises ``TypeError`` or ``ValueError``, in words for the author, where no
-    task could play it.
+    and of one call of a score or ranking. ``agents`` are the names of those who speak in it, where there are several:
+    tasks are then checked for a policy for each of them. Raises ``TypeError`` or ``ValueError``, in words for the
+    author, where no task could play it.
     """
 
     def declare(target: Callable[..., Any]) -> Environment:
@@ -107,13 +117,18 @@ def env(
             raise TypeError(
                 f"@env stands over a function or class, with settings by name: @env(name=…), not {target!r:.40}"
             )
-        return _declared(target, name or target.__name__, data, timeout, score_timeout)
+        return _declared(target, name or target.__name__, data, timeout, score_timeout, agents)
 
     return declare(function) if function is not None else declare
 
 
 def _declared(
-    target: Callable[..., Any], name: str, data: Data | None, timeout: float, score_timeout: float
+    target: Callable[..., Any],
+    name: str,
+    data: Data | None,
+    timeout: float,
+    score_timeout: float,
+    agents: Sequence[str],
 ) -> Environment:
     if not name.replace("_", "").replace("-", "").isalnum() or not name.isascii() or len(name) > 64:
         raise ValueError(f"an environment's name is made of at most 64 letters, digits, - and _, not {name!r}")
@@ -122,6 +137,8 @@ def _declared(
             raise ValueError(f"the {limit} of {name} must be a number of seconds below a day, not {seconds!r}")
     if data is not None and not isinstance(data, str) and not callable(data):
         raise TypeError(f"the data of {name} must be a function of the split or a path, not {type(data).__name__}")
+    if isinstance(agents, str) or len(set(agents)) < len(tuple(agents)):
+        raise ValueError(f"the agents of {name} must be a list of different names, not {agents!r}")
     form = target if isinstance(target, type) else None
     function, given = (target, 1) if form is None else (play_of(form), 2)
     arguments = list(signature_of(function).parameters)
@@ -141,4 +158,5 @@ def _declared(
         blocking=not inspect.iscoroutinefunction(function),
         score_timeout=float(score_timeout),
         form=form,
+        agents=tuple(map(check_name, agents)),
     )

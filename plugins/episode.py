@@ -41,8 +41,10 @@ class Episode:
         config: Mapping[str, Any] | None = None,
         task: Any = None,
         queueing: Callable[[], AbstractContextManager[None]] = nullcontext,
+        declared: Sequence[str] = (),
     ) -> None:
-        """``queueing``: entered while the episode waits for a place in the sandbox, which is no fault of its own."""
+        """``declared``: the agents that there are, any where it is empty. ``queueing``: entered while the episode waits
+        for a place in the sandbox, which is no fault of its own."""
         self.split = split
         self.index = index
         self.config = dict(config or {})
@@ -54,6 +56,7 @@ class Episode:
         """Each such reward for each agent that got it, with the replies that it had had by then: for people to read."""
         self._answer = answer
         self._queueing = queueing
+        self._declared = declared
         # Every run and every tenant is measured on the same held-out instances: their draw knows no run seed.
         self._draw = f"{0 if split == 'eval' else seed}/{split}/{index}"
         self._member = member
@@ -77,13 +80,16 @@ class Episode:
         """The agent of that name; ``system`` and ``tools`` are fixed when it is first named.
 
         A tool is a function, plain or ``async``, with typed parameters and a docstring. Raises ``ValueError`` for
-        another system prompt or tool than at first, ``TypeError`` for a tool whose parameters have no usable type.
+        another system prompt or tool than at first and for an agent that is not declared, ``TypeError`` for a tool
+        whose parameters have no usable type.
         """
         known = self.agents.get(name)
         if known is not None:
             if system not in (None, known.system) or any(known.tools.get(tool.__name__) is not tool for tool in tools):
                 raise ValueError(f"the system prompt and tools of agent {name!r} are fixed: make it once")
             return known
+        if self._declared and name not in self._declared:
+            raise ValueError(f"there is no agent {name!r}: @env declares {', '.join(self._declared)}")
         made = self.agents[name] = Agent(check_name(name), self._answer, system, tools, self.agents)
         return made
 

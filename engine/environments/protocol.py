@@ -121,6 +121,8 @@ class EnvironmentInfo:
     """Why the newest edit does not serve."""
     path: str = ""
     description: str = ""
+    agents: tuple[str, ...] = ()
+    """Who speaks in it; empty where its author does not say."""
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ def served(
                 version=serving.version,
                 state=state,
                 parameters=environment.parameters,
+                agents=environment.agents,
                 failure=failure,
                 path=shown(str(path)),
                 description=environment.description,

@@ -181,6 +181,7 @@ def _described(environment: Environment) -> Record:
         "scored": environment.scorer is not None,
         "ranked": environment.ranker is not None,
         "score_timeout": environment.score_timeout,
+        "agents": list(environment.agents),
         "closes": hasattr(environment.form, "close"),
     }
 

@@ -68,6 +68,7 @@ class Run:
             member=start["member"],
             config=start["config"],
             queueing=self._clock.paused,
+            declared=environment.agents,
         )
         self._asks: set[asyncio.Future[Reply]] = set()
         self._began = time.monotonic()

@@ -33,6 +33,7 @@ _STATUSES = get_args(EpisodeStatus)
 _PARAMETER_TYPES = ("int", "float", "str", "bool", "json")
 _MOST_MEMBERS = 4096
 _MOST_PAID = 1000
+_MOST_AGENTS = 256
 """Of a group, as a task file may ask for."""
 
 
@@ -52,6 +53,8 @@ class Described:
     """Seconds that one call of either may take."""
     closes: bool = False
     """It is in the class form and has something to close when its process ends."""
+    agents: tuple[str, ...] = ()
+    """Who speaks in it; empty where its author does not say."""
 
     @property
     def recorded(self) -> bool:
@@ -278,6 +281,7 @@ def _described(entry: Any) -> Described:
         ranked=record.get("ranked") is True,
         score_timeout=a_number(record.get("score_timeout", 30.0), "score_timeout"),
         closes=record.get("closes") is True,
+        agents=tuple(a_text(agent, "an agent's name") for agent in a_list(record, "agents")[:_MOST_AGENTS]),
     )
 
 
