@@ -11,7 +11,13 @@ from .store.rows import VersionRow
 
 def choose(versions: list[VersionRow], adapter: str, which: str | None) -> VersionRow:
     """The version that a person means by a task's number or name, or by a version's own name."""
-    kept = sorted((v for v in named_by(versions, adapter) if v.state == "committed"), key=lambda v: v.number)
+    named = named_by(versions, adapter)
+    policies = list(dict.fromkeys(v.policy for v in named))
+    if len(policies) > 1:
+        raise ConfigError(
+            f"The task {adapter!r} has the policies {', '.join(policies)}.", f"Say which: {adapter}/{policies[-1]}."
+        )
+    kept = sorted((v for v in named if v.state == "committed"), key=lambda v: v.number)
     wanted = _pick(kept, which)
     if wanted is None:
         numbers = ", ".join(str(v.number) for v in kept) or "none"
@@ -27,20 +33,26 @@ def choose_at(versions: list[VersionRow], said: str) -> VersionRow:
 
 
 def named_by(versions: list[VersionRow], adapter: str) -> list[VersionRow]:
-    """All versions that a task's number or name means, or the one of that name; they belong to one task."""
-    named = [v for v in versions if v.name == adapter]
-    if named:
-        found = named
-    elif adapter.isdigit():
-        found = [v for v in versions if v.task == int(adapter)]
-    else:
-        found = [v for v in versions if v.task_name == adapter]
+    """All versions that a task's number or name means, or the one of that name; they belong to one task.
+
+    Where that has several policies, /POLICY behind it means those of one.
+    """
+    found = [v for v in versions if v.name == adapter] or _of_task(versions, adapter)
+    if not found:
+        whose, _, policy = adapter.rpartition("/")
+        found = [v for v in _of_task(versions, whose) if v.policy == policy]
     if not found:
         raise AdapterError(f"There is no adapter {adapter!r}.", "`marlaas adapters list` shows them.")
     if len({v.task for v in found}) > 1:
         numbers = ", ".join(str(number) for number in sorted({v.task for v in found}))
         raise ConfigError(f"Several tasks are named {adapter!r}: {numbers}.", "Give the task's number.")
     return found
+
+
+def _of_task(versions: list[VersionRow], said: str) -> list[VersionRow]:
+    if said.isdigit():
+        return [v for v in versions if v.task == int(said)]
+    return [v for v in versions if v.task_name == said]
 
 
 def _pick(kept: list[VersionRow], which: str | None) -> VersionRow | None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from .cast import check_declared
 from .errors import ConfigError, EnvironmentMissing
+from .spec import parse
 from .store.rows import EnvironmentRow
 from .store.submissions import Submission
 from .validation import nearest
@@ -83,6 +85,8 @@ def check_environment(submission: Submission, environments: list[EnvironmentRow]
     missing = [name for name, p in parameters.items() if p.get("required") and name not in config]
     if missing:
         raise ConfigError(f"The environment {found.name!r} needs {', '.join(missing)} in [environment_config].")
+    if submission.config.get("policies"):
+        check_declared(parse(submission.config, submission.name), found.agents)
 
 
 def _check_value(stored: dict[str, Any], value: Any, owner: str) -> None:

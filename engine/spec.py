@@ -7,26 +7,13 @@ documented ones; the demo trains with them.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
+from .cast_rules import check_cast
 from .errors import ConfigError
+from .policies import NamedPolicySpec, PolicySpec
 from .spec_rules import check_rules
 from .validation import between, build, each_between, one_of
-
-
-@dataclass(frozen=True)
-class PolicySpec:
-    """The adapter that is trained."""
-
-    rank: int = between(16, 1, 512)
-    """Of the two matrices on each linear layer."""
-    alpha: float = between(32.0, 0.01, 4096)
-    """The adapter counts ``alpha / rank`` times."""
-    start: str = ""
-    """The version that training begins from, with a new optimizer: "17" (the best of task 17, else its last),
-    "17@12", "17@best", a version's name, or an exported adapter's folder (./DIR). It must have the same base, rank and
-    alpha. Empty: an untrained adapter."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +111,11 @@ class EvalSpec:
     """Stop early when a held-out score reaches it."""
     patience: int = between(0, 0, 1000000)
     """Evaluations in a row without a better score after which the task ends; 0: it goes on."""
+    agents: dict[str, str] = field(default_factory=dict)
+    """Who plays against, or with, the policy that is measured: an agent, and a policy or a version as in ``frozen``.
+    Agents that are not named play as in training; the score is that of the agents of the measured policy."""
+    rotate: bool = False
+    """Let the agents change places from one prompt to the next, so that no seat is an advantage."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +143,11 @@ class TaskSpec:
     base: str = ""
     """The base that it is meant for, by name or folder; empty: whatever base the home has."""
     environment_config: dict[str, Any] = field(default_factory=dict)
-    policy: PolicySpec = PolicySpec()
+    policy: PolicySpec = field(default_factory=PolicySpec)
+    policies: dict[str, NamedPolicySpec] = field(default_factory=dict)
+    """Instead of [policy]: several by name, each in a table [policies.NAME]."""
+    agents: dict[str, str] = field(default_factory=dict)
+    """Which policy speaks for which agent of the environment."""
     train: TrainSpec = TrainSpec()
     sampling: SamplingSpec = SamplingSpec()
     queue: QueueSpec = QueueSpec()
@@ -168,17 +164,15 @@ class TaskSpec:
         return asdict(self)
 
 
-def start_folder(start: str) -> Path | None:
-    """The folder that ``PolicySpec.start`` means; None where it means a version of the home, or nothing."""
-    return Path(start).expanduser() if start.startswith((".", "/", "~")) else None
-
-
 def parse(table: dict[str, Any], where: str) -> TaskSpec:
     """A spec from a parsed task file or from ``to_json``. Raises ``ConfigError``."""
     plain = {key: value for key, value in table.items() if value is not None}
     for name in ("train", "eval", "sampling"):
         if isinstance(plain.get(name), dict):
-            plain[name] = {key: value for key, value in plain[name].items() if value is not None}
+            plain[name] = _given(plain[name])
+    if isinstance(plain.get("policies"), dict):
+        policies = plain["policies"].items()
+        plain["policies"] = {name: _given(one) if isinstance(one, dict) else one for name, one in policies}
     if isinstance(plain.get("queue"), dict) and isinstance(plain["queue"].get("depends_on"), tuple):
         plain["queue"] = {**plain["queue"], "depends_on": list(plain["queue"]["depends_on"])}
     spec = build(TaskSpec, plain, where)
@@ -186,5 +180,10 @@ def parse(table: dict[str, Any], where: str) -> TaskSpec:
         text = getattr(spec, name)
         if not text.strip() or len(text) > 200 or not text.isprintable():
             raise ConfigError(f"{where}: {name!r} must be a printable text of 1 to 200 characters.")
+    check_cast(spec, where)
     check_rules(spec, where)
     return spec
+
+
+def _given(table: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if value is not None}

@@ -9,7 +9,8 @@ from typing import Any
 
 from .base.find import anchored
 from .errors import ConfigError
-from .spec import TaskSpec, parse, start_folder
+from .policies import start_folder
+from .spec import TaskSpec, parse
 from .store.submissions import Submission
 from .sweep import members
 

@@ -1,7 +1,7 @@
 """TOML tables in, frozen dataclasses out, or one sentence that says what is wrong, where, and what is allowed.
 
-Works on any dataclass whose fields are int, float, str, bool, lists of these, other such dataclasses or free tables;
-``between`` and ``one_of`` attach the allowed range to a field. Knows nothing of tasks.
+Works on any dataclass whose fields are int, float, str, bool, lists of these, other such dataclasses, tables of these
+by name, or free tables; ``between`` and ``one_of`` attach the allowed range to a field. Knows nothing of tasks.
 """
 
 from __future__ import annotations
@@ -80,8 +80,11 @@ def _value(value: Any, kind: Any, field: dataclasses.Field[Any], where: str, nam
     if origin is dict:
         if not isinstance(value, dict):
             raise ConfigError(f"{where}: {name!r} must be a table.", f"Write [{name}] and its keys below it.")
-        _check_free(value, where, name)
-        return value
+        of = typing.get_args(kind)[1]
+        if of is Any:
+            _check_free(value, where, name)
+            return value
+        return {key: _value(inner, of, field, where, f"{name}.{key}") for key, inner in value.items()}
     if origin is tuple:
         items = typing.get_args(typing.get_args(kind)[0]) or typing.get_args(kind)[:1]  # of int | str: both
         if not isinstance(value, list) or not all(any(_is(entry, item) for item in items) for entry in value):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from sqlite_utils import Database
@@ -20,6 +21,25 @@ SHRUNK_AT_ONCE = 16
 """Groups of one transaction: about a millisecond."""
 
 
+@dataclass(frozen=True)
+class Part:
+    """What one policy gets of a play."""
+
+    policy: int
+    group: Group
+    transcripts: Transcripts
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What somebody said in a play who learns nothing from it."""
+
+    speaker: str
+    """The policy's name, or the words that mean a version."""
+    episodes: tuple[Episode, ...]
+    transcripts: Transcripts
+
+
 class ExperienceTable:
     """Reads and writes of groups and trajectories."""
 
@@ -29,36 +49,56 @@ class ExperienceTable:
     def add_group(
         self, policy: int, split: Split, group: Group, transcripts: Transcripts, step: int | None = None
     ) -> None:
-        """Store a closed group; one of the same number that stands there is replaced.
+        """``add_play`` of a play that only one policy gets anything of."""
+        self.add_play(split, [Part(policy, group, transcripts)], step=step)
+
+    def add_play(
+        self, split: Split, parts: Sequence[Part], beside: Sequence[Beside] = (), step: int | None = None
+    ) -> None:
+        """Store the closed groups of one play, all or none; one of the same policy and number that stands there is
+        replaced. ``beside`` goes with the first of them.
 
         ``step`` marks an evaluation: it is replaced by one on the same environment version alone, for the episodes of
         every series are kept.
         """
         with transaction(self._db):
-            same = (
-                "SELECT id FROM groups WHERE policy = ? AND split = ? AND number = ? AND step IS ?"
-                " AND (step IS NULL OR environment_version = ?)"
-            )
-            identity = [policy, split, group.number, step, group.environment_version]
-            for (old,) in self._db.conn.execute(same, identity).fetchall():
-                self._db.execute('DELETE FROM trajectories WHERE "group" = ?', [old])
-                self._db.execute("DELETE FROM groups WHERE id = ?", [old])
-            row = {
-                "policy": policy,
-                "split": split,
-                "number": group.number,
-                "instance": group.index,
-                "version": group.version,
-                "environment_version": group.environment_version,
-                "state": "complete",
-                "step": step,
-                "replaced": group.replaced,
-                "created": time.time(),
-            }
-            owner = insert(self._db, "groups", row)
-            rows = [row for episode in group.episodes for row in _rows(owner, episode, transcripts)]
-            insert_all(self._db, "trajectories", rows)
+            play = None
+            for part in parts:
+                self._remove(part, split, step)
+                owner = self._insert(part, split, step, play)
+                rows = [row for episode in part.group.episodes for row in _rows(owner, episode, part.transcripts)]
+                if play is None:
+                    play = owner
+                    rows += _beside(owner, beside)
+                insert_all(self._db, "trajectories", rows)
             reach(Point.GROUP_INSIDE)
+
+    def _remove(self, part: Part, split: Split, step: int | None) -> None:
+        same = (
+            "SELECT id FROM groups WHERE policy = ? AND split = ? AND number = ? AND step IS ?"
+            " AND (step IS NULL OR environment_version = ?)"
+        )
+        identity = [part.policy, split, part.group.number, step, part.group.environment_version]
+        for (old,) in self._db.conn.execute(same, identity).fetchall():
+            self._db.execute('DELETE FROM trajectories WHERE "group" = ?', [old])
+            self._db.execute("DELETE FROM groups WHERE id = ?", [old])
+
+    def _insert(self, part: Part, split: Split, step: int | None, play: int | None) -> int:
+        group = part.group
+        row = {
+            "policy": part.policy,
+            "split": split,
+            "number": group.number,
+            "instance": group.index,
+            "version": group.version,
+            "environment_version": group.environment_version,
+            "state": "complete",
+            "step": step,
+            "replaced": group.replaced,
+            "play": play,
+            "created": time.time(),
+        }
+        return insert(self._db, "groups", row)
 
     def waiting(self, policy: int) -> list[Group]:
         """Groups that are complete and that no step has consumed, by number."""
@@ -129,7 +169,9 @@ class ExperienceTable:
 
     def _episodes(self, group: int) -> tuple[Episode, ...]:
         episodes: dict[int, list[tuple[EpisodeStatus, Trajectory, dict[str, float]]]] = {}
-        for row in self._db.query('SELECT * FROM trajectories WHERE "group" = ? ORDER BY id', [group]):
+        for row in self._db.query(
+            "SELECT * FROM trajectories WHERE \"group\" = ? AND speaker = '' ORDER BY id", [group]
+        ):
             trajectory = Trajectory(
                 agent=row["agent"],
                 tokens=np.frombuffer(row["tokens"], np.int32),
@@ -159,6 +201,7 @@ def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[s
             "group": owner,
             "member": episode.member,
             "agent": trajectory.agent,
+            "speaker": "",
             "status": episode.status,
             "reward": trajectory.reward,
             "advantage": trajectory.advantage,
@@ -175,6 +218,16 @@ def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[s
             "paid": _paid(episode, trajectory.agent) if part == 0 else None,
         }
         for part, trajectory in parts
+    ]
+
+
+def _beside(owner: int, beside: Sequence[Beside]) -> list[dict[str, object]]:
+    return [
+        row | {"speaker": one.speaker}
+        for one in beside
+        for episode in one.episodes
+        if episode.trajectories
+        for row in _rows(owner, episode, one.transcripts)
     ]
 
 

@@ -289,7 +289,8 @@ class Reader:
 
 def _environment(row: sqlite3.Row) -> EnvironmentRow:
     found = tuple(Finding(**finding) for finding in json.loads(row["findings"] or "[]"))
-    return EnvironmentRow(**{**dict(row), "parameters": tuple(json.loads(row["parameters"])), "findings": found})
+    lists = {name: tuple(json.loads(row[name])) for name in ("parameters", "agents")}
+    return EnvironmentRow(**{**dict(row), **lists, "findings": found})
 
 
 def _trajectory(row: sqlite3.Row) -> TrajectoryRow:

@@ -276,3 +276,5 @@ class EnvironmentRow:
     """What was found wrong, or noted, with the version that serves."""
     checked: float | None = None
     """When; None where that version was not checked yet."""
+    agents: tuple[str, ...] = ()
+    """Who speaks in it; empty where its author does not say."""

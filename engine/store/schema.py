@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-LATEST = "m019_placement"
+LATEST = "m020_casts"
 """The name of the last migration in ``migrations``."""
 
 

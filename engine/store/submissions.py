@@ -31,6 +31,17 @@ that the argument ``version`` gives the number of. ``extend`` gives a task as ma
 
 
 @dataclass(frozen=True)
+class Borrowed:
+    """A version of another task that words in a task's file mean."""
+
+    words: str
+    version: int
+    """Its id."""
+    plays: bool
+    """Whether it is played with for as long as the task runs; else training begins from it."""
+
+
+@dataclass(frozen=True)
 class Submission:
     """A validated task file."""
 
@@ -49,26 +60,28 @@ class Submission:
     """Numbers of tasks that must be done first."""
     after: tuple[int, ...] = ()
     """Places of such tasks in the same submission."""
-    start: int | None = None
-    """The id of the version that its training begins from; None: an untrained adapter."""
+    borrowed: tuple[Borrowed, ...] = ()
+    """Versions of other tasks that its file refers to."""
 
 
 def submit(database: Path, submissions: Sequence[Submission]) -> list[int]:
     """Insert tasks, all or none, and return their numbers."""
     sql = (
         "INSERT INTO tasks (tenant, name, environment, state, reason, config, source, priority, steps, base, family,"
-        " start, created, seconds) VALUES (?, ?, ?, 'submitted', 'waiting for the engine', ?, ?, ?, ?, ?, ?, ?, ?, 0)"
+        " created, seconds) VALUES (?, ?, ?, 'submitted', 'waiting for the engine', ?, ?, ?, ?, ?, ?, ?, 0)"
     )
     now = time.time()
     with _transaction(database) as connection:
         numbers = []
         for s in submissions:
             what = (s.tenant, s.name, s.environment, json.dumps(s.config), s.source, s.priority, s.steps)
-            numbers.append(_insert(connection, sql, (*what, s.base, s.family, s.start, now)))
+            numbers.append(_insert(connection, sql, (*what, s.base, s.family, now)))
         for number, submission in zip(numbers, submissions, strict=True):
             needed = {*submission.needs, *(numbers[place] for place in submission.after)}
             rows = [(number, other) for other in sorted(needed)]
             connection.executemany("INSERT INTO dependencies (task, needs) VALUES (?, ?)", rows)
+            lent = [(number, one.words, one.version, one.plays) for one in submission.borrowed]
+            connection.executemany("INSERT INTO borrowed (task, words, version, plays) VALUES (?, ?, ?, ?)", lent)
     return numbers
 
 

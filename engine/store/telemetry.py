@@ -69,6 +69,7 @@ class TelemetryTable:
                 "name": info.name,
                 "version": info.version,
                 "state": info.state,
+                "agents": json.dumps(info.agents),
                 "parameters": json.dumps([asdict(parameter) for parameter in info.parameters]),
                 "description": info.description,
                 "message": info.failure.message if info.failure else "",

@@ -101,25 +101,22 @@ class VersionTable:
         sql = f"SELECT {_COLUMNS} FROM versions WHERE policy = ? AND number = 0 AND state != 'void' ORDER BY id DESC"
         return next(_version(row) for row in self._db.query(f"{sql} LIMIT 1", [policy]))
 
-    def start(self, task: int) -> Version | None:
-        """The version of another task that a task begins from, whether its file is still there or not."""
+    def start(self, task: int, words: str) -> Version | None:
+        """The version of another task that ``words`` in a task's file mean, whether its file is still there or not."""
         rows = self._db.query(
-            f"SELECT {_COLUMNS} FROM versions WHERE id = (SELECT start FROM tasks WHERE id = ?)", [task]
+            f"SELECT {_COLUMNS} FROM versions WHERE id = (SELECT version FROM borrowed WHERE task = ? AND words = ?)",
+            [task, words],
         )
         return next(map(_version, rows), None)
 
-    def given(self, task: int) -> bool:
-        """Whether a task begins from something, be it a version or a folder, and not untrained."""
-        sql = "SELECT 1 FROM tasks WHERE id = ? AND coalesce(json_extract(config, '$.policy.start'), '') != ''"
-        return bool(list(self._db.query(sql, [task])))
-
     def wanted(self, policy: int) -> dict[int, int]:
-        """Numbers of versions that unfinished tasks are to begin from and have not yet, each with one such task."""
+        """Numbers of versions that unfinished tasks play with or have yet to begin from, each with one such task."""
         rows = self._db.query(
-            "SELECT v.number, t.id FROM tasks t JOIN versions v ON v.id = t.start WHERE t.start IS NOT NULL"
-            " AND v.policy = ? AND t.state IN ('submitted', 'queued', 'running', 'paused') AND NOT EXISTS"
+            "SELECT v.number, t.id FROM borrowed b JOIN tasks t ON t.id = b.task JOIN versions v ON v.id = b.version"
+            " WHERE v.policy = ? AND t.state IN ('submitted', 'queued', 'running', 'paused')"
+            " AND (b.plays OR NOT EXISTS"
             " (SELECT 1 FROM policies p JOIN versions o ON o.policy = p.id"
-            " WHERE p.task = t.id AND o.state = 'committed') ORDER BY t.id DESC",
+            " WHERE p.task = t.id AND o.state = 'committed')) ORDER BY t.id DESC",
             [policy],
         )
         return {row["number"]: row["id"] for row in rows}

@@ -12,7 +12,8 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.base.needs import COPIES, FUSED
 from marlaas.engine.base.sizes import adapter_bytes
 from marlaas.engine.estimate import NEAREST, disk_of, estimate, nearest, time_of, together
-from marlaas.engine.spec import EvalSpec, KeepSpec, PolicySpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.policies import PolicySpec
+from marlaas.engine.spec import EvalSpec, KeepSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.past_runs import PastRun
 
 BASE = load_base("tiny").config

@@ -142,8 +142,9 @@ class Record:
         tasks = {
             id: Task(id, tenant, state, steps, base, json.loads(config), start)
             for id, tenant, state, steps, base, config, start in self._rows(
-                "SELECT id, tenant, state, steps, base, config, (SELECT checksum FROM versions v WHERE v.id = t.start)"
-                " FROM tasks t ORDER BY id"
+                "SELECT id, tenant, state, steps, base, config, (SELECT v.checksum FROM borrowed b JOIN versions v"
+                " ON v.id = b.version WHERE b.task = t.id AND NOT b.plays"
+                " AND b.words = json_extract(t.config, '$.policy.start')) FROM tasks t ORDER BY id"
             )
         }
         return [

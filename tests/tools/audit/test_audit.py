@@ -94,7 +94,7 @@ async def test_a_task_that_begins_from_another_version_is_proven_or_found_out(ho
     report = audit(home.root)
     assert not report.problems and report.proven["updates"] == 6
     assert report.proven["tasks begin where they were told to"] == 1
-    doctor(home, lambda db: db.execute("UPDATE tasks SET start = 1 WHERE start IS NOT NULL"))
+    doctor(home, lambda db: db.execute("UPDATE borrowed SET version = 1"))
     assert found(audit(home.root, updates=False), "but it was to begin from")
 
 

@@ -14,7 +14,8 @@ from marlaas.engine.orchestrator.rules import closing_rules
 from marlaas.engine.orchestrator.services import Services
 from marlaas.engine.orchestrator.step_metrics import StepTally
 from marlaas.engine.paths import Home
-from marlaas.engine.spec import KeepSpec, PolicySpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.policies import PolicySpec
+from marlaas.engine.spec import KeepSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.taskfile import submission
@@ -75,8 +76,8 @@ async def go_on(home: Home, store: Store, base: str, number: int, task: TaskSpec
     slip = slip or Slip()
     trainer = TorchTrainer(base, "print", sync=False)
     services = cast(Services, SimpleNamespace(home=home, store=store, trainer=trainer))
-    policy, rules, name = store.versions.policy(number, "policy", {}), closing_rules(task), key(number)
-    version = await open_policy(services, number, policy, task)
+    policy, rules, name = store.versions.policy(number, "policy", {}), closing_rules(task), key(number, "policy")
+    version = await open_policy(services, number, policy, "policy", task)
     waiting = {one.number: one for one in store.experience.waiting(policy)}
     for step in range(version.number, task.steps):
         tally = StepTally(BATCH)
@@ -87,7 +88,7 @@ async def go_on(home: Home, store: Store, base: str, number: int, task: TaskSpec
                 store.experience.add_group(policy, "train", closed.group, {})
             lesson = train_group(closed.group, overlong=rules.overlong)
             tally.add([closed], await trainer.accumulate(name, () if place == slip.forgotten else (lesson,)))
-        result = await trainer.step(name, str(version_path(services, number, step + 1)))
+        result = await trainer.step(name, str(version_path(services, number, "policy", step + 1)))
         store.versions.commit_step(policy, new_version(result), tally.numbers, 1.0, tally.metrics(result, 1.0))
     store.tasks.set_state(number, "done")
     trainer.shutdown()
