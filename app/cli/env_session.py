@@ -134,13 +134,14 @@ class _Sitting:
     async def _played(self, lease: Lease, spec: EpisodeSpec, game: Game) -> EpisodeOutcome:
         if self._policy is None:
             return await self._service.play(lease, spec, game.seats(None))
+        from marlaas.engine.rollout.episodes import alike  # only a policy brings numpy along
 
         async def seated(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
             return await self._service.play(lease, spec, game.seats(answer))
 
         policy, name = self._policy, f"play/{self._index}/{self._attempt}"
         voice = policy.voice(self._index, self._attempt)
-        return (await policy.rollout.play(seated, spec, voice, name, policy.station)).outcome
+        return (await policy.rollout.play(seated, spec, alike(voice, policy.station), name)).outcome
 
     def _head(self, info: EnvironmentInfo, config: dict[str, object]) -> None:
         words = transcript.settings(info.parameters, config)

@@ -1,49 +1,37 @@
-"""Begins a policy's groups, by number, as soon as the bound on staleness allows it.
+"""Begins a task's groups, by number, as soon as the bound on staleness of every policy that needs them allows it.
 
-The version that is served flows in, groups flow into the pool: those of an earlier run that were stored and not
-consumed, then those that the producer fills. Knows nothing of steps being made.
+The versions that are served flow in, groups flow into the policies' pools: those of an earlier run that were stored and
+not consumed, then those that the producer fills. All policies of a task number their groups alike, so that a group that
+several need is played once. Knows nothing of steps being made.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
-from ..spec import TaskSpec
 from ..store.experience import ExperienceTable
-from ..training.advantages import ClosedGroup, ClosingRules, close_group
-from .admission import may_begin
+from ..training.advantages import ClosedGroup, close_group
 from .background import Background
-from .pool import GroupPool
+from .policy_learner import PolicyLearner
 from .producer import Producer
-from .shelf import Shelf
+from .rules import closing_rules
 
 
 class Admitting:
-    """The admission of one policy's groups."""
+    """The admission of one task's groups."""
 
-    def __init__(
-        self,
-        experience: ExperienceTable,
-        policy: int,
-        spec: TaskSpec,
-        rules: ClosingRules,
-        shelf: Shelf,
-        pool: GroupPool,
-        draining: asyncio.Event,
-    ) -> None:
-        """Once ``draining`` is set only groups begin that the step under way needs: as if no staleness were allowed."""
+    def __init__(self, experience: ExperienceTable, policies: Sequence[PolicyLearner], draining: asyncio.Event) -> None:
+        """Once ``draining`` is set only groups begin that steps under way need: as if no staleness were allowed."""
         self._experience = experience
-        self._policy = policy
-        self._spec = spec
-        self._rules = rules
-        self._shelf = shelf
-        self._pool = pool
+        self._policies = policies
         self._draining = draining
+        self._stored: dict[str, set[int]] = {}
         self._stopped = False
         self._moved = asyncio.Event()
 
     def moved(self) -> None:
-        """Another version is served: look again at what may begin."""
+        """Another version is served, or a policy is done: look again at what may begin."""
         self._moved.set()
 
     def stop(self) -> None:
@@ -51,41 +39,49 @@ class Admitting:
         self._stopped = True
         self._moved.set()
 
-    async def run(self, producer: Producer, version: int, background: Background) -> None:
-        """Begin every group from ``version`` on; stored ones need no second run. Failures end up in the pool."""
-        train = self._spec.train
-        first = version * train.groups_per_step
+    async def run(self, producer: Producer, background: Background) -> None:
+        """Begin every group that some policy needs; stored ones need no second run. Failures end up in the pools."""
         try:
-            stored = self._take_up(first)
+            self._stored = {policy.name: self._take_up(policy) for policy in self._policies}
         except Exception as error:
-            return self._pool.fail(error)
-        for number in range(first, self._spec.steps * train.groups_per_step):
-            if number in stored:
-                continue
-            while not (self._stopped or self._may_begin(number)):
+            return self._fail(error)
+        first, end = min(policy.first for policy in self._policies), max(policy.end for policy in self._policies)
+        for number in range(first, end):
+            while not self._stopped and self._waits(number):
                 self._moved.clear()
                 await self._moved.wait()
             if self._stopped:
                 return
-            background.produce(self._fill(producer, number))
+            wanting = self._wanting(number)
+            if wanting:
+                background.produce(self._fill(producer, number, wanting))
 
-    def _take_up(self, first: int) -> set[int]:
-        """Put stored groups into the pool and return their numbers."""
-        stored = set()
-        for group in self._experience.waiting(self._policy):
-            closed = close_group(group, self._rules)
-            if isinstance(closed, ClosedGroup) and group.number >= first:
-                self._pool.put(closed)
+    def _wanting(self, number: int) -> tuple[PolicyLearner, ...]:
+        """The policies that are to be trained on a group that is not stored for them."""
+        return tuple(p for p in self._policies if p.needs(number) and number not in self._stored[p.name])
+
+    def _waits(self, number: int) -> bool:
+        draining = self._draining.is_set()
+        return any(not policy.may_begin(number, draining) for policy in self._wanting(number))
+
+    def _take_up(self, policy: PolicyLearner) -> set[int]:
+        """Put a policy's stored groups into its pool and return their numbers."""
+        stored, rules = set(), closing_rules(policy.spec)
+        for group in self._experience.waiting(policy.policy):
+            closed = close_group(group, rules)
+            if isinstance(closed, ClosedGroup) and group.number >= policy.first:
+                policy.pool.put(closed)
                 stored.add(group.number)
         return stored
 
-    async def _fill(self, producer: Producer, number: int) -> None:
+    async def _fill(self, producer: Producer, number: int, wanting: Sequence[PolicyLearner]) -> None:
         try:
-            self._pool.put(await producer.fill(number))
+            closed = await producer.fill(number, wanting)
+            for policy in wanting:
+                policy.pool.put(closed[policy.name])
         except Exception as error:
-            self._pool.fail(error)
+            self._fail(error)
 
-    def _may_begin(self, number: int) -> bool:
-        train, version = self._spec.train, self._shelf.current.number if self._shelf.current else 0
-        staleness = 0 if self._draining.is_set() else train.max_staleness
-        return may_begin(number, version, train.groups_per_step, staleness)
+    def _fail(self, error: Exception) -> None:
+        for policy in self._policies:
+            policy.pool.fail(error)

@@ -11,21 +11,24 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..environments.lease import Lease
 from ..environments.protocol import Answer, Ask, EpisodeSpec, Reply
-from ..rollout.conversation import Voice
 from ..rollout.episodes import Played
 from ..rollout.seeds import noise_seed
 from ..spec import TaskSpec
+from ..store.experience import Part
 from ..store.versions import Evaluation, Version
 from ..types import Group
+from .company import Company
 from .endings import Paused, first_failure
 from .environment import TaskEnvironment
 from .floors import HeldOut
 from .held_out import EVAL_SEED, held_out_specs
+from .lineup import Lineup
+from .parts import besides, episode_of, texts_of
 from .services import Services
-from .shelf import Shelf
 
 ATTEMPTS = 3
 """At one held-out prompt."""
@@ -42,13 +45,21 @@ class Evaluator:
     """Measures the versions of one policy."""
 
     def __init__(
-        self, services: Services, spec: TaskSpec, policy: int, environment: TaskEnvironment, shelf: Shelf
+        self,
+        services: Services,
+        spec: TaskSpec,
+        policy: int,
+        name: str,
+        environment: TaskEnvironment,
+        company: Company,
     ) -> None:
+        """``policy`` is its number in the store, ``name`` that in its task."""
         self._services = services
         self._spec = spec
         self._policy = policy
+        self._name = name
         self._environment = environment
-        self._shelf = shelf
+        self._company = company
         self._floors: dict[str, float] = {}
 
     async def evaluate(self, version: Version, lease: Lease) -> Evaluation:
@@ -61,15 +72,22 @@ class Evaluator:
         if lease.cut and any(one.episode.status == "cancelled" for one in played):
             raise Replaced
         series, store = lease.environment_version, self._services.store
-        for number, one in enumerate(played):
-            group = Group(number, number, version.number, series, (one.episode,))
-            store.experience.add_group(self._policy, "eval", group, one.transcripts, version.number)
-        if all(t.reward is None for one in played for t in one.episode.trajectories):
+        lineups = [self._lineup(version, number) for number in range(len(played))]
+        own = [
+            replace(one, episode=episode_of(one.episode, lineup.agents_of(self._name)))
+            for one, lineup in zip(played, lineups, strict=True)
+        ]
+        for number, (one, lineup) in enumerate(zip(played, lineups, strict=True)):
+            group = Group(number, number, version.number, series, (own[number].episode,))
+            part = Part(self._policy, group, texts_of(one.transcripts, lineup.agents_of(self._name)))
+            beside = besides([one.episode], one.transcripts, lineup, {self._name})
+            store.experience.add_play("eval", [part], beside, version.number)
+        if all(t.reward is None for one in own for t in one.episode.trajectories):
             await self._still_plays_on(series)
             raise Paused(f"No held-out episode has a reward: {first_failure(played)}.")
         if series not in self._floors:
             self._floors[series] = await self._floor(lease, played)
-        evaluation = summarise(version.number, series, played, self._floors[series])
+        evaluation = summarise(version.number, series, own, self._floors[series])
         store.versions.add_evaluation(self._policy, version.id, evaluation)
         return evaluation
 
@@ -81,24 +99,23 @@ class Evaluator:
 
     async def _play(self, version: Version, lease: Lease) -> list[Played]:
         specs = held_out_specs(lease, self._spec.eval.prompts)
-        return list(await asyncio.gather(*(self._prompt(version, lease, spec) for spec in specs)))
+        async with self._company.playing(self._lineup(version, 0)):
+            return list(await asyncio.gather(*(self._prompt(version, lease, spec) for spec in specs)))
+
+    def _lineup(self, version: Version, index: int) -> Lineup:
+        measure = self._spec.eval
+        return self._company.examination(self._name, version, measure.agents, index if measure.rotate else 0)
 
     async def _prompt(self, version: Version, lease: Lease, spec: EpisodeSpec) -> Played:
         """One prompt; again where it failed, since its process may have died under another episode."""
-        sampling = self._spec.sampling
-        voice = Voice(
-            version=version.name,
-            number=version.number,
-            temperature=self._spec.eval.temperature,
-            max_tokens=sampling.max_tokens,
-            max_episode_tokens=sampling.max_episode_tokens,
-            seed=noise_seed(EVAL_SEED, "eval", spec.index),
-            thinking=sampling.thinking,
-        )
-        player, station = self._environment.player(lease), self._shelf.homes(version)[0]
+        noise = noise_seed(EVAL_SEED, "eval", spec.index)
+        lineup = self._lineup(version, spec.index)
+        stations = self._company.stations(lineup, spec.index)
+        roles = lineup.roles(stations, self._spec.sampling, self._spec.eval.temperature, noise)
+        player = self._environment.player(lease)
         for attempt in range(ATTEMPTS):
             name = f"{version.name}/e{spec.index}.{attempt}"
-            played = await self._services.rollout.play(player, spec, voice, name, station)
+            played = await self._services.rollout.play(player, spec, roles, name)
             if played.episode.status != "error":
                 break
         return played

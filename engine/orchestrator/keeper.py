@@ -6,7 +6,7 @@ Scores flow in from the store; files that are written again or removed wait for 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Set
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from time import monotonic
 
@@ -24,10 +24,24 @@ INTERVAL = 1.0
 class Keeper:
     """Names and keeps the versions of one policy."""
 
-    def __init__(self, store: Store, task: int, policy: int, every: int = 0, token_steps: int = 0) -> None:
-        """``every`` n-th version stays; trajectories of the last ``token_steps`` steps keep their tokens, 0: of all."""
-        self.given = store.versions.given(task)
+    def __init__(
+        self,
+        store: Store,
+        task: int,
+        policy: int,
+        every: int = 0,
+        token_steps: int = 0,
+        played: Callable[[Sequence[int]], Set[int]] = lambda numbers: frozenset(),
+        given: bool = False,
+    ) -> None:
+        """``every`` n-th version stays; trajectories of the last ``token_steps`` steps keep their tokens, 0: of all.
+
+        ``played`` says which versions (numbers) of those that there are others play with; ``given`` whether version 0
+        holds weights that were trained elsewhere.
+        """
+        self.given = given
         """Whether version 0 holds weights that were trained elsewhere."""
+        self._played = played
         self._versions = store.versions
         self._experience = store.experience
         self._telemetry = store.telemetry
@@ -78,7 +92,8 @@ class Keeper:
         last = candidates[0]
         known = (RetentionVersion(v.number, v.resumable, scores.get(v.number), v is last) for v in candidates)
         kept = keep(known, self._every, self.given)
-        needed = kept.files | pending | self._versions.wanted(self._policy).keys()
+        played = self._played([version.number for version in candidates])
+        needed = kept.files | pending | played | self._versions.wanted(self._policy).keys()
         surplus = [version for version in candidates if version.number not in needed]
         for version in surplus:
             self._versions.prune(version.id)
@@ -113,9 +128,13 @@ class Keeper:
             while self._experience.shrink(self._policy, newest - self._token_steps):
                 await asyncio.sleep(0)
 
-    def sweep(self, folder: Path) -> None:
-        """Remove files of a policy's folder that no committed version names: what a crash left behind."""
-        known = {version.path for version in self._versions.candidates(self._policy)}
-        for path in folder.glob("*"):
-            if path.is_file() and str(path) not in known:
-                path.unlink(missing_ok=True)
+    def files(self) -> set[str]:
+        """Paths of the policy's files that committed versions name."""
+        return {version.path for version in self._versions.candidates(self._policy)}
+
+
+def sweep(folder: Path, known: Set[str]) -> None:
+    """Remove files of a task's folder that no committed version names: what a crash left behind."""
+    for path in folder.glob("*"):
+        if path.is_file() and str(path) not in known:
+            path.unlink(missing_ok=True)

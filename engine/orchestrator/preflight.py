@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..cast import cast_of
 from ..environments.service import EnvironmentService
 from ..spec import TaskSpec
 from ..store.store import Store
 from .endings import Blocked
 from .environment import History, TaskEnvironment
-from .recovery import POLICY
 
 
 async def check(
@@ -21,7 +21,7 @@ async def check(
     """Raise ``Blocked`` where the disk is short of room, or no environment serves the task or will play with it now."""
     if short := shortage():
         raise Blocked(short)
-    policy = store.versions.policy(task, POLICY, {})
+    policy = store.versions.policy(task, cast_of(spec).trained[0], {})
     history = History(store.experience.first_environment(policy), store.experience.last_environment(policy))
     environment = TaskEnvironment(environments, spec, history)
     await environment.check()

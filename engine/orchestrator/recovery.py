@@ -13,19 +13,17 @@ from ..adapters.peft_folder import read_peft_folder
 from ..adapters.statefile import begin, begin_from, holds_moments, restart_moments
 from ..errors import AdapterError, ConfigError
 from ..faults import Point, reach
-from ..spec import TaskSpec, start_folder
+from ..policies import start_folder
+from ..spec import TaskSpec
 from ..store.versions import NewVersion, Version
 from ..training.protocol import PolicyConfig, StepResult
 from .rules import policy_config
 from .services import Services
 
-POLICY = "policy"
-"""The name of a task's only policy."""
 
-
-def version_path(services: Services, task: int, number: int) -> Path:
+def version_path(services: Services, task: int, policy: str, number: int) -> Path:
     """Where the state file of a new version lies: under a name that none had before; no rerun overwrites one."""
-    name = f"task-{task}/{POLICY}-v{number}-i{services.store.incarnation}"
+    name = f"task-{task}/{policy}-v{number}-i{services.store.incarnation}"
     return services.home.adapters / f"{services.store.versions.unused(name)}.safetensors"
 
 
@@ -35,7 +33,7 @@ def new_version(result: StepResult) -> NewVersion:
     return NewVersion(result.step, f"{path.parent.name}/{path.stem}", result.checksum, result.path, result.size)
 
 
-async def open_policy(services: Services, task: int, policy: int, spec: TaskSpec) -> Version:
+async def open_policy(services: Services, task: int, policy: int, name: str, spec: TaskSpec) -> Version:
     """Bring a policy into the trainer and return the version that it stands at.
 
     Versions whose file is missing or damaged are voided, with their steps, and reported. Where none with its moments
@@ -47,7 +45,7 @@ async def open_policy(services: Services, task: int, policy: int, spec: TaskSpec
     candidates = versions.candidates(policy)
     reach(Point.RECOVER_READY)
     for version in candidates:
-        problem = await _problem(services, task, config, version)
+        problem = await _problem(services, task, name, config, version)
         if problem is None:
             versions.void_after(policy, version.number)  # also the steps whose files were removed long ago
             reach(Point.RECOVER_VOIDED)
@@ -61,15 +59,15 @@ async def open_policy(services: Services, task: int, policy: int, spec: TaskSpec
         services.store.telemetry.event("recovery", "No version verified; training begins anew.", task, "warning")
     versions.void_after(policy, -1)
     services.store.experience.drop_unusable(policy, 0)
-    path = version_path(services, task, 0)
-    given = await _begin(services, task, spec, path)
-    result = await services.trainer.open(key(task), config, str(path), given)
+    path = version_path(services, task, name, 0)
+    given = await _begin(services, task, name, spec, path)
+    result = await services.trainer.open(key(task, name), config, str(path), given)
     return versions.commit_first(policy, new_version(result))
 
 
-async def _begin(services: Services, task: int, spec: TaskSpec, path: Path) -> bool:
+async def _begin(services: Services, task: int, name: str, spec: TaskSpec, path: Path) -> bool:
     """Write version 0 where the task is to begin from something; whether it is."""
-    start, folder = services.store.versions.start(task), start_folder(spec.policy.start)
+    start, folder = services.store.versions.start(task, spec.policy.start), start_folder(spec.policy.start)
     if folder is not None:
         what, write = str(folder), partial(_begin_from_folder, folder, path)
     elif start is not None:
@@ -87,17 +85,17 @@ def _begin_from_folder(folder: Path, path: Path) -> None:
     begin(read_peft_folder(folder), path)
 
 
-def key(task: int) -> str:
-    """The policy's name in the trainer."""
-    return f"task-{task}/{POLICY}"
+def key(task: int, policy: str) -> str:
+    """The name of a policy in the trainer, by its name in the task."""
+    return f"task-{task}/{policy}"
 
 
-async def _problem(services: Services, task: int, config: PolicyConfig, version: Version) -> str | None:
+async def _problem(services: Services, task: int, name: str, config: PolicyConfig, version: Version) -> str | None:
     """Why a version cannot be gone on from, or None."""
     try:
         if not await asyncio.to_thread(holds_moments, Path(version.path)):
             await _restart_optimizer(services, task, version)
-        opened = await services.trainer.open(key(task), config, version.path, True)
+        opened = await services.trainer.open(key(task, name), config, version.path, True)
     except AdapterError as error:
         return str(error)
     if opened.checksum != version.checksum or opened.step != version.number:

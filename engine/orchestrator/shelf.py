@@ -52,14 +52,13 @@ class Shelf:
             await self._load(version, {share.sampler for share in shares})
 
     @asynccontextmanager
-    async def lent(self, version: Version) -> AsyncIterator[None]:
-        """Serve a version beside the current one, where that is served mostly, while the block runs.
-
-        Raises as ``publish`` does.
+    async def lent(self, version: Version, shares: Sequence[Share] = ()) -> AsyncIterator[None]:
+        """Serve a version beside the current one while the block runs, on the stations of ``shares``; without them
+        where the current one is served mostly. Raises as ``publish`` does.
         """
-        home = self.homes(self.now())[0]
+        shares = shares or (Share(self.homes(self.now())[0].name, 1.0),)
         with self.hold(version):
-            await self._serve(version, (Share(home.name, 1.0),))
+            await self._serve(version, shares)
             yield
 
     def now(self) -> Version:

@@ -48,6 +48,11 @@ class StepTally:
         """Whether any group had unequal rewards."""
         return any(not closed.rewards.constant for closed in self.groups)
 
+    @property
+    def spoke(self) -> bool:
+        """Whether the policy said anything in any of the groups."""
+        return any(closed.group.episodes for closed in self.groups)
+
     def metrics(self, result: StepResult, seconds: float) -> dict[str, float]:
         """Everything that is known when the step commits; ``seconds`` is the wall time since the last commit.
 
@@ -60,15 +65,16 @@ class StepTally:
         - ``staleness_0``, ``staleness_1``, …: groups by their age in versions.
         """
         measured = max(1, sum(stats.measured for stats in self.stats))
+        spoken = [closed for closed in self.groups if closed.group.episodes] or self.groups
         ages = [staleness(c.group.number, c.group.version, self.groups_per_step) for c in self.groups]
         members = max(1, sum(closed.rewards.count for closed in self.groups))
         episodes = [episode for closed in self.groups for episode in closed.group.episodes]
         lengths = [_sampled(episode) for episode in episodes]
         return {
             "reward": math.fsum(c.rewards.mean * c.rewards.count for c in self.groups) / members,
-            "reward_min": math.fsum(c.rewards.least for c in self.groups) / len(self.groups),
-            "reward_max": math.fsum(c.rewards.most for c in self.groups) / len(self.groups),
-            "reward_spread": math.fsum(c.rewards.spread for c in self.groups) / len(self.groups),
+            "reward_min": math.fsum(c.rewards.least for c in spoken) / len(spoken),
+            "reward_max": math.fsum(c.rewards.most for c in spoken) / len(spoken),
+            "reward_spread": math.fsum(c.rewards.spread for c in spoken) / len(spoken),
             "no_signal": sum(closed.rewards.constant for closed in self.groups) / len(self.groups),
             "replaced": float(sum(closed.group.replaced for closed in self.groups)),
             "loss": math.fsum(stats.loss for stats in self.stats) / result.divisor,

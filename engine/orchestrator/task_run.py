@@ -52,11 +52,11 @@ async def run_task(task: int, spec: TaskSpec, crew: Crew, started: Callable[[Lea
             await _unless_lost(learner, lost)
             return Ending("running") if learner.drained else Ending("done", learner.remark)
         except WorkerDied as error:
-            step = learner.step if learner else last
+            step = learner.progress if learner else last
             if crew.resting is None:  # else they were told to end, and died of nothing
                 losses, last = (losses + 1 if step <= last else 1), max(step, last)
             if losses >= MAX_LOSSES:
-                reason = f"Workers died {losses} times at step {last + 1} of this task: {error}"
+                reason = f"Workers died {losses} times after {last} steps of this task: {error}"
                 return Ending("paused", reason, again=True)
             await lost.wait()
         except Blocked as error:

@@ -139,13 +139,13 @@ class Conversation:
         self.cut = result.finish == "length" and len(result.tokens) >= room
         return self._speak(result, ask.stop, renderer)
 
-    def fork(self, turns: int, place: str, agent: str, seed: int, spent: Spent) -> Conversation:
+    def fork(self, turns: int, place: str, agent: str, voice: Voice, seed: int, spent: Spent) -> Conversation:
         """A conversation of ``agent`` that begins as this one was after ``turns`` replies, and goes on by itself.
 
         What was sampled up to there is a prompt to it; it is trained on in the conversation that sampled it. A fork
         that is taken after this one has run out of room has none either.
         """
-        forked = Conversation(place, agent, self.voice, self.context, seed, spent)
+        forked = Conversation(place, agent, voice, self.context, seed, spent)
         forked._tools, forked._ends = self._tools, self._ends[:turns]
         if turns > len(self._ends):
             forked._history, forked._full = [*self._history], True

@@ -1,6 +1,6 @@
 """One episode: an environment function in its process on one side, the sampler on the other.
 
-A spec and a voice flow in, an ``Episode`` with trajectories flows out. Failures of the environment are part of the
+A spec and voices flow in, an ``Episode`` with trajectories flows out. Failures of the environment are part of the
 result; the death of a worker is not, it is raised for the orchestrator to deal with.
 """
 
@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from ..environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Reply
-from ..errors import BaseModelError, MarlaasError
+from ..errors import BaseModelError, ConfigError, MarlaasError
 from ..fairness.ledger import Ledger
 from ..fairness.line import NOBODY, Payer
 from ..types import Episode, Failure, Trajectory, Transcripts
@@ -28,6 +28,7 @@ from .station import Station
 
 PromptHash = bytes
 
+
 CONVERSATIONS = 256
 """Of one episode, forks included: an environment that never stops branching would fill the engine's memory."""
 EPISODES = 256
@@ -36,6 +37,25 @@ EPISODES = 256
 
 class HeldOutPrompt(MarlaasError):
     """A training draw met a prompt of the held-out set; another instance takes its place."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """Who speaks for an agent, and where."""
+
+    voice: Voice
+    station: Station
+    """That serves the voice's version."""
+
+
+Roles = Callable[[str], Role]
+"""By the agent's name; raises ``ConfigError`` for one that nobody speaks for."""
+
+
+def alike(voice: Voice, station: Station) -> Roles:
+    """All agents speak with one voice."""
+    role = Role(voice, station)
+    return lambda _: role
 
 
 class Play(Protocol):
@@ -76,114 +96,150 @@ class Rollout:
     def __init__(self, renderer: Renderer, ledger: Ledger, payer: Payer = NOBODY, stays: bool = False) -> None:
         """``stays``: whether each episode keeps its seat to its end, so that what was said is computed once and has the
         same last bits in every run."""
-        self._renderer = renderer
+        self.renderer = renderer
         self._ledger = ledger
         self._payer = payer
-        self._stays = stays
+        self.stays = stays
         self._permits = asyncio.Semaphore(EPISODES)
 
     def of(self, payer: Payer, stays: bool) -> Rollout:
         """The same for another payer."""
-        return Rollout(self._renderer, self._ledger, payer, stays)
+        return Rollout(self.renderer, self._ledger, payer, stays)
 
     async def play(
         self,
         play: Play,
         spec: EpisodeSpec,
-        voice: Voice,
+        roles: Roles,
         name: str,
-        station: Station,
         refuse: Callable[[PromptHash], bool] = lambda _: False,
     ) -> Played:
-        """Play one episode to its end, all its turns at ``station``, which serves the voice's version.
+        """Play one episode to its end; ``roles`` says who speaks for each of its agents, and where.
 
         ``refuse`` is asked about the first prompt; if it says yes the episode is abandoned with ``HeldOutPrompt``.
-        Raises ``WorkerDied`` when the sampler is lost.
+        Raises ``WorkerDied`` when a sampler is lost.
         """
         async with self._permits:
             began = monotonic()
-            speaker = Speaker(station, self._ledger, self._payer, self._stays)
-            run = _Run(self, spec, voice, name, refuse, speaker, station.context)
+            run = _Run(self, spec, roles, name, refuse)
             try:
                 outcome = await play(spec, run.answer)
             except Unplayable as error:
                 outcome = EpisodeOutcome("error", failure=Failure(error.message))
             finally:
-                speaker.leave()
-                self._ledger.environment(self._payer.task, max(0.0, monotonic() - began - run.answering))
+                run.leave()
+                self._ledger.environment(self._payer.task, max(0.0, monotonic() - began - run.answering.seconds))
         return run.result(outcome)
+
+    def speaker(self, station: Station) -> Speaker:
+        """Somebody who speaks on this payer's account."""
+        return Speaker(station, self._ledger, self._payer, self.stays)
 
     def check_thinking(self, wanted: bool | None) -> None:
         """Raise ``ConfigError`` where the base cannot think, or not think, as a task wants it."""
-        self._renderer.check_thinking(wanted)
+        self.renderer.check_thinking(wanted)
 
     def prompt_hash(self, ask: Ask) -> PromptHash:
         """What a first prompt is recognised by, on both sides of the held-out line. Raises ``Unplayable``."""
         try:
-            return _hash(self._renderer.open(ask.messages, ask.tools))
+            return _hash(self.renderer.open(ask.messages, ask.tools))
         except (ValueError, BaseModelError) as error:
             raise Unplayable(f"its messages cannot be put to the base model: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """A conversation, and who speaks in it: one turn after the other."""
+
+    conversation: Conversation
+    speaker: Speaker
+    lock: asyncio.Lock
+
+
+class Stopwatch:
+    """Seconds in which at least one of its blocks ran."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._inside = 0
+        self._began = 0.0
+
+    def __enter__(self) -> None:
+        if not self._inside:
+            self._began = monotonic()
+        self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        self._inside -= 1
+        if not self._inside:
+            self.seconds += monotonic() - self._began
 
 
 class _Run:
     """The state of one episode while it is played."""
 
     def __init__(
-        self,
-        rollout: Rollout,
-        spec: EpisodeSpec,
-        voice: Voice,
-        name: str,
-        refuse: Callable[[PromptHash], bool],
-        speaker: Speaker,
-        context: int,
+        self, rollout: Rollout, spec: EpisodeSpec, roles: Roles, name: str, refuse: Callable[[PromptHash], bool]
     ) -> None:
         self._rollout = rollout
         self._spec = spec
-        self._voice = voice
+        self._roles = roles
         self._name = name
         self._refuse = refuse
-        self._speaker = speaker
-        self._context = context
-        self._conversations: dict[tuple[str, int], Conversation] = {}
-        """By agent and branch."""
+        self._turns: dict[tuple[str, int], _Turns] = {}
+        """Conversations by agent and branch, each with its speaker."""
         self._spent: dict[str, Spent] = {}
-        self._turn = asyncio.Lock()
         self._prompt: PromptHash | None = None
-        self.answering = 0.0
-        """Seconds in which an agent took its turn or waited for it, one after the other."""
+        self.answering = Stopwatch()
+        """Runs while any agent takes its turn, or waits for it."""
 
     async def answer(self, ask: Ask) -> Reply:
-        """Let the asking agent's policy take its turn."""
-        rollout = self._rollout
-        if not self._conversations:
-            self._prompt = rollout.prompt_hash(ask)
+        """Let the asking agent's policy take its turn; several may be asked at once."""
+        if not self._turns:
+            self._prompt = self._rollout.prompt_hash(ask)
             if self._refuse(self._prompt):
                 raise HeldOutPrompt("This prompt belongs to the held-out set.")
-        conversation = self._conversations.get((ask.agent, ask.branch)) or self._begin(ask)
-        async with self._turn:
-            began = monotonic()
-            try:
-                return await conversation.answer(ask, self._speaker, rollout._renderer)
-            finally:
-                self.answering += monotonic() - began
+        turns = self._turns.get((ask.agent, ask.branch)) or self._begin(ask)
+        with self.answering:
+            async with turns.lock:
+                return await turns.conversation.answer(ask, turns.speaker, self._rollout.renderer)
 
-    def _begin(self, ask: Ask) -> Conversation:
+    def leave(self) -> None:
+        """The episode has ended: nothing of it stays in a sampler."""
+        for turns in self._turns.values():
+            turns.speaker.leave()
+
+    def _begin(self, ask: Ask) -> _Turns:
         """A further conversation: a new agent's, or one that leaves another."""
-        place = len(self._conversations)
+        place = len(self._turns)
         if place >= CONVERSATIONS:
             raise Unplayable(f"its agents and their forks have more than {CONVERSATIONS} conversations")
-        name, seed = f"{self._name}/{place}", noise_seed(self._voice.seed, place)
+        role = self._role(ask.agent)
+        name, seed = f"{self._name}/{place}", noise_seed(role.voice.seed, ask.agent, ask.branch)
         spent = self._spent.setdefault(ask.agent, Spent())
         if ask.fork is None:
-            begun = Conversation(name, ask.agent, self._voice, self._context, seed, spent)
+            begun = Conversation(name, ask.agent, role.voice, role.station.context, seed, spent)
         else:
-            origin = self._conversations.get((ask.fork.agent, ask.fork.branch))
+            origin = self._turns.get((ask.fork.agent, ask.fork.branch))
             if origin is None:
                 raise Unplayable(f"it forked the agent {ask.fork.agent!r}, which has not spoken")
-            begun = origin.fork(ask.fork.turns, name, ask.agent, seed, spent)
-        self._conversations[ask.agent, ask.branch] = begun
-        return begun
+            begun = origin.conversation.fork(ask.fork.turns, name, ask.agent, role.voice, seed, spent)
+        turns = self._turns[ask.agent, ask.branch] = self._with_speaker(begun, role.station)
+        return turns
+
+    def _with_speaker(self, conversation: Conversation, station: Station) -> _Turns:
+        """A speaker of its own, which keeps what was said in memory; but of episodes that keep their seats to the end
+        all agents share one, and take turns: those that hold a seat and wait for another would wait for each other."""
+        if self._rollout.stays and self._turns:
+            first = next(iter(self._turns.values()))
+            return _Turns(conversation, first.speaker, first.lock)
+        return _Turns(conversation, self._rollout.speaker(station), asyncio.Lock())
+
+    def _role(self, agent: str) -> Role:
+        try:
+            return self._roles(agent)
+        except ConfigError as error:
+            raise Unplayable(error.message) from error
 
     def result(self, outcome: EpisodeOutcome) -> Played:
         """The episode with each agent's trajectories, those of its forks behind its own, each with its reward."""
@@ -191,7 +247,7 @@ class _Run:
         trajectories: list[Trajectory] = []
         transcripts: Transcripts = {}
         for agent in self._spent:
-            own = [conversation for (of, _), conversation in self._conversations.items() if of == agent]
+            own = [turns.conversation for (of, _), turns in self._turns.items() if of == agent]
             cut = any(conversation.cut for conversation in own)
             trajectories += [t for one in own for t in one.trajectories(rewards.get(agent), cut)]
             said = (transcript for one in own for transcript in one.transcripts())

@@ -38,6 +38,10 @@ class RewardSummary:
     most: float
 
 
+NOTHING = RewardSummary(0, 0.0, 0.0, True, 0.0, 0.0)
+"""Of a group in which none of the policy's agents spoke."""
+
+
 @dataclass(frozen=True)
 class ClosedGroup:
     """A group that can be trained on: its trajectories carry their advantages."""
@@ -97,8 +101,12 @@ def close_group(group: Group, rules: ClosingRules = PLAIN) -> ClosedGroup | TooF
     does not move the baseline. Each of them carries the episode's advantage whole, not a share of it: a sampled token
     is marked in exactly one of them, so an episode weighs as much as if its turns stood in one trajectory, however
     often it began anew. Where overlong episodes are masked they keep 0, too, and are no part of the baseline
-    (``overlong``). Raises ``ValueError`` if a reward is not finite.
+    (``overlong``). A group without episodes, which its policy skips, is closed.
+
+    Raises ``ValueError`` if a reward is not finite.
     """
+    if not group.episodes:
+        return ClosedGroup(group, NOTHING)
     rewarded = sum(any(t.reward is not None for t in episode.trajectories) for episode in group.episodes)
     if rewarded < MIN_REWARDED:
         return TooFewRewards(rewarded)

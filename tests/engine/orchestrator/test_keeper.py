@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
-from marlaas.engine.orchestrator.keeper import Keeper
+from marlaas.engine.orchestrator.keeper import Keeper, sweep
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.versions import Evaluation, NewVersion
 
@@ -124,5 +124,5 @@ def test_what_a_crash_left_behind_is_swept(world: World) -> None:
     keeper, folder = fill(world, [None, None])
     (folder / ".v2.123").write_text("half")
     (folder / "v2").write_text("uncommitted")
-    keeper.sweep(folder)
+    sweep(folder, keeper.files())
     assert files(folder) == ["v0", "v1"]

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marlaas.engine.orchestrator.task_run import Ending
-from marlaas.engine.spec import EvalSpec, PolicySpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.policies import PolicySpec
+from marlaas.engine.spec import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 
 from .world import World
 

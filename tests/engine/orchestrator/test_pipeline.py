@@ -19,7 +19,8 @@ from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from marlaas.engine.environments.protocol import Answer, EpisodeOutcome, EpisodeSpec
-from marlaas.engine.spec import EvalSpec, PolicySpec, QueueSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.policies import PolicySpec
+from marlaas.engine.spec import EvalSpec, QueueSpec, SamplingSpec, TaskSpec, TrainSpec
 
 from ...examples import examples
 from .crowd import Crowd, Happening, in_turns

@@ -13,9 +13,9 @@ from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.base.model import load_base
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line
-from marlaas.engine.orchestrator.recovery import POLICY, open_policy
+from marlaas.engine.orchestrator.recovery import open_policy
 from marlaas.engine.orchestrator.shared_trainer import SharedTrainer
-from marlaas.engine.spec import PolicySpec
+from marlaas.engine.policies import PolicySpec
 from marlaas.engine.training.torch_trainer import TorchTrainer
 
 from .test_learning import SPEC
@@ -42,9 +42,9 @@ async def test_a_state_of_another_base_is_void_and_training_begins_anew(
 ) -> None:
     world = World(tmp_path, SPEC)
     services = replace(await world.services(), trainer=new_trainer("there"))
-    policy = services.store.versions.policy(world.task, POLICY, {})
-    foreign = await open_policy(services, world.task, policy, SPEC)
-    opened = await open_policy(replace(services, trainer=new_trainer("here")), world.task, policy, SPEC)
+    policy = services.store.versions.policy(world.task, "policy", {})
+    foreign = await open_policy(services, world.task, policy, "policy", SPEC)
+    opened = await open_policy(replace(services, trainer=new_trainer("here")), world.task, policy, "policy", SPEC)
     assert [row["state"] for row in world.query("SELECT state FROM versions ORDER BY id")] == ["void", "committed"]
     assert opened.name != foreign.name and read_state(Path(opened.path)).header.base == "here"
     messages = [row["message"] for row in world.query("SELECT message FROM events WHERE kind = 'recovery'")]

@@ -17,7 +17,8 @@ from marlaas.engine.orchestrator.deletion import delete_versions
 from marlaas.engine.orchestrator.keeper import Keeper
 from marlaas.engine.orchestrator.rollback import roll_back
 from marlaas.engine.orchestrator.task_run import Ending, run_task
-from marlaas.engine.spec import EvalSpec, KeepSpec, PolicySpec, TaskSpec, parse
+from marlaas.engine.policies import PolicySpec
+from marlaas.engine.spec import EvalSpec, KeepSpec, TaskSpec, parse
 from marlaas.engine.starts import find_starts
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.submissions import submit
@@ -89,7 +90,7 @@ async def test_version_0_is_that_version_with_a_new_optimizer(world: World, star
     assert await run(world, task, spec) == Ending("done")
     assert (adapter(world, task, 0) == adapter(world, 1, number)).all()
     (first,) = world.query("SELECT resumable, checksum FROM versions WHERE policy = 2 AND number = 0")
-    assert first["resumable"] == 0 and first["checksum"] == world.store.versions.start(task).checksum  # type: ignore[union-attr]
+    assert first["resumable"] == 0 and first["checksum"] == world.store.versions.start(task, start).checksum  # type: ignore[union-attr]
     told = [row["message"] for row in world.query(f"SELECT message FROM events WHERE task = {task} AND kind = 'task'")]
     assert told == [f"Training begins from task-1/policy-v{number}-i1, with a new optimizer."]
 

@@ -215,6 +215,7 @@ class FakeEnvironments:
     """What groups wait for."""
     gate: asyncio.Future[float] | None = None
     """Where there is one, episodes wait for it."""
+    outcomes: Any = field(default_factory=lambda: SimpleNamespace(add=lambda *outcome: None))
 
     def validate(self, name: str, config: dict[str, Any], version: str | None = None) -> dict[str, Any]:
         if name == "broken":
@@ -229,7 +230,7 @@ class FakeEnvironments:
         return SimpleNamespace(
             environment=name,
             environment_version=version or self.version,
-            declared=SimpleNamespace(name=name, ranked=self.ranking is not None),
+            declared=SimpleNamespace(name=name, ranked=self.ranking is not None, agents=()),
             config=self.validate(name, config or {}),
             cut=False,
             ends=self.ends,

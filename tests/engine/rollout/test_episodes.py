@@ -12,7 +12,7 @@ import pytest
 from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Message
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.rollout.conversation import Voice
-from marlaas.engine.rollout.episodes import HeldOutPrompt, Play, Played, PromptHash, Rollout
+from marlaas.engine.rollout.episodes import HeldOutPrompt, Play, Played, PromptHash, Rollout, alike
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.station import Station
 
@@ -33,7 +33,7 @@ class Stage:
     async def play(
         self, play: Play, spec: EpisodeSpec, voice: Voice, name: str, refuse: Callable[[PromptHash], bool] | None = None
     ) -> Played:
-        return await self.rollout.play(play, spec, voice, name, self.station, refuse or (lambda _: False))
+        return await self.rollout.play(play, spec, alike(voice, self.station), name, refuse or (lambda _: False))
 
 
 @pytest.fixture

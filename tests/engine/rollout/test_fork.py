@@ -15,7 +15,7 @@ from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, Ep
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import Voice
-from marlaas.engine.rollout.episodes import Play, Played, Rollout
+from marlaas.engine.rollout.episodes import Play, Played, Rollout, alike
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.training.advantages import ClosedGroup, close_group
@@ -54,7 +54,7 @@ async def on(sampler: FakeSampler, renderer: object, environment: Play, voice: V
     """One episode of an environment."""
     rollout = Rollout(cast(Renderer, renderer), Ledger())
     place = station(sampler, sampler.sequences, sampler.context)
-    return await rollout.play(environment, SPEC, voice, "e", place)
+    return await rollout.play(environment, SPEC, alike(voice, place), "e")
 
 
 async def play(sampler: FakeSampler, renderer: object, script: Sequence[Step], voice: Voice = VOICE) -> Played:

@@ -17,7 +17,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Message
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.rollout.conversation import Voice
-from marlaas.engine.rollout.episodes import Played, Rollout
+from marlaas.engine.rollout.episodes import Played, Rollout, alike
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.training.advantages import ClosedGroup, close_group
@@ -71,7 +71,8 @@ async def test_three_turns_are_three_trajectories_that_the_trainer_reproduces(
         voice = replace(VOICE, version=str(version), number=version, thinking=thinking)
         specs = [EpisodeSpec("train", version, 0, member) for member in range(2)]
         played = [
-            await rollout.play(three_questions, spec, voice, f"v{version}.{spec.member}", place) for spec in specs
+            await rollout.play(three_questions, spec, alike(voice, place), f"v{version}.{spec.member}")
+            for spec in specs
         ]
         odd = sum(check(one, renderer) for one in played)
         assert odd or thinking is None, "a tokenizer writes these replies as the model did: nothing would be noticed"
@@ -123,7 +124,8 @@ async def test_a_reply_that_a_text_ended_goes_on_from_there(tmp_path: Path) -> N
         return EpisodeOutcome("ok", {"agent": 1.0})
 
     rollout = Rollout(Renderer(base.path), Ledger())
-    one = await rollout.play(play, EpisodeSpec("train", 0, 0, 0), VOICE, "e", station(sampler, 4, CONTEXT))
+    roles = alike(VOICE, station(sampler, 4, CONTEXT))
+    one = await rollout.play(play, EpisodeSpec("train", 0, 0, 0), roles, "e")
     (part,) = one.episode.trajectories
     assert any(
         reply.finish == "stop" and span.stop - span.start < 40 for reply, span in zip(replies, part.spans, strict=True)

@@ -12,7 +12,7 @@ from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, Ep
 from marlaas.engine.fairness.ledger import ROLLOUT, Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.rollout.conversation import Voice
-from marlaas.engine.rollout.episodes import EPISODES, Played, Rollout
+from marlaas.engine.rollout.episodes import EPISODES, Played, Rollout, alike
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.seats import Seats
@@ -72,7 +72,8 @@ class Stage:
 
     async def play(self, count: int) -> list[Played]:
         specs = [EpisodeSpec("train", number, 0, 0) for number in range(count)]
-        plays = (self.rollout.play(self.slow, spec, VOICE, f"e{spec.index}", self.station) for spec in specs)
+        roles = alike(VOICE, self.station)
+        plays = (self.rollout.play(self.slow, spec, roles, f"e{spec.index}") for spec in specs)
         return list(await asyncio.wait_for(asyncio.gather(*plays), 20))
 
 
@@ -121,7 +122,8 @@ async def test_a_turn_that_fails_gives_its_seat_back() -> None:
 async def test_a_cancelled_episode_frees_its_seat() -> None:
     stage = Stage(sequences=1)
     specs = [EpisodeSpec("train", number, 0, 0) for number in range(2)]
-    plays = (stage.rollout.play(stage.slow, spec, VOICE, f"c{spec.index}", stage.station) for spec in specs)
+    roles = alike(VOICE, stage.station)
+    plays = (stage.rollout.play(stage.slow, spec, roles, f"c{spec.index}") for spec in specs)
     first = [asyncio.ensure_future(play) for play in plays]
     while not stage.sampler.running:
         await asyncio.sleep(0)

@@ -55,7 +55,7 @@ def test_a_member_without_reward_neither_counts_nor_trains() -> None:
     assert result.rewards.count == 2
 
 
-@pytest.mark.parametrize(("rewards", "rewarded"), [((), 0), ((None, None), 0), ((1.0,), 1), ((None, 1.0), 1)])
+@pytest.mark.parametrize(("rewards", "rewarded"), [((None, None), 0), ((1.0,), 1), ((None, 1.0), 1)])
 def test_fewer_than_two_rewards_do_not_close(rewards: tuple[float | None, ...], rewarded: int) -> None:
     assert close_group(solo(*rewards)) == TooFewRewards(rewarded)
 

@@ -1,0 +1,67 @@
+"""The policies of a task while it runs: who stands where, who plays next, and what is held for as long as they play.
+
+Shelves of the trained policies, versions of the others and the task's cast flow in; a ``Lineup`` for each play flows
+out. Decides about versions alone, never about groups or steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from ..cast import Cast
+from ..rollout.station import Station
+from ..store.versions import Version
+from .lineup import Lineup
+from .rivals import Rivals
+from .shelf import Shelf
+
+
+class Company:
+    """Made at a task's start; ``guests`` and ``rivals`` are given once they are known."""
+
+    def __init__(self, cast: Cast, shelves: Mapping[str, Shelf]) -> None:
+        self.cast = cast
+        self._shelves = shelves
+        self.guests: Mapping[str, Version] = {}
+        """What is never trained: by the policy's name, or by the words of ``[eval.agents]``."""
+        self.rivals: Mapping[str, Rivals] = {}
+        """Pools, by the policy's name."""
+        self.hosts: Mapping[str, Shelf] = {}
+        """Where those are served that are not trained, by the same names."""
+
+    def lineup(self, number: int, attempt: int) -> Lineup:
+        """Who plays group ``number``: trained policies as they are served, of each pool one. Raises ``WorkerDied``."""
+        drawn = {name: rivals.draw(number, attempt) for name, rivals in self.rivals.items()}
+        return Lineup(self.cast.agents, {**self.guests, **drawn, **self._current()})
+
+    def examination(self, name: str, version: Version, opponents: Mapping[str, str], turns: int) -> Lineup:
+        """Who plays a held-out prompt on which ``version`` of the policy ``name`` is measured.
+
+        ``opponents`` says who speaks for agents that do not play as in training; all change places ``turns`` times.
+        """
+        agents = {**self.cast.agents, **opponents}
+        if agents and turns:
+            seats = list(agents)
+            agents = {seat: agents[seats[(place + turns) % len(seats)]] for place, seat in enumerate(seats)}
+        drawn = {pool: rivals.draw(0, 0) for pool, rivals in self.rivals.items()}
+        return Lineup(agents, {**self.guests, **drawn, **self._current(), name: version})
+
+    def stations(self, lineup: Lineup, group: int) -> dict[str, Station]:
+        """Where everybody of a lineup is asked when a group of this number is played, by speaker."""
+        shelves = {**self.hosts, **self._shelves}
+        return {name: shelves[name].station(version, group) for name, version in lineup.versions.items()}
+
+    @asynccontextmanager
+    async def playing(self, lineup: Lineup) -> AsyncIterator[None]:
+        """Keep the versions of a lineup served while the block runs, which for those of a pool may have to begin."""
+        async with AsyncExitStack() as stack:
+            for name, version in lineup.versions.items():
+                if name in self.rivals:
+                    await stack.enter_async_context(self.rivals[name].lent(version))
+                elif name in self._shelves:
+                    stack.enter_context(self._shelves[name].hold(version))
+            yield
+
+    def _current(self) -> dict[str, Version]:
+        return {name: shelf.now() for name, shelf in self._shelves.items()}
