@@ -19,7 +19,7 @@ from marlaas.engine.config import Settings
 from marlaas.engine.devices.plan import Place, SamplerKind, SamplerPost
 from marlaas.engine.devices.routing import Share, sampler_of
 from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.fairness.line import Payer
+from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.orchestrator.staffing import plans_of
 from marlaas.engine.orchestrator.stations import Stations, open_station
 from marlaas.engine.orchestrator.worker_plan import sampler_spec
@@ -72,7 +72,7 @@ class Stage:
             post = SamplerPost(f"rollout-{number}", kind, Place((core,)))
             handles.append(await sampler_spec(base, home, settings, plan, post).spawn(home.logs))
             sampler: Sampler = handles[-1].proxy(Sampler, posted=("release",))
-            stations.append(open_station(sampler, await sampler.limits(), post, "f32", lambda tenant: 1.0))
+            stations.append(open_station(sampler, await sampler.limits(), post, "f32", Line()))
         return cls(Stations(stations, {}, base), handles)
 
     async def load(self, version: str, path: str) -> None:

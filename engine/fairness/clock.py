@@ -10,6 +10,7 @@ those that wait: a key that wants one thing at a time waits anew for each, and w
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
@@ -127,3 +128,27 @@ class FairClock(Generic[K]):
             if key not in self._waiting and not account.reserved and account.counter() <= self._time:
                 del self._accounts[key]
         self._room = max(ROOM, 2 * len(self._accounts))
+
+
+class SharedClock(FairClock[K]):
+    """The clock of several lines: a key waits for as long as it waits in one of them.
+
+    Each line says once that a key begins to wait in it, and once that it does no more.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: Counter[K] = Counter()
+        """In how many of them a key waits."""
+
+    def join(self, key: K) -> None:
+        """See ``FairClock``."""
+        self._lines[key] += 1
+        super().join(key)
+
+    def leave(self, key: K) -> None:
+        """See ``FairClock``."""
+        self._lines[key] -= 1
+        if not self._lines[key]:
+            del self._lines[key]
+            super().leave(key)

@@ -92,10 +92,16 @@ class _Tenant(Generic[T]):
 
 @dataclass
 class Line(Generic[T]):
-    """One line. ``weight`` tells a tenant's weight of the moment, above 0."""
+    """One line. ``weight`` tells a tenant's weight of the moment, above 0.
+
+    Lines before several devices of one stage have one ``clock`` among them: who gets much of one device stands behind
+    at the others, and shares are of all of them together.
+    """
 
     weight: Callable[[str], float] = lambda tenant: 1.0
-    _clock: FairClock[str] = field(default_factory=FairClock)
+    clock: FairClock[str] = field(default_factory=FairClock)
+    _here: dict[str, None] = field(default_factory=dict)
+    """Tenants that wait in this line, in the order in which they began to."""
     _tenants: dict[str, _Tenant[T]] = field(default_factory=dict)
     _expected: Expected[tuple[int, str]] = field(default_factory=Expected)
     _length: int = 0
@@ -107,7 +113,9 @@ class Line(Generic[T]):
         """Let something wait; an item waits once."""
         self._tenant(payer).add(payer, item, urgent)
         self._weigh(payer)
-        self._clock.join(payer.tenant)
+        if payer.tenant not in self._here:
+            self._here[payer.tenant] = None
+            self.clock.join(payer.tenant)
         self._length += 1
 
     def peek(self) -> T:
@@ -130,14 +138,15 @@ class Line(Generic[T]):
         if not tenant.discard((urgent, payer.priority), payer.task, item):
             return
         if not tenant.ranks:
-            self._clock.leave(payer.tenant)
+            del self._here[payer.tenant]
+            self.clock.leave(payer.tenant)
         self._length -= 1
 
     def begin(self, payer: Payer, kind: str = "") -> Serving:
         """Something of ``kind`` is being served: reserve what the task's things of that kind have cost lately."""
         serving = Serving(payer, kind, self._expected.of((payer.task, kind)))
         self._weigh(payer)
-        self._clock.begin(payer.tenant, serving.reserved)
+        self.clock.begin(payer.tenant, serving.reserved)
         self._tenant(payer).clock.begin(payer.task, serving.reserved)
         return serving
 
@@ -149,26 +158,27 @@ class Line(Generic[T]):
         else:
             self._expected.learn((payer.task, serving.kind), cost)
         self.withdraw(serving)
-        self._clock.charge(payer.tenant, cost)
+        self.clock.charge(payer.tenant, cost)
         self._tenant(payer).clock.charge(payer.task, cost)
 
     def withdraw(self, serving: Serving) -> None:
         """It was not served after all: the reservation goes, and nothing is charged."""
         payer, _, reserved = serving
         self._weigh(payer)
-        self._clock.give_back(payer.tenant, reserved)
+        self.clock.give_back(payer.tenant, reserved)
         self._tenant(payer).clock.give_back(payer.task, reserved)
 
     def standings(self) -> list[Standing]:
-        """All tenants that wait or are being served."""
-        counters = self._clock.standings()
+        """All tenants that wait or are being served, as far as they have ever come here."""
+        counters = self.clock.standings()
         most = max(counters.values(), default=0.0)
-        return [Standing(name, self._tenants[name].length, most - has) for name, has in counters.items()]
+        known = ((name, has) for name, has in counters.items() if name in self._tenants)
+        return [Standing(name, self._tenants[name].length, most - has) for name, has in known]
 
     def _behind(self) -> _Tenant[T]:
         if not self._length:
             raise LookupError("Nothing waits in this line.")
-        return self._tenants[self._clock.behind()]
+        return self._tenants[self.clock.behind(self._here)]
 
     def _tenant(self, payer: Payer) -> _Tenant[T]:
         tenant = self._tenants.get(payer.tenant)
@@ -177,4 +187,4 @@ class Line(Generic[T]):
         return tenant
 
     def _weigh(self, payer: Payer) -> None:
-        self._clock.weigh(payer.tenant, self.weight(payer.tenant))
+        self.clock.weigh(payer.tenant, self.weight(payer.tenant))

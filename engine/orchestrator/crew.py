@@ -17,6 +17,7 @@ from ..config import Settings
 from ..devices.plan import Sharing
 from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, StoreError, WorkerDied
+from ..fairness.clock import SharedClock
 from ..fairness.ledger import Ledger
 from ..fairness.line import NOBODY, Line, Standing
 from ..paths import Home
@@ -181,6 +182,7 @@ class Crew:
 
     async def _open_stations(self, trainer: Trainer) -> Stations:
         stations: list[Station] = []
+        clock: SharedClock[str] = SharedClock()
         tolerances = {}
         for post, plan in zip(self.staffing.placement.samplers, self.staffing.memory, strict=True):
             sampler = sampler_at(self.handles, self.staffing, post)
@@ -189,7 +191,7 @@ class Crew:
             limits = await sampler.limits()
             if limits.note:
                 self._log("worker", limits.note, "warning")
-            stations.append(open_station(sampler, limits, post, stored, self._weight))
+            stations.append(open_station(sampler, limits, post, stored, Line(self._weight, clock)))
             tolerances[post.name] = tolerance
             if self._settings.rollout.gguf and post.kind == "llama.cpp":
                 await self._compare(stations[-1], trainer, tolerance)

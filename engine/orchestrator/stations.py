@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ..base.fit import MemoryPlan
 from ..base.model import BaseModel
@@ -20,7 +20,7 @@ from ..devices.routing import TokenCosts
 from ..devices.token_costs import CostMeter, guessed
 from ..fairness.line import Line
 from ..rollout.protocol import Sampler, SamplerLimits, SamplerStats
-from ..rollout.seats import Seats
+from ..rollout.seats import Seats, Waiter
 from ..rollout.station import Station
 from .tolerance import Tolerance, tolerance_of
 from .worker_plan import of_kind, stored_as
@@ -55,10 +55,10 @@ class Stations:
 
 
 def open_station(
-    sampler: Sampler, limits: SamplerLimits, post: SamplerPost, stored: str, weight: Callable[[str], float]
+    sampler: Sampler, limits: SamplerLimits, post: SamplerPost, stored: str, line: Line[Waiter]
 ) -> Station:
-    """A station over a live worker, whose matrices are ``stored`` so."""
-    seats = Seats(limits.sequences, Line(weight))
+    """A station over a live worker, whose matrices are ``stored`` so; turns wait for its seats in ``line``."""
+    seats = Seats(limits.sequences, line)
     return Station(post.name, post.kind, sampler, limits.context, seats, repeats(post, stored))
 
 

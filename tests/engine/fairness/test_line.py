@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from marlaas.engine.fairness.clock import FairClock, SharedClock
 from marlaas.engine.fairness.line import Line, Payer, Standing
 
 ANN, BOB = Payer("ann", 1), Payer("bob", 2)
@@ -81,14 +82,14 @@ def test_what_is_being_served_counts_before_its_cost_is_known() -> None:
     assert order == ["a0", "b0", "a1", "b1", "a2", "b2"]
     for serving in servings:
         line.withdraw(serving)
-    assert line._clock.counter("ann") == line._clock.counter("bob") == 10
+    assert line.clock.counter("ann") == line.clock.counter("bob") == 10
 
 
 def test_a_cost_that_will_never_be_known_is_what_was_expected() -> None:
     line = line_of((ANN, "a"))
     served(line)
     line.end(line.begin(ANN), None)
-    assert line._clock.counter("ann") == 20
+    assert line.clock.counter("ann") == 20
 
 
 def test_nothing_waits_in_an_empty_line() -> None:
@@ -164,3 +165,41 @@ def test_standings_say_who_waits_and_who_is_behind() -> None:
     assert payer == BOB and {one.tenant: one.waiting for one in line.standings()} == {"ann": 1, "bob": 0}
     line.end(serving, 10)
     assert line.standings() == [Standing("ann", 1, 0.0)]  # who wants nothing stands nowhere
+
+
+@pytest.mark.parametrize(("shared", "share"), [(True, 0.5), (False, 0.25)])
+def test_shares_are_of_all_devices_where_their_lines_have_one_clock(shared: bool, share: float) -> None:
+    """Ann's work can be done on the first of two devices alone, Bob's on both."""
+    clocks: list[FairClock[str]] = [SharedClock()] * 2 if shared else [FairClock(), FairClock()]
+    first, second = (Line[str](clock=clock) for clock in clocks)
+    served: Counter[str] = Counter()
+    for number in range(400):
+        first.add(ANN, f"ann {number}")
+        for line in (first, second):
+            line.add(BOB, f"bob {number} {line is first}")
+    for _ in range(400):
+        for line in (first, second):
+            payer, _ = line.take()
+            line.end(line.begin(payer), 10)
+            served[payer.tenant] += 10
+    assert served["ann"] / 8000 == pytest.approx(share, abs=0.02)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["ann", "bob", "cid"]), st.booleans()), max_size=60))
+def test_lines_with_one_clock_serve_all_that_waits_in_each(events: list[tuple[int, str, bool]]) -> None:
+    clock: SharedClock[str] = SharedClock()
+    lines = [Line[int](clock=clock) for _ in range(3)]
+    waiting: list[list[int]] = [[], [], []]
+    for number, (place, tenant, taken) in enumerate(events):
+        if taken and waiting[place]:
+            payer, item = lines[place].take()
+            waiting[place].remove(item)
+            lines[place].end(lines[place].begin(payer), 1 + number)
+        else:
+            lines[place].add(Payer(tenant, 1), number)
+            waiting[place].append(number)
+        assert [len(line) for line in lines] == list(map(len, waiting))
+    for place, line in enumerate(lines):
+        while line:
+            waiting[place].remove(line.take()[1])
+    assert waiting == [[], [], []] and clock.standings() == {}
