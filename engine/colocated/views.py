@@ -20,19 +20,19 @@ WRAPPED = ".base_layer"
 HINT = 'Write `share = "memory"` under [resources] in marlaas.toml: sampler and trainer then hold a copy each.'
 
 
-def named_tensors(model: nn.Module, config: BaseConfig) -> dict[str, Tensor]:
+def named_tensors(model: nn.Module, config: BaseConfig, dtype: torch.dtype) -> dict[str, Tensor]:
     """vLLM's own tensors by their names in the folder, or those of ``base.tensors.FUSED``.
 
-    Raises ``BaseModelError`` where a linear layer is not there whole, in floating point.
+    Raises ``BaseModelError`` where a linear layer is not there whole, or not in ``dtype``: it would have to be copied.
     """
     tensors = {name.replace(WRAPPED, ""): parameter.detach() for name, parameter in model.named_parameters()}
     for name, shape in _expected(config).items():
         held = tensors.get(name)
-        if held is None or tuple(held.shape) != shape or not held.is_floating_point() or held.dtype.itemsize < 2:
-            found = "nothing" if held is None else f"{_word(held.dtype)} {tuple(held.shape)}"
+        found = "nothing" if held is None else _form(held.dtype, tuple(held.shape))
+        if found != _form(dtype, shape):
             raise BaseModelError(
-                f"vLLM keeps this base in another form, which the trainer cannot read: {name} is {found} where numbers "
-                f"of shape {shape} are needed.",
+                f"vLLM keeps this base in another form than the trainer reads: {name} is {found}, not "
+                f"{_form(dtype, shape)}.",
                 HINT,
             )
     return tensors
@@ -57,5 +57,5 @@ def _stacked(module: str) -> str:
     return module
 
 
-def _word(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+def _form(dtype: torch.dtype, shape: tuple[int, ...]) -> str:
+    return f"{str(dtype).removeprefix('torch.')} {shape}"

@@ -19,13 +19,14 @@ from typing import Any, Literal
 from ..base.kernels import choose_float32_kernels
 from ..base.model import load_base
 from ..base.sizes import PASS_BYTES
-from ..base.tensors import load
+from ..base.tensors import Base, load
 from ..rollout.vllm.installed import require
 from ..rollout.vllm.sampler import VllmSampler, end_process
 from ..training.decoder.compute import compute_on
 from ..training.decoder.decoder import Decoder
 from ..training.decoder.matrix import loaded_as
 from ..training.model import Model
+from ..training.rooms import pass_room
 from ..training.torch_trainer import TorchTrainer
 from .gate import Gate, Move
 from .luggage import Luggage, tensors_of
@@ -87,10 +88,9 @@ class ColocatedWorker:
 
     def _borrow(self) -> Model[Any]:
         """A model over vLLM's tensors."""
-        base, compute = self._base, self._compute
-        tensors = named_tensors(self._vllm.engine.model, base.config)
-        shared = load(base, compute.device, loaded_as(compute.precision), tensors)
-        return self._paced(Decoder(base.config, shared, compute, self._room))
+        base, dtype = self._base, loaded_as(self._compute.precision)
+        tensors = named_tensors(self._vllm.engine.model, base.config, dtype)
+        return self._paced(self._decoder(load(base, self._compute.device, dtype, tensors)))
 
     def _lodge(self) -> Model[Any]:
         """A model over tensors that are on the device in the trainer's turns, of which this is the first.
@@ -102,7 +102,11 @@ class ColocatedWorker:
                 return self._paced(Decoder.of(self._base, self._compute, self._room))
             base = load(self._base, self._compute.device, loaded_as(self._compute.precision))
             self._luggage.pack(tensors_of(base))
-        return self._paced(Decoder(self._base.config, base, self._compute, self._room))
+        return self._paced(self._decoder(base))
+
+    def _decoder(self, base: Base) -> Decoder:
+        room = self._room or pass_room(str(self._compute.device))
+        return Decoder(self._base.config, base, self._compute, room)
 
     def _paced(self, model: Model[Any]) -> Model[Any]:
         return Paced(model, self._gate, self._compute.device.type)

@@ -36,7 +36,7 @@ def engine(base: BaseModel) -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def shared(engine: Engine, base: BaseModel) -> Base:
-    return load(base, CPU, given=named_tensors(engine.model, base.config))
+    return load(base, CPU, given=named_tensors(engine.model, base.config, torch.float32))
 
 
 def test_all_matrices_lie_in_vllms_memory(engine: Engine, shared: Base, base: BaseModel) -> None:
