@@ -1,13 +1,15 @@
-"""What a llama.cpp context takes beside the weights, which are mapped from their file. Pure arithmetic.
+"""What a llama.cpp context takes beside the weights, which are mapped from their file; and all of it on a card. Pure.
 
-The sizes of a base and of a context flow in, bytes flow out. Buffers are reserved for a full micro-batch, but only what
-is written becomes memory; keys and values (``sizes.key_value_bytes``) are written at the start.
+The sizes of a base and of a context flow in, bytes flow out. Buffers are reserved for a full micro-batch. In main
+memory only what is written becomes memory, on a card all of it does; keys and values (``sizes.key_value_bytes``) are
+written at the start. The card's numbers are those of its Vulkan backend, measured on a software device; what CUDA takes
+besides (``BACKEND``) is NVIDIA's word, not measured here.
 """
 
 from __future__ import annotations
 
 from .config import BaseConfig
-from .sizes import FLOAT, key_value_bytes, scored_rows
+from .sizes import FLOAT, key_value_bytes, linear_sizes, scored_rows
 
 MICRO_BATCH = 256
 """Rows that llama.cpp computes at once: all sequences of a decode call (it knows 256 at most), and prompts no slower
@@ -16,6 +18,8 @@ BLOCK = 256
 """Tokens by which llama.cpp keeps the memory of a sequence."""
 GRAPHS = 24 << 20
 """Graphs, batches and what threads work with."""
+BACKEND = 512 << 20
+"""What a card's libraries take for themselves: CUDA's context, and the workspace of cuBLAS."""
 
 
 def whole_blocks(length: int) -> int:
@@ -37,5 +41,38 @@ def work_bytes(config: BaseConfig, length: int, exact: bool) -> int:
 
 def context_bytes(config: BaseConfig, sequences: int, length: int, exact: bool) -> int:
     """All of it; ``sequences`` counts the sampler's spare ones, too."""
-    memory = key_value_bytes(config, sequences, whole_blocks(length), exact)
+    memory = _memory(config, sequences, length, exact)
     return memory + logits_bytes(config, sequences) + work_bytes(config, length, exact)
+
+
+def card_bytes(config: BaseConfig, weights: int, sequences: int, length: int, exact: bool, layers: int) -> int:
+    """What it takes of a card with ``layers`` there, the output matrix counting as the last; 0 for none.
+
+    ``weights`` are the bytes of the file. Adapters come on top. The embedding stays in main memory.
+    """
+    if layers == 0:
+        return 0
+    layer, output = _parts(config)
+    inner = min(layers, config.layers + 1) - 1
+    held = weights * (inner * layer + output) + _memory(config, sequences, length, exact) * inner / config.layers
+    logits = FLOAT * MICRO_BATCH * config.vocab_size
+    return int(held) + logits + work_bytes(config, length, exact) + BACKEND
+
+
+def layers_on_card(config: BaseConfig, weights: int, sequences: int, length: int, exact: bool, room: int) -> int:
+    """How many layers ``room`` bytes of cards hold, the output matrix counting as the last; 0 where none fits."""
+    numbers = range(config.layers + 1, 0, -1)
+    fits = (many for many in numbers if card_bytes(config, weights, sequences, length, exact, many) <= room)
+    return next(fits, 0)
+
+
+def _memory(config: BaseConfig, sequences: int, length: int, exact: bool) -> int:
+    return key_value_bytes(config, sequences, whole_blocks(length), exact)
+
+
+def _parts(config: BaseConfig) -> tuple[float, float]:
+    """The shares of a layer and of the output matrix in the bytes of the file; a tied matrix is copied to the card."""
+    layer = sum(out * into for out, into in linear_sizes(config))
+    matrix = config.vocab_size * config.hidden_size
+    whole = config.layers * layer + (matrix if config.tie_word_embeddings else 2 * matrix)
+    return layer / whole, matrix / whole

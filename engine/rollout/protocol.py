@@ -75,6 +75,8 @@ class SamplerLimits:
     """Conversations held at the same time."""
     context: int
     """Tokens of one conversation."""
+    note: str = ""
+    """What is smaller than was asked for, and why, in a sentence for people; empty where nothing is."""
 
 
 class Turns(Protocol):

@@ -1,4 +1,4 @@
-"""One llama.cpp model and context: numpy arrays in, logits out. The only place with calls to llama.cpp.
+"""One llama.cpp model and context: numpy arrays in, logits out. The only place that computes with llama.cpp.
 
 Knows sequences by number and adapters by handle; nothing of conversations, versions or sampling. Not safe for threads.
 """
@@ -13,42 +13,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.gguf.adapter import adapter_in_memory
+from ...base.gguf.names import GgufNames
 from ...base.llama_memory import MICRO_BATCH
 from ...errors import AdapterError, BaseModelError
 from ..batching.context import Arrays, DecodeFailed, Handles, Ints, Logits
-from .base_file import BaseFile
 from .native import last_errors, llama
+from .rows import Rows
 
-DAMAGED = "Delete it; it is written again."
-BROUGHT = "It may be damaged, or of an architecture that this llama.cpp does not know."
 F32, F16 = 0, 1
 """GGML_TYPE_F32 and GGML_TYPE_F16 in ggml.h"""
+AUTO, OFF, ON = -1, 0, 1
+"""LLAMA_FLASH_ATTN_TYPE_… in llama.h; the first takes it where the card's backend has it for this base."""
+
+
+class NoRoom(BaseModelError):
+    """A context of that size could not be allocated."""
 
 
 class LlamaContext:
     """``batching.context.Context``, in memory that is allocated here and now."""
 
-    def __init__(self, file: BaseFile, sequences: int, length: int, threads: int = 1, exact: bool = False) -> None:
-        """Load the base in ``file``.
+    def __init__(
+        self,
+        model: Any,
+        names: GgufNames,
+        sequences: int,
+        length: int,
+        threads: int = 1,
+        exact: bool = False,
+        card: bool = False,
+    ) -> None:
+        """Take over ``model`` (see ``load_model``), which ``close`` frees, and whose file calls its tensors ``names``.
 
-        Raises ``BaseModelError`` if llama.cpp cannot read it, if it is no decoder with attention, or memory is short.
+        Raises ``NoRoom`` if memory is short; the model is then still the caller's.
 
         ``exact`` keeps memory and attention in float32: the largest gap to torch's log-probabilities is then about 1e-5
         instead of 1e-2. Each step then reads full blocks of 256 tokens of every sequence, 0.5 MB on the tiny base,
-        where the other reads what is held.
+        where the other reads what is held. ``card`` says that the model is on one: keys and values are then beside it,
+        and its products are as exact as its backend makes them (CUDA: TF32, Vulkan: float16), whatever the memory is.
         """
         self._llama = llama()
-        settings = self._llama.llama_model_default_params()
-        # Repacked weights are a second copy in memory, make a row's last bits depend on the number of rows, and end the
-        # process on processors with AMX (https://github.com/ggml-org/llama.cpp/issues/20824).
-        settings.use_extra_bufts = False
-        last_errors()
-        self._model = self._llama.llama_model_load_from_file(str(file.path).encode(), settings)
-        if not self._model:
-            raise BaseModelError(
-                f"llama.cpp cannot load {file.path}{last_errors()}.", DAMAGED if file.ours else BROUGHT
-            )
-        self._refuse_other_kinds(file)
         parameters = self._llama.llama_context_default_params()
         parameters.n_seq_max = sequences
         parameters.n_ctx = sequences * length
@@ -57,13 +61,15 @@ class LlamaContext:
         parameters.n_threads = parameters.n_threads_batch = threads
         # Flash attention computes in float16 whatever the memory's type, so the two settings belong together.
         parameters.type_k = parameters.type_v = F32 if exact else F16
-        parameters.flash_attn_type = 0 if exact else 1
+        parameters.flash_attn_type = OFF if exact else AUTO if card else ON
         parameters.kv_unified = False  # else a step costs the square of the number of sequences
+        parameters.offload_kqv = parameters.op_offload = card
         parameters.no_perf = True
-        self._context = self._llama.llama_init_from_model(self._model, parameters)
+        last_errors()
+        self._model = model
+        self._context = self._llama.llama_init_from_model(model, parameters)
         if not self._context:
-            self._llama.llama_model_free(self._model)
-            raise BaseModelError(
+            raise NoRoom(
                 f"llama.cpp could not make a context of {sequences} x {length} tokens{last_errors()}.",
                 "Lower the number of sequences or their length.",
             )
@@ -71,31 +77,15 @@ class LlamaContext:
         self.sequences = int(self._llama.llama_n_seq_max(self._context))
         self.length = int(self._llama.llama_n_ctx_seq(self._context))
         self.mixes = False
-        self.vocabulary = int(self._llama.llama_vocab_n_tokens(self._llama.llama_model_get_vocab(self._model)))
+        self.vocabulary = int(self._llama.llama_vocab_n_tokens(self._llama.llama_model_get_vocab(model)))
         self.held = np.zeros(self.sequences, np.int32)
         """How many tokens the memory of each sequence holds."""
-        self.weights = int(self._llama.llama_model_size(self._model))
+        self.weights = int(self._llama.llama_model_size(model))
         """Bytes that every call reads."""
-        self._rows = _Rows(self._llama, int(self._llama.llama_n_batch(self._context)))
+        self._rows = Rows(self._llama, int(self._llama.llama_n_batch(self._context)))
         self._logits = np.empty((0, self.vocabulary), np.float32)
-        self._names = file.names
+        self._names = names
         self._adapter: int | None = None
-
-    def _refuse_other_kinds(self, file: BaseFile) -> None:
-        """What cannot forget the end of a sequence, or needs more than the tokens before, is no base for sampling."""
-        model = self._model
-        for other, kind in (
-            (self._llama.llama_model_is_recurrent(model), "has recurrent layers"),
-            (self._llama.llama_model_is_hybrid(model), "has recurrent layers"),
-            (self._llama.llama_model_has_encoder(model), "has an encoder"),
-            (self._llama.llama_model_is_diffusion(model), "does not write from left to right"),
-        ):
-            if other:
-                self._llama.llama_model_free(model)
-                raise BaseModelError(
-                    f"The model in {file.path} {kind}; marlaas samples decoders with attention only.",
-                    "Choose another base.",
-                )
 
     def decode(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Logits:
         """Run one call; all arguments are (n,). Returns float32 (outputs.sum(), V), valid until the next call.
@@ -166,33 +156,3 @@ class LlamaContext:
         """Give everything back; the object is of no use afterwards. Adapters must have been freed before."""
         self._llama.llama_free(self._context)
         self._llama.llama_model_free(self._model)
-
-
-class _Rows:
-    """A ``llama_batch`` over numpy arrays, so that filling it takes no Python loop."""
-
-    def __init__(self, library: Any, size: int) -> None:
-        self._token, self._position, self._sequence = (np.zeros(size, np.int32) for _ in range(3))
-        self._output = np.zeros(size, np.int8)
-        self._one = np.ones(size, np.int32)
-        self._pointers = self._sequence.ctypes.data + np.arange(size, dtype=np.uintp) * self._sequence.itemsize
-        self._batch = library.llama_batch()
-        arrays: dict[str, NDArray[Any]] = {
-            "token": self._token,
-            "pos": self._position,
-            "n_seq_id": self._one,
-            "seq_id": self._pointers,
-            "logits": self._output,
-        }
-        for field, array in arrays.items():
-            kind = dict(library.llama_batch._fields_)[field]
-            setattr(self._batch, field, ctypes.cast(array.ctypes.data, kind))
-
-    def fill(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Any:
-        count = len(tokens)
-        self._token[:count] = tokens
-        self._position[:count] = positions
-        self._sequence[:count] = sequences
-        self._output[:count] = outputs
-        self._batch.n_tokens = count
-        return self._batch

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from ...base.config import BaseConfig
+from ...base.llama_memory import layers_on_card
 from ...base.model import load_base
-from ..batching.pace import pace_of
+from ..batching.pace import Pace, pace_of
 from ..batching.sampler import SPARE, BatchingSampler
 from .base_file import base_file
-from .context import LlamaContext
+from .model import ALL
+from .opening import Opened, fewer, open_base
 
 MOST = 256 - SPARE
 """llama.cpp's own limit on sequences (LLAMA_MAX_SEQ), less the spare ones."""
+LEAST = 8
+"""Conversations that are tried, where memory is short, before there is none: a group of the usual size at once."""
+ON_CARD = Pace(rows=256, tokens=1)
+"""A call costs a card the same for one row as for many."""
 
 
 class LlamaSampler(BatchingSampler):
@@ -27,17 +36,44 @@ class LlamaSampler(BatchingSampler):
         exact: bool = False,
         weights: str = "f32",
         gguf: str = "",
+        devices: Sequence[str] = (),
+        memory: int = 0,
     ) -> None:
         """Load the base model called ``base``; files made from it are kept in the folder ``cache``.
 
         ``sequences`` conversations (rounded up to an even number) of up to ``context`` tokens (llama.cpp rounds up to
-        a multiple of 256) are held at once. ``weights`` says how matrices are stored, by ``precision.PRECISIONS``;
-        ``gguf`` names a file of the user's to be taken instead. ``exact`` keeps memory and attention in float32, up to
-        twice as slow. Raises ``BaseModelError`` or ``ConfigError``.
+        a multiple of 256) are held at once, fewer where there is less memory than that takes: ``limits`` says so.
+        ``weights`` says how matrices are stored, by ``precision.PRECISIONS``; ``gguf`` names a file of the user's to be
+        taken instead. ``exact`` keeps memory and attention in float32, up to twice as slow.
+
+        It computes on the cards called ``devices`` (see ``cards``), with as many layers there as ``memory`` bytes of
+        each hold (0: all of them), the last bits then depending on the company; without any on ``threads`` cores.
+        Raises ``BaseModelError`` or ``ConfigError``.
         """
         model = load_base(base)
         count = min(max(sequences + sequences % 2, 2), MOST)
         length = min(context, model.config.context_length)
         file = base_file(model, Path(cache), weights, gguf, threads)
-        llama = LlamaContext(file, count + SPARE, length, threads, exact)
-        super().__init__(model, llama, length, pace_of(llama.weights, exact))
+        room, size = memory * len(devices), file.path.stat().st_size
+        layers = layers_on_card(model.config, size, count + SPARE, length, exact, room) if room else ALL
+        counts = [number + SPARE for number in fewer(count, min(count, LEAST))]
+        opened = open_base(file, counts, length, threads, exact, devices, _choices(model.config, layers))
+        llama = opened.context
+        super().__init__(model, llama, length, ON_CARD if opened.layers else pace_of(llama.weights, exact))
+        self._limits = replace(self._limits, note=_note(opened, counts[0], length, devices))
+
+
+def _choices(config: BaseConfig, layers: int) -> tuple[int, ...]:
+    """Numbers of layers on cards to be tried, the planned one first."""
+    planned = config.layers + 1 if layers == ALL else layers
+    return tuple(dict.fromkeys(part for part in (planned, planned // 2) if part))
+
+
+def _note(opened: Opened, wanted: int, length: int, devices: Sequence[str]) -> str:
+    """What became smaller than was wanted, in a sentence, or nothing."""
+    if not opened.refused:
+        return ""
+    held = opened.context.sequences - SPARE
+    fewer = f"{held} conversations of {length} tokens instead of {wanted - SPARE}"
+    where = f", with {opened.layers or 'no'} layers on the card" if devices else ""
+    return f"Memory was short: the sampler holds {fewer}{where}. {opened.refused}"

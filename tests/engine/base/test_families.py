@@ -15,7 +15,7 @@ import torch
 from marlaas.engine.adapters.export import export_adapter
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.rollout.llama.base_file import base_file
-from marlaas.engine.rollout.llama.context import LlamaContext
+from marlaas.engine.rollout.llama.opening import open_base
 from marlaas.engine.training.protocol import PolicyConfig
 from tests.engine.training.oracle import Oracle
 from tools.random_base.families import FAMILIES
@@ -104,7 +104,7 @@ async def test_a_step_is_that_of_peft_and_its_adapter_the_same_everywhere(made: 
 
     export_adapter(tmp_path / "1", made.base.path, tmp_path / "out", gguf=True)
     assert await sampler.load("1", str(tmp_path / "1")) == stepped.checksum
-    context = LlamaContext(base_file(made.base, made.cache), 2, CONTEXT, exact=True)
+    context = open_base(base_file(made.base, made.cache), [2], CONTEXT, exact=True).context
     adapter = context.read_adapter(tmp_path / "out" / "adapter.gguf")
     context.use(np.array([adapter]))
     model, start = made.transformers(tmp_path / "out"), len(made.prompt)

@@ -20,7 +20,7 @@ from marlaas.engine.base.model import BaseModel
 from marlaas.engine.base.tensors import load
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.rollout.llama.base_file import BaseFile
-from marlaas.engine.rollout.llama.context import LlamaContext
+from marlaas.engine.rollout.llama.opening import open_base
 from marlaas.engine.training.protocol import PolicyConfig, TrainGroup, TrainSequence
 from marlaas.engine.training.torch_trainer import TorchTrainer
 from tests.engine.training.oracle import Oracle
@@ -90,7 +90,9 @@ async def test_llama_cpp_and_the_trainer_compute_what_transformers_does(case: st
     base = make(tmp_path / "base", *RIGHT[case])
     reference = logprobs_of(transformers(base), TOKENS, 1)
     write_base(base, tmp_path / "base.gguf")
-    context = LlamaContext(BaseFile(tmp_path / "base.gguf", names_of(base.config), ours=True), 2, 256, exact=True)
+    context = open_base(
+        BaseFile(tmp_path / "base.gguf", names_of(base.config), ours=True), [2], 256, exact=True
+    ).context
     assert gap(scores(context, TOKENS, 1), reference) < CLOSE
     context.close()
     assert gap(await trained(base, tmp_path), reference) < CLOSE

@@ -14,7 +14,7 @@ from marlaas.engine.base.sealed import verify
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.rollout.llama import base_file as module
 from marlaas.engine.rollout.llama.base_file import base_file, ensure_base_gguf
-from marlaas.engine.rollout.llama.context import LlamaContext
+from marlaas.engine.rollout.llama.opening import open_base
 from marlaas.engine.rollout.llama.quantise import TYPES, quantise
 
 from .random_base import write_base
@@ -29,7 +29,7 @@ def wide(tmp_path: Path) -> BaseModel:
 
 
 def logits(base: BaseModel, folder: Path, weights: str) -> NDArray[np.float32]:
-    context = LlamaContext(base_file(base, folder, weights), 2, 256, exact=True)
+    context = open_base(base_file(base, folder, weights), [2], 256, exact=True).context
     tokens = np.arange(40, dtype=np.int32)
     result = context.decode(tokens, tokens, np.zeros(40, np.int32), np.ones(40, np.int8)).copy()
     context.close()
@@ -55,7 +55,7 @@ def test_each_precision_has_a_file_and_less_is_less_exact(wide: BaseModel, tmp_p
 
 @pytest.mark.parametrize("weights", REPEATABLE)
 def test_a_row_is_the_same_whatever_runs_beside(wide: BaseModel, tmp_path: Path, weights: str) -> None:
-    context = LlamaContext(base_file(wide, tmp_path / "cache", weights), 32, 256)
+    context = open_base(base_file(wide, tmp_path / "cache", weights), [32], 256).context
     rows = []
     for count in (2, 3, 7, 8, 31):
         sequences = np.arange(count, dtype=np.int32)

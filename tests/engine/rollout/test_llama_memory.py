@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marlaas.engine.base.config import BaseConfig
-from marlaas.engine.base.llama_memory import GRAPHS, context_bytes, whole_blocks
+from marlaas.engine.base.llama_memory import (
+    BACKEND,
+    GRAPHS,
+    card_bytes,
+    context_bytes,
+    layers_on_card,
+    whole_blocks,
+)
 
 from .random_base import write_base
 
@@ -20,7 +27,7 @@ from pathlib import Path
 import numpy as np
 from marlaas.engine.base.model import load_base
 from marlaas.engine.rollout.llama.base_file import base_file
-from marlaas.engine.rollout.llama.context import LlamaContext
+from marlaas.engine.rollout.llama.opening import open_base
 
 def anonymous():
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -30,7 +37,7 @@ folder, sequences, length, exact = json.loads(sys.argv[1])
 base = load_base(folder)
 file = base_file(base, Path(folder).with_name("cache"))
 before = anonymous()
-context = LlamaContext(file, sequences, length, 1, exact)
+context = open_base(file, [sequences], length, 1, exact).context
 def decode(count, prompt, wanted):
     row = np.arange(count, dtype=np.int32)
     places, sequence = (row, row * 0) if prompt else (row * 0, row)
@@ -69,3 +76,26 @@ def test_it_grows_with_all_that_is_asked_for(sequences: int, length: int, exact:
     assert size < context_bytes(config, sequences + 1, length, exact)
     assert size < context_bytes(config, sequences, length + 256, exact)
     assert context_bytes(config, sequences, length, False) < context_bytes(config, sequences, length, True)
+
+
+TINY = BaseConfig("qwen3", 64, 96, 3, 8, 2, 16, 100, 9000, 1e-6, 1e4)
+HALF_BILLION = BaseConfig("qwen3", 1024, 3072, 28, 16, 8, 128, 151_936, 40_960, 1e-6, 1e6, tie_word_embeddings=True)
+
+
+def test_a_card_holds_all_that_is_on_it() -> None:
+    weights = 1_200_000_000
+    everything = card_bytes(HALF_BILLION, weights, 130, 2048, False, 29)
+    memory = 28 * 2 * 8 * 128 * 2 * 130 * 2048
+    assert everything > weights + memory + BACKEND  # the tied output matrix is copied to the card
+    assert everything < 1.2 * (weights + memory + BACKEND)
+    assert layers_on_card(HALF_BILLION, weights, 130, 2048, False, everything) == 29
+
+
+@given(st.integers(0, 1 << 33), st.integers(2, 256), st.integers(1, 4096), st.booleans())
+def test_layers_fit_into_the_room_and_no_more_would(room: int, sequences: int, length: int, exact: bool) -> None:
+    for config, weights in ((TINY, 1 << 20), (HALF_BILLION, 1 << 30)):
+        layers = layers_on_card(config, weights, sequences, length, exact, room)
+        assert 0 <= layers <= config.layers + 1
+        assert card_bytes(config, weights, sequences, length, exact, layers) <= room
+        if layers <= config.layers:
+            assert card_bytes(config, weights, sequences, length, exact, layers + 1) > room

@@ -14,6 +14,7 @@ from marlaas.engine.base.model import BaseModel, load_base
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.rollout.llama.base_file import BaseFile
 from marlaas.engine.rollout.llama.context import LlamaContext
+from marlaas.engine.rollout.llama.opening import open_base
 
 from ..hugging_face import MODELS, logits_of, make, with_lora
 
@@ -24,7 +25,7 @@ CLOSE = 3e-4
 
 
 def exact(path: Path, base: BaseModel) -> LlamaContext:
-    return LlamaContext(BaseFile(path, names_of(base.config), ours=True), 2, 256, exact=True)
+    return open_base(BaseFile(path, names_of(base.config), ours=True), [2], 256, exact=True).context
 
 
 def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:

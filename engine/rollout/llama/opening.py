@@ -1,0 +1,83 @@
+"""Opens a base for sampling, smaller than was wanted where memory is short: a file and wishes flow in, a context out.
+
+What a plan took for free may be taken by the time that it is allocated, above all on a card that others use, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ...errors import BaseModelError
+from .base_file import BaseFile
+from .context import LlamaContext, NoRoom
+from .model import ALL, load_model
+from .native import llama
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What was opened."""
+
+    context: LlamaContext
+    layers: int
+    """On cards, or ``ALL``."""
+    refused: str = ""
+    """What was said to the first wish, if another came true."""
+
+
+def open_base(
+    file: BaseFile,
+    sequences: Sequence[int],
+    length: int,
+    threads: int = 1,
+    exact: bool = False,
+    devices: Sequence[str] = (),
+    layers: Sequence[int] = (ALL,),
+) -> Opened:
+    """The base in ``file`` with the first number of ``sequences``, of ``length`` tokens, that there is memory for.
+
+    With the first number of ``layers`` on the cards called ``devices``, the next where not even the last of
+    ``sequences`` fits, and at last on the processor alone. Raises ``BaseModelError`` where that does not fit, or the
+    file holds no base; ``ConfigError`` for a card that is not there.
+    """
+    refused = ""
+    for part in layers if devices else ():
+        try:
+            return _open(file, sequences, length, threads, exact, devices, part, refused)
+        except BaseModelError as error:
+            refused = refused or error.message
+    return _open(file, sequences, length, threads, exact, (), 0, refused)
+
+
+def fewer(sequences: int, least: int) -> tuple[int, ...]:
+    """``sequences``, then half of that again and again, even numbers, and ``least`` at the end."""
+    if sequences <= least:
+        return (sequences,)
+    return (sequences, *fewer(max(least, sequences // 4 * 2), least))
+
+
+def _open(
+    file: BaseFile,
+    sequences: Sequence[int],
+    length: int,
+    threads: int,
+    exact: bool,
+    devices: Sequence[str],
+    layers: int,
+    refused: str,
+) -> Opened:
+    model = load_model(file, devices, layers)
+    *larger, least = sequences
+    make = partial(LlamaContext, model, file.names, length=length, threads=threads, exact=exact, card=bool(devices))
+    for count in larger:
+        try:
+            return Opened(make(sequences=count), layers, refused)
+        except NoRoom as error:
+            refused = refused or error.message
+    try:
+        return Opened(make(sequences=least), layers, refused)
+    except NoRoom:
+        llama().llama_model_free(model)
+        raise
