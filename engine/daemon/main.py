@@ -20,8 +20,12 @@ from ..base.fit import MemoryPlan
 from ..base.model import BaseModel, load_base
 from ..base.soundness import check_base
 from ..config import Settings, load_settings
+from ..devices.guest import Guest
+from ..devices.machine import Machine
+from ..devices.placement.asked import Times
 from ..devices.plan import Sharing
 from ..devices.processor import keep_within
+from ..devices.software import software
 from ..devices.survey import survey
 from ..disk import DiskGuard
 from ..environments.dependencies.interpreters import Interpreters
@@ -45,6 +49,7 @@ from .control import create_database
 from .heartbeat import Heartbeat
 from .lock import EngineLock
 from .notifier import Notifier
+from .rebalancing import Rebalancing
 from .starting import start_up
 
 YOUNG_OBJECTS = 20_000
@@ -88,14 +93,22 @@ def run(home: Home) -> int:
         lock.release()
 
 
-def plan(home: Home, base: BaseModel, settings: Settings, failed: tuple[Sharing, ...] = ()) -> Staffing:
-    """Who works where on this machine as it is at the moment; ``failed`` are ways of sharing a card that failed here.
+def plan(
+    home: Home, base: BaseModel, settings: Settings, failed: tuple[Sharing, ...] = (), times: Times | None = None
+) -> Staffing:
+    """Who works where on this machine as it is at the moment, at these ``times`` of the stages.
 
-    Raises ``MarlaasError`` where the base does not fit.
+    ``failed`` are ways of sharing a card that failed here. Raises ``MarlaasError`` where the base does not fit.
     """
     seen = survey(settings.resources, home.rates)
     free = available_memory(settings.resources.memory)
-    return on_machine(base, settings, free, seen.guest, seen.software, without=failed)
+    return on_machine(base, settings, free, seen.guest, seen.software, times, failed)
+
+
+def elsewhere(base: BaseModel, settings: Settings, machine: Machine, times: Times) -> Staffing:
+    """Who would work where on cards that the engine's own workers hold, at these times of the stages."""
+    free = available_memory(settings.resources.memory)
+    return on_machine(base, settings, free, Guest(machine), software(machine.gpus), times)
 
 
 async def _serve(home: Home, settings: Settings, base: BaseModel, staff: Staffing, store: Store) -> int:
@@ -137,8 +150,9 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, staff: Staffin
         ledger,
         disk.shortage,
         log,
-        partial(plan, home, base, settings),
+        lambda failed: plan(home, base, settings, failed, rebalancing.times),
     )
+    rebalancing = Rebalancing(crew, ledger, partial(elsewhere, base, settings), log, time.monotonic())
     notifier = Notifier(settings.notify.command, home, log)
     patience = 60 * settings.notify.blocked_minutes
     orchestrator = Orchestrator(store, crew, settings.engine.tasks, tell=notifier.tell, patience=patience)
@@ -166,7 +180,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, staff: Staffin
             log("base", crew.warning, "warning")
         await _until_first(
             *(disk.run(), orchestrator.run(), crew.run(), rests.run()),
-            *(conformance.run(), cards.run(), heartbeat.run(crew)),
+            *(conformance.run(), cards.run(), rebalancing.run(), heartbeat.run(crew)),
         )
     finally:
         with contextlib.suppress(StoreError):
