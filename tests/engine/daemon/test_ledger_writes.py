@@ -11,12 +11,15 @@ from typing import cast
 
 import pytest
 
+from marlaas.engine.base.model import load_base
 from marlaas.engine.daemon.heartbeat import Heartbeat
 from marlaas.engine.environments.outcomes import OutcomeCounts
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.errors import StoreError
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.orchestrator.crew import Crew
+from marlaas.engine.orchestrator.stations import Stations
+from marlaas.engine.rollout.protocol import SamplerStats
 from marlaas.engine.spec import TaskSpec
 from marlaas.engine.store.environment_use import environment_use
 from marlaas.engine.store.reader import Reader
@@ -25,7 +28,21 @@ from marlaas.engine.store.submissions import submit
 from marlaas.engine.taskfile import submission
 from marlaas.engine.types import Failure
 
-CREW = cast(Crew, SimpleNamespace(handles={}))
+from ..rollout.fake import FakeSampler
+from ..rollout.stations import station
+
+
+class FakeCrew:
+    """Samplers that say for how many seconds they have been busy."""
+
+    def __init__(self, **busy: float) -> None:
+        self.busy = busy
+
+    async def sampler_stats(self, patience: float) -> dict[str, SamplerStats]:
+        return {name: SamplerStats(0, 0, seconds, 0, 0) for name, seconds in self.busy.items()}
+
+
+CREW = cast(Crew, FakeCrew())
 
 
 @pytest.fixture
@@ -62,12 +79,15 @@ async def test_what_a_full_disk_refused_is_written_later(store: Store, monkeypat
 
 
 async def test_the_pulse_ends_even_where_the_sampler_answers_in_the_same_moment(store: Store) -> None:
-    answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-    handle = SimpleNamespace(alive=True, call=lambda method: answer)
+    answer: asyncio.Future[SamplerStats] = asyncio.get_running_loop().create_future()
+    sampler = FakeSampler()
+    sampler.stats = lambda: answer  # type: ignore[method-assign, assignment, return-value]
+    stations = Stations([station(sampler, 1, 8)], {}, load_base("tiny"))
     heartbeat = Heartbeat(store, Ledger(), OutcomeCounts(), lambda: None)
-    asking = asyncio.ensure_future(heartbeat.stop(cast(Crew, SimpleNamespace(handles={"rollout": handle}))))
-    await asyncio.sleep(0)
-    answer.set_result(SimpleNamespace(busy_seconds=1.0))
+    asking = asyncio.ensure_future(heartbeat.stop(cast(Crew, SimpleNamespace(sampler_stats=stations.stats))))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    answer.set_result(SamplerStats(0, 0, 1.0, 0, 0))
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
@@ -90,3 +110,17 @@ async def test_how_episodes_ended_is_written_beside_it_and_kept_while_the_disk_i
     with Reader(tmp_path / "marlaas.db") as reader:
         use = environment_use(reader, now=time.time())["shop/buy"]
     assert use.statuses == {"error": 1, "ok": 1} and use.failure is not None and use.failure.line == 3
+
+
+async def test_seconds_of_each_sampler_go_to_those_who_asked_it(store: Store) -> None:
+    ledger, crew = Ledger(), FakeCrew(**{"rollout": 3.0, "rollout-2": 1.0})
+    heartbeat = Heartbeat(store, ledger, OutcomeCounts(), lambda: None)
+    ledger.rollout(1, 10, 5, "rollout-2")
+    await heartbeat.stop(cast(Crew, crew))
+    assert [(usage.seconds, usage.tokens) for usage in ledger.take()] == [] and store.usage.tokens_today() == {
+        "lab": 15
+    }
+    assert dict(ledger.busy) == {"rollout": 3.0, "rollout-2": 1.0}
+    crew.busy = {"rollout": 4.0, "rollout-2": 0.5}  # the second is a fresh worker
+    await heartbeat.stop(cast(Crew, crew))
+    assert dict(ledger.busy) == {"rollout": 4.0, "rollout-2": 1.0}

@@ -1,0 +1,63 @@
+"""What is known of several samplers while they work: who answers is believed, who does not is left out."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from marlaas.engine.base.model import load_base
+from marlaas.engine.devices.plan import Place, SamplerKind, SamplerPost
+from marlaas.engine.fairness.line import Standing
+from marlaas.engine.orchestrator.services import together
+from marlaas.engine.orchestrator.stations import Stations, repeats
+from marlaas.engine.rollout.protocol import SamplerStats
+
+from ..rollout.fake import FakeSampler
+from ..rollout.stations import station
+
+
+class Working(FakeSampler):
+    """Says totals that a test sets; None: nothing at all."""
+
+    totals: SamplerStats | None = SamplerStats(0, 0, 0.0, 0, 0)
+
+    async def stats(self) -> SamplerStats:
+        if self.totals is None:
+            await asyncio.Event().wait()
+        assert self.totals is not None
+        return self.totals
+
+
+async def test_costs_are_learnt_from_totals_and_a_silent_sampler_keeps_nobody_waiting() -> None:
+    reads, silent = Working(), Working()
+    stations = Stations([station(reads, 1, 8), station(silent, 1, 8, "rollout-2")], {}, load_base("tiny"))
+    guess, other = stations.costs()
+    silent.totals = None
+    for step in range(1, 6):
+        reads.totals = SamplerStats(100 * step, 1000 * step, 2.0 * step, 1, 0)
+        assert list(await stations.stats(0.01)) == ["rollout"]
+    learnt, untouched = stations.costs()
+    assert untouched == other and learnt.name == "rollout"
+    assert learnt.prefilled * 1000 + learnt.sampled * 100 == pytest.approx(2.0, rel=0.05) and learnt != guess
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpus", "stored", "expected"),
+    [
+        ("torch", (), "f32", True),
+        ("llama.cpp", (), "q8_0", True),
+        ("llama.cpp", (), "q4_k_m", False),
+        ("llama.cpp", ("GPU-1",), "f32", False),
+        ("vllm", (), "f32", False),
+    ],
+)
+def test_what_repeats_itself_to_the_last_bit(
+    kind: SamplerKind, gpus: tuple[str, ...], stored: str, expected: bool
+) -> None:
+    assert repeats(SamplerPost("rollout", kind, Place(gpus=gpus)), stored) is expected
+
+
+def test_lines_before_one_stage_are_told_as_one() -> None:
+    lines = [[Standing("ann", 2, 0.0), Standing("bob", 1, 5.0)], [Standing("bob", 3, 7.0)]]
+    assert together(lines) == [Standing("ann", 2, 0.0), Standing("bob", 4, 7.0)]
