@@ -66,7 +66,5 @@ def test_a_layer_that_is_not_there_is_refused() -> None:
     tiny = load_base("tiny")
     network = Network(tiny)
     del network.get_submodule("model.layers.0.self_attn").qkv_proj
-    with pytest.raises(
-        BaseModelError, match=r"qkv_proj.weight is nothing, not float32 \(256, 160\)"
-    ):
+    with pytest.raises(BaseModelError, match=r"qkv_proj.weight is nothing, not float32 \(256, 160\)"):
         named_tensors(network, tiny.config, torch.float32)
