@@ -40,7 +40,7 @@ What holds the tiny base's steps below 60 % of the rate: its products are small 
 of the time below only the linear layers multiply; attention, norms, positions and SwiGLU read and write memory. The
 rate is that of AVX-512 kernels, 2.2 times what PyTorch's default library reaches on this processor (about 115 GFLOP/s a
 core); of that one, the passes on the tiny base reach 90 to 100 %. Wide layers get beyond 60 % of the faster rate, too.
-A base in bfloat16 gains 4 to 7 % of a pass and costs agreement with the sampler, so it is not built in.
+A base in bfloat16 costs agreement with the sampler; on a processor it is for a person to ask for (`precision`).
 
 """
 

@@ -15,6 +15,8 @@ PASS_BYTES = 1 << 30
 """Memory for what a training pass keeps and works with."""
 LEAST_TOKENS, MOST_TOKENS = 512, 4096
 """A training batch may always hold the first number, and gains nothing beyond the second on a processor."""
+MOST_ON_CARD = 1 << 16
+"""On a card: enough rows for each product to fill it many times over."""
 PREFILL = 4096
 """Prompt tokens that a sampler computes before the running turns get their next part."""
 SCORED, SCORED_LOGITS = 128, 1 << 23
@@ -64,6 +66,11 @@ class Kept:
 
 EXACT = Kept()
 """In float32 on a processor."""
+
+
+def kept_on_card(precision: str) -> Kept:
+    """By the kernels of cards."""
+    return Kept(FLOAT if precision == "f32" else 2, scores=False)
 
 
 @dataclass(frozen=True)
@@ -135,8 +142,15 @@ def most_tokens(config: BaseConfig, longest: int, room: int = PASS_BYTES) -> int
     return Budget(room).tokens(config, longest)
 
 
-def pass_bytes(config: BaseConfig, longest: int, room: int = PASS_BYTES) -> int:
+def pass_bytes(
+    config: BaseConfig, longest: int, room: int = PASS_BYTES, kept: Kept = EXACT, most: int = MOST_TOKENS
+) -> int:
     """What training on sequences of up to ``longest`` tokens takes at most: one alone may need more than ``room``."""
-    alone = PassSize(config, max(LEAST_TOKENS, longest), longest).inputs
-    largest = PassSize(config, MOST_TOKENS, longest)
+    alone = PassSize(config, max(LEAST_TOKENS, longest), longest, kept).inputs
+    largest = PassSize(config, most, longest, kept)
     return max(alone, min(room, max(largest.all, largest.inputs)))
+
+
+def card_pass_bytes(config: BaseConfig, longest: int, room: int, precision: str) -> int:
+    """The same on a card, with the base in this precision."""
+    return pass_bytes(config, longest, room, kept_on_card(precision), MOST_ON_CARD)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ...base.fit import FEW_SLOTS, ROOMS, MemoryPlan, plan_memory
 from ...base.needs import RANK, STEPPING, Wanted, slot_bytes
-from ...base.sizes import adapter_bytes, pass_bytes
+from ...base.sizes import adapter_bytes, card_pass_bytes
 from ..plan import Placement, SamplerPost, TrainerPost
 from .room import (
     PASS,
@@ -67,7 +67,7 @@ def trainer_limits(post: TrainerPost, wanted: Wanted) -> TrainerLimits:
     policy, stepping = slot_bytes(wanted.config, context), STEPPING * adapter_bytes(wanted.config, RANK)
 
     def takes(room: int) -> int:
-        return max(pass_bytes(wanted.config, context, room), stepping)
+        return max(card_pass_bytes(wanted.config, context, room, post.precision), stepping)
 
     few = min(wanted.slots or wanted.tasks, FEW_SLOTS)
     slots = few if post.sharing == "sleep" else wanted.slots or wanted.tasks  # they stay while the sampler computes

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ...base.fit import ENOUGH, FEW_SLOTS, LEAST, ROOMS
 from ...base.llama_memory import context_bytes
 from ...base.needs import RANK, STEPPING, VERSIONS, Wanted, slot_bytes, version_bytes, weight_bytes
-from ...base.sizes import FLOAT, adapter_bytes, pass_bytes
+from ...base.sizes import FLOAT, adapter_bytes, card_pass_bytes
 from ...base.vllm_memory import HALF, cache_bytes, rank_class, slots_bytes, slots_for
 from ..machine import Gpu
 from ..plan import Precision
@@ -135,8 +135,9 @@ def trainer_room(wanted: Wanted, precision: Precision) -> TrainerRoom:
     base = base_bytes(wanted, precision)
     policy, stepping = slot_bytes(config, length), STEPPING * adapter_bytes(config, RANK)
     slots = wanted.slots or wanted.tasks
-    least = PROGRAM + base + min(slots, FEW_SLOTS) * policy + max(pass_bytes(config, length, ROOMS[-1]), stepping)
-    good = PROGRAM + base + slots * policy + max(pass_bytes(config, length, PASS), stepping)
+    short, long = (max(card_pass_bytes(config, length, room, precision), stepping) for room in (ROOMS[-1], PASS))
+    least = PROGRAM + base + min(slots, FEW_SLOTS) * policy + short
+    good = PROGRAM + base + slots * policy + long
     return TrainerRoom(base, least, max(least, good))
 
 

@@ -14,7 +14,7 @@ from functools import partial
 
 import torch
 
-from ...base.sizes import FLOAT, MOST_TOKENS, Kept
+from ...base.sizes import EXACT, MOST_ON_CARD, MOST_TOKENS, Kept, kept_on_card
 from ...base.tensors import HeadShape
 from ...devices.plan import Precision
 from .adapters import Adapters, Views, separate
@@ -26,8 +26,6 @@ from .linear import Stack
 from .matrix import loaded_as
 from .places import Places
 
-MOST_ON_CARD = 1 << 16
-"""Tokens of a batch: enough rows for each product to fill a card many times over."""
 GROUPED_SINCE = (9, 0)
 """Compute capability with kernels for grouped products in bfloat16."""
 
@@ -59,7 +57,7 @@ def compute_on(device: str, precision: Precision = "f32") -> Compute:
 
 def for_processor(device: torch.device, precision: Precision) -> Compute:
     """Kernels for a processor."""
-    kept, dtype = _kept(precision, scores=precision == "f32"), loaded_as(precision)
+    kept, dtype = EXACT if precision == "f32" else kept_on_card(precision), loaded_as(precision)
     attention = AttentionPlan.of if precision == "f32" else partial(FusedAttention.of, dtype=dtype)
     return Compute(device, precision, attention, separate, CACHED, MOST_TOKENS, kept)
 
@@ -75,14 +73,10 @@ def for_card(device: torch.device, precision: Precision, capability: tuple[int, 
         partial(_stack, jagged),
         WIDE,
         MOST_ON_CARD,
-        _kept(precision, scores=False),
+        kept_on_card(precision),
     )
 
 
 def _stack(jagged: Jagged, modules: Sequence[str], outputs: Sequence[int], policies: Sequence[Views]) -> Adapters:
     """A policy alone has nothing to be grouped with."""
     return separate(modules, outputs, policies) if len(policies) == 1 else grouped(jagged, modules, outputs, policies)
-
-
-def _kept(precision: Precision, scores: bool) -> Kept:
-    return Kept(FLOAT if precision == "f32" else 2, scores)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from marlaas.engine.base.fit import FEW_SLOTS, LEAST
 from marlaas.engine.base.needs import Wanted, slot_bytes
-from marlaas.engine.base.sizes import pass_bytes
+from marlaas.engine.base.sizes import card_pass_bytes
 from marlaas.engine.devices.machine import Machine, Software
 from marlaas.engine.devices.placement.asked import Choices
 from marlaas.engine.devices.placement.limits import memory_plans, sampler_limits, trainer_limits
@@ -45,7 +45,8 @@ def test_limits_stay_within_a_shared_card(base: Wanted, free: int, share: Sharin
     if trainer.place.gpus:
         room = trainer_limits(trainer, wanted)
         own = 0 if trainer.sharing == "base" else PROGRAM + base_bytes(wanted, trainer.precision)
-        assert own + room.held + pass_bytes(wanted.config, limits_context(wanted), room.room) <= trainer.place.memory
+        one = card_pass_bytes(wanted.config, limits_context(wanted), room.room, trainer.precision)
+        assert own + room.held + one <= trainer.place.memory
         assert room.slots >= min(tasks, FEW_SLOTS)
         assert room.held >= room.slots * slot_bytes(wanted.config, limits_context(wanted))
 
