@@ -1,4 +1,4 @@
-"""Two agents, one policy, zero sum: whoever takes the last stone wins.
+"""Two agents, zero sum: whoever takes the last stone wins.
 
     system     You are first. Each takes 1 to 3 stones; whoever takes the last one wins.
     user       7 stones. You take:
@@ -10,12 +10,13 @@ Each agent has a conversation of its own, and each seat its own reward, compared
 from marlaas.plugins import Episode, env
 
 RULES = "Each takes 1 to 3 stones; whoever takes the last one wins."
+SEATS = ("first", "second")
 
 
-@env
+@env(agents=SEATS)
 async def nim(ep: Episode, stones: int = 7) -> dict[str, float]:
-    """Self-play: the policy plays both seats."""
-    seats = [ep.agent(name, system=f"You are {name}. {RULES}") for name in ("first", "second")]
+    """A game of two seats: for one policy that plays itself, or for one against another."""
+    seats = [ep.agent(name, system=f"You are {name}. {RULES}") for name in SEATS]
     left, turn = stones, 0
     while True:
         player, other = seats[turn % 2], seats[1 - turn % 2]

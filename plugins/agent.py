@@ -7,7 +7,7 @@ exactly what it saw.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import copy
 from itertools import count
 
@@ -16,6 +16,8 @@ from .tools import Tool, result_of, schema_of
 
 _ROLES = ("user", "assistant", "tool")
 _LONGEST_NAME = 64
+MOST_AGENTS = 256
+"""Of one episode; the engine has no room for more."""
 
 
 class Agent:
@@ -36,14 +38,17 @@ class Agent:
         system: str | None = None,
         tools: Sequence[Tool] = (),
         agents: dict[str, Agent] | None = None,
+        declared: Sequence[str] = (),
     ) -> None:
-        """``agents``: those of the episode by name; a fork that has a name is put there."""
+        """``agents``: those of the episode by name; a fork that has a name is put there. ``declared``: the names that a
+        fork may have, any where it is empty."""
         self.name = name
         self.system = system
         self.tools = {tool.__name__: tool for tool in tools}
         self._schemas = {tool.__name__: schema_of(tool) for tool in tools}
         self._answer = answer
         self._agents = {} if agents is None else agents
+        self._declared = declared
         self._spoke = False
         self._asking = False
 
@@ -126,12 +131,14 @@ class Agent:
         limit on an agent's tokens. With one it is an agent of its own, with a reward of its own.
 
         Raises ``RuntimeError`` where the agent was asked and has not yet replied, ``ValueError`` for a name that is
-        taken or too long.
+        taken, too long or not declared.
         """
         if self._asking or (self._spoke and not self._turns):
             raise RuntimeError(f"agent {self.name!r} was forked before it had replied")
-        if name is not None and check_name(name) in self._agents:
+        if name is not None and name in self._agents:
             raise ValueError(f"there is an agent {name!r} already: a fork with a name is an agent of its own")
+        if name is not None:
+            check_new(name, self._agents, self._declared)
         if self._branches is None:
             self._branches = count(1)
         forked = copy(self)
@@ -148,8 +155,20 @@ class Agent:
 def check_name(name: str) -> str:
     """``name`` as it is; ``ValueError`` where an agent cannot be called so."""
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
-        raise ValueError(f"an agent's name is a text of at most {_LONGEST_NAME} characters, not {name!r}")
+        raise ValueError(f"an agent's name is a text of at most {_LONGEST_NAME} characters, not {name!r:.80}")
     return name
+
+
+def check_new(name: str, agents: Collection[str], declared: Sequence[str]) -> None:
+    """``ValueError`` where an episode of ``agents`` cannot have a further one of that name.
+
+    ``declared``: the names that there may be, any where it is empty.
+    """
+    check_name(name)
+    if declared and name not in declared:
+        raise ValueError(f"there is no agent {name!r}: @env declares {', '.join(declared)}")
+    if len(agents) >= MOST_AGENTS:
+        raise ValueError(f"an episode has at most {MOST_AGENTS} agents")
 
 
 def _checked(messages: Sequence[Message]) -> tuple[Message, ...]:

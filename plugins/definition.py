@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
-from .agent import check_name
+from .agent import MOST_AGENTS, check_name
 from .class_form import play_of
 from .parameters import Parameter, parameters_of, signature_of
 from .scoring import Function, checked
@@ -137,8 +137,6 @@ def _declared(
             raise ValueError(f"the {limit} of {name} must be a number of seconds below a day, not {seconds!r}")
     if data is not None and not isinstance(data, str) and not callable(data):
         raise TypeError(f"the data of {name} must be a function of the split or a path, not {type(data).__name__}")
-    if isinstance(agents, str) or len(set(agents)) < len(tuple(agents)):
-        raise ValueError(f"the agents of {name} must be a list of different names, not {agents!r}")
     form = target if isinstance(target, type) else None
     function, given = (target, 1) if form is None else (play_of(form), 2)
     arguments = list(signature_of(function).parameters)
@@ -158,5 +156,17 @@ def _declared(
         blocking=not inspect.iscoroutinefunction(function),
         score_timeout=float(score_timeout),
         form=form,
-        agents=tuple(map(check_name, agents)),
+        agents=_distinct(agents, name),
     )
+
+
+def _distinct(agents: Sequence[str], of: str) -> tuple[str, ...]:
+    """The declared agents of the environment ``of``."""
+    if isinstance(agents, str) or not isinstance(agents, Sequence):
+        raise TypeError(f"the agents of {of} must be a list of names, not {agents!r:.40}")
+    if len(agents) > MOST_AGENTS:
+        raise ValueError(f"{of} declares {len(agents)} agents; an episode has at most {MOST_AGENTS}")
+    names = tuple(map(check_name, agents))
+    if len(set(names)) < len(names):
+        raise ValueError(f"the agents of {of} must have different names, not {', '.join(names):.80}")
+    return names

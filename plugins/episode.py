@@ -13,7 +13,7 @@ from functools import cached_property
 from random import Random
 from typing import Any
 
-from .agent import Agent, check_name
+from .agent import Agent, check_new
 from .messages import Answer, Message, Reply
 from .rewards import DEFAULT_AGENT, EVERY_AGENT, finite
 from .sandbox import Sandbox
@@ -43,8 +43,10 @@ class Episode:
         queueing: Callable[[], AbstractContextManager[None]] = nullcontext,
         declared: Sequence[str] = (),
     ) -> None:
-        """``declared``: the agents that there are, any where it is empty. ``queueing``: entered while the episode waits
-        for a place in the sandbox, which is no fault of its own."""
+        """``declared``: the agents that there may be, any where it is empty.
+
+        ``queueing``: entered while the episode waits for a place in the sandbox, which is no fault of its own.
+        """
         self.split = split
         self.index = index
         self.config = dict(config or {})
@@ -60,6 +62,11 @@ class Episode:
         # Every run and every tenant is measured on the same held-out instances: their draw knows no run seed.
         self._draw = f"{0 if split == 'eval' else seed}/{split}/{index}"
         self._member = member
+
+    @property
+    def payees(self) -> tuple[str, ...]:
+        """Who may be paid: the agents that are declared, whether or not they have spoken, and those that there are."""
+        return tuple(dict.fromkeys((*self._declared, *self.agents)))
 
     @cached_property
     def rng(self) -> Random:
@@ -88,9 +95,8 @@ class Episode:
             if system not in (None, known.system) or any(known.tools.get(tool.__name__) is not tool for tool in tools):
                 raise ValueError(f"the system prompt and tools of agent {name!r} are fixed: make it once")
             return known
-        if self._declared and name not in self._declared:
-            raise ValueError(f"there is no agent {name!r}: @env declares {', '.join(self._declared)}")
-        made = self.agents[name] = Agent(check_name(name), self._answer, system, tools, self.agents)
+        check_new(name, self.agents, self._declared)
+        made = self.agents[name] = Agent(name, self._answer, system, tools, self.agents, self._declared)
         return made
 
     async def ask(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..definition import Data, Environment, env
@@ -25,11 +25,13 @@ def declared(
     score_timeout: float = 30.0,
     data: Data | None = None,
     options: Mapping[str, Any] | None = None,
+    agents: Sequence[str] = (),
 ) -> Environment:
     """Declare ``play`` under a usable form of ``name``.
 
     ``options``: settings by name with their defaults; those that are whole numbers, numbers, texts or booleans become
-    parameters of the environment, and reach ``play`` as keywords.
+    parameters of the environment, and reach ``play`` as keywords. ``agents``: who speaks in it, where they are
+    several.
     """
     play.__doc__ = about
     keywords = [
@@ -39,7 +41,7 @@ def declared(
     episode = inspect.Parameter("ep", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     task = [inspect.Parameter("task", inspect.Parameter.KEYWORD_ONLY)] if data is not None else []
     play.__signature__ = inspect.Signature([episode, *task, *keywords])  # type: ignore[attr-defined]
-    return env(name=usable(name), data=data, timeout=timeout, score_timeout=score_timeout)(play)
+    return env(name=usable(name), data=data, timeout=timeout, score_timeout=score_timeout, agents=agents)(play)
 
 
 def simple(options: Mapping[str, Any]) -> dict[str, Any]:

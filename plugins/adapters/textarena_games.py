@@ -60,7 +60,8 @@ def textarena(
         ep.log(invalid_moves=sum(bool(info.get("invalid_move")) for info in players_info.values()))
         return _by_seat(rewards, agents)
 
-    return declared(play, name or game, f"The game {game} of TextArena, {players} to play.", timeout=timeout)
+    about = f"The game {game} of TextArena, {players} to play."
+    return declared(play, name or game, about, timeout=timeout, agents=seats if players > 1 else ())
 
 
 def heard(messages: Sequence[tuple[int, str, Any]] | str, seat: int) -> str:

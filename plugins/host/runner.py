@@ -116,7 +116,7 @@ class Run:
             task = self._task()
             if self.environment.scorer is not None and not invalid:
                 return self._unscored(result) | task
-            rewards = rewards_of(result, tuple(self._episode.agents), self._episode.earned)
+            rewards = rewards_of(result, self._episode.payees, self._episode.earned)
         except (TypeError, ValueError) as error:
             return {"status": "error", "failure": self._host.blame.of_function(error, self.environment.function)}
         return {"status": "ok", "rewards": rewards.by_agent, "parts": rewards.parts, "invalid": invalid} | task

@@ -66,8 +66,9 @@ class ScoringRun:
     async def _scored(self) -> Record:
         transcript = read_transcript(self._request["transcript"])
         result = await self._call(self._request["task"], transcript)
+        payees = tuple(dict.fromkeys((*self.environment.agents, *transcript.agents)))
         try:
-            rewards = score_of(result, tuple(transcript.agents), self._request["earned"])
+            rewards = score_of(result, payees, self._request["earned"])
         except (TypeError, ValueError) as error:
             return self._refused(error)
         return {"status": "ok", "rewards": rewards.by_agent, "parts": rewards.parts}

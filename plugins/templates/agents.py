@@ -1,13 +1,19 @@
-"""Two agents, one game: one tells a number without digits, the other one has to name it.
+"""Two roles, one result: one tells a number without digits, the other one has to name it.
 
-Each agent has a conversation of its own and a reward of its own; its advantage is counted against the same agent in the
-other episodes of its group, so that a game in which one wins what the other loses trains both.
+Each has a conversation and a reward of its own, compared with those of the same role in the other episodes of its
+group. A task file with [policy] trains one policy for both; with a policy for each it says
+
+    [policies.speaker]
+    [policies.listener]
+    [agents]
+    teller = "speaker"
+    finder = "listener"
 """
 
 from marlaas.plugins import Episode, env
 
 
-@env
+@env(agents=("teller", "finder"))  # who speaks in it: a task that leaves one out is refused when it is submitted
 async def my_env(ep: Episode, highest: int = 9999) -> dict[str, float]:
     """Passes a number on in words."""
     number = ep.rng.randint(0, highest)

@@ -61,7 +61,7 @@ async def play(
         return Reply(said, "stop", len(asks) - 1) if isinstance(said, str) else said
 
     settings = complete(environment.parameters, config, environment.name)
-    episode = Episode(answer, split=split, index=index, member=member, config=settings)
+    episode = Episode(answer, split=split, index=index, member=member, config=settings, declared=environment.agents)
     if environment.data is not None:
         rows = rows_of(environment.data, split, Path())
         episode.task = rows[index % len(rows)]
@@ -77,7 +77,7 @@ async def play(
         result, invalid = error.reward, True
     if hasattr(instance, "close"):
         await _done(instance.close())
-    return Played(rewards_of(result, tuple(episode.agents), episode.earned), episode, asks, invalid)
+    return Played(rewards_of(result, episode.payees, episode.earned), episode, asks, invalid)
 
 
 async def _result(

@@ -67,11 +67,16 @@ def clean(value: Any) -> Any:
 
 
 def a_name(record: Record, key: str) -> str:
+    """The field ``key``, a text of a name's length."""
+    return named(record.get(key), key)
+
+
+def named(value: Any, what: str) -> str:
     """A text of a name's length."""
-    value = a_text(record.get(key), key)
-    if not 0 < len(value) <= LONGEST_NAME:
-        raise WireError(f"{key} must have 1 to {LONGEST_NAME} characters")
-    return value
+    text = a_text(value, what)
+    if not 0 < len(text) <= LONGEST_NAME:
+        raise WireError(f"{what} must have 1 to {LONGEST_NAME} characters")
+    return text
 
 
 def a_count(record: Record, key: str) -> int:

@@ -25,6 +25,7 @@ from .fields import (
     bounded,
     clean,
     entries,
+    named,
     pairs,
 )
 
@@ -32,9 +33,8 @@ _ROLES = ("system", "user", "assistant", "tool")
 _STATUSES = get_args(EpisodeStatus)
 _PARAMETER_TYPES = ("int", "float", "str", "bool", "json")
 _MOST_MEMBERS = 4096
-_MOST_PAID = 1000
-_MOST_AGENTS = 256
 """Of a group, as a task file may ask for."""
+_MOST_PAID = 1000
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ def _described(entry: Any) -> Described:
         ranked=record.get("ranked") is True,
         score_timeout=a_number(record.get("score_timeout", 30.0), "score_timeout"),
         closes=record.get("closes") is True,
-        agents=tuple(a_text(agent, "an agent's name") for agent in a_list(record, "agents")[:_MOST_AGENTS]),
+        agents=tuple(named(agent, "an agent's name") for agent in a_list(record, "agents")),
     )
 
 

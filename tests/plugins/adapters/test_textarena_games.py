@@ -74,6 +74,12 @@ def next_number(ask: Any) -> str:
     return str(said[-1] + 1)
 
 
+def test_seats_are_declared_so_that_a_task_can_say_who_plays_them() -> None:
+    assert textarena("Count-v0").agents == ("player0", "player1")
+    assert textarena("Count-v0", players=3).agents == ("player0", "player1", "player2")
+    assert textarena("Alone-v0", players=1).agents == ()
+
+
 async def test_each_seat_hears_what_is_new_to_it(installed: list[str]) -> None:
     result, ep, model = await played(textarena("Count-v0"), next_number)
     assert result == {"player0": 0.0, "player1": 0.0} and installed == ["Count-v0-raw"]

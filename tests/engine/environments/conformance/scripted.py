@@ -56,7 +56,7 @@ class Scripted:
             if error in fault:
                 raise
             return EpisodeOutcome("error", failure=Failure(f"{type(error).__name__}: {error}", "env.py", 3))
-        rewards = rewards_of(result, tuple(episode.agents), episode.earned)
+        rewards = rewards_of(result, episode.payees, episode.earned)
         return EpisodeOutcome("ok", rewards.by_agent)
 
 
