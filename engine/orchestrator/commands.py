@@ -59,11 +59,11 @@ class Commands:
             elif command.kind == "tenant":
                 self._set_tenant(command)
             elif command.kind == "delete" and command.task is not None:
-                await delete_versions(self._store, command.task, command.arguments.get("version"))
+                await delete_versions(self._store, command.task, *_version(command))
             elif command.kind == "extend" and command.task is not None:
                 await extend(self._store, command.task, command.arguments.get("steps"), self._end_run)
             elif command.kind == "rollback" and command.task is not None:
-                await roll_back(self._store, command.task, command.arguments.get("version"))
+                await roll_back(self._store, command.task, *_version(command))
             elif command.task is not None:
                 await self._steer(command.kind, command.task)
         except MarlaasError as error:
@@ -97,3 +97,8 @@ class Commands:
         self._store.tenants.set(name, **changes)
         shown = ", ".join(f"{key} {value:,}" for key, value in changes.items())
         self._store.telemetry.event("tenant", f"Tenant {name}: {shown}.")
+
+
+def _version(command: Command) -> tuple[int | None, str | None]:
+    """The number of the version that a command means, and the name of its policy."""
+    return command.arguments.get("version"), command.arguments.get("policy")

@@ -15,8 +15,8 @@ from ..store.rows import FINISHED
 from ..store.store import Store
 
 
-async def delete_versions(store: Store, task: int, number: int | None) -> None:
-    """Delete the versions of a task, or the one with this number.
+async def delete_versions(store: Store, task: int, number: int | None, policy: str | None = None) -> None:
+    """Delete the versions of a task, or the one with this number; ``policy``: only those of the policy of this name.
 
     Raises ``ConfigError`` for a task that is not finished: it goes on from its newest version. Raises ``AdapterError``
     where there is no such version, and where the disk keeps a file.
@@ -27,21 +27,23 @@ async def delete_versions(store: Store, task: int, number: int | None) -> None:
             f"Task {task} is {state}; it goes on from its adapters, so they cannot be deleted.",
             f"Wait for its end, or `marlaas cancel {task}` first.",
         )
-    versions = [version for version in store.versions.on_disk(task) if number is None or version.number == number]
+    versions = [
+        version for version in store.versions.on_disk(task, policy) if number is None or version.number == number
+    ]
     if not versions:
         which = "adapter" if number is None else f"version {number}"
         raise AdapterError(f"Task {task} has no {which} on disk.", "`marlaas adapters list` shows what there is.")
     for version in versions:
         if waiting := store.versions.wanted(version.policy).get(version.number):
             raise ConfigError(
-                f"Task {waiting} waits to begin from version {version.number} of task {task}.",
-                f"Wait until it runs, or `marlaas cancel {waiting}` first.",
+                f"Task {waiting} is to begin from version {version.number} of task {task}, or plays with it.",
+                f"Wait until it is done, or `marlaas cancel {waiting}` first.",
             )
     for version in versions:
         store.versions.prune(version.id)
     store.telemetry.event("adapter", f"Deleted: {', '.join(version.name for version in versions)}.", task)
     files = [Path(version.path) for version in versions]
-    if number is None:  # also what a step left that was never committed
+    if number is None and policy is None:  # also what a step left that was never committed
         own = {file.parent for file in files if file.parent.name == f"task-{task}"}
         files += [file for folder in own for file in folder.glob("*.safetensors")]
     await asyncio.to_thread(_remove, store, files)

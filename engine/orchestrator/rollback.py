@@ -18,8 +18,10 @@ from ..store.versions import Version
 from .keeper import Keeper
 
 
-async def roll_back(store: Store, task: int, number: object) -> None:
+async def roll_back(store: Store, task: int, number: object, policy: str | None = None) -> None:
     """Put a task back into the queue, to go on from its version with this number.
+
+    ``policy`` says whose, and may be left out where the task trains one; its other policies stay where they are.
 
     Groups that the voided steps had consumed wait again where a version up to this one sampled them. Raises
     ``ConfigError`` for a task in a wrong state, of another base or with nothing left to train; ``AdapterError`` where
@@ -28,12 +30,15 @@ async def roll_back(store: Store, task: int, number: object) -> None:
     state = next_state("rollback", store.tasks.state(task))
     if store.tasks.base(task) not in ("", store.fingerprint):
         raise ConfigError(f"Task {task} belongs to another base than the one that this home has.")
-    versions = store.versions.on_disk(task)
-    version = next((version for version in versions if version.number == number), None)
-    if version is None:
+    versions = store.versions.on_disk(task, policy)
+    meant = [version for version in versions if version.number == number]
+    if not meant:
         raise AdapterError(
             f"Task {task} has no version {number} on disk.", f"On disk: {_listed(versions)}." if versions else ""
         )
+    if len(meant) > 1:
+        raise ConfigError(f"Several policies of task {task} have a version {number}.", "Say which policy goes back.")
+    version = meant[0]
     if version.number >= store.tasks.spec(task).steps:
         raise ConfigError(f"Version {number} of task {task} is its last: no step would be left to make.")
     _check_wanted(store, version)

@@ -1,4 +1,7 @@
-"""One agent's conversation in one episode, with all that is known of its tokens. Standard library only."""
+"""One agent's conversation in one episode, with all that is known of its tokens; and those of the others in it.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,21 @@ from typing import Any
 from .reader import Reader
 from .rollout_rows import Conversation, Paid, Part, Tokens
 from .rows import Turn
+from .whose import PLAY
 
 _HEAD = """
-SELECT j.id, p.task, g.id AS "group", g.split, g.number, g.instance, g.step, g.version, g.environment_version, j.member,
-       j.agent, j.status, j.reward, j.advantage, j.cut, j.seconds, j.parts, j.metrics, j.failure, g.weights
+SELECT j.id, p.task, p.name AS policy, j.speaker, coalesce(g.play, g.id) AS play, g.id AS "group", g.split, g.number,
+       g.instance, g.step, g.version, g.environment_version, j.member, j.agent, j.status, j.reward, j.advantage, j.cut,
+       j.seconds, j.parts, j.metrics, j.failure, g.weights
 FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = g.policy WHERE j.id = ?
 """
 _PARTS = """
 SELECT id, coalesce(length, length(tokens) / 4, 0) AS length, turns, tokens, mask, logprobs, spans, paid
 FROM trajectories WHERE "group" = ? AND member = ? AND agent = ? ORDER BY id
+"""
+_OTHERS = f"""
+SELECT min(j.id) AS id FROM trajectories j WHERE j."group" IN {PLAY} AND j.member = ?
+AND NOT (j."group" = ? AND j.agent = ?) GROUP BY j."group", j.agent ORDER BY j."group" != ?, min(j.id)
 """
 _MASKS = 'SELECT mask FROM trajectories WHERE "group" = ? AND id < ? ORDER BY id'
 
@@ -35,6 +44,7 @@ def conversation(reader: Reader, id: int) -> Conversation | None:
     return Conversation(
         **{name: head[name] for name in ("task", "group", "split", "number", "instance", "step", "version")},
         **{name: head[name] for name in ("environment_version", "member", "agent", "status", "reward")},
+        **{name: head[name] for name in ("policy", "speaker", "play")},
         id=rows[0]["id"],
         advantage=head["advantage"] or 0.0,
         cut=bool(head["cut"]),
@@ -48,6 +58,17 @@ def conversation(reader: Reader, id: int) -> Conversation | None:
         line=int(failure.get("line", 0)),
         traceback=str(failure.get("traceback", "")),
     )
+
+
+def episode(reader: Reader, id: int) -> list[Conversation]:
+    """The conversation that the trajectory ``id`` belongs to, and behind it those of all other agents of its episode;
+    empty where there is no such trajectory."""
+    own = conversation(reader, id)
+    if own is None:
+        return []
+    others = reader.all(_OTHERS, own.group, own.member, own.group, own.agent, own.group)
+    found = (conversation(reader, row["id"]) for row in others)
+    return [own, *(one for one in found if one is not None)]
 
 
 def _part(reader: Reader, head: sqlite3.Row, row: sqlite3.Row) -> Part:

@@ -13,21 +13,21 @@ from dataclasses import dataclass, field
 
 from .metric_names import stale_age
 from .reader import Reader
+from .whose import POLICY
 
-_POLICY = "(SELECT min(id) FROM policies WHERE task = ?)"
-_LAST = f"SELECT number, created FROM steps WHERE policy = {_POLICY} ORDER BY number DESC LIMIT 1"
-_SAME = f"SELECT 1 FROM steps WHERE policy = {_POLICY} AND number = ? AND created = ?"
-_VALUES = f"SELECT step, value FROM metrics WHERE policy = {_POLICY} AND name = ? AND step > ? ORDER BY step"
+_LAST = f"SELECT number, created FROM steps WHERE policy = {POLICY} ORDER BY number DESC LIMIT 1"
+_SAME = f"SELECT 1 FROM steps WHERE policy = {POLICY} AND number = ? AND created = ?"
+_VALUES = f"SELECT step, value FROM metrics WHERE policy = {POLICY} AND name = ? AND step > ? ORDER BY step"
 _ENVIRONMENTS = f"""
 SELECT number, environment_version FROM (
     SELECT number, environment_version, lag(environment_version, 1, ?) OVER (ORDER BY number) AS before
-    FROM steps WHERE policy = {_POLICY} AND environment_version != '' AND number > ?)
+    FROM steps WHERE policy = {POLICY} AND environment_version != '' AND number > ?)
 WHERE environment_version != before ORDER BY number
 """
 # The plus signs keep sqlite from the index by name, which would read every step.
 _AGES = f"""
 SELECT name, total(value) AS groups FROM metrics
-WHERE policy = {_POLICY} AND +name >= 'staleness_0' AND +name < 'staleness_:' AND step > ? GROUP BY +name
+WHERE policy = {POLICY} AND +name >= 'staleness_0' AND +name < 'staleness_:' AND step > ? GROUP BY +name
 """
 
 
@@ -78,18 +78,23 @@ class History:
         return begun[-1] if begun else ""
 
 
-def history(reader: Reader, task: int, names: Iterable[str], before: History | None = None) -> History:
-    """Those metrics of a task. What ``before`` holds of it is not read again, unless steps were made anew since."""
-    known = before if before and reader.all(_SAME, task, *before.last) else History()
-    last = next(((row["number"], row["created"]) for row in reader.all(_LAST, task)), (0, 0.0))
+def history(
+    reader: Reader, task: int, names: Iterable[str], before: History | None = None, policy: str | None = None
+) -> History:
+    """Those metrics of a task's policy; of the first, where none is named.
+
+    What ``before`` holds of it is not read again, unless steps were made anew since.
+    """
+    known = before if before and reader.all(_SAME, task, policy, *before.last) else History()
+    last = next(((row["number"], row["created"]) for row in reader.all(_LAST, task, policy)), (0, 0.0))
     version = known.environments[-1].environment_version if known.environments else ""
-    changes = (Change(*row) for row in reader.all(_ENVIRONMENTS, version, task, known.last[0]))
-    tracks = {name: _longer(reader, task, name, known.tracks.get(name, Track())) for name in names}
+    changes = (Change(*row) for row in reader.all(_ENVIRONMENTS, version, task, policy, known.last[0]))
+    tracks = {name: _longer(reader, task, policy, name, known.tracks.get(name, Track())) for name in names}
     return History(tracks, (*known.environments, *changes), last)
 
 
-def _longer(reader: Reader, task: int, name: str, track: Track) -> Track:
-    rows = reader.all(_VALUES, task, name, track.steps[-1] if track.steps else 0)
+def _longer(reader: Reader, task: int, policy: str | None, name: str, track: Track) -> Track:
+    rows = reader.all(_VALUES, task, policy, name, track.steps[-1] if track.steps else 0)
     if not rows:
         return track
     steps, values = track.steps[:], track.values[:]
@@ -103,28 +108,28 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def measured(reader: Reader, task: int) -> tuple[int, int]:
+def measured(reader: Reader, task: int, policy: str | None = None) -> tuple[int, int]:
     """How many evaluations there are, and the newest one's id: as long as these stay, none came and none went."""
-    row = reader.all(f"SELECT count(*) AS count, coalesce(max(id), 0) AS id FROM evals WHERE policy = {_POLICY}", task)[
-        0
-    ]
+    count = f"SELECT count(*) AS count, coalesce(max(id), 0) AS id FROM evals WHERE policy = {POLICY}"
+    (row,) = reader.all(count, task, policy)
     return row["count"], row["id"]
 
 
-def samples(reader: Reader, task: int, most: int = 64) -> dict[str, Track]:
+def samples(reader: Reader, task: int, most: int = 64, policy: str | None = None) -> dict[str, Track]:
     """All metrics at ``most`` steps or so, spread evenly over the run, and at the newest ones: for sparklines.
 
     The steps are multiples of a power of two, so that a step that was chosen once is chosen again.
     """
-    last = next((row["number"] for row in reader.all(_LAST, task)), 0)
+    last = next((row["number"] for row in reader.all(_LAST, task, policy)), 0)
     apart = 1
     while last // apart > most:
         apart *= 2
     steps = sorted({*range(apart, last + 1, apart), *range(max(1, last - 1), last + 1)})
     marks = ",".join("?" * len(steps))
     rows = reader.all(
-        f"SELECT name, step, value FROM metrics WHERE policy = {_POLICY} AND step IN ({marks}) ORDER BY step",
+        f"SELECT name, step, value FROM metrics WHERE policy = {POLICY} AND step IN ({marks}) ORDER BY step",
         task,
+        policy,
         *steps,
     )
     found: dict[str, Track] = {}
@@ -135,7 +140,7 @@ def samples(reader: Reader, task: int, most: int = 64) -> dict[str, Track]:
     return found
 
 
-def ages(reader: Reader, task: int, after: int) -> dict[int, int]:
+def ages(reader: Reader, task: int, after: int, policy: str | None = None) -> dict[int, int]:
     """Groups by staleness in versions, of the steps above ``after``."""
-    counted = {stale_age(row["name"]): int(row["groups"]) for row in reader.all(_AGES, task, after)}
+    counted = {stale_age(row["name"]): int(row["groups"]) for row in reader.all(_AGES, task, policy, after)}
     return dict(sorted((age, groups) for age, groups in counted.items() if age is not None))

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..environments.conformance.finding import Finding
 from ..errors import StoreError
+from .policy_rows import PolicyRows
 from .rows import (
     ACTIVE,
     BoundTask,
@@ -33,10 +34,12 @@ from .rows import (
 )
 from .schema import is_newer
 from .token_sums import TokenSums
+from .whose import PLAY, POLICY
 
 _TASKS = """
 SELECT t.id, t.tenant, t.name, t.environment, t.state, t.reason, t.priority, t.steps, t.seconds,
        t.created, t.started, t.finished, t.family, t.retried, p.id AS policy, p.step AS step,
+       json_extract(t.config, '$.policies') AS policies, json_extract(t.config, '$.agents') AS agents,
        (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'reward') AS reward,
        (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'staleness') AS staleness,
        (SELECT score FROM evals WHERE policy = p.id ORDER BY id DESC LIMIT 1) AS score,
@@ -63,9 +66,9 @@ LEFT JOIN tenants s ON s.name = n.name LEFT JOIN tasks t ON t.tenant = n.name GR
 """
 
 _TRAJECTORIES = """
-SELECT j.id, p.task, g.split, g.number AS "group", j.member, j.agent, j.status, j.reward, j.advantage, g.step,
-       g.version, g.environment_version, coalesce(j.length, length(j.tokens) / 4) AS tokens, j.turns, j.parts,
-       j.metrics, j.failure,
+SELECT j.id, p.task, p.name AS policy, j.speaker, g.split, g.number AS "group", j.member, j.agent, j.status,
+       j.reward, j.advantage, g.step, g.version, g.environment_version,
+       coalesce(j.length, length(j.tokens) / 4) AS tokens, j.turns, j.parts, j.metrics, j.failure,
        (SELECT count(*) FROM trajectories e
         WHERE e."group" = j."group" AND e.member = j.member AND e.agent = j.agent AND e.id < j.id) AS part
 FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = g.policy
@@ -88,6 +91,7 @@ class Reader:
             self._connection.row_factory = sqlite3.Row
             self._connection.execute("PRAGMA query_only = 1")
             self._tokens = TokenSums(self.all)
+            self._policies = PolicyRows(self.all, self._tokens)
             self.check_schema()
         except sqlite3.Error as error:
             raise StoreError(f"The database {database} cannot be opened: {error}.") from error
@@ -134,6 +138,7 @@ class Reader:
     def _task(self, row: sqlite3.Row) -> TaskRow:
         values = {**dict(row), "step": row["step"] or 0, "adapter_version": row["adapter_version"] or ""}
         values["tokens"] = self._tokens.of(values.pop("policy"), values["step"])
+        values["policies"] = self._policies.of(row["id"], values["policies"], values.pop("agents"))
         return TaskRow(**values)
 
     def known_tasks(self) -> list[KnownTask]:
@@ -159,50 +164,53 @@ class Reader:
         rows = self.all("SELECT config FROM tasks WHERE id = ?", task)
         return dict(json.loads(rows[0]["config"])) if rows else {}
 
-    def rewards(self, task: int, limit: int = 60) -> list[float]:
+    # What a task learned is asked of one of its policies: the first, where none is named.
+
+    def rewards(self, task: int, limit: int = 60, policy: str | None = None) -> list[float]:
         """Mean training reward of the last ``limit`` steps, oldest first: the sparkline."""
         rows = self.all(
-            "SELECT value FROM metrics WHERE name = 'reward' AND policy = (SELECT min(id) FROM policies WHERE task = ?)"
-            " ORDER BY step DESC LIMIT ?",
+            f"SELECT value FROM metrics WHERE name = 'reward' AND policy = {POLICY} ORDER BY step DESC LIMIT ?",
             task,
+            policy,
             limit,
         )
         return [row["value"] for row in reversed(rows)]
 
-    def pace(self, task: int, over: int = 20) -> PaceRow | None:
+    def pace(self, task: int, over: int = 20, policy: str | None = None) -> PaceRow | None:
         """How fast the last ``over`` steps went; None before the second."""
         rows = self.all(
             "SELECT count(*) AS steps, max(created) - min(created) AS seconds, avg(tokens) AS tokens FROM"
             " (SELECT s.created, (SELECT value FROM metrics WHERE policy = s.policy AND step = s.number"
             " AND name = 'tokens') AS tokens FROM steps s"
-            " WHERE s.policy = (SELECT min(id) FROM policies WHERE task = ?) ORDER BY s.number DESC LIMIT ?)",
+            f" WHERE s.policy = {POLICY} ORDER BY s.number DESC LIMIT ?)",
             task,
+            policy,
             over + 1,
         )
         row = rows[0]
         return PaceRow(row["seconds"] / (row["steps"] - 1), row["tokens"] or 0.0) if row["steps"] > 1 else None
 
-    def steps(self, task: int, after: int = 0) -> list[StepRow]:
+    def steps(self, task: int, after: int = 0, policy: str | None = None) -> list[StepRow]:
         """Steps with a number above ``after``, oldest first, with all their metrics.
 
         Two queries: of a join, sqlite would look through all of the policy's metrics for each step.
         """
-        which = "policy = (SELECT min(id) FROM policies WHERE task = ?)"
-        rows = self.all(
-            f"SELECT number, created, seconds FROM steps WHERE {which} AND number > ? ORDER BY number", task, after
-        )
+        made = f"SELECT number, created, seconds FROM steps WHERE policy = {POLICY} AND number > ? ORDER BY number"
+        rows = self.all(made, task, policy, after)
         steps = {row["number"]: StepRow(row["number"], row["created"], row["seconds"], {}) for row in rows}
-        for row in self.all(f"SELECT step, name, value FROM metrics WHERE {which} AND step > ?", task, after):
+        measured = f"SELECT step, name, value FROM metrics WHERE policy = {POLICY} AND step > ?"
+        for row in self.all(measured, task, policy, after):
             if row["step"] in steps:  # a commit came between the two queries
                 steps[row["step"]].metrics[row["name"]] = row["value"]
         return list(steps.values())
 
-    def evals(self, task: int) -> list[EvalRow]:
+    def evals(self, task: int, policy: str | None = None) -> list[EvalRow]:
         """Held-out evaluations, oldest first."""
         rows = self.all(
             "SELECT step, score, coalesce(stderr, 0) AS stderr, n, floor, environment_version, metrics, created"
-            " FROM evals WHERE policy = (SELECT min(id) FROM policies WHERE task = ?) ORDER BY id",
+            f" FROM evals WHERE policy = {POLICY} ORDER BY id",
             task,
+            policy,
         )
         return [EvalRow(**{**dict(row), "metrics": json.loads(row["metrics"])}) for row in rows]
 
@@ -216,14 +224,15 @@ class Reader:
         )
         return [_trajectory(row) for row in rows]
 
-    def newest_group(self, task: int) -> list[TrajectoryRow]:
-        """The trajectories of the newest training group, newest first."""
-        rows = self.all(
-            f"{_TRAJECTORIES} WHERE g.id = (SELECT id FROM groups WHERE split = 'train'"
-            " AND policy = (SELECT min(id) FROM policies WHERE task = ?) ORDER BY number DESC LIMIT 1)"
-            " ORDER BY j.id DESC",
-            task,
-        )
+    def newest_group(self, task: int, policy: str | None = None) -> list[TrajectoryRow]:
+        """What all agents said in the play of the newest training group: the last member first, of each agent's own
+        the newest trajectory first."""
+        of_policy = f"SELECT id FROM groups WHERE split = 'train' AND policy = {POLICY} ORDER BY number DESC LIMIT 1"
+        newest = self.all(of_policy, task, policy)
+        if not newest:
+            return []
+        order = "ORDER BY j.member DESC, g.id, j.agent, j.id DESC"
+        rows = self.all(f"{_TRAJECTORIES} WHERE g.id IN {PLAY} {order}", newest[0]["id"])
         return [_trajectory(row) for row in rows]
 
     def versions(self, task: int | None = None) -> list[VersionRow]:

@@ -79,6 +79,10 @@ class ConversationSummary:
     advantage: float
     tokens: int
     """Of its first trajectory."""
+    policy: str = ""
+    """Whose group it is in."""
+    speaker: str = ""
+    """Who spoke, where that was somebody else, who learns nothing from it."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +158,19 @@ class Conversation:
     file: str = ""
     line: int = 0
     traceback: str = ""
+    policy: str = ""
+    """Whose group it is in."""
+    speaker: str = ""
+    """Who spoke, where that was somebody else, who learns nothing from it: a policy's name, or the words that mean a
+    version."""
+    play: int = 0
+    """The first group of its play: the same for all agents of an episode."""
+
+    @property
+    def spoke(self) -> int:
+        """The version that spoke, in the numbers of whoever it was."""
+        spans = (span for part in self.parts for span in part.tokens.spans)
+        return next((version for _, _, version in spans), self.version)
 
     @property
     def tokens(self) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..environments.conformance.finding import Finding
+from .policy_rows import PolicyRow
 
 ACTIVE = ("submitted", "queued", "running", "paused")
 FINISHED = ("done", "failed", "cancelled")
@@ -15,7 +16,7 @@ PAUSED_BY_A_PERSON = "paused by a person"
 
 @dataclass(frozen=True)
 class TaskRow:
-    """A task with its progress, joined from its first policy."""
+    """A task with its progress, which is that of the first policy it trains."""
 
     id: int
     tenant: str
@@ -50,6 +51,8 @@ class TaskRow:
     """The name of the sweep that it is a member of, or empty."""
     retried: int = 0
     """Times that it was tried again by itself since a person last put it into the queue."""
+    policies: tuple[PolicyRow, ...] = ()
+    """Where the task has several, all of them in the order of its file; else empty."""
 
     @property
     def unfinished(self) -> bool:
@@ -161,6 +164,11 @@ class TrajectoryRow:
     failure: str
     part: int = 0
     """Which of the agent's trajectories in its episode; later ones go on where the one before ends."""
+    policy: str = ""
+    """Whose group it is in."""
+    speaker: str = ""
+    """Who spoke, where that was somebody else, who learns nothing from it: a policy's name, or the words that mean a
+    version. Then ``version`` is not the speaker's."""
 
 
 @dataclass(frozen=True)

@@ -213,6 +213,16 @@ class VersionTable:
         rows = self._db.query("SELECT value FROM metrics WHERE policy = ? AND step = 1 AND name = 'reward'", [policy])
         return next((row["value"] for row in rows), float("inf"))
 
+    def spoke(self, policy: int) -> bool:
+        """Whether the policy has said anything in a group that a step consumed."""
+        sql = "SELECT 1 FROM metrics WHERE policy = ? AND name = 'tokens' AND value > 0 LIMIT 1"
+        return any(True for _ in self._db.query(sql, [policy]))
+
+    def standing(self, task: int) -> dict[int, tuple[str, int]]:
+        """Name and step of each policy of a task, by the policy's number."""
+        rows = self._db.query("SELECT id, name, step FROM policies WHERE task = ? ORDER BY id", [task])
+        return {row["id"]: (row["name"], row["step"]) for row in rows}
+
     def silent_steps(self, policy: int) -> int:
         """How many of the last steps, in a row, had equal rewards in each of their groups."""
         rows = self._db.query(
@@ -274,12 +284,12 @@ class VersionTable:
                     [label, policy, number],
                 )
 
-    def on_disk(self, task: int) -> list[Version]:
-        """Versions of all policies of a task whose files are kept, oldest first."""
+    def on_disk(self, task: int, policy: str | None = None) -> list[Version]:
+        """Versions of all policies of a task, or of the one of this name, whose files are kept, oldest first."""
         rows = self._db.query(
             f"SELECT {_COLUMNS} FROM versions WHERE state = 'committed'"
-            " AND policy IN (SELECT id FROM policies WHERE task = ?) ORDER BY number, id",
-            [task],
+            " AND policy IN (SELECT id FROM policies WHERE task = ? AND name = coalesce(?, name)) ORDER BY number, id",
+            [task, policy],
         )
         return [_version(row) for row in rows]
 

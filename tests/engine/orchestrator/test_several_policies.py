@@ -2,16 +2,19 @@
 
 import json
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from marlaas.engine.environments.protocol import Answer, EpisodeOutcome, EpisodeSpec
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.orchestrator.deletion import delete_versions
+from marlaas.engine.orchestrator.rollback import roll_back
 from marlaas.engine.orchestrator.task_run import Ending
 from marlaas.engine.policies import NamedPolicySpec
-from marlaas.engine.spec import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.spec import EvalSpec, KeepSpec, SamplingSpec, TaskSpec, TrainSpec
 
 from .world import FakeEnvironments, World
 
@@ -30,12 +33,16 @@ SPEC = TaskSpec(
 AGENTS = ("solver", "critic")
 
 
+@dataclass
 class Quiet(FakeEnvironments):
-    """The critic speaks on some instances only."""
+    """Some agents speak on every third instance only."""
+
+    always: tuple[str, ...] = AGENTS[:1]
 
     async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
-        both = spec.split == "eval" or spec.index % 3 == 0
-        return await FakeEnvironments.play(replace(self, agents=AGENTS if both else AGENTS[:1]), lease, spec, answer)
+        everybody = spec.split == "eval" or spec.index % 3 == 0
+        agents = self.agents if everybody else self.always
+        return await FakeEnvironments.play(replace(self, agents=agents), lease, spec, answer)
 
 
 def world(tmp_path: Path, spec: TaskSpec = SPEC, **options: Any) -> World:
@@ -102,7 +109,7 @@ async def test_self_play_counts_a_group_once(tmp_path: Path) -> None:
 
 async def test_a_policy_whose_agent_did_not_speak_skips_the_number(tmp_path: Path) -> None:
     here = world(tmp_path)
-    here.environments = Quiet(here.chance)
+    here.environments = Quiet(here.chance, agents=AGENTS)
     assert await here.go() == Ending("done")
     assert steps(here) == {"solver": STEPS, "critic": STEPS}
     sql = (
@@ -205,3 +212,22 @@ async def test_the_engine_drains_and_the_next_one_goes_on(tmp_path: Path) -> Non
     assert await here.go() == Ending("done")
     assert steps(here) == {"solver": 20, "critic": 20}
     assert all(set(numbers.values()) == {1} for numbers in consumed(here).values())
+
+
+async def test_one_policy_goes_back_and_the_other_stays(tmp_path: Path) -> None:
+    here = world(tmp_path, replace(SPEC, keep=KeepSpec(every=1)))
+    assert await here.go() == Ending("done")
+    here.store.tasks.set_state(here.task, "done")
+    with pytest.raises(ConfigError, match="Several policies of task 1 have a version 1"):
+        await roll_back(here.store, here.task, 1)
+    await roll_back(here.store, here.task, 1, "critic")
+    assert steps(here) == {"solver": STEPS, "critic": 1}
+    assert await here.go() == Ending("done")
+    assert steps(here) == {"solver": STEPS, "critic": STEPS}
+    here.store.tasks.set_state(here.task, "done")
+    await delete_versions(here.store, here.task, 2, "solver")
+    kept = here.query(
+        "SELECT p.name, v.number FROM versions v JOIN policies p ON p.id = v.policy"
+        " WHERE v.state = 'committed' AND v.number = 2"
+    )
+    assert [row["name"] for row in kept] == ["critic"]

@@ -21,6 +21,8 @@ from marlaas.engine.store.store import Store
 from marlaas.engine.store.versions import Evaluation, NewVersion
 from marlaas.engine.types import Episode, Failure, Group, Span, Split, Trajectory, Transcript, TurnReward
 
+from .playing import duel
+
 FAILURE = Failure("it broke", "env.py", 3, "Traceback …")
 TOLD = (("user", "2+2="), ("assistant", "4"))
 
@@ -167,3 +169,35 @@ def test_a_database_of_an_older_program_says_how_to_mend_it(played: Store, datab
     with Reader(database) as reader, pytest.raises(StoreError, match="of an older marlaas") as refused:
         conversations.conversation(reader, 4)
     assert "marlaas engine start" in (refused.value.hint or "")
+
+
+def test_a_play_is_read_with_everybody_who_spoke_in_it(store: Store, database: Path) -> None:
+    task, _ = duel(store, database)
+    with Reader(database) as reader:
+        for policy, own in (("player", "first"), ("judge", "referee")):
+            group = rollouts.group_ids(reader, task, "train", 1, policy=policy)[0]
+            rows = rollouts.conversations(reader, ids := rollouts.conversation_ids(reader, task, group=group))
+            spoken = [(rows[id].member, rows[id].agent, rows[id].speaker) for id in ids]
+            assert {agent for _, agent, _ in spoken} == {"first", "referee", "second"} and len(spoken) == 6
+            assert spoken[0] == (0, own, "") and (1, "second", "rivals") in spoken
+            summary = rollouts.groups(reader, [group])[group]
+            assert {member.agent for member in summary.members} == {own}, "others' rewards are not the group's"
+            episode = conversations.episode(reader, ids[0])
+            assert episode[0].agent == own and {one.play for one in episode} == {episode[0].play}
+            assert {one.spoke for one in episode if one.speaker} == {3}
+
+
+def test_lists_of_a_policy_and_of_a_whole_task(store: Store, database: Path) -> None:
+    task, policies = duel(store, database)
+    with Reader(database) as reader:
+        by_policy = [rollouts.conversation_ids(reader, task, policy=name) for name in policies]
+        assert sorted(rollouts.conversation_ids(reader, task)) == sorted([*by_policy[0], *by_policy[1]])
+        assert [len(ids) for ids in by_policy] == [8, 2]
+        assert [(s.split, s.step, s.groups) for s in rollouts.steps(reader, task, policy="judge")] == [
+            ("train", 1, 1),
+            ("train", None, 1),
+        ]
+        (skipped,) = rollouts.group_ids(reader, task, "train", None, policy="judge")
+        assert rollouts.groups(reader, [skipped])[skipped].members == ()
+        assert len(rollouts.conversation_ids(reader, task, group=skipped)) == 2, "what others said there"
+        assert conversations.episode(reader, 10**9) == []
