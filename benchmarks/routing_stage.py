@@ -118,7 +118,7 @@ class Stage:
             await asyncio.gather(*episodes)
 
     async def _episode(self, task: int, station: Station, request: SampleRequest) -> None:
-        speaker = Speaker(station, self.ledger, Payer("bench", task), stays=False)
+        speaker = Speaker(station, self.ledger, Payer("bench", task), anew=False)
         try:
             await speaker.generate(request)
         finally:

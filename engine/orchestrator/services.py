@@ -70,7 +70,7 @@ class Services:
         """The same as one task is to use them: in its turn, and on its account."""
         return replace(
             self,
-            rollout=self.rollout.of(payer, stays=deterministic),
+            rollout=self.rollout.of(payer, anew=deterministic),
             trainer=TaskTrainer(self.shared, payer, alone=deterministic),
         )
 

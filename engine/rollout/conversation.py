@@ -17,6 +17,7 @@ import numpy as np
 from ..environments.protocol import Ask, Reply
 from ..errors import BaseModelError, MarlaasError
 from ..types import Trajectory, Transcript
+from .allowance import Allowance
 from .marks import Said
 from .part import Part
 from .protocol import SampleRequest, SampleResult, Turns
@@ -43,19 +44,11 @@ class Voice:
     max_tokens: int
     """Of one turn, where the environment does not ask for less."""
     max_episode_tokens: int
-    """Of all turns together."""
+    """Of all turns of an agent together."""
     seed: int
     """Of the episode; each of its conversations has one of its own."""
     thinking: bool | None = None
     """What the base's template is told about it; None: nothing."""
-
-
-@dataclass
-class Spent:
-    """What an agent has used of its limits, in all its conversations of an episode together."""
-
-    tokens: int = 0
-    """That it sampled."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +74,8 @@ class Conversation:
     """Tokens that each of its parts may grow to."""
     seed: int
     """Of its sampling noise."""
-    spent: Spent = field(default_factory=Spent)
+    allowance: Allowance
+    """Of the agent, in all its conversations of the episode."""
     _parts: list[Part] = field(default_factory=lambda: [Part()])
     _history: list[Said] = field(default_factory=list)
     _tools: tuple[dict[str, Any], ...] = ()
@@ -114,38 +108,25 @@ class Conversation:
                 raise Unplayable(
                     f"its first prompt has {len(self._now.tokens)} tokens; a conversation has room for {self.context}"
                 )
-        room = min(
-            self.voice.max_tokens,
-            self.voice.max_episode_tokens - self.spent.tokens,
-            self.context - len(self._now.tokens),
-        )
-        if self._full or room < 1:
-            self._full = self.cut = True
-            return Reply("", "length", len(self._ends))
-        request = SampleRequest(
-            conversation=self.name,
-            version=self.voice.version,
-            tokens=np.array(self._now.tokens, dtype=np.int32),
-            max_tokens=min(ask.max_tokens or room, room),
-            temperature=self.voice.temperature,
-            stop=renderer.stop_ids,
-            seed=self._noise(),
-        )
-        result = await sampler.generate(request)
-        wanted = renderer.stopped_at(result.tokens.tolist(), ask.stop)
-        if wanted < len(result.tokens):  # a prefix of a sample is a sample; the sampler's memory has more, and goes
-            await sampler.release(self.name)
-            result = replace(result, tokens=result.tokens[:wanted], logprobs=result.logprobs[:wanted], finish="stop")
-        self.cut = result.finish == "length" and len(result.tokens) >= room
+        room = 0 if self._full else max(0, min(self.voice.max_tokens, self.context - len(self._now.tokens)))
+        wanted = min(ask.max_tokens or room, room)
+        async with self.allowance.turn(wanted) as turn:
+            if not turn.granted:
+                self._full = self.cut = True
+                return Reply("", "length", len(self._ends))
+            result = await self._sample(turn.granted, ask.stop, sampler, renderer)
+            turn.used = len(result.tokens)
+        limited = turn.granted < wanted or wanted == room
+        self.cut = limited and result.finish == "length" and turn.used >= turn.granted
         return self._speak(result, ask.stop, renderer)
 
-    def fork(self, turns: int, place: str, agent: str, voice: Voice, seed: int, spent: Spent) -> Conversation:
+    def fork(self, turns: int, place: str, agent: str, voice: Voice, seed: int, allowance: Allowance) -> Conversation:
         """A conversation of ``agent`` that begins as this one was after ``turns`` replies, and goes on by itself.
 
         What was sampled up to there is a prompt to it; it is trained on in the conversation that sampled it. A fork
         that is taken after this one has run out of room has none either.
         """
-        forked = Conversation(place, agent, voice, self.context, seed, spent)
+        forked = Conversation(place, agent, voice, self.context, seed, allowance)
         forked._tools, forked._ends = self._tools, self._ends[:turns]
         if turns > len(self._ends):
             forked._history, forked._full = [*self._history], True
@@ -201,13 +182,30 @@ class Conversation:
         self._history.extend(ask.messages)
         self._now.hear(new, ask.messages)
 
+    async def _sample(self, tokens: int, stops: Sequence[str], sampler: Turns, renderer: Renderer) -> SampleResult:
+        """At most so many ``tokens``, up to the first of the texts ``stops``."""
+        request = SampleRequest(
+            conversation=self.name,
+            version=self.voice.version,
+            tokens=np.array(self._now.tokens, dtype=np.int32),
+            max_tokens=tokens,
+            temperature=self.voice.temperature,
+            stop=renderer.stop_ids,
+            seed=self._noise(),
+        )
+        result = await sampler.generate(request)
+        wanted = renderer.stopped_at(result.tokens.tolist(), stops)
+        if wanted == len(result.tokens):
+            return result
+        await sampler.release(self.name)  # a prefix of a sample is a sample; the sampler's memory has more, and goes
+        return replace(result, tokens=result.tokens[:wanted], logprobs=result.logprobs[:wanted], finish="stop")
+
     def _speak(self, result: SampleResult, stops: Sequence[str], renderer: Renderer) -> Reply:
         said = result.tokens.tolist()
         spoken = renderer.parse(said, self._now.tokens, bool(self._tools))
         self._now.speak(said, result.logprobs.tolist(), self.voice.number, spoken)
         self._history.append(spoken)
         self._ends.append(_End(self._now, len(self._now.tokens), len(self._history)))
-        self.spent.tokens += len(said)
         finish = "tool" if spoken.tool_calls else result.finish
         text = before_stop(spoken.text, stops)
         return Reply(text, finish, len(self._ends) - 1, spoken.tool_calls, spoken.thinking)

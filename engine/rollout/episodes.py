@@ -20,7 +20,8 @@ from ..errors import BaseModelError, ConfigError, MarlaasError
 from ..fairness.ledger import Ledger
 from ..fairness.line import NOBODY, Payer
 from ..types import Episode, Failure, Trajectory, Transcripts
-from .conversation import Conversation, Spent, Unplayable, Voice
+from .allowance import Allowance
+from .conversation import Conversation, Unplayable, Voice
 from .renderer import Renderer
 from .seeds import noise_seed
 from .speaker import Speaker
@@ -93,18 +94,17 @@ class Played:
 class Rollout:
     """Plays the episodes of one payer, at most ``EPISODES`` at a time; turns are sampled as there are seats."""
 
-    def __init__(self, renderer: Renderer, ledger: Ledger, payer: Payer = NOBODY, stays: bool = False) -> None:
-        """``stays``: whether each episode keeps its seat to its end, so that what was said is computed once and has the
-        same last bits in every run."""
+    def __init__(self, renderer: Renderer, ledger: Ledger, payer: Payer = NOBODY, anew: bool = False) -> None:
+        """``anew``: whether every turn reads what was said anew, so that it has the same last bits in every run."""
         self.renderer = renderer
         self._ledger = ledger
         self._payer = payer
-        self.stays = stays
+        self._anew = anew
         self._permits = asyncio.Semaphore(EPISODES)
 
-    def of(self, payer: Payer, stays: bool) -> Rollout:
+    def of(self, payer: Payer, anew: bool) -> Rollout:
         """The same for another payer."""
-        return Rollout(self.renderer, self._ledger, payer, stays)
+        return Rollout(self.renderer, self._ledger, payer, anew)
 
     async def play(
         self,
@@ -133,7 +133,7 @@ class Rollout:
 
     def speaker(self, station: Station) -> Speaker:
         """Somebody who speaks on this payer's account."""
-        return Speaker(station, self._ledger, self._payer, self.stays)
+        return Speaker(station, self._ledger, self._payer, self._anew)
 
     def check_thinking(self, wanted: bool | None) -> None:
         """Raise ``ConfigError`` where the base cannot think, or not think, as a task wants it."""
@@ -187,18 +187,20 @@ class _Run:
         self._name = name
         self._refuse = refuse
         self._turns: dict[tuple[str, int], _Turns] = {}
-        """Conversations by agent and branch, each with its speaker."""
-        self._spent: dict[str, Spent] = {}
+        """Conversations by agent and branch, each with its speaker, which keeps what was said in memory."""
+        self._allowances: dict[str, Allowance] = {}
         self._prompt: PromptHash | None = None
+        self._held_out = False
         self.answering = Stopwatch()
         """Runs while any agent takes its turn, or waits for it."""
 
     async def answer(self, ask: Ask) -> Reply:
         """Let the asking agent's policy take its turn; several may be asked at once."""
-        if not self._turns:
+        if self._prompt is None:
             self._prompt = self._rollout.prompt_hash(ask)
-            if self._refuse(self._prompt):
-                raise HeldOutPrompt("This prompt belongs to the held-out set.")
+            self._held_out = self._refuse(self._prompt)
+        if self._held_out:  # and nobody who was asked at the same time is let through
+            raise HeldOutPrompt("This prompt belongs to the held-out set.")
         turns = self._turns.get((ask.agent, ask.branch)) or self._begin(ask)
         with self.answering:
             async with turns.lock:
@@ -216,24 +218,17 @@ class _Run:
             raise Unplayable(f"its agents and their forks have more than {CONVERSATIONS} conversations")
         role = self._role(ask.agent)
         name, seed = f"{self._name}/{place}", noise_seed(role.voice.seed, ask.agent, ask.branch)
-        spent = self._spent.setdefault(ask.agent, Spent())
+        allowance = self._allowances.setdefault(ask.agent, Allowance(role.voice.max_episode_tokens))
         if ask.fork is None:
-            begun = Conversation(name, ask.agent, role.voice, role.station.context, seed, spent)
+            begun = Conversation(name, ask.agent, role.voice, role.station.context, seed, allowance)
         else:
             origin = self._turns.get((ask.fork.agent, ask.fork.branch))
             if origin is None:
                 raise Unplayable(f"it forked the agent {ask.fork.agent!r}, which has not spoken")
-            begun = origin.conversation.fork(ask.fork.turns, name, ask.agent, role.voice, seed, spent)
-        turns = self._turns[ask.agent, ask.branch] = self._with_speaker(begun, role.station)
+            begun = origin.conversation.fork(ask.fork.turns, name, ask.agent, role.voice, seed, allowance)
+        turns = _Turns(begun, self._rollout.speaker(role.station), asyncio.Lock())
+        self._turns[ask.agent, ask.branch] = turns
         return turns
-
-    def _with_speaker(self, conversation: Conversation, station: Station) -> _Turns:
-        """A speaker of its own, which keeps what was said in memory; but of episodes that keep their seats to the end
-        all agents share one, and take turns: those that hold a seat and wait for another would wait for each other."""
-        if self._rollout.stays and self._turns:
-            first = next(iter(self._turns.values()))
-            return _Turns(conversation, first.speaker, first.lock)
-        return _Turns(conversation, self._rollout.speaker(station), asyncio.Lock())
 
     def _role(self, agent: str) -> Role:
         try:
@@ -242,12 +237,15 @@ class _Run:
             raise Unplayable(error.message) from error
 
     def result(self, outcome: EpisodeOutcome) -> Played:
-        """The episode with each agent's trajectories, those of its forks behind its own, each with its reward."""
+        """The episode with each agent's trajectories, those of its forks behind its own, each with its reward.
+
+        In the order of their names: who spoke first may be a matter of time, and must not show in what is computed.
+        """
         rewards = outcome.rewards if outcome.status == "ok" else {}
         trajectories: list[Trajectory] = []
         transcripts: Transcripts = {}
-        for agent in self._spent:
-            own = [turns.conversation for (of, _), turns in self._turns.items() if of == agent]
+        for agent in sorted(self._allowances):
+            own = [self._turns[key].conversation for key in sorted(self._turns) if key[0] == agent]
             cut = any(conversation.cut for conversation in own)
             trajectories += [t for one in own for t in one.trajectories(rewards.get(agent), cut)]
             said = (transcript for one in own for transcript in one.transcripts())

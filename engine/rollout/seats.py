@@ -27,8 +27,6 @@ class Guest(Protocol):
     """An episode, as far as seats concern it."""
 
     payer: Payer
-    stays: bool
-    """Whether it keeps its seat to its end, because what is read anew has other last bits."""
 
     def unseat(self) -> None:
         """Have the sampler forget the episode's memory, without waiting for it."""
@@ -54,8 +52,6 @@ class Seats:
         """Guests whose turn is under way."""
         self._idle: OrderedDict[Guest, float] = OrderedDict()
         """Since when seats are idle that others may take, the longest idle first."""
-        self._staying: set[Guest] = set()
-        """Guests between two turns whose seat nobody takes."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -78,9 +74,7 @@ class Seats:
 
     async def take(self, guest: Guest) -> None:
         """Begin a turn: at once where the guest has its seat or one is free, else when it is its turn."""
-        if guest in self._staying:
-            self._staying.discard(guest)
-        elif guest in self._idle:
+        if guest in self._idle:
             del self._idle[guest]
         elif self._free:
             self._free -= 1
@@ -94,11 +88,8 @@ class Seats:
         if serving is None:
             return
         self._line.end(serving, cost)
-        if guest.stays:
-            self._staying.add(guest)
-        else:
-            self._idle[guest] = monotonic()
-            self._hand_out()
+        self._idle[guest] = monotonic()
+        self._hand_out()
 
     def leave(self, guest: Guest) -> None:
         """The guest's episode has ended, be it in the middle of a turn; one that has no seat is fine."""
@@ -106,8 +97,6 @@ class Seats:
             self._line.end(self._busy.pop(guest), None)
         elif guest in self._idle:
             del self._idle[guest]
-        elif guest in self._staying:
-            self._staying.discard(guest)
         else:
             return
         guest.unseat()

@@ -22,9 +22,12 @@ class Speaker:
     Each seating has a name of its own, so that a release on its way never hits the next one.
     """
 
-    def __init__(self, station: Station, ledger: Ledger, payer: Payer, stays: bool) -> None:
+    def __init__(self, station: Station, ledger: Ledger, payer: Payer, anew: bool) -> None:
+        """``anew``: whether every turn reads what was said anew, so that its last bits are the same whoever else was
+        served meanwhile."""
         self.payer = payer
-        self.stays = stays
+        self._leaves = anew
+        """Whether it gives its seat back with the end of a turn."""
         self._station = station
         self._seats = station.seats
         self._ledger = ledger
@@ -50,6 +53,8 @@ class Speaker:
             return result
         finally:
             self._seats.rest(self, cost)
+            if self._leaves:
+                self.leave()
 
     async def release(self, conversation: str) -> None:
         """Have the sampler forget a conversation; one that it holds nothing of is fine."""
@@ -64,7 +69,8 @@ class Speaker:
             self._seated = ""
 
     def leave(self) -> None:
-        """The episode has ended: nothing of it stays in the sampler."""
+        """The episode has ended: nothing of it stays in the sampler, be it in the middle of a turn."""
+        self._leaves = True
         self._seats.leave(self)
         self.unseat()
 

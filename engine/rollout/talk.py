@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from ..environments.protocol import Ask, Message
+from .allowance import Allowance
 from .conversation import Conversation, Voice
 from .protocol import SampleRequest, SampleResult, Turns
 from .renderer import Renderer
@@ -60,7 +61,12 @@ class Talk:
         self._renderer = renderer
         self._version, self._number = version, number
         self._conversation = Conversation(
-            f"{place}/{version}", AGENT, self._voice(Manner()), context, noise_seed("talk", place)
+            f"{place}/{version}",
+            AGENT,
+            self._voice(Manner()),
+            context,
+            noise_seed("talk", place),
+            Allowance(ENDLESS),
         )
         self._begun = False
         self._failures = 0

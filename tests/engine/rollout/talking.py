@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from marlaas.engine.environments.protocol import Ask, Message, Reply
+from marlaas.engine.rollout.allowance import Allowance
 from marlaas.engine.rollout.conversation import Conversation, Voice
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
@@ -60,7 +61,8 @@ class Talk:
         self.renderer = renderer
         self.sampler = Parrot(context=voice.pop("context", 20_000))
         said = Voice("v1", 1, 1.0, tokens, voice.pop("episode", 100_000), seed=5, thinking=thinking)
-        self.conversation = Conversation("e/0", "agent", said, self.sampler.context, seed=5)
+        allowance = Allowance(said.max_episode_tokens)
+        self.conversation = Conversation("e/0", "agent", said, self.sampler.context, 5, allowance)
 
     async def say(
         self,

@@ -19,7 +19,6 @@ class Visitor:
     """An episode that notes when its memory is taken away."""
 
     payer: Payer
-    stays: bool = False
     unseated: list[str] = field(default_factory=list)
 
     def unseat(self) -> None:
@@ -150,20 +149,6 @@ async def test_whoever_has_been_idle_longest_loses_its_seat() -> None:
     assert [guest.unseated for guest in guests] == [[], ["lost"]]
 
 
-async def test_a_guest_that_stays_loses_it_to_nobody() -> None:
-    room = Room(1)
-    guest = Visitor(ANN, stays=True)
-    await room.sit(guest)
-    room.seats.rest(guest, 1)
-    (waiting,) = await room.queue(Visitor(BOB))
-    await settle()
-    assert not waiting.done() and not guest.unseated
-    await room.sit(guest)
-    room.seats.rest(guest, 1)
-    room.seats.leave(guest)
-    await waiting
-
-
 async def test_an_idle_seat_is_kept_for_a_moment() -> None:
     room = Room(1, patience=1e-3)
     quick = Visitor(ANN)
@@ -235,9 +220,7 @@ async def test_no_seat_is_lost_or_given_twice_whoever_is_cancelled_when(seed: in
             room.seats.leave(visitor)
 
     payers = [Payer(f"tenant {n % 3}", n, n % 2) for n in range(6)]
-    tasks = [
-        asyncio.ensure_future(episode(Visitor(chance.choice(payers), stays=chance.random() < 0.2))) for _ in range(60)
-    ]
+    tasks = [asyncio.ensure_future(episode(Visitor(chance.choice(payers)))) for _ in range(60)]
     while not all(task.done() for task in tasks):
         await asyncio.sleep(0)
         if chance.random() < 0.5:

@@ -47,7 +47,7 @@ class Stage:
     """A rollout on a sampler of few sequences, with environments that take their time."""
 
     sequences: int = 2
-    stays: bool = False
+    anew: bool = False
     talking: int = 0
     most: int = 0
     ledger: Ledger = field(default_factory=Ledger)
@@ -57,7 +57,7 @@ class Stage:
         line = Line(lambda tenant: {"lab": 2.5}.get(tenant, 1.0))  # type: ignore[var-annotated]
         self.seats = Seats(self.sequences, line, patience=0.0)
         self.station = Station("rollout", "torch", cast(Sampler, self.sampler), 200, self.seats)
-        self.rollout = Rollout(cast(Renderer, FakeRenderer()), self.ledger).of(PAYER, self.stays)
+        self.rollout = Rollout(cast(Renderer, FakeRenderer()), self.ledger).of(PAYER, self.anew)
 
     async def slow(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         """Three turns, with tools between them."""
@@ -93,10 +93,11 @@ async def test_more_episodes_talk_than_there_are_seats_and_say_what_they_would_s
     assert (crowded.seats.active, crowded.seats.waiting) == (0, 0)
 
 
-async def test_an_episode_that_stays_is_seated_once() -> None:
-    stage = Stage(sequences=2, stays=True)
+async def test_where_every_turn_is_read_anew_none_finds_the_memory_of_another() -> None:
+    stage = Stage(sequences=16, anew=True)
     await stage.play(6)
-    assert len({request.conversation for request in stage.sampler.requests}) == 6
+    assert len({request.conversation for request in stage.sampler.requests}) == 18
+    assert not stage.sampler.conversations
 
 
 async def test_requests_say_who_pays_and_the_ledger_knows_what() -> None:
