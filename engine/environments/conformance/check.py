@@ -17,7 +17,7 @@ from ..lease import Lease
 from ..plugin import said
 from ..protocol import Ask, EnvironmentInfo
 from ..service import EnvironmentService
-from . import determinism, floor, instances, junk, latency, leaks, lengths, rewards, variety
+from . import determinism, floor, instances, junk, latency, leaks, lengths, rewards, speakers, variety
 from .draws import Draw, draws
 from .finding import LEVELS, Finding
 from .lengths import Ruler
@@ -110,6 +110,7 @@ async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = t
             *leaks.judge(train, held_out, distant),
             *lengths.judge(measured),
             *junk.judge(odd),
+            *speakers.judge([*odd, *constant], subject.agents),
             *floor.judge(constant, subject.ranked),
             *rewards.judge([*odd, *constant], repeated),
             *latency.judge(start, seen[0].seconds, turns),

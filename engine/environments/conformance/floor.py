@@ -1,7 +1,8 @@
 """Check: rewards cannot be had without reading the prompt.
 
 Constant answers flow in, each given to many instances; the best of their mean scores is the floor. A policy that does
-not score higher has learned nothing but that answer.
+not score higher has learned nothing but that answer. Where agents play against each other it says nothing: one of them wins
+whatever all of them say.
 """
 
 from __future__ import annotations
@@ -56,11 +57,25 @@ def constants(played: Sequence[Played]) -> list[Constant]:
     return sorted(found, key=lambda constant: -constant.mean)
 
 
+def zero_sum(played: Sequence[Played]) -> float | None:
+    """What the rewards of several agents sum to in every episode though they change, or None."""
+    rewards = {tuple(one.rewards.values()) for one in played if one.rewards}
+    totals = [math.fsum(some) for some in rewards]
+    same = all(math.isclose(total, totals[0], abs_tol=1e-9) for total in totals)
+    return totals[0] if same and len(rewards) > 1 and any(max(some) > min(some) for some in rewards) else None
+
+
 def judge(played: Sequence[Played], ranked: bool = False) -> list[Finding]:
     """One finding about the best constant answer; ``ranked``: in training, others than these rewards count."""
     found = constants(played)
     if not found:
         return []
+    if (total := zero_sum(played)) is not None:
+        text = (
+            f"What one agent wins another loses: their rewards sum to {total:.3g} whatever is said, so one answer from"
+        )
+        text += " all of them tells nothing. A task's score does, against an opponent under [eval] agents."
+        return [Finding(CHECK, "note", text)]
     best, name = found[0], found[0].reply.label
     if len(found) > 1 and all(one.score == 0 for one in played if one.score is not None):
         return [Finding(CHECK, "note", f"No constant answer earns anything: {len(found)} were tried.")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 from ..protocol import Ask, EpisodeOutcome, Reply
@@ -24,12 +25,18 @@ class Played:
     """None where it still asked after ``MOST_TURNS``."""
     turns: tuple[float, ...] = ()
     """Seconds of the environment's own before each ask, and before its end."""
+    agents: frozenset[str] = frozenset()
+    """Those that were asked."""
+
+    @property
+    def rewards(self) -> dict[str, float]:
+        """By agent; empty where there are none."""
+        return self.outcome.rewards if self.outcome is not None else {}
 
     @property
     def score(self) -> float | None:
         """Mean of the agents' rewards, where there are any."""
-        rewards = self.outcome.rewards if self.outcome is not None else {}
-        return math.fsum(rewards.values()) / len(rewards) if rewards else None
+        return math.fsum(self.rewards.values()) / len(self.rewards) if self.rewards else None
 
 
 class _Endless(Exception):
@@ -39,6 +46,7 @@ class _Endless(Exception):
 async def play(subject: Subject, index: int, reply: Canned, pace: Pace) -> Played:
     """Play it to its end, or up to ``MOST_TURNS``."""
     turns: list[float] = []
+    replies: Counter[tuple[str, int]] = Counter()  # by conversation: each numbers its own
     resumed = pace.clock()
 
     async def answer(ask: Ask) -> Reply:
@@ -46,12 +54,19 @@ async def play(subject: Subject, index: int, reply: Canned, pace: Pace) -> Playe
         turns.append(pace.clock() - resumed)
         if len(turns) > MOST_TURNS:
             raise _Endless
-        said = reply.reply(ask, len(turns) - 1)
+        place = ask.agent, ask.branch
+        if ask.fork is not None:
+            replies[place] = ask.fork.turns
+        said = reply.reply(ask, replies[place])
+        replies[place] += 1
         resumed = pace.clock()
         return said
+
+    def asked() -> frozenset[str]:
+        return frozenset(agent for agent, _ in replies)
 
     try:
         outcome = await subject.play(instance(subject, "train", index), answer)
     except _Endless:
-        return Played(reply, index, None, tuple(turns))
-    return Played(reply, index, outcome, (*turns, pace.clock() - resumed))
+        return Played(reply, index, None, tuple(turns), asked())
+    return Played(reply, index, outcome, (*turns, pace.clock() - resumed), asked())

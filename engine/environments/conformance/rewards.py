@@ -27,7 +27,7 @@ async def look(subject: Subject, played: Sequence[Played], pace: Pace, share: fl
 
 def judge(played: Sequence[Played], repeated: Sequence[tuple[Played, Played]]) -> list[Finding]:
     """What canned replies earned, and whether they earn it again."""
-    scores = [one.score for one in played if one.score is not None]
+    scores = [reward for one in played for reward in one.rewards.values()]
     if not scores:
         return []
     low, high = min(scores), max(scores)
@@ -38,7 +38,7 @@ def judge(played: Sequence[Played], repeated: Sequence[tuple[Played, Played]]) -
     large = max(abs(low), abs(high)) > LARGE
     advice = " Rewards of such a size make steps of that size: bring them to the order of 1." if large else ""
     findings = [Finding(CHECK, "warning" if large else "note", text + advice)]
-    changed = [(one, again) for one, again in repeated if again.score is not None and again.score != one.score]
+    changed = [(one, again) for one, again in repeated if again.rewards and again.rewards != one.rewards]
     if changed:
         one, again = changed[0]
         findings.append(
@@ -46,8 +46,15 @@ def judge(played: Sequence[Played], repeated: Sequence[tuple[Played, Played]]) -
                 CHECK,
                 "warning",
                 f"The same replies earn another reward the second time ({len(changed)} of {len(repeated)} episodes):"
-                f" {one.reply.label} at train instance {one.index} earns {one.score:.3g}, then {again.score:.3g}."
+                f" {one.reply.label} at train instance {one.index} earns {_spoken(one)}, then {_spoken(again)}."
                 " Draw what is random from ep.rng or ep.noise.",
             )
         )
     return findings
+
+
+def _spoken(one: Played) -> str:
+    """A reward, or those of several agents."""
+    if len(one.rewards) == 1:
+        return f"{one.score:.3g}"
+    return ", ".join(f"{reward:.3g} ({agent})" for agent, reward in one.rewards.items())

@@ -25,6 +25,7 @@ class Stand:
     def __init__(self, lease: Lease) -> None:
         self.config = lease.config
         self.timeout = lease.declared.timeout
+        self.agents = lease.declared.agents
         self.ranked = lease.declared.ranked
         self._lease = lease
         self._serving: Serving | None = None

@@ -21,6 +21,10 @@ class Subject(Protocol):
         """Seconds of its own that an episode may take."""
 
     @property
+    def agents(self) -> tuple[str, ...]:
+        """Those that it declares; empty where it declares none."""
+
+    @property
     def ranked(self) -> bool:
         """Whether a ranking of its groups takes the place of its own rewards in training."""
 

@@ -23,6 +23,7 @@ class Scripted:
     def __init__(self, function: Play, timeout: float = 60.0) -> None:
         self.config: dict[str, Any] = {}
         self.timeout = timeout
+        self.agents: tuple[str, ...] = ()
         self.ranked = False
         self.processes = 0
         self.played = 0
@@ -43,7 +44,9 @@ class Scripted:
                 fault.append(error)
                 raise
 
-        episode = Episode(ask, split=spec.split, index=spec.index, seed=spec.seed, member=spec.member)
+        episode = Episode(
+            ask, split=spec.split, index=spec.index, seed=spec.seed, member=spec.member, declared=self.agents
+        )
         try:
             result = await self._function(episode)
         except Skip:

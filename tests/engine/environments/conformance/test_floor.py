@@ -76,8 +76,23 @@ def test_the_best_is_no_worse_than_any(pairs: list[tuple[Canned, float]]) -> Non
 
 
 def test_several_agents_count_by_their_mean() -> None:
-    outcome = EpisodeOutcome("ok", {"first": 1.0, "second": -1.0})
-    assert only(floor.judge([Played(ZERO, 0, outcome)])).message.startswith("The answer '0' scores 0.00")
+    outcome = EpisodeOutcome("ok", {"first": 1.0, "second": 0.5})
+    assert only(floor.judge([Played(ZERO, 0, outcome)])).message.startswith("The answer '0' scores 0.75")
+
+
+def rewarded(*rewards: float) -> Played:
+    return Played(ZERO, 0, EpisodeOutcome("ok", dict(zip(("first", "second"), rewards, strict=True))))
+
+
+@pytest.mark.parametrize("draws", [[], [(0.5, 0.5)] * 20])
+def test_one_answer_from_all_players_of_a_game_tells_nothing(draws: list[tuple[float, float]]) -> None:
+    found = only(floor.judge([rewarded(0.0, 1.0), rewarded(1.0, 0.0), *(rewarded(*pair) for pair in draws)]))
+    assert found.level == "note" and "their rewards sum to 1 whatever is said" in found.message
+
+
+@pytest.mark.parametrize("pairs", [[(1.0, 1.0)] * 20, [(0.9, 0.8), (0.8, 1.0)] * 20])
+def test_agents_that_work_together_can_be_paid_for_anything(pairs: list[tuple[float, float]]) -> None:
+    assert only(floor.judge([rewarded(*pair) for pair in pairs])).level in ("error", "warning")
 
 
 def test_nothing_is_said_without_rewards() -> None:
