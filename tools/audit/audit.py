@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from .history import check_files, check_groups, check_home, check_steps, check_tokens
+from .plays import check_own, check_plays
 from .record import Group, Policy, Record, Trajectory, opened
 from .report import Report
 from .rewards import check_advantages, check_metrics
@@ -27,7 +28,10 @@ def audit(home: Path, base: str = "", updates: bool = True, threads: int = 1) ->
         served = base or record.base()
         oracle = Oracle(str(TINY) if served == "tiny" else served, threads) if updates else None
         check_home(record, report)
-        for policy in record.policies():
+        policies = record.policies()
+        for task in dict.fromkeys(policy.task.id for policy in policies):
+            check_plays(record, [policy for policy in policies if policy.task.id == task], report)
+        for policy in policies:
             check_steps(policy, report)
             states = check_files(policy, home, report)
             check_groups(policy, report)
@@ -47,6 +51,7 @@ def _check_experience(
         told = [(group, record.trajectories(group.id)) for group in groups]
         for group, trajectories in told:
             check_tokens(policy, group, trajectories, report)
+            check_own(policy, group, trajectories, report)
             check_advantages(policy, group, trajectories, report)
         if step is not None:
             check_metrics(policy, step, told, report)

@@ -26,7 +26,7 @@ def check_home(record: Record, report: Report) -> None:
 
 def check_steps(policy: Policy, report: Report) -> None:
     """Steps are gapless, each made one version, and nothing went back in time."""
-    where = f"task {policy.task.id}"
+    where = policy.task.where
     numbers = [step.number for step in policy.steps]
     whole = numbers == list(range(1, policy.step + 1))
     report.check(whole, "steps are gapless", where, f"its steps are {_short(numbers)}, it stands at {policy.step}")
@@ -58,14 +58,14 @@ def _check_start(policy: Policy, report: Report) -> None:
     if policy.task.start is not None and first is not None:
         agrees = first.checksum == policy.task.start
         problem = f"its version 0 is {first.checksum}, but it was to begin from {policy.task.start}"
-        report.check(agrees, "tasks begin where they were told to", f"task {policy.task.id}", problem)
+        report.check(agrees, "tasks begin where they were told to", policy.task.where, problem)
 
 
 def check_files(policy: Policy, home: Path, report: Report) -> dict[int, State]:
     """Every version that should have a file has the recorded one; returns the sound ones by number."""
     found: dict[int, State] = {}
     for version in policy.versions:
-        where = f"task {policy.task.id}, version {version.number}"
+        where = f"{policy.task.where}, version {version.number}"
         if version.state != "committed":
             report.skip("state files", f"the version is {version.state}")
             continue
@@ -96,7 +96,7 @@ def check_groups(policy: Policy, report: Report) -> None:
     doubled = [number for number, count in Counter(numbers).items() if count > 1]
     lacking = sorted(set(range(policy.step * batch)) - set(numbers))
     problem = f"of {policy.step} steps of {batch} groups, {_short(doubled)} came twice and {_short(lacking)} never"
-    report.check(whole, "every group is consumed once", f"task {policy.task.id}", problem)
+    report.check(whole, "every group is consumed once", policy.task.where, problem)
     for group in policy.groups:
         where = _where(policy, group)
         if group.state == "consumed":
@@ -116,7 +116,9 @@ def check_tokens(policy: Policy, group: Group, trajectories: list[Trajectory], r
     where = _where(policy, group)
     members = {trajectory.member for trajectory in trajectories}
     size = int(policy.task.value("train", "group_size"))
-    report.check(members == set(range(size)), "groups are whole", where, f"its members are {sorted(members)}")
+    skipped = bool(policy.task.cast) and not members
+    whole = skipped or members == set(range(size))
+    report.check(whole, "groups are whole", where, f"its members are {sorted(members)}")
     due = group.number // policy.task.batch
     for trajectory in trajectories:
         for _, _, version in trajectory.spans:
@@ -137,7 +139,7 @@ def check_tokens(policy: Policy, group: Group, trajectories: list[Trajectory], r
 
 
 def _where(policy: Policy, group: Group) -> str:
-    return f"task {policy.task.id}, group {group.number}"
+    return f"{policy.task.where}, group {group.number}"
 
 
 def _short(numbers: list[int]) -> str:

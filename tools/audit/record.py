@@ -20,16 +20,35 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Task:
-    """A task and the tables of its file, every default filled in."""
+    """A task as one of its policies sees it, and the tables of its file, every default filled in."""
 
     id: int
+    policy: str
+    """The policy's name."""
     tenant: str
     state: str
     steps: int
     base: str
     tables: dict[str, Any]
     start: str | None
-    """The checksum of the version that it begins from; None: an untrained adapter."""
+    """The checksum of the version that the policy begins from; None: an untrained adapter, or a folder's."""
+
+    @property
+    def where(self) -> str:
+        """How findings name it."""
+        return f"task {self.id}, {self.policy}" if self.cast else f"task {self.id}"
+
+    @property
+    def cast(self) -> dict[str, dict[str, Any]]:
+        """Its several policies, by name; empty where it has one alone."""
+        found: dict[str, dict[str, Any]] = self.tables.get("policies") or {}
+        return found
+
+    @property
+    def agents(self) -> dict[str, str]:
+        """The policy of each agent; empty: the only one speaks for all."""
+        found: dict[str, str] = self.tables.get("agents") or {}
+        return found
 
     def value(self, table: str, key: str, default: Any = None) -> Any:
         """What the task file says; ``default`` for a key that was unknown when it was submitted."""
@@ -81,11 +100,25 @@ class Group:
     version: int
     state: str
     step: int | None
+    environment: str
+    """The version of it that was played on."""
+    play: int
+    """The first group of the same play, its own id where it is that."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What somebody said in a play without learning from it."""
+
+    speaker: str
+    agent: str
+    versions: frozenset[int]
+    """Numbers of those that spoke."""
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """A row of the table *trajectories*."""
+    """A row of the table *trajectories* that its policy learns from."""
 
     id: int
     member: int
@@ -139,18 +172,11 @@ class Record:
 
     def policies(self) -> list[Policy]:
         """Every policy with all but its trajectories."""
-        tasks = {
-            id: Task(id, tenant, state, steps, base, json.loads(config), start)
-            for id, tenant, state, steps, base, config, start in self._rows(
-                "SELECT id, tenant, state, steps, base, config, (SELECT v.checksum FROM borrowed b JOIN versions v"
-                " ON v.id = b.version WHERE b.task = t.id AND NOT b.plays"
-                " AND b.words = json_extract(t.config, '$.policy.start')) FROM tasks t ORDER BY id"
-            )
-        }
+        tasks = {row[0]: row for row in self._rows("SELECT id, tenant, state, steps, base, config FROM tasks")}
         return [
             Policy(
                 id=id,
-                task=tasks[task],
+                task=self._seen(*tasks[task], name),
                 step=step,
                 versions=tuple(
                     Version(*row)
@@ -169,8 +195,8 @@ class Record:
                 groups=tuple(
                     Group(*row)
                     for row in self._rows(
-                        "SELECT id, number, instance, version, state, step FROM groups"
-                        " WHERE policy = ? AND split = 'train' ORDER BY number, id",
+                        "SELECT id, number, instance, version, state, step, environment_version, coalesce(play, id)"
+                        " FROM groups WHERE policy = ? AND split = 'train' ORDER BY number, id",
                         id,
                     )
                 ),
@@ -182,14 +208,43 @@ class Record:
                     (row[0], row[1]) for row in self._rows("SELECT step, version FROM evals WHERE policy = ?", id)
                 ),
             )
-            for id, task, step in self._rows("SELECT id, task, step FROM policies ORDER BY id")
+            for id, task, name, step in self._rows("SELECT id, task, name, step FROM policies ORDER BY id")
+        ]
+
+    def _seen(self, id: int, tenant: str, state: str, steps: int, base: str, config: str, name: str) -> Task:
+        """A task with the policy's own adapter, learning rate and batch in the tables that a lone one has them in."""
+        tables = json.loads(config)
+        own = tables.get("policies", {}).get(name)
+        if own is not None:
+            changed = {key: own[key] for key in ("learning_rate", "groups_per_step") if own.get(key) is not None}
+            tables |= {"policy": own, "train": tables["train"] | changed}
+        start = self.borrowed(id).get(tables["policy"].get("start", ""))
+        return Task(id, name, tenant, state, steps, base, tables, start.checksum if start else None)
+
+    def borrowed(self, task: int) -> dict[str, Version]:
+        """Versions of other tasks, by the words that mean them in this task's file."""
+        rows = self._rows(
+            "SELECT b.words, v.id, v.number, v.name, v.incarnation, v.state, v.checksum, v.path, v.restarted"
+            " FROM borrowed b JOIN versions v ON v.id = b.version WHERE b.task = ?",
+            task,
+        )
+        return {words: Version(*row) for words, *row in rows}
+
+    def beside(self, group: int) -> list[Beside]:
+        """What was said in a group's play by those who learn nothing from it."""
+        rows = self._rows(
+            "SELECT speaker, agent, spans FROM trajectories WHERE \"group\" = ? AND speaker != '' ORDER BY id", group
+        )
+        return [
+            Beside(speaker, agent, frozenset(version for _, _, version in json.loads(spans or "[]")))
+            for speaker, agent, spans in rows
         ]
 
     def trajectories(self, group: int) -> list[Trajectory]:
-        """Of one group, in the order in which they were stored."""
+        """Of one group, those that its policy learns from, in the order in which they were stored."""
         rows = self._rows(
             "SELECT id, member, agent, status, reward, advantage, tokens, mask, logprobs, spans, cut FROM trajectories"
-            ' WHERE "group" = ? ORDER BY id',
+            " WHERE \"group\" = ? AND speaker = '' ORDER BY id",
             group,
         )
         return [

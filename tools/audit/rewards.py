@@ -44,7 +44,7 @@ def kind_of(policy: Policy) -> str:
 
 def check_advantages(policy: Policy, group: Group, trajectories: Sequence[Trajectory], report: Report) -> None:
     """Every stored advantage follows from the stored rewards of its group."""
-    where = f"task {policy.task.id}, group {group.number}"
+    where = f"{policy.task.where}, group {group.number}"
     for agent in sorted({trajectory.agent for trajectory in trajectories}):
         episodes = _episodes([t for t in trajectories if t.agent == agent and t.reward is not None])
         scores = {
@@ -89,7 +89,7 @@ def _mean_reward(own: Sequence[Trajectory]) -> float:
 
 def check_metrics(policy: Policy, step: int, groups: Sequence[tuple[Group, list[Trajectory]]], report: Report) -> None:
     """Reward, tokens, errors and staleness of a step follow from its groups."""
-    where = f"task {policy.task.id}, step {step}"
+    where = f"{policy.task.where}, step {step}"
     rewards = [
         _mean_reward(own)
         for _, trajectories in groups

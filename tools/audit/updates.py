@@ -70,7 +70,7 @@ class Oracle:
 
         The file of ``after`` need not hold moments: the next step can then be made with those that are returned.
         """
-        where = f"task {task.id}, step {after.step}"
+        where = f"{task.where}, step {after.step}"
         weights, made = self._step(task, before, moments, groups)
         start = flat(before.adapter)
         compared = [("updates", flat(weights) - start, flat(after.adapter) - start, MOVEMENT_TOLERANCE)]

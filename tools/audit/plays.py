@@ -1,0 +1,117 @@
+"""What must hold of tasks of several policies: who spoke for whom, what belongs to one play, and whom a task borrows.
+
+A task's policies and the rows of what was said flow in, findings flow out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from .record import Group, Policy, Record, Task, Trajectory, Version
+from .report import Report
+
+UNFINISHED = ("submitted", "queued", "running", "paused")
+
+Plays = Mapping[int, Sequence[tuple[Policy, Group]]]
+"""The groups of each play, with their policies."""
+
+
+def plays_of(policies: Sequence[Policy]) -> Plays:
+    """By the first group of each."""
+    found: defaultdict[int, list[tuple[Policy, Group]]] = defaultdict(list)
+    for policy in policies:
+        for group in policy.groups:
+            found[group.play].append((policy, group))
+    return found
+
+
+def check_plays(record: Record, policies: Sequence[Policy], report: Report) -> None:
+    """What concerns all policies of one task at once; nothing for a task that has only one."""
+    task = policies[0].task
+    if not task.cast:
+        return
+    check_borrowed(task, record.borrowed(task.id), report)
+    for groups in plays_of(policies).values():
+        number = groups[0][1].number
+        where = f"task {task.id}, group {number}"
+        alike = {(group.number, group.instance, group.environment) for _, group in groups}
+        report.check(len(alike) == 1, "plays are one", where, "the groups of one play are of several instances")
+        once = len({policy.id for policy, _ in groups}) == len(groups)
+        report.check(once, "plays teach a policy once", where, "one policy has several groups of one play")
+        _check_partners(record, policies, groups, where, report)
+    _check_whole(record, policies, report)
+
+
+def check_own(policy: Policy, group: Group, trajectories: Sequence[Trajectory], report: Report) -> None:
+    """A policy learns from what was said for its own agents; an episode in which nobody spoke names none."""
+    others = {t.agent for t in trajectories if t.agent and policy.task.agents.get(t.agent) != policy.task.policy}
+    if policy.task.agents:
+        where = f"{policy.task.where}, group {group.number}"
+        report.check(not others, "policies learn from their own agents", where, f"it learns from {sorted(others)}")
+
+
+def check_borrowed(task: Task, borrowed: Mapping[str, Version], report: Report) -> None:
+    """Versions of other tasks stay for as long as the task may play with them."""
+    for name, policy in task.cast.items():
+        lent = borrowed.get(policy.get("frozen", ""))
+        if lent is not None and task.state in UNFINISHED:
+            there = lent.state == "committed"
+            problem = f"the version {lent.name}, which its policy {name} is, is {lent.state}"
+            report.check(there, "borrowed versions stay", f"task {task.id}", problem)
+
+
+def _check_partners(
+    record: Record, policies: Sequence[Policy], groups: Sequence[tuple[Policy, Group]], where: str, report: Report
+) -> None:
+    """Who learned nothing from a play was somebody else than those who did, and was who the task file says."""
+    task = policies[0].task
+    learned = {policy.task.policy for policy, _ in groups}
+    for _, group in groups:
+        for said in record.beside(group.id):
+            right = said.speaker not in learned and task.agents.get(said.agent) == said.speaker
+            report.check(right, "partners are named", where, f"{said.speaker!r} speaks for {said.agent!r}")
+            known = _versions(record, policies, said.speaker)
+            report.check(
+                said.versions <= known,
+                "partners are who they should be",
+                where,
+                f"{said.speaker!r} is versions {sorted(said.versions - known)}",
+            )
+
+
+def _versions(record: Record, policies: Sequence[Policy], speaker: str) -> frozenset[int]:
+    """Numbers of the versions that may speak for a policy of the task."""
+    task = policies[0].task
+    own = task.cast.get(speaker, {})
+    if own.get("frozen"):
+        lent = record.borrowed(task.id).get(own["frozen"])
+        return frozenset({0 if lent is None else lent.number})
+    whose = own.get("pool") or speaker
+    return frozenset(v.number for policy in policies if policy.task.policy == whose for v in policy.versions)
+
+
+def _check_whole(record: Record, policies: Sequence[Policy], report: Report) -> None:
+    """All groups of a play are stored at once, and somebody learned from it.
+
+    Not where versions are void: what was sampled with them is played again, for their policy alone.
+    """
+    task = policies[0].task
+    if any(version.state == "void" for policy in policies for version in policy.versions):
+        return report.skip("plays are whole", "versions were void")
+    ends = {policy.id: _end(policy) for policy in policies}
+    for groups in plays_of(policies).values():
+        number = groups[0][1].number
+        where, there = f"task {task.id}, group {number}", {policy.id for policy, _ in groups}
+        lacking = [p.task.policy for p in policies if number < ends[p.id] and p.id not in there]
+        report.check(not lacking, "plays are whole", where, f"its play has no group of {', '.join(lacking)}")
+        if len(there) > 1:
+            learned = any(record.trajectories(group.id) for _, group in groups)
+            report.check(learned, "somebody learned from each play", where, "all of its policies skipped it")
+
+
+def _end(policy: Policy) -> int:
+    """The number up to which a policy certainly took part; one may end at any step for its scores, or their lack."""
+    decisive = policy.task.value("eval", "target") is not None or policy.task.value("eval", "patience", 0)
+    silent = policy.metrics.get((policy.step, "no_signal"), 0.0) == 1.0
+    return (policy.step if decisive or silent else policy.task.steps) * policy.task.batch
