@@ -66,6 +66,28 @@ def _faults(spec: TaskSpec) -> Iterator[tuple[str, str]]:
     yield from _references(spec)
     if spec.train.deterministic and any(policy.pool for policy in spec.policies.values()):
         yield "'train.deterministic' cannot repeat a pool, which fills by the clock.", "Use a frozen version instead."
+    yield from _undecided(spec)
+
+
+def _undecided(spec: TaskSpec) -> Iterator[tuple[str, str]]:
+    """Which version of a partner a score is measured with depends on how far that has come, by the clock."""
+    decisive = spec.eval.target is not None or spec.eval.patience > 0
+    if not (spec.train.deterministic and decisive):
+        return
+    for name, policy in spec.policies.items():
+        seats = {agent: spec.eval.agents.get(agent, own) for agent, own in spec.agents.items() if own != name}
+        moving = [agent for agent, words in seats.items() if words != name and _trained(words, spec)]
+        if policy.trained and moving:
+            yield (
+                f"'train.deterministic' cannot repeat when a score ends the task: {name!r} is measured with"
+                f" {seats[moving[0]]!r}, which is trained beside it.",
+                f'Name a fixed version: `[eval]` `agents = {{{moving[0]} = "{seats[moving[0]]}@0"}}`,'
+                " or remove target and patience.",
+            )
+
+
+def _trained(words: str, spec: TaskSpec) -> bool:
+    return words in spec.policies and spec.policies[words].trained
 
 
 def _references(spec: TaskSpec) -> Iterator[tuple[str, str]]:

@@ -7,13 +7,15 @@ machine. Where nothing was measured there is no time, and the rest is an upper b
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from .base.config import BaseConfig
 from .base.needs import policy_bytes, version_bytes
 from .base.sizes import adapter_bytes
+from .cast import cast_of, spec_of
 from .spec import TaskSpec
 from .store.past_runs import PastRun
 
@@ -83,13 +85,42 @@ def estimate(
 ) -> TaskEstimate:
     """``runs``: of its environment; ``token_steps``: whose tokens the home keeps (0: of all); ``context``: tokens of a
     conversation; ``torch_sampler``: what samples."""
+    whole = whole_of(spec)
     return TaskEstimate(
-        time_of(spec, runs),
-        disk_of(spec, runs, base, token_steps),
-        policy_bytes(base, spec.policy.rank, context)
-        + (spec.train.max_staleness + 1) * version_bytes(base, spec.policy.rank, torch_sampler),
-        spec.steps * spec.group_episodes * spec.sampling.max_episode_tokens,
+        time_of(whole, runs),
+        disk_of(whole, runs, base, token_steps),
+        memory_of(spec, base, torch_sampler, context),
+        whole.steps * whole.group_episodes * whole.sampling.max_episode_tokens * _speakers(spec),
     )
+
+
+def whole_of(spec: TaskSpec) -> TaskSpec:
+    """With the batch of the policy that needs most groups in a step: one that several need is played once."""
+    most = max(own.train.groups_per_step for own in _trained(spec))
+    return replace(spec, train=replace(spec.train, groups_per_step=most))
+
+
+def memory_of(spec: TaskSpec, base: BaseConfig, torch_sampler: bool, context: int) -> int:
+    """Bytes of what is trained, with the versions of it that are served at a time, and of whom it plays with."""
+    cast = cast_of(spec)
+    trained = sum(
+        policy_bytes(base, own.policy.rank, context)
+        + (spec.train.max_staleness + 1) * version_bytes(base, own.policy.rank, torch_sampler)
+        for own in _trained(spec)
+    )
+    partners = [policy for policy in cast.policies.values() if not policy.trained]
+    ranks = [cast.policies[p.pool].rank if p.pool else p.rank for p in partners for _ in range(p.size if p.pool else 1)]
+    return trained + sum(version_bytes(base, rank, torch_sampler) for rank in ranks)
+
+
+def _trained(spec: TaskSpec) -> list[TaskSpec]:
+    """The task as each of its trained policies sees it."""
+    return [spec_of(spec, name) for name in cast_of(spec).trained]
+
+
+def _speakers(spec: TaskSpec) -> int:
+    """Agents of an episode, each of which leaves a trajectory; one where the task file does not say."""
+    return max(1, len(spec.agents))
 
 
 def time_of(spec: TaskSpec, runs: Sequence[PastRun]) -> TimeEstimate | None:
@@ -119,10 +150,15 @@ def nearest(spec: TaskSpec, runs: Sequence[PastRun]) -> list[PastRun]:
 def disk_of(spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_steps: int) -> DiskEstimate:
     """Versions as ``adapters/retention.py`` keeps them, and every trajectory of training and of evaluations."""
     series = spec.steps // spec.keep.every if spec.keep.every else 0
-    adapters = adapter_bytes(base, spec.policy.rank) * (RESUMABLE * WHOLE + 1 + series)
-    trained = spec.steps * spec.group_episodes
+    pools = Counter({policy.pool: policy.size for policy in cast_of(spec).policies.values() if policy.pool})
+    adapters = sum(
+        adapter_bytes(base, own.policy.rank) * (RESUMABLE * WHOLE + 1 + series + pools[name])
+        for name, own in zip(cast_of(spec).trained, _trained(spec), strict=True)
+    )
+    speakers = _speakers(spec)
+    trained = spec.steps * spec.group_episodes * speakers
     evaluations = 2 + (max(0, spec.steps - 1) // spec.eval.every if spec.eval.every else 0)
-    held_out = evaluations * spec.eval.prompts
+    held_out = evaluations * spec.eval.prompts * speakers * len(_trained(spec))
     near = nearest(spec, runs)
     if near:
         tokens = median(run.trajectory_tokens for run in near)
@@ -130,7 +166,7 @@ def disk_of(spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_ste
     else:
         tokens = float(spec.sampling.max_episode_tokens)
         text = CHARACTERS * tokens
-    whole = min(trained, token_steps * spec.group_episodes) if token_steps else trained
+    whole = min(trained, token_steps * spec.group_episodes * speakers) if token_steps else trained
     trajectories = (trained + held_out) * (text + ROW_BYTES) + (whole + held_out) * TOKEN_BYTES * tokens
     return DiskEstimate(adapters, int(trajectories), bool(near))
 

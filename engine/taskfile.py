@@ -52,9 +52,18 @@ def tasks_of(table: dict[str, Any], where: str, folder: Path, source: str = "") 
 
 def _anchored(spec: TaskSpec, folder: Path) -> TaskSpec:
     """With folders that are understood from anywhere."""
-    start = start_folder(spec.policy.start)
-    policy = spec.policy if start is None else replace(spec.policy, start=str((folder / start).absolute()))
-    return replace(spec, base=anchored(spec.base, folder), policy=policy)
+
+    def found(words: str) -> str:
+        start = start_folder(words)
+        return words if start is None else str((folder / start).absolute())
+
+    policies = {
+        name: replace(policy, start=found(policy.start), frozen=found(policy.frozen))
+        for name, policy in spec.policies.items()
+    }
+    measure = replace(spec.eval, agents={agent: found(words) for agent, words in spec.eval.agents.items()})
+    policy = replace(spec.policy, start=found(spec.policy.start))
+    return replace(spec, base=anchored(spec.base, folder), policy=policy, policies=policies, eval=measure)
 
 
 def submission(spec: TaskSpec, source: str = "", family: str = "") -> Submission:

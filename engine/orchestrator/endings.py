@@ -20,6 +20,15 @@ class Fruitless(Paused):
     """It would end the same way at every further try: the task itself is the cause, and a person has to see to it."""
 
 
+def never_spoke(agents: Sequence[str], policy: str, where: str) -> Fruitless:
+    """What a task pauses with where the environment asks no agent of one of its policies."""
+    asked = f"The agent {agents[0]} was" if len(agents) == 1 else f"The agents {' and '.join(agents)} were"
+    return Fruitless(
+        f"{asked} never asked in {where}, so the policy {policy} learns nothing.",
+        "Let the environment ask, or give that policy a `frozen` version.",
+    )
+
+
 def first_failure(played: Sequence[Played]) -> str:
     """What went wrong in the first of some episodes that failed, with the place in the plugin."""
     for one in played:

@@ -22,7 +22,7 @@ from ..store.experience import Part
 from ..store.versions import Evaluation, Version
 from ..types import Group
 from .company import Company
-from .endings import Paused, first_failure
+from .endings import Paused, first_failure, never_spoke
 from .environment import TaskEnvironment
 from .floors import HeldOut
 from .held_out import EVAL_SEED, held_out_specs
@@ -68,11 +68,11 @@ class Evaluator:
         Raises ``Replaced`` where the lease was cut off meanwhile; where no episode counts ``Paused``, but ``Replaced``
         if the task plays on a newer version by now, and ``Blocked`` if none serves it.
         """
-        played = await self._play(version, lease)
+        lineups = [self._lineup(version, number) for number in range(self._spec.eval.prompts)]
+        played = await self._play(version, lease, lineups)
         if lease.cut and any(one.episode.status == "cancelled" for one in played):
             raise Replaced
         series, store = lease.environment_version, self._services.store
-        lineups = [self._lineup(version, number) for number in range(len(played))]
         own = [
             replace(one, episode=episode_of(one.episode, lineup.agents_of(self._name)))
             for one, lineup in zip(played, lineups, strict=True)
@@ -84,6 +84,9 @@ class Evaluator:
             store.experience.add_play("eval", [part], beside, version.number)
         if all(t.reward is None for one in own for t in one.episode.trajectories):
             await self._still_plays_on(series)
+            if any(one.episode.trajectories for one in played) and not any(one.episode.trajectories for one in own):
+                agents = [agent for agent, speaker in self._company.cast.agents.items() if speaker == self._name]
+                raise never_spoke(agents, self._name, f"{len(played)} held-out episodes")
             raise Paused(f"No held-out episode has a reward: {first_failure(played)}.")
         if series not in self._floors:
             self._floors[series] = await self._floor(lease, played)
@@ -97,19 +100,20 @@ class Evaluator:
             if lease.environment_version != environment_version:
                 raise Replaced
 
-    async def _play(self, version: Version, lease: Lease) -> list[Played]:
+    async def _play(self, version: Version, lease: Lease, lineups: Sequence[Lineup]) -> list[Played]:
+        """Every prompt with its lineup; those hold the same versions, and differ in who speaks for whom."""
         specs = held_out_specs(lease, self._spec.eval.prompts)
-        async with self._company.playing(self._lineup(version, 0)):
-            return list(await asyncio.gather(*(self._prompt(version, lease, spec) for spec in specs)))
+        async with self._company.playing(lineups[0]):
+            prompts = (self._prompt(version, lineup, lease, spec) for lineup, spec in zip(lineups, specs, strict=True))
+            return list(await asyncio.gather(*prompts))
 
     def _lineup(self, version: Version, index: int) -> Lineup:
         measure = self._spec.eval
         return self._company.examination(self._name, version, measure.agents, index if measure.rotate else 0)
 
-    async def _prompt(self, version: Version, lease: Lease, spec: EpisodeSpec) -> Played:
+    async def _prompt(self, version: Version, lineup: Lineup, lease: Lease, spec: EpisodeSpec) -> Played:
         """One prompt; again where it failed, since its process may have died under another episode."""
         noise = noise_seed(EVAL_SEED, "eval", spec.index)
-        lineup = self._lineup(version, spec.index)
         stations = self._company.stations(lineup, spec.index)
         roles = lineup.roles(stations, self._spec.sampling, self._spec.eval.temperature, noise)
         player = self._environment.player(lease)

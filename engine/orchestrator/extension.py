@@ -55,16 +55,18 @@ def _check(store: Store, task: int, before: TaskSpec, steps: int) -> str:
 
 
 def _check_ended(store: Store, task: int, spec: TaskSpec, made: int) -> None:
-    """A done task goes on if its steps were what ended it, and its adapter is still there."""
+    """A done task goes on if its steps were what ended one of its policies, and all of its adapters are still there."""
     if made < spec.steps:
         raise ConfigError(
             f"It was done at step {made} of {spec.steps}, before its last: more steps would change nothing.",
             store.tasks.reason(task),
         )
-    versions = store.versions.on_disk(task)
-    if not versions or versions[-1].number < made:
-        raise AdapterError("Its adapter is not on the disk any more: there is nothing to go on from.")
-    scores = store.versions.scores(versions[-1].policy)
-    if reached(scores, spec.eval) or stalled(scores, spec.eval):
-        why = "has reached its target" if reached(scores, spec.eval) else "has not risen for as long as it may"
+    newest = {version.policy: version.number for version in store.versions.on_disk(task)}
+    standing = store.versions.standing(task)
+    for policy, (_, step) in standing.items():
+        if newest.get(policy, -1) < step:
+            raise AdapterError("Its adapter is not on the disk any more: there is nothing to go on from.")
+    ended = [store.versions.scores(policy) for policy in standing]
+    if all(reached(scores, spec.eval) or stalled(scores, spec.eval) for scores in ended):
+        why = "has reached its target" if reached(ended[0], spec.eval) else "has not risen for as long as it may"
         raise ConfigError(f"Its held-out score {why}: it would end at once.")

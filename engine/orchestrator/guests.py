@@ -39,13 +39,15 @@ class Guests:
         self._shelf = Shelf(services.stations)
         self._made: list[Path] = []
         self._numbers = count()
+        self._rivals: dict[str, Rivals] = {}
 
     def played_of(self, name: str) -> Callable[[Sequence[int]], Set[int]]:
         """Which of a trained policy's versions pools hold, or evaluations play against, so that their files stay."""
-        pools = [policy for policy in self._spec.policies.values() if policy.pool == name]
+        pools = {pool: policy for pool, policy in self._spec.policies.items() if policy.pool == name}
 
         def played(numbers: Sequence[int]) -> Set[int]:
-            return {number for pool in pools for number in in_pool(numbers, pool)}
+            entered = {number for policy in pools.values() for number in in_pool(numbers, policy)}
+            return entered.union(*(rivals.playing for pool, rivals in self._rivals.items() if pool in pools))
 
         return played
 
@@ -57,7 +59,7 @@ class Guests:
             shares = self._services.router.shares(self._task)
             await stack.enter_async_context(self._shelf.lent(found[key], shares))
         company.guests, company.hosts = found, dict.fromkeys(found, self._shelf)
-        company.rivals = {
+        company.rivals = self._rivals = {
             name: Rivals(
                 name,
                 policy,
@@ -106,37 +108,39 @@ class Guests:
                 f"The version {version.name}, which this task plays with as {words!r}, was deleted.",
                 "Submit the task with another one.",
             )
-        return replace(version, name=self._name(words))
+        return replace(version, name=self._name(words, version.checksum))
 
     async def _blank(self, first: Version, policy: PolicyLearner, words: str) -> Version:
         """An adapter that adds nothing: the base, and what an untrained policy begins as."""
-        name = self._name(words)
-        path = self._path(name)
+        path = self._path()
         digest = await asyncio.to_thread(write_blank, Path(policy.newest.path), path)
-        return replace(first, name=name, number=0, path=str(path), checksum=digest)
+        return replace(first, name=self._name(words, digest), number=0, path=str(path), checksum=digest)
 
     async def _from_folder(self, folder: Path) -> Version:
-        name = self._name(folder.name)
-        path = self._path(name)
+        path = self._path()
         state = await asyncio.to_thread(read_peft_folder, folder)
         await asyncio.to_thread(begin, state, path)
-        return Version(0, 0, 0, name, checksum(state.adapter), str(path), path.stat().st_size)
+        digest = checksum(state.adapter)
+        return Version(0, 0, 0, self._name(folder.name, digest), digest, str(path), path.stat().st_size)
 
-    def _name(self, words: str) -> str:
-        """Of this incarnation alone: names of versions are never used twice."""
+    def _name(self, words: str, digest: str) -> str:
+        """Of this incarnation and of these bytes alone: the name of a version never stands for others, and a folder
+        may hold others when the task goes on after a pause."""
         plain = "".join(c if c.isalnum() else "-" for c in words)[:40]
-        return self._services.store.versions.unused(
-            f"task-{self._task}/guest-{next(self._numbers)}-{plain}-i{self._services.store.incarnation}"
-        )
+        return f"task-{self._task}/guest-{plain}-{digest}-i{self._services.store.incarnation}"
 
-    def _path(self, name: str) -> Path:
-        path = self._services.home.adapters / f"{name}.safetensors"
+    def _path(self) -> Path:
+        """Of a file that goes with these guests."""
+        folder, incarnation = self._services.home.adapters / f"task-{self._task}", self._services.store.incarnation
+        path = folder / f"guest-{next(self._numbers)}-i{incarnation}.safetensors"
         path.parent.mkdir(parents=True, exist_ok=True)
         self._made.append(path)
         return path
 
     def _kept(self, policy: PolicyLearner) -> Callable[[], Sequence[Version]]:
-        return lambda: self._services.store.versions.candidates(policy.policy)
+        """Its versions whose files are really there: somebody may have removed some by hand."""
+        versions = self._services.store.versions
+        return lambda: [version for version in versions.candidates(policy.policy) if Path(version.path).is_file()]
 
     def _scores(self, policy: PolicyLearner) -> Callable[[], dict[int, float]]:
         return lambda: self._services.store.versions.scores(policy.policy)

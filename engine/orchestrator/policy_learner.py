@@ -20,7 +20,7 @@ from .admission import may_begin, step_groups
 from .background import Background
 from .canary import Canary
 from .company import Company
-from .endings import Blocked, Fruitless
+from .endings import Blocked, Fruitless, never_spoke
 from .environment import TaskEnvironment
 from .evaluation import Evaluator
 from .keeper import Keeper
@@ -54,10 +54,10 @@ class PolicyLearner:
         self._hopeless: Callable[[], bool] = lambda: True
         self.remark = ""
         """Why the training ended before its last step, if it did."""
-        self.done = False
-        """Whether it takes no more groups."""
+        self._agents: tuple[str, ...] = ()
+        """Those that it speaks for."""
         self.finished = False
-        """Whether it was trained to its end, and did not stop because the engine drains."""
+        """Whether it was trained to its end, and did not stop because the engine drains; it takes no more groups."""
         self.step = 0
         """Optimizer steps that are committed, as far as is known; still there when the run has ended."""
 
@@ -76,6 +76,7 @@ class PolicyLearner:
         """
         services, spec = self._services, self.spec
         self._moved, self._hopeless = moved, hopeless
+        self._agents = tuple(agent for agent, speaker in company.cast.agents.items() if speaker == self.name)
         given = bool(spec.policy.start)
         self.keeper = Keeper(
             services.store, self._task, self.policy, spec.keep.every, services.token_steps, played, given
@@ -104,7 +105,7 @@ class PolicyLearner:
 
     def needs(self, number: int) -> bool:
         """Whether it is to be trained on group ``number``."""
-        return not self.done and self.first <= number < self.end
+        return not self.finished and self.first <= number < self.end
 
     def may_begin(self, number: int, draining: bool) -> bool:
         """Whether its bound on staleness lets group ``number`` begin."""
@@ -113,23 +114,20 @@ class PolicyLearner:
 
     async def train(self, background: Background) -> None:
         """Train to the last step, or to where the scores end it. Raises ``Blocked``, ``Paused``, ``StoreError``, …"""
-        try:
-            self.measuring.again(self._version, background)
-            for step in range(self._version.number, self.spec.steps):
-                if self._services.draining.is_set():
-                    await self._served()
-                    return
-                self.check_room()
-                await self._judged()
-                if self.measuring.enough or self.remark:
-                    break
-                self._version = await self._step(step, self._version, background)
-                background.start(self.keeper.tidy(self.measuring.pending))
-            await self._served()
-            self.finished = True
-        finally:
-            self.done = True
-            self._moved()
+        self.measuring.again(self._version, background)
+        for step in range(self._version.number, self.spec.steps):
+            if self._services.draining.is_set():
+                await self._served()
+                return
+            self.check_room()
+            await self._judged()
+            if self.measuring.enough or self.remark:
+                break
+            self._version = await self._step(step, self._version, background)
+            background.start(self.keeper.tidy(self.measuring.pending))
+        await self._served()
+        self.finished = True
+        self._moved()
 
     async def conclude(self) -> None:
         """Measure the last version, and say what there is to say of the scores."""
@@ -224,14 +222,17 @@ class PolicyLearner:
             await self.measuring.settled()
 
     async def _watch_signal(self, tally: StepTally, reward: float) -> None:
-        """A long silence ends a policy that has learned, and pauses a task of which none learns."""
+        """A long silence ends a policy that has learned, and pauses a task of which none learns, or in which an agent
+        is never asked."""
         self._silent, patience = 0 if tally.signal else self._silent + 1, self.spec.train.patience
         if self._silent < patience:
             return
+        versions = self._services.store.versions
+        if not tally.spoke and not versions.spoke(self.policy):
+            await self._served()
+            raise never_spoke(self._agents, self.name, f"{patience} steps")
         silence = f"All rewards within each group were equal for {patience} steps"
-        if not tally.spoke:
-            silence = f"No agent of the policy {self.name} has spoken for {patience} steps"
-        if reward > self._services.store.versions.first_reward(self.policy):
+        if reward > versions.first_reward(self.policy):
             self.remark = f"{silence}: nothing was left to learn."
         elif self._hopeless():
             await self._served()
@@ -240,4 +241,4 @@ class PolicyLearner:
     @property
     def silent(self) -> bool:
         """Whether it has not learned for as long as a task waits for."""
-        return self.done or self._silent >= self.spec.train.patience
+        return self.finished or self._silent >= self.spec.train.patience

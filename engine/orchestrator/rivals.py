@@ -10,7 +10,8 @@ Nature 575, 2019).
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
 
 import numpy as np
@@ -70,6 +71,12 @@ class Rivals:
         self._kept = kept
         self._scores = scores
         self._shelf = shelf
+        self._lent: Counter[int] = Counter()
+
+    @property
+    def playing(self) -> Set[int]:
+        """Numbers of the versions that play at this moment; one may have left the pool meanwhile."""
+        return set(+self._lent)
 
     def draw(self, number: int, attempt: int) -> Version:
         """Who plays group ``number``. Raises ``AdapterError`` where no version of the policy is left."""
@@ -89,5 +96,9 @@ class Rivals:
     @asynccontextmanager
     async def lent(self, version: Version) -> AsyncIterator[None]:
         """Serve one of the pool while the block runs; a version that stands there already is loaded once."""
-        async with self._shelf.lent(version):
-            yield
+        self._lent[version.number] += 1  # in the same turn as the draw, so that no tidying comes between
+        try:
+            async with self._shelf.lent(version):
+                yield
+        finally:
+            self._lent[version.number] -= 1

@@ -25,7 +25,7 @@ async def roll_back(store: Store, task: int, number: object, policy: str | None 
 
     Groups that the voided steps had consumed wait again where a version up to this one sampled them. Raises
     ``ConfigError`` for a task in a wrong state, of another base or with nothing left to train; ``AdapterError`` where
-    the version is gone or damaged, or a later one is what a waiting task is to begin from.
+    the version is gone or damaged, or a later one is what another task has need of.
     """
     state = next_state("rollback", store.tasks.state(task))
     if store.tasks.base(task) not in ("", store.fingerprint):
@@ -53,12 +53,12 @@ async def roll_back(store: Store, task: int, number: object, policy: str | None 
 
 
 def _check_wanted(store: Store, version: Version) -> None:
-    """Later versions lose their files; a task that waits to begin from one of them must not lose its start."""
+    """Later versions lose their files; a task that begins from one of them, or plays with it, must not lose it."""
     for wanted, waiting in store.versions.wanted(version.policy).items():
         if wanted > version.number:
             raise AdapterError(
-                f"Task {waiting} waits to begin from version {wanted}, which would be void.",
-                f"Wait until it runs, or `marlaas cancel {waiting}` first.",
+                f"Task {waiting} is to begin from version {wanted}, or plays with it, and it would be void.",
+                f"Wait until it is done, or `marlaas cancel {waiting}` first.",
             )
 
 

@@ -20,7 +20,8 @@ LEAST_STEPS = 3
 """Fewer say nothing: the first waits for the first evaluation."""
 
 _RUNS = """
-SELECT t.id AS task, json_extract(t.config, '$.train.groups_per_step') AS groups_per_step,
+SELECT t.id AS task, coalesce(json_extract(t.config, '$.policies."' || p.name || '".groups_per_step'),
+                              json_extract(t.config, '$.train.groups_per_step')) AS groups_per_step,
        json_extract(t.config, '$.train.group_size') AS group_size,
        json_extract(t.config, '$.sampling.max_tokens') AS max_tokens,
        count(s.number) AS steps, total(s.seconds) AS seconds, p.step AS made, p.id AS policy,
