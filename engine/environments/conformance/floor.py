@@ -1,8 +1,8 @@
 """Check: rewards cannot be had without reading the prompt.
 
 Constant answers flow in, each given to many instances; the best of their mean scores is the floor. A policy that does
-not score higher has learned nothing but that answer. Where agents play against each other it says nothing: one of them wins
-whatever all of them say.
+not score higher has learned nothing but that answer. Where agents play against each other it says nothing: one of them
+wins whatever all of them say.
 """
 
 from __future__ import annotations
