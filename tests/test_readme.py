@@ -31,7 +31,7 @@ def test_the_reference_shows_every_key_with_its_default() -> None:
     text = block("toml", "physics-lab")
     shown = tomllib.loads(re.sub(r"^# (\w+ +=)", r"\1", text, flags=re.MULTILINE))
     defaults = TaskSpec("physics-lab", "two-digit sums", "arithmetic").to_json()
-    shown["environment_config"] = {}
+    shown |= {"environment_config": {}, "policies": {}, "agents": {}}  # the last two have a section of their own
     for name, table in defaults.items():
         if isinstance(table, dict):
             for key in [key for key, value in table.items() if value is None]:
@@ -39,6 +39,11 @@ def test_the_reference_shows_every_key_with_its_default() -> None:
                 del table[key]
     defaults["queue"]["depends_on"] = list(defaults["queue"]["depends_on"])
     assert shown == defaults
+
+
+def test_the_task_file_of_several_policies_is_valid() -> None:
+    spec = parse(tomllib.loads(block("toml", "[policies.adder]")), "README")
+    assert spec.environment == "relay" and set(spec.policies) == {"adder", "sorter"}
 
 
 def test_the_settings_of_a_guest_are_valid() -> None:
