@@ -7,8 +7,11 @@
     user       The cow is?          (in another fork: it has not heard of the dog)
     assistant  green
 
-What was said before the fork is trained on once, not once for each question.
+What was said before the fork is trained on once, not once for each question. The questions are asked at the same time:
+nobody has to wait for what does not concern it.
 """
+
+import asyncio
 
 from marlaas.plugins import Episode, env
 
@@ -23,8 +26,7 @@ async def recall(ep: Episode, facts: int = 3) -> float:
     said = ", ".join(f"the {animal} is {colour}" for animal, colour in colours.items())
     reader = ep.agent()
     await reader.ask(f'Remember: {said}. Say "ready".', max_tokens=8)
-    right = 0
-    for animal, colour in colours.items():
-        reply = await reader.fork().ask(f"The {animal} is?", max_tokens=8)
-        right += reply.text.strip() == colour
-    return right / facts
+    questions = [reader.fork().ask(f"The {animal} is?", max_tokens=8) for animal in colours]
+    replies = await asyncio.gather(*questions)
+    right = [reply.text.strip() == colour for reply, colour in zip(replies, colours.values(), strict=True)]
+    return sum(right) / facts

@@ -49,7 +49,10 @@ class BlockingAgent:
     def ask(
         self, content: str | Sequence[Message] = "", *, max_tokens: int | None = None, stop: str | Sequence[str] = ()
     ) -> Reply:
-        """Say something new and wait for the model's reply; see ``Agent.ask``."""
+        """Say something new and wait for the model's reply; see ``Agent.ask``.
+
+        Several agents are asked at the same time from threads of their own: ``pool.map(lambda a: a.ask(…), agents)``.
+        """
         return self._wait(self._agent.ask(content, max_tokens=max_tokens, stop=stop))
 
     def act(

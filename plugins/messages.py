@@ -9,6 +9,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+MOST_ASKS = 256
+"""Of one episode that wait for their replies at the same time."""
+
 
 @dataclass(frozen=True)
 class ToolCall:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from ..blocking import BlockingEpisode, wait_on
 from ..definition import Environment
 from ..episode import Episode
-from ..messages import Ask, Reply
+from ..messages import MOST_ASKS, Ask, Reply
 from ..rewards import Invalid, Skip, finite, rewards_of
 from ..scoring import sendable
 from .blame import Blame
@@ -154,6 +154,8 @@ class Run:
     async def _answer(self, ask: Ask) -> Reply:
         if self.task.done():
             raise Stopped("the episode has ended")
+        if len(self._asks) >= MOST_ASKS:
+            raise RuntimeError(f"an episode may wait for at most {MOST_ASKS} replies at the same time")
         reply = self._host.send_ask(self, ask)
         self._asks.add(reply)
         self._clock.pause()

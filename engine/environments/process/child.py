@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from marlaas.plugins.host.channel import Channel, Record
+from marlaas.plugins.messages import MOST_ASKS
 
 from ...errors import EnvironmentFailure
 from ...types import EpisodeStatus, Failure
@@ -29,7 +30,6 @@ BEAT = 1.0
 _INTERRUPT_AFTER = 3
 _KILL_AFTER = 6
 UNSTOPPABLE = "the plugin blocked its process and did not stop when it was interrupted"
-_MOST_ASKS = 64
 _CLOSING = 3.0
 """Seconds for a process that is told to end and has something to close first."""
 
@@ -225,7 +225,7 @@ class Child:
         if asked.episode in self._cancelled:
             return
         play = self._plays.get(asked.episode)
-        if play is None or play.answer is None or len(play.asks) >= _MOST_ASKS:
+        if play is None or play.answer is None or len(play.asks) >= MOST_ASKS:
             raise WireError(f"an ask of episode {asked.episode} out of turn")
         task = self._loop.create_task(self._reply(play, play.answer, asked))
         play.asks.add(task)
