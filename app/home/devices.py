@@ -13,6 +13,7 @@ from typing import Any
 
 from marlaas.engine.devices.machine import Cpu, Gpu
 from marlaas.engine.devices.nvml import NO_DRIVER
+from marlaas.engine.devices.ours import Ours
 from marlaas.engine.devices.survey import Survey, survey
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.paths import Home
@@ -55,7 +56,7 @@ def look(home: Home, measure: bool = False) -> Devices:
         resources = load_settings(home).resources
     except MarlaasError:  # the base's finding says so
         resources = ResourceSettings()
-    seen = survey(resources, home.rates, _engine(home), anew=measure)
+    seen = survey(resources, home.rates, Ours(_engine(home)), anew=measure)
     return Devices(seen, tuple(findings(seen)))
 
 

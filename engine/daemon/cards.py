@@ -1,7 +1,8 @@
-"""Every few seconds: who holds how much of which card, for the screen; what became of cards, for the log.
+"""Every few seconds: who holds how much of which card, for the screen; what became of cards, for the log; and work that
+is placed anew where cards were lost, or are to be had.
 
 A child of a moment asks the driver (``devices.inventory``), because a driver may hang. On machines without one nothing
-is ever started. Decides nothing: which cards are used is the placement's business.
+is ever started. Which cards are used is the placement's business, and when it is asked again ``devices.vigil``'s.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Collection
+from typing import Protocol
 
 from ..config import ResourceSettings
 from ..devices.changes import changes
@@ -19,7 +21,9 @@ from ..devices.holders import own_account
 from ..devices.inventory import probe
 from ..devices.machine import Inventory
 from ..devices.nvml import has_driver
-from ..errors import StoreError
+from ..devices.ours import Ours, claimed
+from ..devices.vigil import Vigil
+from ..errors import MarlaasError, StoreError
 from ..store.device_rows import DeviceRow
 from ..store.store import Store
 
@@ -27,25 +31,38 @@ INTERVAL = 5.0
 """Seconds between two looks. One costs about a tenth of a second of a core."""
 
 
+class Placed(Protocol):
+    """The crew, as far as this is about it."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether the workers live."""
+
+    @property
+    def ours(self) -> Ours:
+        """What this engine holds."""
+
+    async def place_anew(self) -> bool:
+        """Go over to other cards if a plan of this moment takes others. Raises ``MarlaasError`` where there is none."""
+
+
 class CardWatch:
     """Looks again and again."""
 
     def __init__(
-        self,
-        store: Store,
-        resources: ResourceSettings,
-        processes: Callable[[], Collection[int]],
-        used: Callable[[], Collection[str]],
-        log: Callable[[str, str, str], None],
+        self, store: Store, resources: ResourceSettings, crew: Placed, log: Callable[[str, str, str], None]
     ) -> None:
-        """``processes`` are the ids of this engine's own, ``used`` the ids of the cards that they were given."""
         self._store = store
         self._resources = resources
-        self._processes = processes
-        self._used = used
+        self._crew = crew
         self._log = log
         self._account = own_account()
         self._last: Inventory | None = None
+        self._labels: dict[str, str] = {}
+        """Of all cards that were ever seen."""
+        self._vigil = Vigil()
+        self._failure = ""
+        """Why work could not be placed anew, as last said."""
         store.devices.replace(())
 
     async def run(self) -> None:
@@ -54,19 +71,50 @@ class CardWatch:
             await asyncio.Event().wait()
         while True:
             with contextlib.suppress(StoreError):
-                self._take(await asyncio.to_thread(probe, tuple(self._processes())))
+                await self._look()
             await asyncio.sleep(INTERVAL)
 
-    def _take(self, found: Inventory) -> None:
+    async def _look(self) -> None:
+        ours = self._crew.ours
+        found = claimed(await asyncio.to_thread(probe, tuple(ours.processes)), ours)
         guest = as_guest(found, self._resources, os.environ, self._account)
+        first = self._last is None
+        self._tell(found, guest)
+        self._store.devices.replace(rows_of(found, guest, ours.cards, time.time()))
+        if not found.machine.gpus and found.reason:
+            return  # a driver that does not answer says nothing about the cards; workers whose card failed die
+        usable = {gpu.uuid for gpu in guest.machine.gpus}
+        if first or not self._crew.ready:  # workers that start are placed by what is there then
+            self._vigil = self._vigil.planned(usable)
+        else:
+            await self._keep(usable, ours.cards)
+
+    def _tell(self, found: Inventory, guest: Guest) -> None:
         if self._last is None:
             for sentence in (*found.notes, *guest.notes, *(out.reason for out in guest.left_out)):
                 self._log("device", sentence, "info")
         else:
-            for sentence in changes(self._last, found, self._account, self._used()):
+            for sentence in changes(self._last, found, self._account):
                 self._log("device", sentence, "warning")
         self._last = found
-        self._store.devices.replace(rows_of(found, guest, self._used(), time.time()))
+        self._labels |= {gpu.uuid: gpu.label for gpu in found.machine.gpus}
+
+    async def _keep(self, usable: Collection[str], used: Collection[str]) -> None:
+        """Have work placed anew where what may be used is not what the workers were placed for."""
+        self._vigil = self._vigil.after(usable, used)
+        if not (self._vigil.leaves or self._vigil.takes):
+            return
+        self._vigil = self._vigil.planned(usable)
+        lost = " and ".join(sorted(self._labels.get(uuid, uuid) for uuid in set(used) - set(usable)))
+        try:
+            if await self._crew.place_anew():
+                why = f"{lost} may not be used any more" if lost else "further cards may be used"
+                self._log("placement", f"The workers go elsewhere: {why}.", "warning" if lost else "info")
+            self._failure = ""
+        except MarlaasError as error:
+            if lost and self._failure != (failure := f"The workers cannot leave {lost}: {error}"):
+                self._failure = failure
+                self._log("placement", failure, "error")
 
 
 def rows_of(found: Inventory, guest: Guest, used: Collection[str], now: float) -> list[DeviceRow]:

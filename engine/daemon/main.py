@@ -20,13 +20,7 @@ from ..base.fit import MemoryPlan
 from ..base.model import BaseModel, load_base
 from ..base.soundness import check_base
 from ..config import Settings, load_settings
-from ..devices.guest import Guest
-from ..devices.machine import Machine
-from ..devices.placement.asked import Times
-from ..devices.plan import Sharing
 from ..devices.processor import keep_within
-from ..devices.software import software
-from ..devices.survey import survey
 from ..disk import DiskGuard
 from ..environments.dependencies.interpreters import Interpreters
 from ..environments.protocol import EnvironmentEvent, EnvironmentInfo
@@ -35,9 +29,7 @@ from ..errors import MarlaasError, StoreError
 from ..fairness.ledger import Ledger
 from ..faults import switch_on
 from ..home_base import HomeBase, check_serve
-from ..memory import available_memory
 from ..orchestrator.crew import Crew
-from ..orchestrator.machine_staffing import on_machine
 from ..orchestrator.orchestrator import Orchestrator
 from ..orchestrator.rests import Rests
 from ..orchestrator.staffing import Staffing
@@ -49,6 +41,7 @@ from .control import create_database
 from .heartbeat import Heartbeat
 from .lock import EngineLock
 from .notifier import Notifier
+from .planning import elsewhere, plan
 from .rebalancing import Rebalancing
 from .starting import start_up
 
@@ -93,24 +86,6 @@ def run(home: Home) -> int:
         lock.release()
 
 
-def plan(
-    home: Home, base: BaseModel, settings: Settings, failed: tuple[Sharing, ...] = (), times: Times | None = None
-) -> Staffing:
-    """Who works where on this machine as it is at the moment, at these ``times`` of the stages.
-
-    ``failed`` are ways of sharing a card that failed here. Raises ``MarlaasError`` where the base does not fit.
-    """
-    seen = survey(settings.resources, home.rates)
-    free = available_memory(settings.resources.memory)
-    return on_machine(base, settings, free, seen.guest, seen.software, times, failed)
-
-
-def elsewhere(base: BaseModel, settings: Settings, machine: Machine, times: Times) -> Staffing:
-    """Who would work where on cards that the engine's own workers hold, at these times of the stages."""
-    free = available_memory(settings.resources.memory)
-    return on_machine(base, settings, free, Guest(machine), software(machine.gpus), times)
-
-
 async def _serve(home: Home, settings: Settings, base: BaseModel, staff: Staffing, store: Store) -> int:
     def log(kind: str, message: str, level: str) -> None:
         say(f"{level}: {message}")
@@ -150,7 +125,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, staff: Staffin
         ledger,
         disk.shortage,
         log,
-        lambda failed: plan(home, base, settings, failed, rebalancing.times),
+        lambda failed, ours: plan(home, base, settings, failed, ours, rebalancing.times),
     )
     rebalancing = Rebalancing(crew, ledger, partial(elsewhere, base, settings), log, time.monotonic())
     notifier = Notifier(settings.notify.command, home, log)
@@ -158,13 +133,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, staff: Staffin
     orchestrator = Orchestrator(store, crew, settings.engine.tasks, tell=notifier.tell, patience=patience)
     rests = Rests(store, crew, settings.resources, log, lambda: orchestrator.busy, orchestrator.wake)
     conformance = background(environments, store, crew.ruler(), log)
-    cards = CardWatch(
-        store,
-        settings.resources,
-        lambda: [pid for _, pid in crew.processes()],
-        lambda: crew.staffing.placement.cards,
-        log,
-    )
+    cards = CardWatch(store, settings.resources, crew, log)
     _stop_on_signals(orchestrator)
     try:
         start = _until_first(rests.run(), _both(environments.start(), crew.start()))

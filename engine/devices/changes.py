@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from .guest import GB, foreign
 from .machine import Gpu, Inventory
 
@@ -11,12 +9,8 @@ MOVED = 0.05
 """Share of a card's memory that others must take or give back to be told."""
 
 
-def changes(before: Inventory, after: Inventory, account: str, used: Collection[str] = ()) -> tuple[str, ...]:
-    """Cards that disappeared or came, and memory that others than ``account`` took or gave back, as sentences.
-
-    ``used`` has the ids of the cards that our workers compute on: memory there that nobody who can be seen holds is
-    ours, as a container does not show its own processes.
-    """
+def changes(before: Inventory, after: Inventory, account: str) -> tuple[str, ...]:
+    """Cards that disappeared or came, and memory that others than ``account`` took or gave back, as sentences."""
     old, new = ({gpu.uuid: gpu for gpu in one.machine.gpus} for one in (before, after))
     told = [note for note in after.notes if note not in before.notes]
     if before.machine.gpus and not new and after.reason:
@@ -29,12 +23,12 @@ def changes(before: Inventory, after: Inventory, account: str, used: Collection[
     ]
     told += [f"{gpu.label} ({gpu.name}) is there." for uuid, gpu in new.items() if uuid not in old]
     for uuid in old.keys() & new.keys():
-        told += _moved(old[uuid], new[uuid], account, uuid in used)
+        told += _moved(old[uuid], new[uuid], account)
     return tuple(told)
 
 
-def _moved(old: Gpu, new: Gpu, account: str, used: bool) -> list[str]:
-    was, now = (_foreign(gpu, account, used) for gpu in (old, new))
+def _moved(old: Gpu, new: Gpu, account: str) -> list[str]:
+    was, now = (_foreign(gpu, account) for gpu in (old, new))
     if abs(now - was) < MOVED * new.memory and bool(now) == bool(was):
         return []
     who = " and ".join(sorted({h.account or "somebody unseen" for h in new.holders if foreign(h, account)}))
@@ -45,5 +39,5 @@ def _moved(old: Gpu, new: Gpu, account: str, used: bool) -> list[str]:
     return []
 
 
-def _foreign(gpu: Gpu, account: str, used: bool) -> int:
-    return sum(h.memory for h in gpu.holders if foreign(h, account) and not (used and not h.account))
+def _foreign(gpu: Gpu, account: str) -> int:
+    return sum(h.memory for h in gpu.holders if foreign(h, account))

@@ -7,7 +7,6 @@ may be taken is measured: a measurement takes memory of a card.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from .guest import Guest, as_guest
 from .holders import own_account
 from .inventory import also, probe
 from .machine import Inventory, Software
+from .ours import NOTHING, Ours, claimed
 from .software import software
 
 
@@ -36,13 +36,13 @@ class Survey:
 def survey(
     resources: ResourceSettings,
     rates: Path,
-    ours: Collection[int] = (),
+    ours: Ours = NOTHING,
     *,
     missing: bool = False,
     anew: bool = False,
 ) -> Survey:
-    """Look; ``ours`` are this engine's own processes. ``missing`` and ``anew`` measure, as ``with_rates`` does."""
-    found, account = probe(ours), own_account()
+    """Look; ``ours`` is what this engine holds already. ``missing`` and ``anew`` measure, as ``with_rates`` does."""
+    found, account = claimed(probe(ours.processes), ours), own_account()
     guest = as_guest(found, resources, os.environ, account)
     usable = software(guest.machine.gpus)
     if usable.cards:

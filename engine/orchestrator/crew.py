@@ -14,45 +14,36 @@ from time import monotonic
 
 from ..base.model import BaseModel
 from ..config import Settings
+from ..devices.ours import Ours
 from ..devices.plan import Sharing
 from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, StoreError, WorkerDied
-from ..fairness.clock import SharedClock
 from ..fairness.ledger import Ledger
-from ..fairness.line import NOBODY, Line, Standing
+from ..fairness.line import Standing
 from ..paths import Home
 from ..rest.resting import Rest
-from ..rollout.episodes import Rollout
 from ..rollout.protocol import SamplerStats
 from ..rollout.renderer import Renderer
 from ..rollout.ruler import PromptRuler
-from ..rollout.station import Station
 from ..spec import TaskSpec
 from ..store.store import Store
-from ..training.protocol import Trainer
-from ..workers.handle import WorkerHandle
 from . import preflight
-from .agreement import compare
-from .floors import Floors
-from .posts import sampler_at, trainer_at, worker_specs
-from .router import Router
+from .opening import Opening
+from .posts import worker_specs
 from .services import Load, Services
-from .shared_trainer import SharedTrainer
 from .staffing import Staffing
 from .standby import Standby
-from .stations import Stations, open_station, precision
-from .task_trainer import TaskTrainer
-from .tolerance import Tolerance
-from .trial import comparison_tokens
-from .worker_plan import WorkerSpec
+from .stations import Stations
+from .workforce import Workforce
 
 ATTEMPTS = 3
 """At starting workers that die while they start."""
 RETRY = 2.0
 """Seconds between attempts to bring dead workers back."""
 
-Plan = Callable[[tuple[Sharing, ...]], Staffing]
-"""Who works where on the machine as it is at the moment, without ways of sharing a card that have failed here."""
+Plan = Callable[[tuple[Sharing, ...], Ours], Staffing]
+"""Who works where on the machine as it is at the moment, without ways of sharing a card that have failed here, and with
+what this engine holds already."""
 
 
 class Crew:
@@ -82,19 +73,19 @@ class Crew:
         """Set when the workers are to go over to other posts."""
         self.store = store
         self._environments = environments
-        self._ledger = ledger
         self._shortage = shortage
         self._log = log
         self._renderer = Renderer(base.path)
-        self._floors = Floors()
+        self.draining = asyncio.Event()
+        """Set once tasks are to end with the step that they are at."""
+        self._opening = Opening(
+            home, settings, base, store, environments, ledger, shortage, self.draining, self._renderer, log
+        )
+        self._workforce = Workforce(home.logs, settings.resources.nice)
         self._stations: Stations | None = None
         self._services: Services | None = None
         self._standby = Standby()
-        self._endings: set[asyncio.Future[None]] = set()
         self._ready = asyncio.Event()
-        self.handles: dict[str, WorkerHandle] = {}
-        self.draining = asyncio.Event()
-        """Set once tasks are to end with the step that they are at."""
         self._man(staffing)
         self.lost = asyncio.Event()
         """Set when a worker of the current incarnation has died; replaced together with the workers."""
@@ -139,67 +130,46 @@ class Crew:
                 elif last or not isinstance(error, WorkerDied):
                     raise
 
+    async def place_anew(self) -> bool:
+        """Go over to other cards if a plan for the machine as it is by now takes others; whether it does.
+
+        Raises ``MarlaasError`` where nothing can be planned.
+        """
+        staffing = await asyncio.to_thread(self._plan, self._failed, self.ours)
+        moves = staffing.placement.cards != self.staffing.placement.cards
+        if moves:
+            self.move(staffing)
+        return moves
+
     async def _plan_anew(self) -> None:
-        """Place the workers as the machine is by now, and say so where that is elsewhere."""
+        """Place the workers, of whom none lives, as the machine is by now, and say so where that is elsewhere."""
         before = self.staffing.placement
-        self._man(await asyncio.to_thread(self._plan, self._failed))
+        self._man(await asyncio.to_thread(self._plan, self._failed, self.ours))
         if self.staffing.placement != before:
             self._log("placement", self.staffing.words, "info")
 
     async def _start(self) -> None:
         self._moved.clear()
-        started = await asyncio.gather(*(self._spawn(spec) for spec in self._specs), return_exceptions=True)
+        staffing = self.staffing  # another may be moved to meanwhile
         try:
-            for result in started:
-                if isinstance(result, BaseException):
-                    raise result
-            trainer = trainer_at(self.handles, self.staffing)
-            self._stations = await self._open_stations(trainer)
+            await self._workforce.start(self._specs, staffing.placement.cards)
+            self._services, self._stations = await self._opening.open(self._workforce.handles, staffing)
         except BaseException:
             await self.stop()
             raise
-        shared = SharedTrainer(trainer, Line(self._weight), self._ledger, self._settings.training.fuse)
-        stations = self._stations
-        self._services = Services(
-            home=self._home,
-            store=self.store,
-            environments=self._environments,
-            rollout=Rollout(self._renderer, self._ledger),
-            stations=stations.by_name,
-            router=Router(tuple(stations.by_name.values()), stations.costs, self._ledger.mixes),
-            shared=shared,
-            trainer=TaskTrainer(shared, NOBODY, alone=True),
-            tolerances=stations.tolerances,
-            floors=self._floors,
-            shortage=self._shortage,
-            token_steps=self._settings.disk.token_steps,
-            draining=self.draining,
-        )
         with contextlib.suppress(StoreError):
-            self.store.telemetry.placed(self.store.incarnation, self.staffing.placement.reasons)
+            self.store.telemetry.placed(self.store.incarnation, staffing.placement.reasons)
         self.lost = asyncio.Event()
         self._ready.set()
 
-    async def _open_stations(self, trainer: Trainer) -> Stations:
-        stations: list[Station] = []
-        clock: SharedClock[str] = SharedClock()
-        tolerances = {}
-        for post, plan in zip(self.staffing.placement.samplers, self.staffing.memory, strict=True):
-            sampler = sampler_at(self.handles, self.staffing, post)
-            trained = self.staffing.placement.trainer
-            stored, tolerance = precision(self._base, self._settings, post, plan, trained)
-            limits = await sampler.limits()
-            if limits.note:
-                self._log("worker", limits.note, "warning")
-            stations.append(open_station(sampler, limits, post, stored, Line(self._weight, clock)))
-            tolerances[post.name] = tolerance
-            if self._settings.rollout.gguf and post.kind == "llama.cpp":
-                await self._compare(stations[-1], trainer, tolerance)
-        return Stations(stations, tolerances, self._base)
+    @property
+    def ours(self) -> Ours:
+        """What this engine holds of the machine."""
+        return Ours(frozenset(pid for _, pid in self.processes()), self._workforce.cards)
 
     def processes(self) -> list[tuple[str, int]]:
         """What each process of this engine is called, and its id: the engine's own, workers', environments'."""
-        workers = [(name, handle.pid) for name, handle in self.handles.items()]
+        workers = [(name, handle.pid) for name, handle in self._workforce.handles.items()]
         environments = [(f"env {name}", pid) for name, pid in self._environments.processes()]
         return [("engine", os.getpid()), *workers, *environments]
 
@@ -264,14 +234,7 @@ class Crew:
             await self._bring_back(anew=True)
             self._log("worker", f"The workers were started in {monotonic() - begun:.1f} s.", "info")
         while True:
-            ends = [self._moved, *(handle.died for handle in self.handles.values())]
-            waits = [asyncio.ensure_future(end.wait()) for end in ends]
-            try:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for wait in waits:
-                    wait.cancel()
-            told = [handle.death().message for handle in self.handles.values() if handle.died.is_set()]
+            told = await self._workforce.until_death(self._moved)
             self._let_go()
             if told:
                 self._log("worker", f"{' '.join(told)} A new one takes its place.", "warning")
@@ -299,29 +262,6 @@ class Crew:
                     self._log("worker", f"The workers cannot be started: {told}", "error")
                 await asyncio.sleep(RETRY)
 
-    def _weight(self, tenant: str) -> float:
-        return self.store.tenants.get(tenant).weight
-
-    async def _spawn(self, spec: WorkerSpec) -> None:
-        self.handles[spec.name] = await spec.spawn(self._home.logs, self._settings.resources.nice)
-
-    async def _compare(self, station: Station, trainer: Trainer, tolerance: Tolerance) -> None:
-        """Raise ``BaseModelError`` if a file that a person brought holds another base than the trainer's."""
-        tokens = comparison_tokens(self._renderer, station.context)
-        agreement = await compare(station.sampler, trainer, tokens, self._home.scratch)
-        agreement.check(tolerance, f"The file {self._settings.rollout.gguf}")
-
     async def stop(self) -> None:
         """End all workers; who is cancelled while waiting for that leaves it to the next who stops them."""
-        handles, self.handles = list(self.handles.values()), {}
-        for handle in handles:
-            ending = asyncio.ensure_future(_end(handle))
-            self._endings.add(ending)
-            ending.add_done_callback(self._endings.discard)
-        if self._endings:
-            await asyncio.wait(self._endings)
-
-
-async def _end(handle: WorkerHandle) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        await handle.stop()
+        await self._workforce.stop()

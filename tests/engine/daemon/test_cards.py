@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,13 @@ import pytest
 from marlaas.engine.config import ResourceSettings
 from marlaas.engine.daemon import cards
 from marlaas.engine.daemon.cards import CardWatch
+from marlaas.engine.devices import vigil
+from marlaas.engine.devices.guest import as_guest
+from marlaas.engine.devices.inventory import probe
 from marlaas.engine.devices.machine import Holder
+from marlaas.engine.devices.ours import Ours, claimed
+from marlaas.engine.devices.vigil import LEAVE
+from marlaas.engine.errors import ConfigError
 from marlaas.engine.store.device_rows import devices, held_by
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.store import Store
@@ -22,6 +29,25 @@ from ...imaginary.cards import GB, Card, Held, ImaginaryMachine, imagine, uuid_o
 
 pytestmark = pytest.mark.processes
 LOST = 15
+
+
+@dataclass
+class FakeCrew:
+    """It is planned on whatever cards a look at the imaginary machine finds."""
+
+    ours: Ours
+    resources: ResourceSettings
+    ready: bool = True
+    planned: list[set[str]] = field(default_factory=list)
+
+    async def place_anew(self) -> bool:
+        guest = as_guest(claimed(probe(self.ours.processes), self.ours), self.resources, {}, "me")
+        cards = {gpu.uuid for gpu in guest.machine.gpus}
+        if not cards:
+            raise ConfigError("There is no card.")
+        self.planned.append(cards)
+        self.ours = replace(self.ours, cards=tuple(cards))
+        return True
 
 
 @pytest.fixture
@@ -57,13 +83,8 @@ async def test_cards_are_watched(
     monkeypatch.setattr(asyncio, "sleep", next_look)
     looks.pop(0)()
     resources = ResourceSettings(gpus=(0, 7))
-    watch = CardWatch(
-        store,
-        resources,
-        lambda: [os.getpid()],
-        lambda: [uuid_of(0)],
-        lambda kind, text, level: said.append((level, text)),
-    )
+    crew = FakeCrew(Ours((os.getpid(),), (uuid_of(0),)), resources)
+    watch = CardWatch(store, resources, crew, lambda kind, text, level: said.append((level, text)))
     with contextlib.suppress(asyncio.CancelledError):
         await watch.run()
     first, second, third = seen
@@ -82,12 +103,63 @@ async def test_cards_are_watched(
     ]
 
 
+LEFT = "The workers go elsewhere: gpu 0 may not be used any more."
+TAKEN = Card(used=9000, held=(Held(1, 9000),))  # the first process belongs to the system's administrator
+
+
+@pytest.mark.parametrize("gone", [Card(code=LOST), TAKEN], ids=["it fails", "somebody takes it"])
+async def test_a_card_of_ours_that_is_lost_has_work_placed_elsewhere_and_a_free_one_is_taken(
+    machine: ImaginaryMachine, store: Store, monkeypatch: pytest.MonkeyPatch, gone: Card
+) -> None:
+    mine, resources = Card(used=3000, held=(Held(os.getpid(), 3000),)), ResourceSettings()
+    machine.have(mine, Card())
+    monkeypatch.setattr(vigil, "TAKE", 4)
+    monkeypatch.setattr(cards, "own_account", lambda: "me")
+    crew, said = FakeCrew(Ours((os.getpid(),), (uuid_of(0),)), resources), list[str]()
+    plans = [(gone, mine), *[(gone, mine)] * LEAVE, *[(Card(), mine)] * 4]
+
+    async def next_look(seconds: float) -> None:
+        if not plans:
+            raise asyncio.CancelledError
+        machine.have(*plans.pop(0))
+
+    monkeypatch.setattr(asyncio, "sleep", next_look)
+    watch = CardWatch(
+        store, resources, crew, lambda kind, text, level: said.append(text) if kind == "placement" else None
+    )
+    with contextlib.suppress(asyncio.CancelledError):
+        await watch.run()
+    assert crew.planned == [{uuid_of(1)}, {uuid_of(0), uuid_of(1)}]
+    assert said == [LEFT, "The workers go elsewhere: further cards may be used."]
+
+
+async def test_where_nothing_else_can_be_planned_that_is_said_once(
+    machine: ImaginaryMachine, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.have(Card())
+    crew, said = FakeCrew(Ours((os.getpid(),), (uuid_of(0),)), ResourceSettings(gpus=())), list[str]()
+    looks = [Card(code=LOST)] * 3 * LEAVE
+
+    async def next_look(seconds: float) -> None:
+        if not looks:
+            raise asyncio.CancelledError
+        machine.have(looks.pop())
+
+    monkeypatch.setattr(asyncio, "sleep", next_look)
+    watch = CardWatch(
+        store, ResourceSettings(), crew, lambda kind, text, level: said.append(text) if kind == "placement" else None
+    )
+    with contextlib.suppress(asyncio.CancelledError):
+        await watch.run()
+    assert said == ["The workers cannot leave gpu 0: There is no card."] and crew.ours.cards == (uuid_of(0),)
+
+
 async def test_without_a_driver_nothing_is_started(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cards, "has_driver", lambda: False)
     monkeypatch.setattr(cards, "probe", lambda ours: pytest.fail("there is nothing to ask"))
-    watch = CardWatch(store, ResourceSettings(), list, list, lambda *said: None)
+    watch = CardWatch(store, ResourceSettings(), FakeCrew(Ours(), ResourceSettings()), lambda *said: None)
     running = asyncio.ensure_future(watch.run())
     await asyncio.sleep(0)
     assert not running.done()

@@ -53,9 +53,3 @@ ANNA, MORE = Holder(7, "anna", 12 * GB), Holder(7, "anna", 13 * GB)
 )
 def test_what_is_told(before: Inventory, after: Inventory, told: tuple[str, ...]) -> None:
     assert changes(before, after, "me") == told
-
-
-def test_what_nobody_is_seen_to_hold_of_a_card_of_ours_is_ours() -> None:
-    after = found(held(A, Holder(0, "", 60 * GB)))
-    assert changes(found(A), after, "me", {A.uuid}) == ()
-    assert changes(found(A), found(held(A, Holder(0, "", 60 * GB), ANNA)), "me", {A.uuid}) != ()

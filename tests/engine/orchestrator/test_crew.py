@@ -14,7 +14,8 @@ import pytest
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.config import RolloutSettings, Settings
-from marlaas.engine.devices.plan import Placement, Sharing
+from marlaas.engine.devices.ours import Ours
+from marlaas.engine.devices.plan import Place, Placement, Sharing
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.orchestrator.crew import Crew
@@ -39,8 +40,8 @@ class Watched(Crew):
         common = (home, BOTH, BASE, staff, store, environments, Ledger(), str)
         super().__init__(*common, lambda kind, message, level: told.append(f"{kind}: {message}"), self.planned)
 
-    def planned(self, failed: tuple[Sharing, ...]) -> Staffing:
-        self.failed = failed
+    def planned(self, failed: tuple[Sharing, ...], ours: Ours) -> Staffing:
+        self.failed, self.seen = failed, ours
         return staffing(BASE, ONE, 8 << 30, CORES)
 
 
@@ -76,6 +77,8 @@ async def test_workers_go_over_to_other_posts_and_whoever_works_with_the_old_one
     stats = await crew.sampler_stats(5.0)
     assert set(stats) == set(after.stations) and set(crew.loads()) == {*after.stations, "training"}
     assert told == [f"placement: {crew.staffing.words}"] and "torch and llama.cpp sample" in told[0]
+    assert not await crew.place_anew(), "the plan is another, and on no other cards"
+    assert {pid for name, pid in crew.processes() if name in crew.loads()} <= set(crew.seen.processes)
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await running
@@ -99,3 +102,11 @@ async def test_where_sharing_fails_the_next_best_placement_is_started_and_said(
     assert started == [shared, apart] and crew.failed == ("memory",)
     assert told[0] == "placement: Sampler and trainer cannot share a card by memory: There is no card."
     assert told[1] == f"placement: {crew.staffing.words}"
+
+
+async def test_workers_go_over_to_other_cards_where_a_plan_of_the_moment_takes_others(crew: Watched) -> None:
+    there = crew.staffing.placement
+    before = replace(there, trainer=replace(there.trainer, place=Place(gpus=("GPU-0",))))
+    crew.staffing = replace(crew.staffing, placement=before)
+    assert await crew.place_anew() and crew.staffing.placement.cards == frozenset()
+    assert not await crew.place_anew()

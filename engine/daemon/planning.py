@@ -1,0 +1,43 @@
+"""Plans of this engine: the machine is looked at, and who works where flows out. It blocks, for seconds where there are
+cards; what is decided is the placement's business.
+"""
+
+from __future__ import annotations
+
+from ..base.model import BaseModel
+from ..config import Settings
+from ..devices.guest import Guest
+from ..devices.machine import Machine
+from ..devices.ours import NOTHING, Ours
+from ..devices.placement.asked import Times
+from ..devices.plan import Sharing
+from ..devices.software import software
+from ..devices.survey import survey
+from ..memory import available_memory
+from ..orchestrator.machine_staffing import on_machine
+from ..orchestrator.staffing import Staffing
+from ..paths import Home
+
+
+def plan(
+    home: Home,
+    base: BaseModel,
+    settings: Settings,
+    failed: tuple[Sharing, ...] = (),
+    ours: Ours = NOTHING,
+    times: Times | None = None,
+) -> Staffing:
+    """Who works where on this machine as it is at the moment, at these ``times`` of the stages.
+
+    ``failed`` are ways of sharing a card that failed here; what is ``ours`` counts as free. Raises ``MarlaasError``
+    where the base does not fit.
+    """
+    seen = survey(settings.resources, home.rates, ours)
+    free = available_memory(settings.resources.memory)
+    return on_machine(base, settings, free, seen.guest, seen.software, times, failed)
+
+
+def elsewhere(base: BaseModel, settings: Settings, machine: Machine, times: Times) -> Staffing:
+    """Who would work where on cards that the engine's own workers hold, at these times of the stages."""
+    free = available_memory(settings.resources.memory)
+    return on_machine(base, settings, free, Guest(machine), software(machine.gpus), times)
