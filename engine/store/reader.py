@@ -34,11 +34,12 @@ from .rows import (
 )
 from .schema import is_newer
 from .token_sums import TokenSums
-from .whose import PLAY, POLICY
+from .whose import BEHIND, PLAY, POLICY
 
 _TASKS = """
 SELECT t.id, t.tenant, t.name, t.environment, t.state, t.reason, t.priority, t.steps, t.seconds,
-       t.created, t.started, t.finished, t.family, t.retried, p.id AS policy, p.step AS step,
+       t.created, t.started, t.finished, t.family, t.retried, p.id AS policy,
+       (SELECT min(step) FROM policies WHERE task = t.id) AS step,
        json_extract(t.config, '$.policies') AS policies, json_extract(t.config, '$.agents') AS agents,
        (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'reward') AS reward,
        (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'staleness') AS staleness,
@@ -177,12 +178,13 @@ class Reader:
         return [row["value"] for row in reversed(rows)]
 
     def pace(self, task: int, over: int = 20, policy: str | None = None) -> PaceRow | None:
-        """How fast the last ``over`` steps went; None before the second."""
+        """How fast the last ``over`` steps went, of the policy that is furthest behind where none is named; None before
+        the second."""
         rows = self.all(
             "SELECT count(*) AS steps, max(created) - min(created) AS seconds, avg(tokens) AS tokens FROM"
             " (SELECT s.created, (SELECT value FROM metrics WHERE policy = s.policy AND step = s.number"
             " AND name = 'tokens') AS tokens FROM steps s"
-            f" WHERE s.policy = {POLICY} ORDER BY s.number DESC LIMIT ?)",
+            f" WHERE s.policy = {BEHIND} ORDER BY s.number DESC LIMIT ?)",
             task,
             policy,
             over + 1,

@@ -1,7 +1,7 @@
 """The whole pipeline under whatever happens: several tenants' tasks, deaths and pauses at any turn, random delays.
 
-Of every task it must hold that each step consumed its own groups, each once, within the bound on staleness, that its
-adapter is what the stored trajectories teach, and that the task ends within a bound of turns.
+Of every policy of every task it must hold that each step consumed its own groups, each once, within the bound on
+staleness, that its adapter is what the stored trajectories teach, and that the task ends within a bound of turns.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import pytest
 from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from marlaas.engine.cast import cast_of
 from marlaas.engine.environments.protocol import Answer, EpisodeOutcome, EpisodeSpec
-from marlaas.engine.policies import PolicySpec
+from marlaas.engine.policies import NamedPolicySpec, PolicySpec
 from marlaas.engine.spec import EvalSpec, QueueSpec, SamplingSpec, TaskSpec, TrainSpec
 
 from ...examples import examples
@@ -56,8 +57,32 @@ def tasks(draw: st.DrawFn) -> list[TaskSpec]:
         queue = QueueSpec(priority=draw(st.integers(0, 1)), depends_on=tuple(waits_for))
         tenant = draw(st.sampled_from(["lab", "guild", "school"]))
         steps = draw(st.integers(1, 3))
-        specs.append(replace(BASE, name=f"task {number}", tenant=tenant, steps=steps, train=train, queue=queue))
+        spec = replace(BASE, name=f"task {number}", tenant=tenant, steps=steps, train=train, queue=queue)
+        specs.append(draw(casts(spec)))
     return specs
+
+
+@st.composite
+def casts(draw: st.DrawFn, spec: TaskSpec) -> TaskSpec:
+    """The task with one policy, or one that two agents play in, each with a policy, or who is not trained, or both
+    with the same."""
+    batch = draw(st.none() | st.integers(1, 3))
+    second = {
+        "alone": None,
+        "two": NamedPolicySpec(rank=1, groups_per_step=batch),
+        "self": NamedPolicySpec(rank=1),
+        "base": NamedPolicySpec(frozen="base"),
+        "beginning": NamedPolicySpec(frozen="one@0"),
+        "past": NamedPolicySpec(pool="one", every=1, size=2),
+    }
+    kind = draw(st.sampled_from([*second, "two"]))
+    partner = second[kind]
+    if partner is None:
+        return spec
+    policies = {"one": NamedPolicySpec(rank=1)} | ({} if kind == "self" else {"other": partner})
+    agents = {"first": "one", "second": "one" if kind == "self" else "other"}
+    environment = draw(st.sampled_from(["talk", "whisper"]))
+    return replace(spec, environment=environment, policy=PolicySpec(), policies=policies, agents=agents)
 
 
 HAPPENINGS = st.lists(
@@ -110,7 +135,7 @@ async def live(
 
 def bound(specs: list[TaskSpec], most: int) -> int:
     """Turns in which all tasks end, one after another if need be, from anywhere."""
-    steps = sum(spec.steps for spec in specs)
+    steps = sum(spec.steps * max(1, len(cast_of(spec).trained)) for spec in specs)
     return 200 * len(specs) + 50 * steps * (1 + most)
 
 
