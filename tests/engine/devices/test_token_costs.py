@@ -36,8 +36,9 @@ def test_alike_windows_cost_what_they_took(prefilled: float, sampled: float) -> 
     assert 1000 * costs.prefilled + 200 * costs.sampled == pytest.approx(took, rel=0.05)
 
 
-@given(st.floats(1e-4, 1e-2), st.floats(0.5, 20.0))
+@given(st.floats(1e-5, 1e-4), st.floats(0.5, 20.0))
 def test_different_mixes_tell_the_two_kinds_apart(prefilled: float, proportion: float) -> None:
+    """In windows of up to some seconds, of which no single one makes those before forgotten."""
     windows = [(5000, 50), (100, 1500)] * 20
     costs = fed(windows, prefilled, proportion * prefilled, CostMeter(GUESS)).costs
     assert costs.sampled / costs.prefilled == pytest.approx(proportion, rel=0.25)
