@@ -15,6 +15,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...devices.visible import environment
 from .confinement import Confinement, inner
 
 MEMORY_MB = 4096
@@ -146,9 +147,14 @@ def command(path: Path, folders: Folders, descriptor: int, parent: int) -> list[
 
 
 def variables(folders: Folders) -> dict[str, str]:
-    """All that a plugin's process sees of the engine's environment variables, and what it gets of its own."""
+    """All that a plugin's process sees of the engine's environment variables, and what it gets of its own.
+
+    It sees no card: a library that it imports would make itself at home on one, where it was never counted. A plugin
+    that computes on a card sets the variable itself.
+    """
     runtime = folders.runtime
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    kept |= environment(())
     kept |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     if runtime.author_api is not None:
         kept["PYTHONPATH"] = str(runtime.author_api)

@@ -29,6 +29,7 @@ def _variables(monkeypatch: pytest.MonkeyPatch) -> None:
         "SECRET": "s",
         "PYTHONPATH": "/mine",
         "UV_INDEX_URL": "i",
+        "CUDA_VISIBLE_DEVICES": "0",
     }.items():
         monkeypatch.setenv(name, value)
 
@@ -40,6 +41,7 @@ def test_on_marlaas_s_own_python() -> None:
     seen = variables(PLAIN)
     assert (seen["PATH"], seen["HOME"], seen["TMPDIR"]) == ("/bin", "/me", "/h/scratch/work/x")
     assert not {"SECRET", "PYTHONPATH", "UV_INDEX_URL"} & set(seen)
+    assert seen["CUDA_VISIBLE_DEVICES"] == seen["HIP_VISIBLE_DEVICES"] == "", "no card"
 
 
 def test_on_a_python_of_its_own() -> None:
