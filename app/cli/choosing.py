@@ -9,6 +9,7 @@ from .verbs import task_number
 
 if TYPE_CHECKING:
     from marlaas.engine.store.reader import Reader
+    from marlaas.engine.store.rows import TaskRow
 
 
 def add_tasks(parser: argparse.ArgumentParser) -> None:
@@ -17,6 +18,33 @@ def add_tasks(parser: argparse.ArgumentParser) -> None:
     sweep = "all tasks of the newest sweep of that name"
     parser.add_argument("--family", action="append", default=[], metavar="NAME", help=sweep)
     parser.add_argument("--tenant", metavar="NAME", help="whose sweep, where several tenants have one of that name")
+
+
+def add_policy(parser: argparse.ArgumentParser) -> None:
+    """Add ``--policy``."""
+    parser.add_argument(
+        "--policy", metavar="NAME", help="of this policy, where a task trains several (default: the first of its file)"
+    )
+
+
+def policy_of(args: argparse.Namespace, task: TaskRow) -> str | None:
+    """The policy that ``--policy`` names, if any. Raises ``ConfigError`` for one that the task does not train."""
+    from marlaas.engine.cast import ONLY
+    from marlaas.engine.errors import ConfigError
+    from marlaas.engine.validation import nearest
+
+    trained = task.trained or (ONLY,)
+    if args.policy is None or args.policy in trained:
+        return args.policy
+    raise ConfigError(f"Task {task.id} trains no policy {args.policy!r}.", nearest(args.policy, trained))
+
+
+def faces(args: argparse.Namespace, task: TaskRow) -> list[tuple[str, TaskRow]]:
+    """The policy that was named, or each that a task trains, and the task with its progress; of a task that has only
+    one the name is empty. Raises as ``policy_of``."""
+    wanted = policy_of(args, task)
+    own = (policy for policy in task.policies if policy.trained and wanted in (None, policy.name))
+    return [(policy.name, task.seen_by(policy)) for policy in own] or [("", task)]
 
 
 def chosen(args: argparse.Namespace, reader: Reader | None) -> list[int]:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from .. import output
 from ..words.format import count, duration, line, number, score
-from .choosing import add_tasks, chosen
+from .choosing import add_policy, add_tasks, chosen, faces
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
+    from marlaas.engine.store.reader import Reader
     from marlaas.engine.store.rows import TaskRow
 
 NAMED = ("tenant", "name", "environment")
@@ -22,9 +23,11 @@ CELLS = 28
 
 @dataclass(frozen=True)
 class Compared:
-    """One task of the comparison."""
+    """One task of the comparison, or one of the policies that it trains."""
 
     row: TaskRow
+    policy: str
+    """Empty where the task has only one."""
     config: dict[str, Any]
     measured_on: str
     """The environment version of its newest held-out score; scores on different ones do not compare."""
@@ -34,6 +37,7 @@ def register(verbs: Verbs) -> None:
     """Add the verb."""
     compare = add_verb(verbs, "compare", run, "show results of tasks and what they differ in, side by side", json=True)
     add_tasks(compare)
+    add_policy(compare)
     compare.add_argument("--all", action="store_true", help="all keys, also those that are the same everywhere")
 
 
@@ -46,19 +50,16 @@ def run(args: argparse.Namespace) -> int:
 
     with reading(home_of(args)) as reader:
         numbers = chosen(args, reader)
-        if len(numbers) < 2:
-            raise ConfigError("One task cannot be compared.", "Give two or more numbers, or a sweep with --family.")
         assert reader is not None
-        tasks = []
-        for task in numbers:
-            evals = reader.evals(task)
-            measured_on = evals[-1].environment_version if evals else ""
-            tasks.append(Compared(find_task(reader, task), reader.task_config(task), measured_on))
+        shown = [face for number in numbers for face in faces(args, find_task(reader, number))]
+        if len(shown) < 2:
+            raise ConfigError("One task cannot be compared.", "Give two or more numbers, or a sweep with --family.")
+        tasks = [_compared(reader, policy, row) for policy, row in shown]
     rows = differences([task.config for task in tasks], args.all)
     if args.json:
         output.result_json({"tasks": [_json(task) for task in tasks], "config": rows})
         return output.OK
-    headers = ("TASK", *(str(task.row.id) for task in tasks))
+    headers = ("TASK", *(f"{task.row.id} {task.policy}".rstrip() for task in tasks))
     results = list(zip(*(_results(task) for task in tasks), strict=True))
     output.result_table(headers, [(cells[0][0], *(text for _, text in cells)) for cells in results], right=headers[1:])
     if len({task.measured_on for task in tasks} - {""}) > 1:
@@ -67,9 +68,14 @@ def run(args: argparse.Namespace) -> int:
     if not rows.keys() - set(NAMED):
         output.talk("Their configurations are the same.")
         return output.OK
-    shown = [(line(key, 40), *map(_value, values)) for key, values in rows.items() if key not in NAMED]
-    output.result_table(("KEY", *headers[1:]), shown, right=headers[1:])
+    differing = [(line(key, 40), *map(_value, values)) for key, values in rows.items() if key not in NAMED]
+    output.result_table(("KEY", *headers[1:]), differing, right=headers[1:])
     return output.OK
+
+
+def _compared(reader: Reader, policy: str, row: TaskRow) -> Compared:
+    evals = reader.evals(row.id, policy or None)
+    return Compared(row, policy, reader.task_config(row.id), evals[-1].environment_version if evals else "")
 
 
 def _results(task: Compared) -> list[tuple[str, str]]:
@@ -100,4 +106,4 @@ def _value(value: Any) -> str:
 def _json(task: Compared) -> dict[str, Any]:
     from ..words.tasks import task_json
 
-    return {**task_json(task.row), "measured_on": task.measured_on}
+    return {**task_json(task.row), "policy": task.policy, "measured_on": task.measured_on}

@@ -19,6 +19,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "tenants": ("tenants",),
     "stats": ("stats",),
     "metrics": ("metrics",),
+    "matrix": ("matrix",),
     "rollouts": ("rollouts",),
     "logs": ("logs",),
     "environments": ("env",),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import output
 from ..words.format import duration, number, score
-from .choosing import add_tasks, chosen
+from .choosing import add_policy, add_tasks, chosen, policy_of
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def register(verbs: Verbs) -> None:
         verbs, "metrics", run, "show all steps and evaluations of tasks, or write them for other programs"
     )
     add_tasks(metrics)
+    add_policy(metrics)
     form = metrics.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="a table: a row for each step, and for each evaluation")
     form.add_argument("--jsonl", action="store_true", help="the same rows, a JSON object on each line")
@@ -33,14 +34,22 @@ def register(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print, or write event files and print where they are."""
+    from marlaas.engine.cast import ONLY
+
     from ..home.measured import Measured, as_csv
     from ..home.reading import find_task, reading
 
     with reading(home_of(args)) as reader:
         numbers = chosen(args, reader)
         assert reader is not None
-        tasks = [Measured(task, reader.steps(task), reader.evals(task)) for task in numbers]
-        names = {task: find_task(reader, task).name for task in numbers}
+        rows = [find_task(reader, number) for number in numbers]
+        tasks, names = [], {}
+        for row in rows:
+            policy = policy_of(args, row)
+            whose = policy or next(iter(row.trained), ONLY)
+            steps, evals = reader.steps(row.id, policy=policy), reader.evals(row.id, policy=policy)
+            tasks.append(Measured(row.id, steps, evals, whose))
+            names[row.id] = " ".join([row.name, *([whose] if row.policies else [])])
     if args.tensorboard is not None:
         for task in tasks:
             output.result(str(_write_events(task, names[task.task], args.tensorboard)))
@@ -55,16 +64,19 @@ def run(args: argparse.Namespace) -> int:
         output.talk("Nothing was measured yet; the first step does that.")
     else:
         _print(tasks)
+        for row in rows if args.policy is None else ():
+            if len(row.trained) > 1:
+                output.talk(f"Of task {row.id} this is {row.trained[0]}; --policy shows {', '.join(row.trained[1:])}.")
     return output.OK
 
 
 def _print(tasks: list[Measured]) -> None:
-    rows = [row for task in tasks for row in task.rows()]
-    columns = [name for name in COLUMNS if any(name in row["metrics"] for row in rows if row["kind"] == "step")]
+    measured = [row for task in tasks for row in task.rows()]
+    columns = [name for name in COLUMNS if any(name in row["metrics"] for row in measured if row["kind"] == "step")]
     headers = ["STEP", *(name.upper() for name in columns), "TIME", "HELD-OUT"]
     if len(tasks) > 1:
         headers = ["ID", *headers]
-    output.result_table(headers, [_cells(row, columns, len(tasks) > 1) for row in rows], right=headers)
+    output.result_table(headers, [_cells(row, columns, len(tasks) > 1) for row in measured], right=headers)
 
 
 def _cells(row: dict[str, Any], columns: list[str], many: bool) -> list[str]:

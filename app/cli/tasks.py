@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from .. import output
 from ..words.format import count, duration, line, number, score, size, sparkline
+from .choosing import add_policy, faces, policy_of
 from .verbs import Verbs, add_verb, home_of, task_number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from marlaas.engine.store.policy_rows import PolicyRow
     from marlaas.engine.store.rows import EvalRow, TaskRow
 
 _FILTER = (
@@ -33,6 +35,7 @@ def register(verbs: Verbs) -> None:
     listing.add_argument("--reverse", action="store_true", help="the other way round")
     show = add_verb(verbs, "show", show_task, "show one task", json=True)
     show.add_argument("task", type=task_number, metavar="ID")
+    add_policy(show)
     show.add_argument(
         "--toml", action="store_true", help="print its task file, with every default: to change and submit"
     )
@@ -44,7 +47,7 @@ def list_tasks(args: argparse.Namespace) -> int:
 
     from ..home.reading import reading
     from ..lists.filters import check_state, in_order, matches, parse
-    from ..words.tasks import family_summaries, queue_order, short_name, state_word, task_json
+    from ..words.tasks import family_summaries, queue_order, task_json
 
     home = home_of(args)
     with reading(home) as reader:
@@ -70,25 +73,38 @@ def list_tasks(args: argparse.Namespace) -> int:
         return output.OK
     output.result_table(
         ("ID", "TENANT", "TASK", "ENVIRONMENT", "STATE", "STEP", "REWARD", "HELD-OUT", "REASON"),
-        [
-            (
-                str(task.id),
-                line(task.tenant, 24),
-                short_name(task, 32),
-                line(task.environment, 24),
-                state_word(task.state),
-                f"{task.step}/{task.steps}",
-                score(task.reward),
-                score(task.score),
-                line(task.reason, REASON_CELLS),
-            )
-            for task in tasks
-        ],
+        [row for task in tasks for row in (_cells(task), *_policies(task))],
         right=("ID", "STEP", "REWARD", "HELD-OUT"),
     )
     for text in family_summaries(tasks):
         output.talk(text)
     return output.OK
+
+
+def _cells(task: TaskRow) -> tuple[str, ...]:
+    from ..words.tasks import short_name, state_word
+
+    return (
+        str(task.id),
+        line(task.tenant, 24),
+        short_name(task, 32),
+        line(task.environment, 24),
+        state_word(task.state),
+        f"{task.step}/{task.steps}",
+        score(task.reward),
+        score(task.score),
+        line(task.reason, REASON_CELLS),
+    )
+
+
+def _policies(task: TaskRow) -> Iterator[tuple[str, ...]]:
+    """Under a task that has several policies, a line for each: who it is, for whom it speaks, how far it has come."""
+    from ..words.casts import kind, names
+
+    for policy in task.policies:
+        made = f"{policy.step}/{task.steps}" if policy.trained else ""
+        scores = (score(policy.reward), score(policy.score)) if policy.trained else ("", "")
+        yield ("", "", f"  {line(policy.name, 30)}", line(names(policy.agents), 24), kind(policy), made, *scores, "")
 
 
 def _fits(task: TaskRow, args: argparse.Namespace) -> bool:
@@ -104,9 +120,10 @@ def show_task(args: argparse.Namespace) -> int:
     with reading(home_of(args)) as reader:
         task = find_task(reader, args.task)
         assert reader is not None
-        evals, config, needs = reader.evals(task.id), reader.task_config(task.id), reader.needs(task.id)
-        newest = next(iter(reader.steps(task.id, after=task.step - 1)), None)
-        rewards = reader.rewards(task.id)
+        policy, (_, own) = policy_of(args, task), faces(args, task)[0]
+        evals, config, needs = reader.evals(task.id, policy), reader.task_config(task.id), reader.needs(task.id)
+        newest = next(iter(reader.steps(task.id, own.step - 1, policy)), None)
+        rewards = reader.rewards(task.id, policy=policy)
         kept = [version for version in reader.versions(task.id) if version.state == "committed"]
     if args.toml:
         from ..home.task_text import written
@@ -114,7 +131,7 @@ def show_task(args: argparse.Namespace) -> int:
         print(written(config), end="")
         return output.OK
     if args.json:
-        output.result_json(task_detail_json(task, needs, evals, newest, config))
+        output.result_json(task_detail_json(own, needs, evals, newest, config))
         return output.OK
     fields = [
         ("tenant", line(task.tenant)),
@@ -125,25 +142,37 @@ def show_task(args: argparse.Namespace) -> int:
         ("depends on", ", ".join(f"{needed.id} ({line(needed.name)}), {needed.state}" for needed in needs)),
         ("priority", str(task.priority) if task.priority else ""),
         ("tried again", _tries(task, config)),
-        ("step", f"{task.step} of {task.steps}"),
-        ("reward", f"{score(task.reward)}  {sparkline(rewards, 40)}".rstrip()),
+        *(("policy", _policy(each, task.steps)) for each in task.policies),
+        ("shown", f"{policy or task.trained[0]}; --policy shows another" if len(task.trained) > 1 else ""),
+        ("step", f"{own.step} of {own.steps}"),
+        ("reward", f"{score(own.reward)}  {sparkline(rewards, 40)}".rstrip()),
         ("held-out", _held_out(evals)),
-        ("best", score(task.best)),
-        ("floor", f"{score(task.floor)} (best constant answer)" if task.floor is not None else ""),
-        ("adapter", task.adapter_version),
+        ("best", score(own.best)),
+        ("floor", f"{score(own.floor)} (best constant answer)" if own.floor is not None else ""),
+        ("adapter", own.adapter_version),
         ("on disk", f"{len(kept)} versions, {size(sum(v.size for v in kept))}" if kept else ""),
-        ("staleness", number(task.staleness)),
-        ("tokens", count(task.tokens)),
+        ("staleness", number(own.staleness)),
+        ("tokens", count(own.tokens)),
         ("time", duration(task.seconds)),
         *((line(name), number(value)) for name, value in sorted(newest.metrics.items() if newest else ())),
     ]
     output.result(f"task {task.id}: {line(task.name)}")
     seen: set[str] = set()
     for name, value in fields:
-        if value and value != "-" and name not in seen:
+        if value and value != "-" and (name not in seen or name == "policy"):
             output.result(f"  {name:<12} {value}")
         seen.add(name)
     return output.OK
+
+
+def _policy(policy: PolicyRow, steps: int) -> str:
+    """A policy of several in a line."""
+    from ..words.casts import kind, names
+
+    words = [f"{policy.name} ({names(policy.agents)}), {kind(policy)}"]
+    if policy.trained:
+        words += [f"step {policy.step} of {steps}", f"reward {score(policy.reward)}", f"held-out {score(policy.score)}"]
+    return ", ".join(words)
 
 
 def _held_out(evals: Sequence[EvalRow]) -> str:

@@ -92,5 +92,5 @@ def _json(task: TaskRow) -> str:
     return output.json_line(task_json(task))
 
 
-def _milestone(task: TaskRow) -> tuple[str, str, float | None]:
-    return task.state, task.reason, task.score
+def _milestone(task: TaskRow) -> tuple[object, ...]:
+    return task.state, task.reason, task.score, *(policy.score for policy in task.policies)

@@ -4,6 +4,8 @@ Needs no Textual, no torch and no numpy: ``from marlaas.app.client import Home``
 """
 
 from marlaas.engine.errors import MarlaasError
+from marlaas.engine.store.matchups import Matchup
+from marlaas.engine.store.policy_rows import PolicyRow
 from marlaas.engine.store.rows import (
     EngineRow,
     EnvironmentRow,
@@ -26,6 +28,8 @@ __all__ = [
     "EventRow",
     "Home",
     "MarlaasError",
+    "Matchup",
+    "PolicyRow",
     "StepRow",
     "TaskRow",
     "Tasks",

@@ -17,6 +17,7 @@ from ..home.reading import find_task, reading
 from .table import Tasks
 
 if TYPE_CHECKING:
+    from marlaas.engine.store.matchups import Matchup
     from marlaas.engine.store.reader import Reader
     from marlaas.engine.store.rows import (
         EngineRow,
@@ -69,13 +70,22 @@ class Home:
         """Its whole task file, with every default. Raises ``UnknownTask``."""
         return self._of(task, lambda reader: reader.task_config(task))
 
-    def metrics(self, task: int, after: int = 0) -> tuple[StepRow, ...]:
-        """Its steps with a number above ``after``, oldest first, each with all its metrics by name."""
-        return tuple(self._of(task, lambda reader: reader.steps(task, after)))
+    def metrics(self, task: int, after: int = 0, policy: str | None = None) -> tuple[StepRow, ...]:
+        """Its steps with a number above ``after``, oldest first, each with all its metrics by name.
 
-    def evals(self, task: int) -> tuple[EvalRow, ...]:
+        ``policy``: of this one, where a task trains several; None: of the first.
+        """
+        return tuple(self._of(task, lambda reader: reader.steps(task, after, policy)))
+
+    def evals(self, task: int, policy: str | None = None) -> tuple[EvalRow, ...]:
         """Its held-out scores, oldest first. Scores on different environment versions do not compare."""
-        return tuple(self._of(task, lambda reader: reader.evals(task)))
+        return tuple(self._of(task, lambda reader: reader.evals(task, policy)))
+
+    def matchups(self, task: int) -> tuple[Matchup, ...]:
+        """What its policies' versions were paid where others spoke, too: sums over episodes, for each pair of them."""
+        from marlaas.engine.store.matchups import matchups
+
+        return tuple(self._of(task, lambda reader: matchups(reader, task)))
 
     def rollouts(self, task: int, limit: int = 50, before: int | None = None) -> tuple[TrajectoryRow, ...]:
         """Its trajectories, newest first: what was said, and what it was paid; ``before`` (an ``id``) pages back."""
@@ -159,19 +169,25 @@ class Home:
         self._steer("cancel", tasks)
 
     def export(
-        self, task: int, out: str | os.PathLike[str], version: int | str | None = None, gguf: bool = False
+        self,
+        task: int,
+        out: str | os.PathLike[str],
+        version: int | str | None = None,
+        gguf: bool = False,
+        policy: str | None = None,
     ) -> list[Path]:
         """Write an adapter as a PEFT folder, which must not exist; the files in it.
 
         ``version``: a number, "best" or "last"; None takes the best, else the last. ``gguf`` adds a file for llama.cpp.
-        Raises ``AdapterError``.
+        ``policy`` must be given where the task trains several. Raises ``AdapterError``, ``ConfigError``.
         """
         from marlaas.engine.adapter_names import choose
 
         from ..home.exporting import export
 
         which = None if version is None else str(version)
-        row = choose(self._of(task, lambda reader: reader.versions(task)), str(task), which)
+        adapter = str(task) if policy is None else f"{task}/{policy}"
+        row = choose(self._of(task, lambda reader: reader.versions(task)), adapter, which)
         return export(self._home, row, Path(out).expanduser(), gguf)
 
     def start_engine(self) -> None:

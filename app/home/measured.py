@@ -12,22 +12,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from marlaas.engine.cast import ONLY
 from marlaas.engine.store.rows import EvalRow, StepRow
 
 from ..words.format import line
 from .tensorboard import Scalars
 
-FIXED = ("task", "kind", "step", "created", "seconds", "environment_version", "score", "stderr", "n", "floor")
+FIXED = ("task", "policy", "kind", "step", "created", "seconds", "environment_version", "score", "stderr", "n", "floor")
 """The first columns; metrics follow by name."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One task's steps and evaluations."""
+    """The steps and evaluations of one policy of a task."""
 
     task: int
     steps: Sequence[StepRow]
     evals: Sequence[EvalRow]
+    policy: str = ONLY
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """By step, evaluations after the step whose policy they measured; metrics lie in a table of their own."""
@@ -35,13 +37,16 @@ class Measured:
         yield from sorted(rows, key=lambda row: row["step"])  # stable: steps stay before evaluations
 
     def _step(self, row: StepRow) -> dict[str, Any]:
-        what = {"task": self.task, "kind": "step", "step": row.step, "created": row.created, "seconds": row.seconds}
-        return {**what, "metrics": row.metrics}
+        when = {"step": row.step, "created": row.created, "seconds": row.seconds}
+        return {**self._whose("step"), **when, "metrics": row.metrics}
 
     def _eval(self, row: EvalRow) -> dict[str, Any]:
-        what = {"task": self.task, "kind": "eval", "step": row.step, "created": row.created, "score": row.score}
+        what = {"step": row.step, "created": row.created, "score": row.score}
         more = {"environment_version": row.environment_version, "stderr": row.stderr, "n": row.n, "floor": row.floor}
-        return {**what, **more, "metrics": row.metrics}
+        return {**self._whose("eval"), **what, **more, "metrics": row.metrics}
+
+    def _whose(self, kind: str) -> dict[str, Any]:
+        return {"task": self.task, "policy": self.policy, "kind": kind}
 
     def scalars(self) -> Iterator[Scalars]:
         """``train/NAME``, ``eval/score``, ``eval/NAME``. Of older environment versions the evaluations have tags of

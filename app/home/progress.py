@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from marlaas.engine.errors import EngineUnreachable
+from marlaas.engine.store.policy_rows import PolicyRow
 from marlaas.engine.store.rows import TaskRow
 
 from ..words.format import clip, clip_start, line, pad, score
@@ -24,24 +25,31 @@ def progress_line(task: TaskRow) -> str:
     parts = [
         pad(_who(task, 36), 36),
         f"{state_word(task.state):<11}",
-        f"step {task.step:>3}/{task.steps}",
-        f"reward {score(task.reward)}",
-        f"held-out {score(task.score)}",
+        "  ".join(_learned(own, task.steps, own.name if task.policies else "") for own in _learning(task)),
     ]
     return "  ".join([*parts, line(task.reason)] if task.reason else parts)
 
 
 def sentence(task: TaskRow) -> str:
     """A task in one sentence of words, for ears as for eyes; what is not known yet is left out."""
-    parts = [
-        f"Task {task.id}, {line(f'{task.tenant}, {task.name}')}: {line(task.state)}",
-        f"step {task.step} of {task.steps}",
-    ]
-    if task.reward is not None:
-        parts.append(f"reward {score(task.reward)}")
-    if task.score is not None:
-        parts.append(f"held-out score {score(task.score)}")
+    parts = [f"Task {task.id}, {line(f'{task.tenant}, {task.name}')}: {line(task.state)}"]
+    for own in _learning(task):
+        parts.append(f"{f'{line(own.name)} at ' if task.policies else ''}step {own.step} of {task.steps}")
+        if own.reward is not None:
+            parts.append(f"reward {score(own.reward)}")
+        if own.score is not None:
+            parts.append(f"held-out score {score(own.score)}")
     return ", ".join(parts) + "." + (f" Reason: {line(task.reason)}" if task.reason else "")
+
+
+def _learning(task: TaskRow) -> Sequence[TaskRow | PolicyRow]:
+    """What learns: the task, or each policy that it trains where it has several."""
+    return [policy for policy in task.policies if policy.trained] or [task]
+
+
+def _learned(own: TaskRow | PolicyRow, steps: int, name: str) -> str:
+    who = f"{line(name)}: " if name else ""
+    return f"{who}step {own.step:>3}/{steps}  reward {score(own.reward)}  held-out {score(own.score)}"
 
 
 def _who(task: TaskRow, width: int) -> str:

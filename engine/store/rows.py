@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..environments.conformance.finding import Finding
@@ -12,6 +12,8 @@ ACTIVE = ("submitted", "queued", "running", "paused")
 FINISHED = ("done", "failed", "cancelled")
 PAUSED_BY_A_PERSON = "paused by a person"
 """The reason of a task that somebody paused; any other paused task paused itself, and says why."""
+_PROGRESS = ("step", "reward", "score", "best", "floor", "adapter_version", "staleness", "tokens")
+"""What tasks have of their policies."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,15 @@ class TaskRow:
     """Times that it was tried again by itself since a person last put it into the queue."""
     policies: tuple[PolicyRow, ...] = ()
     """Where the task has several, all of them in the order of its file; else empty."""
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """The policies that learn, where it has several; else empty."""
+        return tuple(policy.name for policy in self.policies if policy.trained)
+
+    def seen_by(self, policy: PolicyRow) -> TaskRow:
+        """The task with the progress of one of its policies."""
+        return replace(self, **{name: getattr(policy, name) for name in _PROGRESS})
 
     @property
     def unfinished(self) -> bool:

@@ -1,0 +1,60 @@
+"""The policies of a task in words: who each of them is, and who spoke for an agent.
+
+Rows of the store and a task's cast flow in, safe text flows out: plugins name agents, and references name files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from marlaas.engine.cast import BASE, Cast
+from marlaas.engine.policies import NamedPolicySpec
+from marlaas.engine.store.policy_rows import PolicyRow
+
+from .format import line
+
+LONGEST = 40
+"""Cells of an agent's name, or of the words that mean a version."""
+
+
+def kind(policy: PolicyRow | NamedPolicySpec) -> str:
+    """Who a policy is: whether it learns, or what it stays, or whose past it is."""
+    if policy.frozen:
+        return "frozen: the bare base" if policy.frozen == BASE else f"frozen: {line(policy.frozen, LONGEST)}"
+    return f"pool of {line(policy.pool, LONGEST)}" if policy.pool else "trained"
+
+
+def names(agents: Sequence[str]) -> str:
+    """Agents, one after the other."""
+    return ", ".join(line(agent, LONGEST) for agent in agents)
+
+
+def voice(policy: str, version: int, speaker: str = "", spoke: int | None = None) -> str:
+    """Who spoke in a trajectory of a group: the ``version`` of its ``policy``, or a ``speaker`` who learns nothing from
+    it, of which ``spoke`` is the version where that is known."""
+    if not speaker:
+        return f"{line(policy, LONGEST)} v{version}"
+    said = line(speaker, LONGEST)
+    known = spoke is None or speaker == BASE or speaker.endswith(f"@{spoke}")
+    return said if known else f"{said} v{spoke}"
+
+
+def cast_lines(cast: Cast, rotate: bool = False, measured_with: Sequence[tuple[str, str]] = ()) -> list[str]:
+    """A sentence for each policy of a task that has several, and how they are measured; none for one of one."""
+    if not cast.agents:
+        return []
+    lines = []
+    for name, policy in cast.policies.items():
+        agents = [agent for agent, speaker in cast.agents.items() if speaker == name]
+        if policy.pool:
+            who = f"one of up to {policy.size} earlier versions of {policy.pool}, every {policy.every} steps one"
+        elif policy.frozen:
+            who = kind(policy)
+        else:
+            who = f"trained, rank {policy.rank}" + (f", from {line(policy.start, LONGEST)}" if policy.start else "")
+        lines.append(f"{name} speaks for {names(agents)}: {who}")
+    if measured_with or rotate:
+        held_out = ", ".join(f"{line(words, LONGEST)} for {line(agent, LONGEST)}" for agent, words in measured_with)
+        turns = "all change places from prompt to prompt" if rotate else ""
+        lines.append("held-out: " + "; ".join(part for part in (held_out, turns) if part))
+    return lines

@@ -1,0 +1,113 @@
+"""Tasks of several policies on the command line: all are listed, and what was learned is shown of each."""
+
+from __future__ import annotations
+
+import csv
+import io
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from marlaas.app.client import Home as Client
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.paths import Home
+
+from ..commanding import Commander, FakeEngine
+from ..filling import Filling
+from ..filling_casts import fill_duel
+
+
+@pytest.fixture
+def filled(home: Home) -> Home:
+    """Task 2 trains a player and a judge."""
+    fill_duel(home.database)
+    return home
+
+
+def test_list_has_a_line_for_each(filled: Home, marlaas: Commander) -> None:
+    lines = [text.split() for text in marlaas("list").out.splitlines()]
+    assert lines[2][:3] == ["2", "lab", "duel"] and len(lines) == 7
+    assert [row[:3] for row in lines[3:5]] == [["player", "first", "trained"], ["judge", "referee", "trained"]]
+    assert lines[3][-3:] == ["1/20", "0.60", "0.75"] and lines[5][2:] == ["pool", "of", "player"]
+    (first, second) = marlaas("list", "--json").json
+    assert first["policies"] == [] and [policy["name"] for policy in second["policies"]][1] == "judge"
+    assert second["policies"][1]["reward"] == 0.5 and second["policies"][2]["pool"] == "player"
+
+
+@pytest.mark.parametrize(("option", "reward", "tokens"), [((), "0.60", "6"), (("--policy", "judge"), "0.50", "5")])
+def test_show_is_of_one(filled: Home, marlaas: Commander, option: tuple[str, ...], reward: str, tokens: str) -> None:
+    out = marlaas("show", "2", *option).out
+    assert f"  reward       {reward}" in out and f"  tokens       {tokens}" in out
+    assert "player (first), trained, step 1 of 20, reward 0.60, held-out 0.75" in out
+    assert "old (guest), frozen: player@0" in out
+    assert marlaas("show", "2", *option, "--json").json["metrics"]["reward"] == float(reward)
+
+
+def test_a_policy_that_is_not_trained_is_refused(filled: Home, marlaas: Commander) -> None:
+    said = marlaas("metrics", "2", "--policy", "jugde")
+    assert (said.code, said.err) == (2, "marlaas: Task 2 trains no policy 'jugde'.\n  Did you mean 'judge'?\n")
+    assert marlaas("show", "2", "--policy", "rivals").code == 2
+    assert marlaas("show", "1", "--policy", "policy").code == 0, "what the only one is called"
+
+
+def test_metrics_are_of_one(filled: Home, marlaas: Commander, tmp_path: Path) -> None:
+    said = marlaas("metrics", "1", "2")
+    assert "Of task 2 this is player; --policy shows judge." in said.err
+    rows = list(csv.DictReader(io.StringIO(marlaas("metrics", "2", "--policy", "judge", "--csv").out)))
+    assert [(row["policy"], row["kind"]) for row in rows] == [("judge", "step"), ("judge", "eval")]
+    assert marlaas("metrics", "1", "--json").json[0]["policy"] == "policy"
+    written = marlaas("metrics", "2", "--policy", "judge", "--tensorboard", str(tmp_path)).out
+    assert Path(written.strip()).parent.name == "2-duel-judge"
+
+
+def test_compare_sets_policies_beside_each_other(filled: Home, marlaas: Commander) -> None:
+    head, *rows = marlaas("compare", "2").out.splitlines()
+    assert head.split() == ["TASK", "2", "player", "2", "judge"]
+    assert ["reward", "0.60", "0.50"] in [row.split() for row in rows]
+    assert [task["policy"] for task in marlaas("compare", "1", "2", "--json").json["tasks"]] == ["", "player", "judge"]
+    assert marlaas("compare", "2", "--policy", "judge").code == 2
+
+
+def test_watch_speaks_of_each(filled: Home, marlaas: Commander, engine: FakeEngine) -> None:
+    Filling(filled.database).execute("UPDATE tasks SET state = 'done'")
+    out = marlaas("watch", "2", "--plain").out
+    assert "player at step 1 of 20, reward 0.60, held-out score 0.75, judge at step 1 of 20, reward 0.50" in out
+    assert "judge: step   1/20  reward 0.50  held-out 0.62" in marlaas("watch", "2").out
+
+
+def test_matrix_says_who_beat_whom(filled: Home, marlaas: Commander) -> None:
+    rows = [row.split() for row in marlaas("matrix", "2").out.splitlines()]
+    assert rows[:5] == [
+        ["player", "against", "player"],
+        ["v0", "v1", "v3"],
+        ["v3", "·", "0.50", "±0.50", "n=2", "·"],
+        ["v1", "0.75", "±0.25", "n=2", "·", "0.50", "±0.50", "n=2"],
+        ["v0", "·", "0.25", "±0.25", "n=2", "·"],
+    ]
+    assert rows[6] == ["player", "against", "judge"]
+    judge = marlaas("matrix", "2", "--policy", "judge", "--json").json
+    assert [(table["against"], len(table["cells"])) for table in judge] == [("player", 2)]
+    assert judge[0]["cells"][0] == {"version": 2, "against_version": 1, "games": 2, "mean": 0.625, "stderr": 0.125}
+    assert "has met another one" in marlaas("matrix", "1").err
+
+
+def test_the_client_asks_of_each(filled: Home) -> None:
+    client = Client(filled.root)
+    assert [policy.name for policy in client.task(2).policies] == ["player", "judge", "rivals", "old"]
+    assert [client.metrics(2, policy=name)[0].metrics["reward"] for name in (None, "judge")] == [0.6, 0.5]
+    assert client.evals(2, policy="judge")[0].score == 0.625
+    assert {pair.against for pair in client.matchups(2) if pair.who == "judge"} == {"player", "rivals"}
+    with pytest.raises(ConfigError, match="has the policies judge, player"):
+        client.export(2, filled.root / "out")
+
+
+@pytest.mark.parametrize("verb", [("list",), ("show", "2"), ("watch", "2"), ("matrix", "2"), ("rollouts", "2")])
+def test_agents_of_any_name_are_harmless(
+    home: Home, marlaas: Commander, engine: FakeEngine, verb: tuple[str, ...]
+) -> None:
+    filling = fill_duel(home.database, hostile=True)
+    filling.execute("UPDATE tasks SET state = 'done'")
+    said = marlaas(*verb)
+    assert said.code == 0
+    assert all(c == "\n" or unicodedata.category(c) not in ("Cc", "Cs", "Cf") for c in said.out + said.err)

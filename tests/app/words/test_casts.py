@@ -1,0 +1,59 @@
+"""Who the policies of a task are, in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from marlaas.app.words.casts import cast_lines, kind, names, voice
+from marlaas.engine.cast import cast_of
+from marlaas.engine.policies import NamedPolicySpec
+from marlaas.engine.spec import TaskSpec
+
+from ..filling import HOSTILE
+
+
+def test_what_a_policy_is() -> None:
+    policies = (NamedPolicySpec(), NamedPolicySpec(frozen="base"), NamedPolicySpec(frozen="17@best"))
+    assert [kind(policy) for policy in policies] == ["trained", "frozen: the bare base", "frozen: 17@best"]
+    assert kind(NamedPolicySpec(pool="player")) == "pool of player"
+
+
+@pytest.mark.parametrize(
+    ("speaker", "spoke", "words"),
+    [
+        ("", None, "adder v7"),
+        ("rivals", 4, "rivals v4"),
+        ("player@0", 0, "player@0"),
+        ("17@best", 12, "17@best v12"),
+        ("base", 0, "base"),
+        ("sorter", None, "sorter"),
+    ],
+)
+def test_who_spoke(speaker: str, spoke: int | None, words: str) -> None:
+    assert voice("adder", 7, speaker, spoke) == words
+
+
+def test_foreign_names_are_safe() -> None:
+    told = [names([HOSTILE, "x"]), voice("p", 1, HOSTILE, 3), kind(NamedPolicySpec(frozen=HOSTILE))]
+    assert all("\x1b" not in text and "\n" not in text and "\u202e" not in text for text in told)
+
+
+def test_the_cast_of_a_task_in_sentences() -> None:
+    spec = TaskSpec(
+        "lab",
+        "duel",
+        "race",
+        policies={
+            "player": NamedPolicySpec(start="17@best"),
+            "rivals": NamedPolicySpec(pool="player", size=4, every=2),
+            "old": NamedPolicySpec(frozen="player@0"),
+        },
+        agents={"first": "player", "third": "player", "second": "rivals", "guest": "old"},
+    )
+    assert cast_lines(cast_of(spec), True, [("second", "player@0")]) == [
+        "player speaks for first, third: trained, rank 16, from 17@best",
+        "rivals speaks for second: one of up to 4 earlier versions of player, every 2 steps one",
+        "old speaks for guest: frozen: player@0",
+        "held-out: player@0 for second; all change places from prompt to prompt",
+    ]
+    assert cast_lines(cast_of(TaskSpec("lab", "sums", "arithmetic"))) == []
