@@ -65,6 +65,9 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.orchestrator.worker_plan import with_sampler
     from marlaas.engine.rollout.renderer import Renderer
 
+    from ..home.decided import cards_used
+    from ..home.devices import surveyed
+
     home = home_of(args).create()
     settings = load_settings(home)
     if args.name is not None:
@@ -75,12 +78,15 @@ def run(args: argparse.Namespace) -> int:
     check_base(base)
     if args.weights and settings.rollout.sampler == "auto":  # precisions are llama.cpp's
         settings = replace(settings, rollout=replace(settings.rollout, sampler="llama.cpp"))
+    cards = cards_used(base, settings, surveyed(home, settings.resources))
     settings = with_sampler(settings, base)
     renderer = Renderer(base.path)
     free = available_memory(settings.resources.memory)
     plans = _plans(base, settings, free, args.weights or ASKED, strict=args.weights is not None)
     if control.alive(home):
         output.talk("An engine of this home is running: what it does meanwhile makes the figures worse.")
+    if cards:
+        output.talk(f"Planned and measured on the processor: an engine would use {line(cards)}, see `marlaas doctor`.")
     report = _Report(args.json, settings, _chosen(base, settings, free))
     report.base(base, renderer)
     report.memory(next(iter(plans.values())))

@@ -1,11 +1,13 @@
-"""Where work would go on this machine, as findings of ``marlaas doctor``: the engine's own decision, in its own words.
+"""Where work would go on this machine: the engine's own decision, in its own words.
 
-A home and what was seen of the machine flow in, findings flow out. Starts nothing, and never raises.
+A home and what was seen of the machine flow in; findings of ``marlaas doctor``, or the cards that would be used, flow
+out. Starts nothing, and never raises.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from marlaas.engine.devices.guest import Guest
 from marlaas.engine.devices.survey import Survey
@@ -14,6 +16,10 @@ from marlaas.engine.paths import Home
 
 from ..words.format import line
 from .finding import Finding
+
+if TYPE_CHECKING:
+    from marlaas.engine.base.model import BaseModel
+    from marlaas.engine.config import Settings
 
 NAME = "placement"
 
@@ -41,3 +47,17 @@ def decided(home: Home, seen: Survey) -> Iterator[Finding]:
         return
     for reason in placement.reasons:
         yield Finding(NAME, "ok", line(reason))
+
+
+def cards_used(base: BaseModel, settings: Settings, seen: Survey) -> str:
+    """The cards that an engine would compute on, ``gpu 0 and gpu 1``; empty where it takes none."""
+    from marlaas.engine.devices.placement.decide import decide
+    from marlaas.engine.devices.placement.words import cards
+    from marlaas.engine.orchestrator.worker_plan import wanted_of
+
+    try:
+        placement = decide(settings, wanted_of(base, settings, trains=True), seen.guest, seen.software)
+    except MarlaasError:  # which the engine says when it starts
+        return ""
+    used = [gpu for gpu in seen.guest.machine.gpus if gpu.uuid in placement.cards]
+    return cards(used) if used else ""

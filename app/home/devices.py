@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from marlaas.engine.config import ResourceSettings
 from marlaas.engine.devices.machine import Cpu, Gpu
 from marlaas.engine.devices.nvml import NO_DRIVER
 from marlaas.engine.devices.ours import Ours
@@ -50,14 +51,19 @@ class Devices:
 
 def look(home: Home, measure: bool = False) -> Devices:
     """Look; with ``measure`` every device that may be used is measured anew, which takes some seconds for each."""
-    from marlaas.engine.config import ResourceSettings, load_settings
+    from marlaas.engine.config import load_settings
 
     try:
         resources = load_settings(home).resources
     except MarlaasError:  # the base's finding says so
         resources = ResourceSettings()
-    seen = survey(resources, home.rates, Ours(_engine(home)), anew=measure)
+    seen = surveyed(home, resources, measure)
     return Devices(seen, tuple(findings(seen)))
+
+
+def surveyed(home: Home, resources: ResourceSettings, measure: bool = False) -> Survey:
+    """The same without words. What the home's engine holds counts as free. Without a driver it costs little."""
+    return survey(resources, home.rates, Ours(_engine(home)), anew=measure)
 
 
 def _engine(home: Home) -> frozenset[int]:

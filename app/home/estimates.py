@@ -23,6 +23,8 @@ from marlaas.engine.store.past_runs import PastRun, past_runs
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.submissions import Submission
 
+from .decided import cards_used
+from .devices import surveyed
 from .reading import reading
 
 WORKERS = ("rollout", "training")
@@ -44,6 +46,8 @@ class Workers:
     """Tokens of a conversation, as planned."""
     problem: str = ""
     """Why the base does not fit, in a sentence."""
+    cards: str = ""
+    """Which cards an engine would use here, while ``memory`` and ``problem`` are planned for the processor alone."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +115,12 @@ def _workers(home: Home, base: BaseModel, settings: Settings, reader: Reader | N
         taken = sum(row.rss or 0 for row in reader.workers() if row.name in WORKERS)
         if taken:
             return Workers(taken, True, free, settings.rollout.context or LEAST_CONTEXT)
+    cards = cards_used(base, settings, surveyed(home, settings.resources))
     try:
         plan = plan_of(base, settings, free)
     except BaseModelError as error:
-        return Workers(0, False, free, LEAST_CONTEXT, str(error))
-    return Workers(plan.total, False, free, plan.context)
+        return Workers(0, False, free, LEAST_CONTEXT, str(error), cards)
+    return Workers(plan.total, False, free, plan.context, cards=cards)
 
 
 def _free_disk(home: Home, settings: Settings) -> int:

@@ -72,11 +72,15 @@ def _memory(estimates: Estimates) -> str:
     many, at_a_time = len(estimates.tasks), estimates.at_a_time
     who = "this task adds" if many == 1 else "these tasks add"
     adds = f"{who if many <= at_a_time else f'the {at_a_time} that run at a time add'} {size(estimates.memory)}"
-    if workers.problem:
-        return line(workers.problem)
     if workers.running:
         return f"the workers take {size(workers.memory)} now; {adds}"
-    return f"the workers take {size(workers.memory)} of {size(workers.free)} that are free; {adds}"
+    taken = f"the workers take {size(workers.memory)} of {size(workers.free)} that are free; {adds}"
+    return elsewhere(workers.cards) + (line(workers.problem) or taken)
+
+
+def elsewhere(cards: str) -> str:
+    """The words before what was reckoned for the processor, where an engine would use ``cards``; else none."""
+    return f"on the processor alone (an engine would use {line(cards)}, see `marlaas doctor`): " if cards else ""
 
 
 def _disk(estimates: Estimates) -> str:
@@ -104,6 +108,7 @@ def as_json(estimates: Estimates) -> dict[str, Any]:
         "workers_running": workers.running,
         "memory_free": workers.free,
         "problem": workers.problem,
+        "cards": workers.cards,
     }
 
 

@@ -3,7 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from marlaas.app.home.decided import decided
+from marlaas.app.home.decided import cards_used, decided
+from marlaas.engine.base.model import load_base
+from marlaas.engine.config import RolloutSettings, Settings, TrainingSettings
 from marlaas.engine.devices.guest import Guest
 from marlaas.engine.devices.machine import Inventory, Machine, Software
 from marlaas.engine.devices.survey import Survey
@@ -38,6 +40,14 @@ def test_contradictions_are_what_is_missing(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_said_elsewhere(tmp_path: Path) -> None:
     assert list(decided(home(tmp_path, 'base = "/nowhere"\n'), seen(machine(), NOTHING))) == []
+
+
+def test_the_cards_that_would_be_used() -> None:
+    base, two = load_base("tiny"), seen(machine("A100", "A100"), ALL)
+    named = Settings(rollout=RolloutSettings(devices=("gpu 0",)), training=TrainingSettings(devices=("gpu 1",)))
+    assert cards_used(base, named, two) == "gpu 0 and gpu 1"
+    assert cards_used(base, Settings(), two) == "", "so small a base stays on the processor"
+    assert cards_used(base, named, seen(machine(), NOTHING)) == "", "what contradicts itself is said elsewhere"
 
 
 def test_hostile_words_reach_no_screen(tmp_path: Path) -> None:

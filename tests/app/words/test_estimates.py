@@ -34,6 +34,14 @@ def test_one_task() -> None:
     assert said["disk"] == "about 14 MB: adapters 5 MB, trajectories 9 MB" and time_cell(TASK) == "~12 min"
 
 
+def test_what_was_planned_for_the_processor_says_so_where_an_engine_would_use_cards() -> None:
+    said = words(TASK, workers=replace(WORKERS, cards="gpu 0 and gpu 1"))["memory"]
+    before = "on the processor alone (an engine would use gpu 0 and gpu 1, see `marlaas doctor`): "
+    assert said == before + words(TASK)["memory"]
+    small = words(TASK, workers=replace(WORKERS, cards="gpu 0", problem="It does not fit."))["memory"]
+    assert small.endswith("): It does not fit.")
+
+
 def test_rates_that_differ_are_a_range_and_other_lengths_are_said() -> None:
     wide = replace(TASK, time=replace(TIME, most=1500.0, runs=1, alike=False))
     assert words(wide)["time"] == "12 min to 25 min, from 1 earlier task on arithmetic, with another max_tokens"
