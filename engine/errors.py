@@ -63,6 +63,10 @@ class WorkerDied(MarlaasError):
     """A worker process ended while a call to it was under way; the call may be made again."""
 
 
+class OutOfMemory(WorkerDied):
+    """A worker has no memory for what it is at: its process ends, and another one may go on with less."""
+
+
 class CallFailed(MarlaasError):
     """A worker raised while it served a call; the worker itself goes on."""
 

@@ -20,8 +20,9 @@ from ..base.kernels import choose_float32_kernels
 from ..base.model import load_base
 from ..base.sizes import PASS_BYTES
 from ..base.tensors import Base, load
+from ..out_of_memory import end_process
 from ..rollout.vllm.installed import require
-from ..rollout.vllm.sampler import VllmSampler, end_process
+from ..rollout.vllm.sampler import VllmSampler
 from ..training.decoder.compute import compute_on
 from ..training.decoder.decoder import Decoder
 from ..training.decoder.matrix import loaded_as
@@ -123,4 +124,4 @@ class ColocatedWorker:
         try:
             change()
         except Exception as error:
-            end_process(f"vLLM could not give the device away or take it back: {error}")
+            end_process(f"vLLM could not give the device away or take it back: {error}", error)

@@ -24,7 +24,9 @@ def sampler_on_card(spec: WorkerSpec, post: SamplerPost, machine: Machine, wante
     gpus = _gpus(post.place, machine)
     if post.kind == "vllm":
         limits = sampler_limits(post, wanted)
-        own: dict[str, Any] = {"device": "cuda", "memory": limits.cache, "slots": limits.slots}
+        # less than there is room for where memory has run out before, and fewer conversations are asked for
+        cache = limits.cache * spec.kwargs["sequences"] // max(1, limits.sequences)
+        own: dict[str, Any] = {"device": "cuda", "memory": cache, "slots": limits.slots}
     else:
         own = {"devices": llama_devices(gpus), "memory": post.place.memory, "weights": post.weights}
     return _on(gpus, spec, own)

@@ -28,6 +28,7 @@ from ..rollout.ruler import PromptRuler
 from ..spec import TaskSpec
 from ..store.store import Store
 from . import preflight
+from .fewer import Fewer
 from .opening import Opening
 from .posts import worker_specs
 from .services import Load, Services
@@ -69,6 +70,9 @@ class Crew:
         self._plan = plan
         self._failed: tuple[Sharing, ...] = ()
         """Ways of sharing a card that could not be started."""
+        self._fewer = Fewer()
+        self.mended = False
+        """Whether the workers that died last ran out of memory, and go on with less."""
         self._moved = asyncio.Event()
         """Set when the workers are to go over to other posts."""
         self.store = store
@@ -92,8 +96,8 @@ class Crew:
 
     def _man(self, staffing: Staffing) -> None:
         """From their next start on, the workers are placed like this."""
-        self.staffing = staffing
-        self._specs = worker_specs(self._base, self._home, self._settings, staffing)
+        self.staffing = self._fewer.fitted(staffing)
+        self._specs = worker_specs(self._base, self._home, self._settings, self.staffing)
         self.devices = {spec.name: spec.device for spec in self._specs}
         """What each worker computes on, in words."""
 
@@ -234,14 +238,17 @@ class Crew:
             await self._bring_back(anew=True)
             self._log("worker", f"The workers were started in {monotonic() - begun:.1f} s.", "info")
         while True:
-            told = await self._workforce.until_death(self._moved)
+            deaths = await self._workforce.until_death(self._moved)
+            held = self._stations.conversations if self._stations else {}
+            after = self._fewer.after(deaths, self.staffing, held, self.devices)
+            self.mended = bool(deaths) and after.mended
             self._let_go()
-            if told:
-                self._log("worker", f"{' '.join(told)} A new one takes its place.", "warning")
+            if deaths:
+                self._log("worker", after.words, "warning")
             else:
                 self._log("placement", self.staffing.words, "info")
             await self.stop()
-            await self._bring_back(anew=bool(told))
+            await self._bring_back(anew=bool(deaths))
 
     def _let_go(self) -> None:
         """Give the workers up; whoever works with them is told."""

@@ -39,6 +39,11 @@ class Stations:
         """What a token takes at each of them, as far as is known."""
         return [meter.costs for meter in self._meters.values()]
 
+    @property
+    def conversations(self) -> dict[str, int]:
+        """That each of them holds at the same time."""
+        return {name: station.seats.count for name, station in self.by_name.items()}
+
     async def stats(self, patience: float) -> dict[str, SamplerStats]:
         """Their totals, of those that answer within ``patience`` seconds."""
         asked = await asyncio.gather(*(self._ask(station, patience) for station in self.by_name.values()))

@@ -53,12 +53,13 @@ async def run_task(task: int, spec: TaskSpec, crew: Crew, started: Callable[[Lea
             return Ending("running") if learner.drained else Ending("done", learner.remark)
         except WorkerDied as error:
             step = learner.progress if learner else last
-            if crew.resting is None:  # else they were told to end, and died of nothing
+            resting = crew.resting is not None  # they were told to end, and died of nothing
+            await lost.wait()
+            if not (resting or crew.mended):
                 losses, last = (losses + 1 if step <= last else 1), max(step, last)
             if losses >= MAX_LOSSES:
                 reason = f"Workers died {losses} times after {last} steps of this task: {error}"
                 return Ending("paused", reason, again=True)
-            await lost.wait()
         except Blocked as error:
             return Ending("queued", str(error))
         except (Paused, StoreError, AdapterError) as error:

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from ..errors import WorkerDied
 from ..workers.handle import WorkerHandle
 from .worker_plan import WorkerSpec
 
@@ -37,8 +38,8 @@ class Workforce:
     async def _spawn(self, spec: WorkerSpec) -> None:
         self.handles[spec.name] = await spec.spawn(self._logs, self._nice)
 
-    async def until_death(self, *others: asyncio.Event) -> list[str]:
-        """Wait until a worker dies, or for one of ``others``; a sentence on each that has died."""
+    async def until_death(self, *others: asyncio.Event) -> dict[str, WorkerDied]:
+        """Wait until a worker dies, or for one of ``others``; what there is to tell of each that has died, by name."""
         ends = [*others, *(handle.died for handle in self.handles.values())]
         waits = [asyncio.ensure_future(end.wait()) for end in ends]
         try:
@@ -46,7 +47,7 @@ class Workforce:
         finally:
             for wait in waits:
                 wait.cancel()
-        return [handle.death().message for handle in self.handles.values() if handle.died.is_set()]
+        return {name: handle.death() for name, handle in self.handles.items() if handle.died.is_set()}
 
     async def stop(self) -> None:
         """End all; who is cancelled while waiting for that leaves it to the next who stops them."""

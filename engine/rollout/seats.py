@@ -44,6 +44,7 @@ class Seats:
     """``count`` seats of one sampler. Turns that wait stand in ``line``, which is told what each turn has cost."""
 
     def __init__(self, count: int, line: Line[Waiter], patience: float = PATIENCE) -> None:
+        self.count = count
         self._free = count
         self._enough = -(-count // ENOUGH)
         self._line = line

@@ -14,23 +14,14 @@ from typing import TypeVar
 import torch
 
 from ..errors import AdapterError
+from ..out_of_memory import ran_out
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
 
-WORDS = ("out of memory", "not enough memory", "can't allocate memory", "ALLOC_FAILED")
-"""In messages of torch's allocators and of the libraries below it, which have no exception of their own for it."""
-
 
 class DeviceFull(Exception):
     """A device has no memory for a pass; ``args`` are its name for people. Holds none of the pass's tensors."""
-
-
-def ran_out(error: BaseException) -> bool:
-    """Whether an error says that memory is short."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(word in str(error) for word in WORDS)
 
 
 def on(name: str, work: Callable[[], R]) -> R:

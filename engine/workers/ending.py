@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+from ..out_of_memory import STATUS
+
 TAIL = 4096
 """Bytes of the log that are searched for its last line."""
 
@@ -33,6 +35,8 @@ def sentence(name: str, code: int | None, starting: bool, line: str) -> tuple[st
         return f"{what}.", ""
     if code < 0:
         what += f" by signal {signal_name(-code)}"
+    elif code == STATUS and not starting:
+        what = f"Worker {name} ran out of memory"
     elif code > 0:
         what += f" with exit status {code}"
     if line:

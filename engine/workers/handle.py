@@ -18,7 +18,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
-from ..errors import WorkerDied
+from ..errors import OutOfMemory, WorkerDied
+from ..out_of_memory import STATUS
 from .ending import last_line, sentence
 from .failures import rebuild
 from .wire import PING, Answer, Call, Failed, Message, Outbox, Ready, Start, pack, read
@@ -243,14 +244,15 @@ class WorkerHandle:
                 os.kill(self._process.pid, signal.SIGKILL)
 
     def death(self, starting: bool = False) -> WorkerDied:
-        """What to tell of its end, once it has ended."""
+        """What to tell of its end, once it has ended: ``OutOfMemory`` where it ended for that."""
         if self._hung:
             return WorkerDied(
                 f"Worker {self.name} answered nothing for {BEAT * MISSED:.0f} s and was ended.",
                 "The machine may be short of memory, or something stopped the process.",
             )
-        text = sentence(self.name, self._process.returncode, starting, last_line(self.log_path, self._log_start))
-        return WorkerDied(*text)
+        code = self._process.returncode
+        text = sentence(self.name, code, starting, last_line(self.log_path, self._log_start))
+        return (OutOfMemory if code == STATUS else WorkerDied)(*text)
 
 
 class _Proxy:

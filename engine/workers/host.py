@@ -2,8 +2,9 @@
 
 ``python -P -m marlaas.engine.workers.host NAME FD PARENT CORES NICE`` with CORES such as ``0,1`` or ``any``. Frames
 come in over the inherited socket FD; answers go out as they are ready. When the engine closes the socket, or dies, the
-child ends at once: everything that must survive is written atomically by the object itself. Must not import anything
-heavy before the cores are pinned and the threads are limited, because thread pools read both when they are loaded.
+child ends at once: everything that must survive is written atomically by the object itself. So does it when a method
+raises ``OutOfMemory``. Must not import anything heavy before the cores are pinned and the threads are limited, because
+thread pools read both when they are loaded.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, NoReturn
 
+from ..errors import OutOfMemory
 from ..faults import switch_on
+from ..out_of_memory import end_process
 from .failures import describe
 from .wire import PING, Answer, Call, Failed, Message, Outbox, Ready, Start, pack, read
 
@@ -36,7 +39,10 @@ def main(arguments: list[str]) -> None:
     pin(cores)
     os.nice(int(nice))
     switch_on(name)
-    asyncio.run(serve(socket.socket(fileno=int(descriptor))))
+    try:
+        asyncio.run(serve(socket.socket(fileno=int(descriptor))))
+    except MemoryError as error:
+        end_process("There is no memory for what the engine has sent.", error)
 
 
 def die_with(parent: int) -> None:
@@ -112,6 +118,8 @@ async def _answer(target: Any, call: Call, send: Callable[[Message], None]) -> N
         if call.id is None:
             return
         message = Answer(call.id, value)
+    except OutOfMemory as error:
+        end_process(str(error), error)
     except Exception as error:
         message = describe(call.id or 0, error)
         if call.id is None or not isinstance(error, ValueError):

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ...errors import CallFailed
+from ...out_of_memory import as_shortage, ran_out
 from ..protocol import SampleRequest, SampleResult, SamplerLimits, SamplerStats
 from .answers import Answer, Answers
 from .burst import Pressed
@@ -56,7 +57,10 @@ class SteppedBoard(Protocol):
 
 
 class ThreadedSampler:
-    """``protocol.Sampler`` but for ``score``, over a board and the versions that it serves."""
+    """``protocol.Sampler`` but for ``score``, over a board and the versions that it serves.
+
+    All calls under way raise ``OutOfMemory`` where memory runs out; the sampler is not to be asked again then.
+    """
 
     def __init__(
         self,
@@ -113,6 +117,10 @@ class ThreadedSampler:
 
     def _failed(self, error: Exception) -> None:
         """A step of the board has raised."""
+        if ran_out(error):
+            self._board.fail(as_shortage(error))
+            return
+        log.error("The sampler's step failed.", exc_info=error)
         self._board.fail(CallFailed(f"The sampler's step failed: {error}."))
 
     def _close(self) -> None:
@@ -137,7 +145,7 @@ class ThreadedSampler:
             try:
                 work()
             except Exception as error:
-                answer.fail(error)
+                answer.fail(as_shortage(error))
 
         self._inbox.put(guarded)
 
@@ -166,7 +174,6 @@ class ThreadedSampler:
             try:
                 self._board.step(self._pressed)
             except Exception as error:
-                log.exception("The sampler's step failed.")
                 self._failed(error)
         return True
 

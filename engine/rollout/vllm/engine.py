@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.vllm_memory import SPARE
 from ...errors import AdapterError, BaseModelError
+from ...out_of_memory import ran_out
 from .installed import INSTEAD, require
 from .settings import ARCHITECTURES, VllmSettings, engine_arguments, environment
 
@@ -100,6 +101,8 @@ class Engine:
         try:
             self.llm.add_lora(request)
         except Exception as error:
+            if ran_out(error):
+                raise
             raise AdapterError(f"vLLM refuses the adapter in {folder}: {_first_line(error)}") from error
         self._adapters[handle] = request
 

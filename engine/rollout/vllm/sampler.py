@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
+import logging
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -13,6 +12,7 @@ from typing import Any
 from ...base.model import BaseModel, load_base
 from ...base.vllm_memory import SLOTS, Device, whole_blocks
 from ...errors import BaseModelError
+from ...out_of_memory import end_process
 from ...private_folder import PrivateFolder
 from ...types import Logprobs, Tokens
 from ..batching.answers import Answer
@@ -24,6 +24,7 @@ from .board import VllmBoard
 from .engine import Engine
 from .settings import VllmSettings
 
+log = logging.getLogger(__name__)
 PREFIX = "vllm-"
 MOST = 1024
 """Conversations at the same time."""
@@ -62,7 +63,8 @@ class EngineSampler(ThreadedSampler):
 
     def _failed(self, error: Exception) -> None:
         """vLLM cannot go on after a step that failed: the process ends, and whoever started it starts another."""
-        end_process(f"vLLM's engine has failed: {error}")
+        log.error("vLLM's engine has failed.", exc_info=error)
+        end_process(f"vLLM's engine has failed: {error}", error)
 
     def _close(self) -> None:
         self._versions.close()
@@ -135,9 +137,3 @@ def limit_threads(threads: int) -> None:
     except ImportError:  # said in words by whoever needs it
         return
     torch.set_num_threads(threads)
-
-
-def end_process(reason: str) -> None:
-    """Leave at once, with the reason as the last line of the log."""
-    print(reason.splitlines()[0], file=sys.stderr, flush=True)
-    os._exit(1)

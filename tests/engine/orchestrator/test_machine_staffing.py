@@ -104,3 +104,11 @@ def test_contradictions_are_told() -> None:
     settings = Settings(resources=ResourceSettings(share="base"), rollout=RolloutSettings(sampler="llama.cpp"))
     with pytest.raises(ConfigError, match="share"):
         staffed(machine("A100"), settings=settings)
+
+
+def test_where_memory_ran_out_on_a_card_vllm_gets_less_for_keys_and_values() -> None:
+    staff = staffed(machine("A100", "A100"), settings=ON_CARDS)
+    (plan,) = staff.memory
+    half = replace(staff, memory=(replace(plan, sequences=plan.sequences // 2),))
+    before, after = (specs(each, ON_CARDS)[0].kwargs for each in (staff, half))
+    assert (after["sequences"], after["memory"]) == (before["sequences"] // 2, before["memory"] // 2)

@@ -311,6 +311,11 @@ class World:
         return not self.lost.is_set()
 
     @property
+    def mended(self) -> bool:
+        """See ``Crew.mended``."""
+        return False
+
+    @property
     def resting(self) -> Rest | None:
         """See ``Crew.resting``."""
         return self.standby.resting

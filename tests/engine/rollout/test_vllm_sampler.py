@@ -192,7 +192,7 @@ async def test_a_step_that_fails_ends_the_process(vllm_sampler: EngineSampler, m
         return step(self)
 
     monkeypatch.setattr(Engine, "step", broken)
-    monkeypatch.setattr("marlaas.engine.rollout.vllm.sampler.end_process", reasons.append)
+    monkeypatch.setattr("marlaas.engine.rollout.vllm.sampler.end_process", lambda reason, error: reasons.append(reason))
     assert len((await vllm_sampler.generate(request("a"))).tokens) == 20
     assert reasons == ["vLLM's engine has failed: CUDA out of memory"]
 

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from marlaas.engine.errors import AdapterError
+from marlaas.engine.errors import AdapterError, OutOfMemory
 
 
 class Dummy(Protocol):
@@ -68,6 +68,9 @@ class DummyWorker:
 
     async def value_error(self) -> None:
         raise ValueError("Too long.")
+
+    async def run_out(self) -> None:
+        raise OutOfMemory("There is no room\nfor a vector.")
 
     async def bug(self) -> None:
         raise KeyError("missing")

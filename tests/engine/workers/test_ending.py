@@ -18,6 +18,8 @@ from marlaas.engine.workers.failures import describe, rebuild
         (-4, True, "loading.", "Worker w could not start by signal SIGILL (illegal instruction): loading."),
         (-200, False, "", "Worker w ended by signal 200."),
         (None, True, "x", "Worker w could not start."),
+        (12, False, "no room.", "Worker w ran out of memory: no room."),
+        (12, True, "", "Worker w could not start with exit status 12."),
     ],
 )
 def test_an_end_is_one_sentence(code: int | None, starting: bool, line: str, words: str) -> None:

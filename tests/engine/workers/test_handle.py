@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from marlaas.engine.errors import AdapterError, CallFailed, WorkerDied
+from marlaas.engine.errors import AdapterError, CallFailed, OutOfMemory, WorkerDied
 from marlaas.engine.workers.handle import WorkerHandle
 
 from .dummy import Dummy, Named
@@ -121,6 +121,15 @@ async def test_death_fails_what_was_under_way_and_what_comes_later(spawn: Spawn)
     assert handle.died.is_set()
     with pytest.raises(WorkerDied, match="last words"):
         await handle.call("echo", 1)
+
+
+async def test_a_worker_without_memory_ends_and_says_so(spawn: Spawn) -> None:
+    handle = await spawn()
+    wait = asyncio.create_task(handle.call("wait_for", "never"))
+    with pytest.raises(OutOfMemory, match=r"Worker dummy ran out of memory: There is no room\."):
+        await handle.call("run_out")
+    with pytest.raises(OutOfMemory):
+        await wait
 
 
 async def test_a_kill_is_noticed_without_any_call(spawn: Spawn) -> None:
