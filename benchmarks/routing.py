@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from marlaas.engine.cast import ONLY
 from marlaas.engine.config import RolloutSettings, Settings
 from marlaas.engine.devices.plan import SamplerKind
 from marlaas.engine.devices.routing import Share
@@ -20,7 +21,7 @@ from marlaas.engine.spec import TaskSpec, TrainSpec
 
 from .figures import Row, Section, Series
 from .pinning import all_cores
-from .routing_stage import Stage, Work
+from .routing_stage import Routing, Stage, Work
 from .sampler_files import Files
 
 LLAMA, TORCH = "rollout-1", "rollout-2"
@@ -70,15 +71,16 @@ async def _measure(repetitions: int, amount: int) -> Section:
             for stage in stages.values():
                 for task in range(len(works)):
                     await stage.load(f"v{task}", str(files.state(task)))
-            router = _router(stages["both kinds"], works)
-            arms = {ROUTED: (stages["both kinds"], router.shares), EVEN: (stages["both kinds"], _even)}
-            arms[WRONG] = stages["both kinds"], _wrong
+            both = stages["both kinds"]
+            router = _router(both, works)
+            arms: dict[str, tuple[Stage, Routing]] = {ROUTED: (both, lambda task: router.shares(task, ONLY))}
+            arms |= {EVEN: (both, _even), WRONG: (both, _wrong)}
             arms |= {name: (stages[name], _even) for name in KINDS if name != "both kinds"}
             times: dict[str, list[float]] = {name: [] for name in arms}
             for _ in range(repetitions + 1):
                 for name, (stage, routing) in arms.items():
                     times[name].append(await stage.run(works, routing))
-            remarks = _remarks(router, stages["both kinds"])
+            remarks = _remarks(router, both)
         finally:
             await asyncio.gather(*(stage.close() for stage in stages.values()))
     ours = Series(tuple(times.pop(ROUTED)[1:]))
@@ -116,7 +118,8 @@ def _remarks(router: Router, stage: Stage) -> str:
     names = dict(zip((LLAMA, TORCH), BOTH, strict=True))
     tasks = [("reads", task) for task in range(READERS)] + [("writes", READERS + task) for task in range(WRITERS)]
     went = "; ".join(
-        f"one that {what}: {', '.join(f'{share.part:.0%} {names[share.sampler]}' for share in router.shares(task))}"
+        f"one that {what}: "
+        + ", ".join(f"{share.part:.0%} {names[share.sampler]}" for share in router.shares(task, ONLY))
         for what, task in tasks
     )
     costs = "; ".join(

@@ -15,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from marlaas.engine.base.model import BaseModel
+from marlaas.engine.cast import ONLY
 from marlaas.engine.config import Settings
 from marlaas.engine.devices.plan import Place, SamplerKind, SamplerPost
 from marlaas.engine.devices.routing import Share, sampler_of
@@ -118,7 +119,7 @@ class Stage:
             await asyncio.gather(*episodes)
 
     async def _episode(self, task: int, station: Station, request: SampleRequest) -> None:
-        speaker = Speaker(station, self.ledger, Payer("bench", task), anew=False)
+        speaker = Speaker(station, self.ledger, Payer("bench", task, policy=ONLY), anew=False)
         try:
             await speaker.generate(request)
         finally:

@@ -50,16 +50,16 @@ class Ledger:
         """Turns, episodes and calls, likewise."""
         self.made: defaultdict[str, int] = defaultdict(int)
         """Tokens sampled (rollout) and trained on (training), likewise."""
-        self.mixes: defaultdict[int, Mix] = defaultdict(Mix)
-        """What turns have asked of the samplers, by task, likewise."""
+        self.mixes: defaultdict[int, defaultdict[str, Mix]] = defaultdict(lambda: defaultdict(Mix))
+        """What turns have asked of the samplers, by task and by who spoke, likewise."""
 
-    def rollout(self, task: int, prefilled: int, sampled: int, worker: str = ROLLOUT) -> None:
-        """A turn has been sampled."""
+    def rollout(self, task: int, prefilled: int, sampled: int, worker: str = ROLLOUT, policy: str = "") -> None:
+        """A turn of one of the task's policies has been sampled."""
         self._tokens[task, ROLLOUT] += prefilled + sampled
         self._costs[worker][task] += rollout_cost(prefilled, sampled)
         self.ended[worker] += 1
         self.made[worker] += sampled
-        self.mixes[task].turn(prefilled, sampled)
+        self.mixes[task][policy].turn(prefilled, sampled)
 
     def rollout_seconds(self, seconds: float, worker: str = ROLLOUT) -> None:
         """A rollout worker was busy: share that out over its turns that have ended since the last time.
@@ -80,7 +80,8 @@ class Ledger:
     def environment(self, task: int, seconds: float) -> None:
         """An episode has ended that spent so many seconds with its environment."""
         self._add(task, ENVIRONMENT, 0, seconds)
-        self.mixes[task].episode()
+        for mix in self.mixes[task].values():
+            mix.episode()
 
     def training(self, task: int, tokens: int, seconds: float) -> None:
         """The trainer has worked for a task."""

@@ -30,6 +30,8 @@ class Payer:
     tenant: str
     task: int
     priority: int = 0
+    policy: str = ""
+    """Of the task, where it matters which of them."""
 
 
 NOBODY = Payer("", 0)

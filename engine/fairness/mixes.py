@@ -1,4 +1,4 @@
-"""What a task's turns ask of samplers: tokens to read and tokens to write. Pure.
+"""What a policy's turns ask of samplers: tokens to read and tokens to write. Pure.
 
 Turns and episodes flow in as they end, tokens of one episode flow out. Newer episodes count for more, because replies
 grow and shrink while a policy learns.
@@ -14,7 +14,7 @@ REMEMBERED = 512
 
 @dataclass
 class Mix:
-    """The episodes of one task."""
+    """The episodes of one task, as far as one of its policies spoke in them."""
 
     prefilled: float = 0.0
     sampled: float = 0.0

@@ -56,7 +56,7 @@ class Guests:
         found = {}
         for key, words in self._invited().items():
             found[key] = await self._version(words)
-            shares = self._services.router.shares(self._task)
+            shares = self._services.router.shares(self._task, key)
             await stack.enter_async_context(self._shelf.lent(found[key], shares))
         company.guests, company.hosts = found, dict.fromkeys(found, self._shelf)
         company.rivals = self._rivals = {

@@ -56,6 +56,6 @@ class Lineup:
                 seed=seed,
                 thinking=sampling.thinking,
             )
-            return Role(voice, stations[speaker])
+            return Role(voice, stations[speaker], speaker)
 
         return role

@@ -91,7 +91,7 @@ class PolicyLearner:
         self.first = self._version.number * self._batch
         """Number of the first group that it has not consumed."""
         self._silent = self._services.store.versions.silent_steps(self.policy)
-        await self.shelf.publish(self._version, self._services.router.shares(self._task))
+        await self.shelf.publish(self._version, self._services.router.shares(self._task, self.name))
 
     @property
     def newest(self) -> Version:
@@ -173,7 +173,7 @@ class PolicyLearner:
         await self._judged()
         path = version_path(services, self._task, self.name, step + 1)
         await self._served()
-        shares = services.router.shares(self._task)
+        shares = services.router.shares(self._task, self.name)
         homes = [services.stations[share.sampler] for share in shares]
         await self.shelf.spread(before, shares)
         await self._canary.before(before.name, homes, tally.groups)

@@ -47,6 +47,8 @@ class Role:
     voice: Voice
     station: Station
     """That serves the voice's version."""
+    policy: str = ""
+    """Of the task, where it matters which of them."""
 
 
 Roles = Callable[[str], Role]
@@ -131,9 +133,9 @@ class Rollout:
                 self._ledger.environment(self._payer.task, max(0.0, monotonic() - began - run.answering.seconds))
         return run.result(outcome)
 
-    def speaker(self, station: Station) -> Speaker:
-        """Somebody who speaks on this payer's account."""
-        return Speaker(station, self._ledger, self._payer, self._anew)
+    def speaker(self, station: Station, policy: str) -> Speaker:
+        """Somebody who speaks on this payer's account, for one of its policies."""
+        return Speaker(station, self._ledger, replace(self._payer, policy=policy), self._anew)
 
     def check_thinking(self, wanted: bool | None) -> None:
         """Raise ``ConfigError`` where the base cannot think, or not think, as a task wants it."""
@@ -226,7 +228,7 @@ class _Run:
             if origin is None:
                 raise Unplayable(f"it forked the agent {ask.fork.agent!r}, which has not spoken")
             begun = origin.conversation.fork(ask.fork.turns, name, ask.agent, role.voice, seed, allowance)
-        turns = _Turns(begun, self._rollout.speaker(role.station), asyncio.Lock())
+        turns = _Turns(begun, self._rollout.speaker(role.station, role.policy), asyncio.Lock())
         self._turns[ask.agent, ask.branch] = turns
         return turns
 

@@ -44,12 +44,13 @@ class Speaker:
                 self.unseat()
                 self._seated = request.conversation
                 self._seatings += 1
-            tenant = self.payer.tenant
-            weight = self._seats.weight(tenant)
-            own = replace(request, conversation=self._name, account=tenant, weight=weight)
+            payer = self.payer
+            weight = self._seats.weight(payer.tenant)
+            own = replace(request, conversation=self._name, account=payer.tenant, weight=weight)
             result = await self._station.sampler.generate(own)
-            cost = rollout_cost(result.prefilled, len(result.tokens))
-            self._ledger.rollout(self.payer.task, result.prefilled, len(result.tokens), self._station.name)
+            sampled = len(result.tokens)
+            cost = rollout_cost(result.prefilled, sampled)
+            self._ledger.rollout(payer.task, result.prefilled, sampled, self._station.name, payer.policy)
             return result
         finally:
             self._seats.rest(self, cost)

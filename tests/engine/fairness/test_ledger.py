@@ -64,3 +64,14 @@ def test_all_seconds_are_somebodys(turns: list[tuple[int, int, int, bool]]) -> N
     usages = ledger.take()
     assert sum(usage.seconds for usage in usages) == pytest.approx(seconds)
     assert sum(usage.tokens for usage in usages) == sum(turn[1] + turn[2] for turn in turns)
+
+
+def test_each_of_a_tasks_policies_has_a_mix_of_its_own_and_all_count_its_episodes() -> None:
+    ledger = Ledger()
+    for _ in range(2):
+        for _ in range(10):
+            ledger.rollout(1, prefilled=6, sampled=2, policy="solver")
+        ledger.rollout(1, prefilled=50, sampled=1, policy="critic")
+        ledger.environment(1, 0.0)
+    mixes = ledger.mixes[1]
+    assert (mixes["solver"].of_one, mixes["critic"].of_one) == ((60.0, 20.0), (50.0, 1.0))

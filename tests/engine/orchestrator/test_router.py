@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import pytest
 
+from marlaas.engine.cast import ONLY
 from marlaas.engine.devices.routing import TokenCosts
 from marlaas.engine.fairness.mixes import Mix
 from marlaas.engine.orchestrator.endings import Fruitless
 from marlaas.engine.orchestrator.router import AGAIN, Router, under_way
-from marlaas.engine.spec import TaskSpec, TrainSpec
+from marlaas.engine.policies import NamedPolicySpec
+from marlaas.engine.spec import EvalSpec, TaskSpec, TrainSpec
 
 from ..rollout.fake import FakeSampler
 from ..rollout.stations import station
 
 READER, WRITER = TokenCosts("rollout", 1.0, 9.0), TokenCosts("rollout-2", 3.0, 3.0)
 MOVING = TaskSpec("lab", "moving", "sums")
+DEBATE = TaskSpec(
+    "lab",
+    "debate",
+    "debate",
+    policies={
+        "solver": NamedPolicySpec(groups_per_step=2),
+        "critic": NamedPolicySpec(),
+        "judge": NamedPolicySpec(frozen="base"),
+        "before": NamedPolicySpec(pool="solver"),
+    },
+    agents={"solver": "solver", "critic": "critic", "judge": "judge", "rival": "before"},
+    eval=EvalSpec(agents={"judge": "solver@0"}),
+)
 SETTLED = TaskSpec("lab", "settled", "sums", train=TrainSpec(deterministic=True, max_staleness=0))
 
 
@@ -25,19 +40,25 @@ class Desk:
         self.stations = [station(FakeSampler(), 4, 64, name) for name in ("rollout", "rollout-2")[: len(kinds)]]
         for one, kind in zip(self.stations, kinds, strict=True):
             one.kind, one.repeatable = kind, repeatable  # type: ignore[assignment]
-        self.mixes: dict[int, Mix] = {}
+        self.mixes: dict[int, dict[str, Mix]] = {}
         self.costs = [READER, WRITER]
         self.now = 0.0
         self.router = Router(self.stations, lambda: self.costs, self.mixes, lambda: self.now)
 
-    def homes(self, task: int) -> list[str]:
-        return [share.sampler for share in self.router.shares(task)]
+    def homes(self, task: int, policy: str = ONLY) -> list[str]:
+        return [share.sampler for share in self.router.shares(task, policy)]
 
     def played(self, task: int, prefilled: int, sampled: int) -> None:
         """An episode has ended; the router looks again."""
-        mix = self.mixes.setdefault(task, Mix())
-        mix.turn(prefilled, sampled)
-        mix.episode()
+        self.heard(task, **{ONLY: (prefilled, sampled)})
+
+    def heard(self, task: int, **tokens: tuple[int, int]) -> None:
+        """The same, with what each speaker read and said in it."""
+        mixes = self.mixes.setdefault(task, {})
+        for speaker, (prefilled, sampled) in tokens.items():
+            mixes.setdefault(speaker, Mix()).turn(prefilled, sampled)
+        for mix in mixes.values():
+            mix.episode()
         self.now += AGAIN
 
 
@@ -77,7 +98,7 @@ def test_a_task_that_has_left_is_not_reckoned_with() -> None:
     desk.router.leave(1)
     desk.router.leave(1)
     desk.now += AGAIN
-    assert len(desk.router.shares(2)) == 2, "alone, it has both"
+    assert len(desk.homes(2)) == 2, "alone, it has both"
 
 
 def test_what_must_repeat_itself_is_always_at_the_first_that_can_however_busy() -> None:
@@ -102,10 +123,40 @@ def test_after_a_restart_it_is_at_the_same_kind_or_nowhere() -> None:
         Desk("torch", repeatable=False).router.join(1, SETTLED, "torch")
 
 
+def test_policies_of_one_task_go_where_their_own_turns_belong() -> None:
+    desk = Desk("torch", "llama.cpp")
+    desk.router.join(1, DEBATE)
+    desk.heard(1, solver=(5, 400), critic=(500, 5), judge=(300, 5))
+    assert [desk.homes(1, policy)[0] for policy in ("solver", "critic", "judge")] == ["rollout-2", "rollout", "rollout"]
+    assert desk.homes(1, "solver@0") == desk.homes(1, "solver"), "who only takes part in measurements"
+
+
+def test_capacity_follows_the_policy_that_is_asked_more() -> None:
+    desk = Desk("torch", "torch")
+    desk.costs = [TokenCosts(name, 1.0, 2.0) for name in ("rollout", "rollout-2")]
+    desk.router.join(1, DEBATE)
+    desk.heard(1, solver=(10, 10), critic=(10, 10), judge=(10, 10))
+    for _ in range(2000):
+        desk.heard(1, solver=(200, 200), critic=(10, 10), judge=(10, 10))
+    assert len(desk.homes(1, "solver")) == 2 and {len(desk.homes(1, who)) for who in ("critic", "judge")} == {1}
+    assert [share.part for share in desk.router.shares(1, "solver")] == pytest.approx([0.55, 0.45], rel=0.01)
+
+
+def test_a_pool_is_reckoned_to_the_policy_whose_versions_play_and_who_is_silent_to_nobody() -> None:
+    demands = []
+    for speakers in ({"solver": (30, 30)}, {"solver": (10, 10), "before": (20, 20)}):
+        desk = Desk("torch", "torch")
+        desk.router.join(1, DEBATE)
+        desk.heard(1, **speakers)
+        demands.append(desk.router._demands())
+    assert demands[0] == demands[1] and [demand.task for demand in demands[0]] == ["1/solver", "1/critic", "1/judge"]
+    assert [demand.sampled for demand in demands[0]] == [30 * min(256, 3 * 2 * DEBATE.train.group_size), 0.0, 0.0]
+
+
 def test_one_station_has_everything() -> None:
     desk = Desk("torch")
     desk.router.join(1, MOVING)
-    (share,) = desk.router.shares(1)
+    (share,) = desk.router.shares(1, ONLY)
     assert (share.sampler, share.part) == ("rollout", 1.0)
 
 
