@@ -38,9 +38,13 @@ class Company:
     def examination(self, name: str, version: Version, opponents: Mapping[str, str], turns: int) -> Lineup:
         """Who plays a held-out prompt on which ``version`` of the policy ``name`` is measured.
 
-        ``opponents`` says who speaks for agents that do not play as in training; all change places ``turns`` times.
+        ``opponents`` says who speaks for agents that do not play as in training, but that a policy of which nothing
+        would be left keeps its own; all change places ``turns`` times.
         """
+        own = {agent: policy for agent, policy in self.cast.agents.items() if policy == name}
         agents = {**self.cast.agents, **opponents}
+        if own and name not in agents.values():
+            agents |= own
         if agents and turns:
             seats = list(agents)
             agents = {seat: agents[seats[(place + turns) % len(seats)]] for place, seat in enumerate(seats)}
@@ -56,11 +60,10 @@ class Company:
     async def playing(self, lineup: Lineup) -> AsyncIterator[None]:
         """Keep the versions of a lineup served while the block runs, which for those of a pool may have to begin."""
         async with AsyncExitStack() as stack:
-            for name, version in lineup.versions.items():
-                if name in self.rivals:
-                    await stack.enter_async_context(self.rivals[name].lent(version))
-                elif name in self._shelves:
-                    stack.enter_context(self._shelves[name].hold(version))
+            for name, shelf in self._shelves.items():  # before anything is waited for
+                stack.enter_context(shelf.hold(lineup.versions[name]))
+            for name, rivals in self.rivals.items():
+                await stack.enter_async_context(rivals.lent(lineup.versions[name]))
             yield
 
     def _current(self) -> dict[str, Version]:

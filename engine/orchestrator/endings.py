@@ -20,6 +20,10 @@ class Fruitless(Paused):
     """It would end the same way at every further try: the task itself is the cause, and a person has to see to it."""
 
 
+class Replaced(Exception):
+    """A newer environment version took the place of the one that was measured on, which did not get to a score."""
+
+
 def never_spoke(agents: Sequence[str], policy: str, where: str) -> Fruitless:
     """What a task pauses with where the environment asks no agent of one of its policies."""
     asked = f"The agent {agents[0]} was" if len(agents) == 1 else f"The agents {' and '.join(agents)} were"

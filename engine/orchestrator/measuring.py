@@ -17,8 +17,9 @@ from ..spec import EvalSpec
 from ..store.versions import Version
 from .background import Background
 from .early_stop import reached, remark, stalled
+from .endings import Replaced
 from .environment import TaskEnvironment
-from .evaluation import Evaluator, Replaced
+from .evaluation import Evaluator
 from .keeper import Keeper
 from .services import Services
 from .shelf import Shelf

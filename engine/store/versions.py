@@ -255,6 +255,14 @@ class VersionTable:
             insert(self._db, "evals", row)
         reach(Point.EVALUATION_STORED)
 
+    def floor(self, policy: int, environment_version: str) -> float | None:
+        """The newest floor of one evaluation series; None where there is none."""
+        rows = self._db.query(
+            "SELECT floor FROM evals WHERE policy = ? AND environment_version = ? ORDER BY id DESC LIMIT 1",
+            [policy, environment_version],
+        )
+        return next((row["floor"] for row in rows), None)
+
     def evaluated(self, policy: int, environment_version: str) -> dict[int, float]:
         """Held-out score by step of one evaluation series."""
         rows = self._db.query(
