@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -101,6 +102,32 @@ class Lab:
         os.kill(process.pid, signal.SIGKILL)
         _, alive = psutil.wait_procs(family, timeout=20)
         assert not alive, f"orphans: {alive}"
+
+
+@contextlib.contextmanager
+def configured(folder: Path, settings: str) -> Iterator[Lab]:
+    """A home in ``folder`` with these settings, and its engine while the block runs."""
+    lab = Lab(Home(folder / "home").create())
+    lab.home.config.write_text(settings)
+    control.ensure_running(lab.home)
+    yield lab
+    if holder(lab.home.lock) is not None:
+        control.stop(lab.home)
+
+
+def outlived(lab: Lab, worker: str, steps: int) -> None:
+    """Two tasks train to their end although a worker of that name is killed meanwhile."""
+    tasks = [
+        lab.submit("sums", "arithmetic", steps=steps, train={"max_staleness": 1}),
+        lab.submit("guesses", "guess", steps=steps),
+    ]
+    lab.until(tasks[0], 2)
+    (pid,) = lab.worker_pids(worker)
+    os.kill(pid, signal.SIGKILL)
+    lab.marlaas("wait", *map(str, tasks))
+    for task in tasks:
+        assert lab.show(task)["step"] == steps
+        consumed_once(lab.home, task)
 
 
 @pytest.fixture(scope="session")

@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from marlaas.engine.daemon import control
-from marlaas.engine.daemon.lock import holder
-from marlaas.engine.paths import Home
-
-from .conftest import Lab, consumed_once
+from .conftest import Lab, configured, outlived
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(150)]
 
 
-@pytest.fixture(params=["f32", "q8_0"])
+@pytest.fixture(params=[pytest.param("f32", marks=pytest.mark.slow), "q8_0"])
 def llama_lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
     """A home whose settings name llama.cpp."""
-    lab = Lab(Home(tmp_path / "home").create())
-    lab.home.config.write_text(f'[rollout]\nsampler = "llama.cpp"\nweights = "{request.param}"\n')
-    control.ensure_running(lab.home)
-    yield lab
-    if holder(lab.home.lock) is not None:
-        control.stop(lab.home)
+    with configured(tmp_path, f'[rollout]\nsampler = "llama.cpp"\nweights = "{request.param}"\n') as lab:
+        yield lab
 
 
 def test_two_tasks_train_and_outlive_their_sampler(llama_lab: Lab) -> None:
-    tasks = [
-        llama_lab.submit("sums", "arithmetic", steps=6, train={"max_staleness": 1}),
-        llama_lab.submit("guesses", "guess", steps=6),
-    ]
-    llama_lab.until(tasks[0], 2)
-    (sampler,) = llama_lab.worker_pids("rollout")
-    os.kill(sampler, signal.SIGKILL)
-    llama_lab.marlaas("wait", *map(str, tasks))
-    for task in tasks:
-        assert llama_lab.show(task)["step"] == 6
-        consumed_once(llama_lab.home, task)
+    outlived(llama_lab, "rollout", steps=6)
     assert list(llama_lab.home.base.glob("*.gguf")), "llama.cpp has read no base"

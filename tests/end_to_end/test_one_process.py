@@ -8,11 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from marlaas.engine.daemon import control
-from marlaas.engine.paths import Home
-
 from . import conftest
-from .conftest import Lab, consumed_once
+from .conftest import Lab, configured, consumed_once
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default"), pytest.mark.timeout(900)]
 TRAIN = {"groups_per_step": 4, "group_size": 8}
@@ -31,11 +28,8 @@ share = "{share}"
 
 @pytest.fixture(scope="module", params=["base", "sleep"])
 def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    lab = Lab(Home(tmp_path_factory.mktemp("shared") / "home").create())
-    lab.home.config.write_text(SETTINGS.format(share=request.param))
-    control.ensure_running(lab.home)
-    yield lab
-    control.stop(lab.home)
+    with configured(tmp_path_factory.mktemp("shared"), SETTINGS.format(share=request.param)) as lab:
+        yield lab
 
 
 @pytest.fixture(autouse=True)

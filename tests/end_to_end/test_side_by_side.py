@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Iterator
 
 import pytest
 
-from marlaas.engine.daemon import control
-from marlaas.engine.daemon.lock import holder
-from marlaas.engine.paths import Home
-
-from .conftest import Lab, consumed_once
+from .conftest import Lab, configured, outlived
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(150)]
 
@@ -21,26 +15,12 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(150)]
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A home whose settings name both."""
-    lab = Lab(Home(tmp_path_factory.mktemp("both") / "home").create())
-    lab.home.config.write_text('[rollout]\nsamplers = ["llama.cpp", "torch"]\n')
-    control.ensure_running(lab.home)
-    yield lab
-    if holder(lab.home.lock) is not None:
-        control.stop(lab.home)
+    with configured(tmp_path_factory.mktemp("both"), '[rollout]\nsamplers = ["llama.cpp", "torch"]\n') as lab:
+        yield lab
 
 
 def test_tasks_train_on_both_and_outlive_one(both: Lab) -> None:
-    tasks = [
-        both.submit("sums", "arithmetic", steps=8, train={"max_staleness": 1}),
-        both.submit("guesses", "guess", steps=8),
-    ]
-    both.until(tasks[0], 2)
-    (second,) = both.worker_pids("rollout-2")
-    os.kill(second, signal.SIGKILL)
-    both.marlaas("wait", *map(str, tasks))
-    for task in tasks:
-        assert both.show(task)["step"] == 8
-        consumed_once(both.home, task)
+    outlived(both, "rollout-2", steps=8)
     shown = json.loads(both.marlaas("stats", "--json", "--since", "1h"))
     rollout = [stage for stage in shown["stages"] if stage["stage"] == "rollout"]
     assert len({stage["device"] for stage in rollout}) == 2 and all(stage["ended"] for stage in rollout), shown

@@ -11,11 +11,8 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.daemon import control
-from marlaas.engine.paths import Home
-
 from . import conftest
-from .conftest import Lab, consumed_once
+from .conftest import Lab, configured, consumed_once
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default"), pytest.mark.timeout(900)]
 TRAIN = {"groups_per_step": 4, "group_size": 8}
@@ -32,11 +29,8 @@ largest_rank = 16
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    lab = Lab(Home(tmp_path_factory.mktemp("vllm") / "home").create())
-    lab.home.config.write_text(SETTINGS)
-    control.ensure_running(lab.home)
-    yield lab
-    control.stop(lab.home)
+    with configured(tmp_path_factory.mktemp("vllm"), SETTINGS) as lab:
+        yield lab
 
 
 @pytest.fixture(autouse=True)
