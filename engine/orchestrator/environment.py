@@ -1,7 +1,7 @@
 """A task's environment: which version serves it (follow or pin), under which validated configuration.
 
 Flows in: what the task file says, and the versions that its stored groups were played on. Flows out: leases. A task
-that follows goes on with the last version that takes its parameters where a newer one does not.
+that follows goes on with the last version that takes its parameters, and has its agents, where a newer one does not.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
+from ..cast import check_declared
 from ..environments.lease import Lease
 from ..environments.plugin import unserved
 from ..environments.protocol import Answer, EpisodeOutcome, EpisodeSpec
@@ -68,6 +68,8 @@ class TaskEnvironment:
 
         async def valid(name: str, version: str | None) -> None:
             self._service.validate(name, self._spec.environment_config, version)
+            if version is None:
+                check_declared(self._spec, self._service.resolve(name).agents)
 
         with _blocking():
             await self._fitting(valid)
@@ -76,7 +78,7 @@ class TaskEnvironment:
     async def bound(self) -> AsyncIterator[Lease]:
         """A lease on the version that serves now: a group never mixes versions."""
         with _blocking():
-            lease = await self._fitting(partial(self._service.bind, config=self._spec.environment_config))
+            lease = await self._fitting(self._bind)
         if rest := lease.rest:
             lease.release()
             raise Blocked(f"blocked: {unserved(lease.environment.partition('/')[0], rest)}")
@@ -104,9 +106,20 @@ class TaskEnvironment:
 
         return play
 
+    async def _bind(self, name: str, version: str | None) -> Lease:
+        """Raises ``ConfigError`` where that version does not take the task's parameters, or has other agents."""
+        lease = await self._service.bind(name, version, self._spec.environment_config)
+        try:
+            check_declared(self._spec, lease.declared.agents)
+        except ConfigError:
+            lease.release()
+            raise
+        return lease
+
     async def _fitting(self, attempt: Callable[[str, str | None], Awaitable[T]]) -> T:
         """What ``attempt`` makes of the version that the task plays on: the pinned one, else the newest, else, where
-        that does not take the task's parameters, the last that did. It gets a name and, if not the newest, a version.
+        that does not fit the task's parameters and agents, the last that did. It gets a name and, if not the newest, a
+        version.
         """
         if self._pinned is not None:
             return await attempt(self._spec.environment, self._pinned)
@@ -134,11 +147,11 @@ class TaskEnvironment:
         return self._name
 
     def _stays(self, error: ConfigError) -> None:
-        """Tell that a newer version does not take the task's parameters."""
+        """Tell that a newer version does not fit the task's parameters, or its agents."""
         if str(error) not in self._told:
             self._told.add(str(error))
-            sentence = f"The task stays on version {self._fits} of its environment, for the newest does not take its"
-            self._tell(f"{sentence} parameters: {error}")
+            stays = f"The task stays on version {self._fits} of its environment, for the newest does not fit it"
+            self._tell(f"{stays}: {error}")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
-from ..cast import cast_of, check_declared, spec_of
+from ..cast import cast_of, spec_of
 from ..spec import TaskSpec
 from .admitting import Admitting
 from .background import Background
@@ -91,7 +91,6 @@ class Learner:
 
     async def _play_and_train(self) -> None:
         async with self._environment.bound() as lease:
-            check_declared(self._spec, lease.declared.agents)
             await self._held_out.of(lease)
         producer = Producer(self._services, self._spec, self._environment, self._company, self._held_out)
         self._started(self)

@@ -15,7 +15,9 @@ from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import ConfigError, EnvironmentFailure, EnvironmentMissing
 from marlaas.engine.orchestrator.endings import Blocked
 from marlaas.engine.orchestrator.environment import History, TaskEnvironment
+from marlaas.engine.policies import NamedPolicySpec, PolicySpec
 from marlaas.engine.rollout.conversation import Unplayable
+from marlaas.engine.spec import TaskSpec
 from marlaas.engine.types import Failure
 
 from .test_learning import SPEC
@@ -26,11 +28,13 @@ PINNED = replace(TASK, environment_version="pin")
 
 @dataclass
 class Shelf:
-    """A service with versions of some plugins, each taking some parameters; no process."""
+    """A service with versions of some plugins, each taking some parameters and declaring some agents; no process."""
 
     takes: dict[str, set[str]] = field(default_factory=lambda: {"v1": {"digits"}})
     served: dict[str, str] = field(default_factory=lambda: {"math/sums": "v1"})
     """The newest version by full name."""
+    agents: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """What versions declare; others declare none."""
     resting: set[str] = field(default_factory=set)
     released: list[str] = field(default_factory=list)
     outcomes: OutcomeCounts = field(default_factory=OutcomeCounts)
@@ -41,7 +45,7 @@ class Shelf:
         found = [full for full in self.served if name in (full, full.rpartition("/")[2])]
         if len(found) != 1:
             raise EnvironmentMissing(f"{len(found)} environments are called {name!r}.")
-        return SimpleNamespace(name=found[0])
+        return SimpleNamespace(name=found[0], agents=self.agents.get(self.served[found[0]], ()))
 
     def full_name(self, name: str, version: str | None) -> str:
         return f"math/{name.rpartition('/')[2]}" if version in self.takes else name
@@ -68,7 +72,7 @@ class Shelf:
         return SimpleNamespace(
             environment=full,
             environment_version=wanted,
-            declared=SimpleNamespace(name=full),
+            declared=SimpleNamespace(name=full, agents=self.agents.get(wanted, ())),
             config=config,
             ends=self.ends,
             rest=Failure(f"{wanted} rests") if wanted in resting else None,
@@ -83,7 +87,7 @@ class Told:
     shelf: Shelf
     sentences: list[str] = field(default_factory=list)
 
-    def of(self, spec: Any = TASK, first: str | None = None, last: str | None = None) -> TaskEnvironment:
+    def of(self, spec: TaskSpec = TASK, first: str | None = None, last: str | None = None) -> TaskEnvironment:
         service = cast(EnvironmentService, self.shelf)
         return TaskEnvironment(service, spec, History(first, last), self.sentences.append)
 
@@ -128,6 +132,49 @@ async def test_it_stays_where_a_newer_version_does_not_take_its_parameters_and_s
     assert "stays on version v1" in sentence and "v2 does not take it" in sentence
     edit(told, "v3", "digits")
     assert await version_of(environment) == "v3"
+
+
+TALK = replace(
+    TASK,
+    policy=PolicySpec(),
+    policies={"solver": NamedPolicySpec(), "critic": NamedPolicySpec()},
+    agents={"solver": "solver", "critic": "critic"},
+)
+
+
+@pytest.mark.parametrize("others", [("solver", "judge"), ("solver", "critic", "judge"), ("solver",)])
+@pytest.mark.parametrize("engine", ["the same", "a new one"])
+async def test_it_stays_where_a_newer_version_has_other_agents(
+    told: Told, engine: str, others: tuple[str, ...]
+) -> None:
+    told.shelf.agents = {"v1": ("solver", "critic"), "v2": others, "v4": ("critic", "solver")}
+    environment = told.of(TALK)
+    assert await version_of(environment) == "v1"
+    edit(told, "v2", "digits")
+    if engine == "a new one":
+        environment = told.of(TALK, first="v1", last="v1")
+    assert [await version_of(environment) for _ in range(3)] == ["v1"] * 3
+    (sentence,) = told.sentences
+    assert "stays on version v1" in sentence and ("judge" in sentence or "critic" in sentence)
+    edit(told, "v3", "digits")
+    assert await version_of(environment) == "v3", "one that declares none is taken at its word"
+    edit(told, "v4", "digits")
+    assert await version_of(environment) == "v4"
+    assert len(told.sentences) == 1 and sorted(told.shelf.released)[-2:] == ["v3", "v4"]
+
+
+async def test_with_other_agents_and_nothing_to_stay_on_it_waits_and_holds_nothing(told: Told) -> None:
+    told.shelf.agents = {"v1": ("solver",)}
+    environment = told.of(TALK)
+    for waits in (environment.check(), environment.bound().__aenter__()):
+        with pytest.raises(Blocked, match="blocked: sums has no agent 'critic'"):
+            await waits
+    assert told.shelf.released == ["v1"]
+
+
+async def test_one_policy_speaks_for_whoever_there_is(told: Told) -> None:
+    told.shelf.agents = {"v1": ("solver", "critic")}
+    assert await version_of(told.of()) == "v1"
 
 
 async def test_with_nothing_to_stay_on_it_waits(told: Told) -> None:

@@ -225,6 +225,9 @@ class FakeEnvironments:
     def full_name(self, name: str, version: str | None) -> str:
         return name
 
+    def resolve(self, name: str) -> Any:
+        return SimpleNamespace(name=name, agents=())
+
     async def bind(self, name: str, version: str | None = None, config: dict[str, Any] | None = None) -> Any:
         await self.chance.wait()
         return SimpleNamespace(
