@@ -46,6 +46,10 @@ def task(**tables: Any) -> TaskSpec:
             },
             "cannot repeat a pool",
         ),
+        (
+            {**TWO, "train": {"deterministic": True, "max_staleness": 0}, "eval": {"target": 0.5}},
+            "'solver' is measured with 'critic', which is trained beside it",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(tables: dict[str, Any], says: str) -> None:
@@ -57,6 +61,11 @@ def test_what_makes_no_sense_is_one_sentence(tables: dict[str, Any], says: str) 
 def test_a_specification_survives_its_json() -> None:
     spec = task(**TWO, eval={"agents": {"b": "critic@0"}, "rotate": True})
     assert parse(spec.to_json(), "again") == spec
+
+
+def test_a_score_among_versions_that_stand_still_may_end_a_deterministic_task() -> None:
+    fixed = {"target": 0.5, "agents": {"a": "solver@0", "b": "critic@0"}}
+    assert task(**TWO, train={"deterministic": True, "max_staleness": 0}, eval=fixed).eval.target == 0.5
 
 
 def test_each_policy_sees_the_task_with_its_own_numbers() -> None:

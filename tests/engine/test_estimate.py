@@ -12,7 +12,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.base.needs import COPIES, FUSED
 from marlaas.engine.base.sizes import adapter_bytes
 from marlaas.engine.estimate import NEAREST, disk_of, estimate, nearest, time_of, together
-from marlaas.engine.policies import PolicySpec
+from marlaas.engine.policies import NamedPolicySpec, PolicySpec
 from marlaas.engine.spec import EvalSpec, KeepSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.past_runs import PastRun
 
@@ -64,6 +64,21 @@ def test_memory_and_tokens() -> None:
     llama = estimate(SPEC, [], BASE, 100, torch_sampler=False, context=512)
     assert torch.memory - llama.memory == 3 * (FUSED - 1) * adapter and llama.memory > (COPIES + 3) * adapter
     assert torch.time is None and torch.most_tokens == 10 * 64 * 256
+
+
+def test_several_policies_share_their_plays_and_take_memory_each() -> None:
+    two = {"solver": NamedPolicySpec(groups_per_step=2), "critic": NamedPolicySpec(rank=8)}
+    spec = replace(SPEC, policies=two, agents={"a": "solver", "b": "critic"})
+    alone, both = (estimate(one, [RUN], BASE, 100, False, 512) for one in (SPEC, spec))
+    assert both.time == alone.time, "a group that both need is played once"
+    assert both.most_tokens == 2 * alone.most_tokens
+    assert alone.memory < both.memory < 2 * alone.memory and alone.disk.adapters < both.disk.adapters
+    frozen = replace(spec, policies=two | {"critic": NamedPolicySpec(frozen="base")})
+    assert estimate(frozen, [RUN], BASE, 100, False, 512).memory < both.memory
+    pool = replace(spec, policies=two | {"critic": NamedPolicySpec(pool="solver", size=3)})
+    adapter = adapter_bytes(BASE, 16)
+    kept = [disk_of(one, [RUN], BASE, 4).adapters for one in (frozen, pool)]
+    assert kept == [7 * adapter, 10 * adapter]
 
 
 def test_all_together_take_as_long_as_the_busiest_worker() -> None:

@@ -33,6 +33,14 @@ def test_a_list_makes_a_family(tmp_path: Path) -> None:
     assert len({task.source for task in tasks}) == 1
 
 
+def test_one_of_several_policies_is_swept(tmp_path: Path) -> None:
+    two = "[policies.solver]\n[policies.critic]\n[agents]\na = 'solver'\nb = 'critic'\n"
+    tasks = load(write(tmp_path, f'{two}[sweep]\n"policies.solver.rank" = [4, 8]\n'))
+    assert [task.name for task in tasks] == ["sums [rank=4]", "sums [rank=8]"]
+    ranks = [[task.config["policies"][name]["rank"] for name in ("solver", "critic")] for task in tasks]
+    assert ranks == [[4, 16], [8, 16]]
+
+
 def test_several_lists_make_a_grid_in_the_order_of_the_file(tmp_path: Path) -> None:
     tasks = load(write(tmp_path, 'steps = [5, 9]\n[sweep]\n"environment_config.digits" = [2, 3]\ntrain.seed = [0]\n'))
     assert [task.name for task in tasks] == [

@@ -71,6 +71,25 @@ def test_refuses_in_one_sentence(tmp_path: Path, text: str, says: str) -> None:
     assert says in str(caught.value)
 
 
+def test_folders_of_policies_count_from_the_file(tmp_path: Path) -> None:
+    text = """
+    [policies]
+    solver = {start = "./begun"}
+    critic = {frozen = "../other"}
+    judge = {frozen = "17@best"}
+    [agents]
+    a = "solver"
+    b = "critic"
+    c = "judge"
+    [eval]
+    agents = {b = "./begun", c = "base"}
+    """
+    (submission,) = load(write(tmp_path, MINIMAL + text))
+    policies, begun = submission.config["policies"], str(tmp_path / "begun")
+    assert policies["solver"]["start"] == begun and policies["critic"]["frozen"] == str(tmp_path / "../other")
+    assert policies["judge"]["frozen"] == "17@best" and submission.config["eval"]["agents"] == {"b": begun, "c": "base"}
+
+
 def test_refuses_what_is_no_file_and_no_text(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load(tmp_path)
