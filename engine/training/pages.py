@@ -6,12 +6,8 @@ neither the process nor, after a crash, the start of the next one. Knows no devi
 
 from __future__ import annotations
 
-import fcntl
 import itertools
-import os
 import pickle
-import shutil
-import tempfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +16,13 @@ import torch
 from torch import Tensor
 
 from ..errors import AdapterError
+from ..private_folder import PrivateFolder, remove_orphans
 from .adamw import AdamState
 from .layout import Layout
 from .policy_memory import PolicyMemory
 from .protocol import PolicyConfig, TrainGroup
 
-PREFIX, LOCK = "marlaas-pages-", "in-use"
+PREFIX = "marlaas-pages-"
 HINT = "Resume the task: it goes on from its last committed step."
 
 
@@ -87,9 +84,8 @@ class Pages:
         self._scratch, self._host = scratch, host
         self._pages: dict[str, RestingPolicy | _File] = {}
         self._numbers = itertools.count()
-        self._folder: Path | None = None
-        self._lock = -1
-        _remove_orphans(scratch)
+        self._folder: PrivateFolder | None = None
+        remove_orphans(scratch, PREFIX)
 
     def __contains__(self, policy: str) -> bool:
         return policy in self._pages
@@ -136,35 +132,14 @@ class Pages:
         """Remove all files."""
         self._pages.clear()
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            os.close(self._lock)
+            self._folder.remove()
             self._folder = None
 
     def _own_folder(self) -> Path:
-        """Made when first needed, for this account alone; its lock says that a process uses it."""
+        """Made when first needed."""
         if self._folder is None:
-            self._scratch.mkdir(parents=True, exist_ok=True)
-            folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=self._scratch))  # of mode 0700
-            self._lock = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-            self._folder = folder
-        return self._folder
-
-
-def _remove_orphans(scratch: Path) -> None:
-    """Remove the folders of processes that are gone."""
-    for folder in scratch.glob(f"{PREFIX}*"):
-        try:
-            lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            continue  # being made, or not ours
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        except OSError:
-            pass  # in use
-        finally:
-            os.close(lock)
+            self._folder = PrivateFolder(self._scratch, PREFIX)
+        return self._folder.path
 
 
 def _vector(part: bytes, device: str) -> Tensor:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from marlaas.engine.errors import AdapterError
+from marlaas.engine.private_folder import LOCK
 from marlaas.engine.training.adamw import AdamState
 from marlaas.engine.training.layout import Layout
 from marlaas.engine.training.pages import Pages, RestingPolicy
@@ -32,7 +33,7 @@ def policy(seed: int = 0) -> PolicyMemory:
 
 
 def only_file(scratch: Path) -> Path:
-    (path,) = (path for path in scratch.glob("marlaas-pages-*/*") if path.name != "in-use")
+    (path,) = (path for path in scratch.glob("marlaas-pages-*/*") if path.name != LOCK)
     return path
 
 
