@@ -9,12 +9,10 @@ import psutil
 import pytest
 
 from marlaas.engine.daemon import control
-from marlaas.engine.daemon.lock import holder
-from marlaas.engine.paths import Home
 from marlaas.engine.store.reader import Reader
 from tools.audit.audit import audit
 
-from .conftest import Lab, consumed_once
+from .conftest import Lab, configured, consumed_once
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(200)]
 
@@ -26,11 +24,8 @@ EXACT = {"deterministic": True, "max_staleness": 0, "groups_per_step": 2, "group
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A home of its own: all that it says is checked at the end."""
-    lab = Lab(Home(tmp_path_factory.mktemp("rest") / "home"))
-    control.ensure_running(lab.home)
-    yield lab
-    if holder(lab.home.lock) is not None:
-        control.stop(lab.home)
+    with configured(tmp_path_factory.mktemp("rest"), "") as lab:
+        yield lab
 
 
 def yields(lab: Lab, *words: str) -> None:

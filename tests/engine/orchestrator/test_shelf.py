@@ -118,6 +118,17 @@ async def test_groups_go_to_the_homes_of_their_version_and_each_has_its_part(tmp
         assert [home.name for home in shelf.homes(both)] == ["2", "1"]
 
 
+async def test_all_prompts_of_a_version_that_is_lent_go_to_the_main_home_of_the_current_one(tmp_path: Path) -> None:
+    first, second = FakeSampler(), FakeSampler()
+    shelf = Shelf(homes(first, second))
+    current, old = version(tmp_path, 2), version(tmp_path, 1)
+    await shelf.publish(current, BOTH)
+    async with shelf.lent(old):
+        assert {shelf.station(old, prompt).name for prompt in range(64)} == {"2"}
+        assert {shelf.station(current, prompt).name for prompt in range(64)} == {"1", "2"}
+        assert served(first) == {"v2"} and served(second) == {"v1", "v2"}
+
+
 async def test_what_is_looked_at_beforehand_is_asked_nothing_else(tmp_path: Path) -> None:
     first, second = FakeSampler(), FakeSampler()
     shelf = Shelf(homes(first, second))
