@@ -32,6 +32,16 @@ def test_a_run_in_figures(database: Path) -> None:
     assert run.trajectory_tokens == 19 and 60 < run.trajectory_text < 200
 
 
+def test_a_policy_of_several_has_its_own_batch(database: Path) -> None:
+    filling = Filling(database)
+    filling.task(made=12)
+    own = json.dumps({"policies": {"policy": {"groups_per_step": 3}}})
+    filling.execute("UPDATE tasks SET started = created, base = 'b', config = json_patch(?, ?)", CONFIG, own)
+    with Reader(database) as reader:
+        (run,) = past_runs(reader, ["arithmetic"], "b")
+    assert run.episodes == 3 * 8
+
+
 def test_only_who_has_trained_counts_the_newest_first_and_of_long_runs_the_end(database: Path) -> None:
     filling = Filling(database)
     for made in (2, 5, 0, 7):
