@@ -17,6 +17,7 @@ from pathlib import Path
 from time import monotonic
 
 from . import report, results, runner
+from .figures import Unmeasurable
 
 NAMES = (
     "concurrency",
@@ -36,6 +37,7 @@ NAMES = (
     "environments",
     "startup",
     "terminal",
+    "gpu",
 )
 """Modules with ``measure(quick: bool) -> Section``, in the order of the report."""
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,12 +72,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(name: str, quick: bool, folder: Path) -> bool:
-    """Measure one benchmark in a process of its own and keep what it found."""
+    """Measure one benchmark in a process of its own and keep what it found; what this machine lacks is no failure."""
     print(f"{name} …", flush=True)
     started = monotonic()
     try:
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
             section, machine = process.submit(runner.measure, name, quick).result()
+    except Unmeasurable as missing:
+        print(f"{name} is not measured here: {missing}")
+        return True
     except BrokenProcessPool:
         print(f"{name} failed: its process died.", file=sys.stderr)
         return False

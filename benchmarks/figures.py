@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from statistics import median
 
 
+class Unmeasurable(Exception):
+    """This machine lacks what a benchmark measures; the text is a sentence on what."""
+
+
 @dataclass(frozen=True)
 class Series:
     """Repetitions of one measurement."""

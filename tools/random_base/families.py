@@ -29,8 +29,9 @@ SHAPES = {
     "mini": Shape(layers=2, hidden=64, inner=160, heads=4, kv_heads=2),
     "bench": Shape(layers=4, hidden=256, inner=1024, heads=4, kv_heads=2),
     "0.5b": Shape(layers=24, hidden=896, inner=4864, heads=14, kv_heads=2),
+    "1.5b": Shape(layers=28, hidden=1536, inner=8960, heads=12, kv_heads=2),
 }
-"""For tests; for the benchmark of real vocabularies; Qwen2.5-0.5B's."""
+"""For tests; for the benchmark of real vocabularies; Qwen2.5-0.5B's and Qwen2.5-1.5B's."""
 
 
 @dataclass(frozen=True)

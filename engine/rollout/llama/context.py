@@ -150,6 +150,7 @@ class LlamaContext:
         """Give an adapter's memory back."""
         if adapter == self._adapter:
             self._use(None)
+        self._llama.llama_synchronize(self._context)  # a card may still compute a call of which nothing was asked
         self._llama.llama_adapter_lora_free(ctypes.cast(adapter, self._llama.llama_adapter_lora_p_ctypes))
 
     def close(self) -> None:
