@@ -57,15 +57,16 @@ class Summary:
 
 
 def verdicts(group: RecordedGroup, replayed: Sequence[Replayed]) -> list[Verdict]:
-    """One for each agent of each episode."""
+    """One for each agent of each episode that spoke in it."""
     found = []
     for one in replayed:
         rewards: Mapping[str, float] = one.outcome.rewards if one.outcome is not None else {}
-        for agent in dict.fromkeys((*one.recorded.agents, *rewards)) or ("",):
+        for agent in one.recorded.agents or rewards or ("",):
             recorded = one.recorded.agents.get(agent)
-            old, new = recorded.reward if recorded is not None else None, rewards.get(agent)
+            old, step = (recorded.reward, recorded.step) if recorded is not None else (None, group.step)
+            new = rewards.get(agent)
             kind, reason = _judged(one, old, new)
-            found.append(Verdict(kind, group.step, group.number, one.recorded.member, agent, old, new, reason))
+            found.append(Verdict(kind, step, group.number, one.recorded.member, agent, old, new, reason))
     return found
 
 

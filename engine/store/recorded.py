@@ -15,14 +15,15 @@ from typing import Self
 from .reader import Reader
 from .rows import Turn
 
-_GROUPS = """
-SELECT g.id, g.number, g.instance, g.version, g.environment_version, g.step
-FROM groups g JOIN policies p ON p.id = g.policy WHERE p.task = ? AND g.split = ?
-ORDER BY CASE g.split WHEN 'train' THEN g.number ELSE g.id END DESC LIMIT ?
+_PLAYS = """
+SELECT json_group_array(g.id) AS groups, g.number, g.instance, g.environment_version, g.step, min(g.id)
+FROM groups g JOIN policies p ON p.id = g.policy WHERE p.task = ? AND g.split = ? GROUP BY coalesce(g.play, g.id)
+ORDER BY CASE g.split WHEN 'train' THEN g.number ELSE coalesce(g.play, g.id) END DESC LIMIT ?
 """
 _TRAJECTORIES = """
-SELECT member, agent, status, reward, cut, spans, turns, parts, failure FROM trajectories
-WHERE "group" = ? AND status != 'cancelled' ORDER BY member, id
+SELECT t.member, t.agent, t.status, t.reward, t.cut, t.spans, t.turns, t.parts, t.failure, g.step
+FROM trajectories t JOIN groups g ON g.id = t."group"
+WHERE t."group" IN (SELECT value FROM json_each(?)) AND t.status != 'cancelled' ORDER BY t.member, t.id
 """
 
 
@@ -37,6 +38,9 @@ class RecordedAgent:
     reward: float | None
     cut: bool
     """Whether the length limit ended what it said last."""
+    step: int | None = None
+    """The step that consumed it or, of an evaluation, that it measured; None while it waits. What was said by somebody
+    who learned nothing of it has the step of a policy that did."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +57,13 @@ class RecordedEpisode:
 
 @dataclass(frozen=True)
 class RecordedGroup:
-    """The episodes of one instance that were played together; of an evaluation, one."""
+    """The episodes of one instance that were played together, with all of their agents; of an evaluation, one."""
 
     number: int
     instance: int
-    version: int
-    """Of the policy."""
     environment_version: str
     step: int | None
-    """The step that consumed it or, of an evaluation, that it measured; None while it waits."""
+    """The step of its first policy, as agents have that of theirs."""
     episodes: tuple[RecordedEpisode, ...]
 
 
@@ -72,9 +74,12 @@ class Recordings(Reader):
         return self
 
     def groups(self, task: int, split: str, last: int) -> list[RecordedGroup]:
-        """The ``last`` groups of a task's split, train or eval, in the order of training or of evaluation."""
-        rows = self.all(_GROUPS, task, split, last)
-        return [_group(row, self.all(_TRAJECTORIES, row["id"])) for row in reversed(rows)]
+        """The ``last`` groups of a task's split, train or eval, in the order of training or of evaluation.
+
+        What several policies got of one play is one group here: its rewards follow from what all of them said.
+        """
+        rows = self.all(_PLAYS, task, split, last)
+        return [_group(row, self.all(_TRAJECTORIES, row["groups"])) for row in reversed(rows)]
 
 
 def _group(group: sqlite3.Row, rows: Sequence[sqlite3.Row]) -> RecordedGroup:
@@ -84,7 +89,6 @@ def _group(group: sqlite3.Row, rows: Sequence[sqlite3.Row]) -> RecordedGroup:
     return RecordedGroup(
         number=group["number"],
         instance=group["instance"],
-        version=group["version"],
         environment_version=group["environment_version"],
         step=group["step"],
         episodes=tuple(_episode(member, own) for member, own in members.items()),
@@ -112,4 +116,5 @@ def _agent(rows: Sequence[sqlite3.Row]) -> RecordedAgent:
         replies=tuple(stop - start for row in rows for start, stop, _ in json.loads(row["spans"] or "[]")),
         reward=rows[-1]["reward"],
         cut=bool(rows[-1]["cut"]),
+        step=rows[-1]["step"],
     )

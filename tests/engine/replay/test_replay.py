@@ -15,10 +15,11 @@ from marlaas.engine.environments.process.wire import Described
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, Ranking
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.orchestrator.task_run import Ending
+from marlaas.engine.policies import NamedPolicySpec, PolicySpec
 from marlaas.engine.replay.replay import Replay
 from marlaas.engine.replay.verdicts import Summary, Verdict, summarise
 from marlaas.engine.rollout.toolcalls.hermes import split as calls
-from marlaas.engine.spec import parse
+from marlaas.engine.spec import EvalSpec, parse
 from marlaas.engine.store.recorded import Recordings
 from marlaas.engine.types import Split
 
@@ -101,3 +102,28 @@ async def test_members_are_ranked_as_in_training(tmp_path: Path) -> None:
     found = await replayed(world, ranked=True)
     assert {verdict.kind for verdict in found if verdict.member == 0} == {"failing"}
     assert {verdict.new for verdict in found if verdict.member == 1} <= {0.0, 1.0}, "its own: nobody is left to compare"
+
+
+async def test_what_all_policies_said_is_played_again_together(tmp_path: Path) -> None:
+    """Two that learn, of batches of their own, and one that is frozen: the reward is of what all three said."""
+    policies = {
+        "solver": NamedPolicySpec(rank=1, groups_per_step=1),
+        "critic": NamedPolicySpec(rank=1, groups_per_step=2),
+        "judge": NamedPolicySpec(rank=1, frozen="base"),
+    }
+    spec = replace(SPEC, policy=PolicySpec(), policies=policies, agents={name: name for name in policies}, steps=2)
+    world = World(tmp_path, replace(spec, eval=EvalSpec(every=0, prompts=2)))
+    world.environments.agents = tuple(policies)
+    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    found = await replayed(world)
+    assert {verdict.kind for verdict in found} == {"unchanged"}
+    assert sorted((one.group, one.member, one.agent) for one in found) == [
+        (group, member, agent) for group in range(4) for member in range(2) for agent in sorted(policies)
+    ]
+    steps = {(one.group, one.agent): one.step for one in found}
+    assert [steps[group, "solver"] for group in range(4)] == [1, 2, 2, 2], "from group 2 on it only speaks"
+    assert [steps[group, "critic"] for group in range(4)] == [1, 1, 2, 2]
+    assert {one.group for one in await replayed(world, last=1)} == {3}
+    assert {verdict.kind for verdict in await replayed(world, "eval")} == {"unchanged"}
+    world.environments.score = lambda spec: 7.0
+    assert {(one.kind, one.new) for one in await replayed(world)} == {("changed", 7.0)}

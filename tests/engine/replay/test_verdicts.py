@@ -9,8 +9,8 @@ from marlaas.engine.replay.verdicts import Replayed, summarise, verdicts
 from marlaas.engine.store.recorded import RecordedAgent, RecordedEpisode, RecordedGroup
 from marlaas.engine.types import Failure
 
-OLD = RecordedEpisode(2, "ok", {"agent": RecordedAgent((), (), 0.5, False)}, {"style": 1.0, "length": 3.0})
-FAILED = RecordedEpisode(2, "error", {"agent": RecordedAgent((), (), None, False)}, failure="KeyError: 'x'")
+OLD = RecordedEpisode(2, "ok", {"agent": RecordedAgent((), (), 0.5, False, 4)}, {"style": 1.0, "length": 3.0})
+FAILED = RecordedEpisode(2, "error", {"agent": RecordedAgent((), (), None, False, 4)}, failure="KeyError: 'x'")
 SILENT = RecordedEpisode(2, "error", {}, failure="no row")
 
 
@@ -19,7 +19,7 @@ def ok(reward: float, **parts: float) -> EpisodeOutcome:
 
 
 def group(*episodes: RecordedEpisode) -> RecordedGroup:
-    return RecordedGroup(7, 7, 3, "v1", 4, episodes)
+    return RecordedGroup(7, 7, "v1", 4, episodes)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,13 @@ def test_what_became_of_a_reward(replayed: Replayed, kind: str, new: float | Non
     (verdict,) = verdicts(group(replayed.recorded), [replayed])
     assert (verdict.kind, verdict.new, verdict.reason) == (kind, new, reason)
     assert (verdict.step, verdict.group, verdict.member) == (4, 7, 2)
+
+
+def test_each_agent_has_its_own_step_and_those_that_did_not_speak_have_no_reward() -> None:
+    agents = {"a": RecordedAgent((), (), 1.0, False, 3), "b": RecordedAgent((), (), 0.0, False, None)}
+    replayed = Replayed(RecordedEpisode(0, "ok", agents), EpisodeOutcome("ok", {"a": 1.0, "b": 0.5, "silent": 0.0}))
+    found = verdicts(group(), [replayed])
+    assert [(one.agent, one.step, one.kind) for one in found] == [("a", 3, "unchanged"), ("b", None, "changed")]
 
 
 def test_means_are_over_what_can_be_compared() -> None:
