@@ -112,13 +112,6 @@ async def test_a_pool_goes_on_without_the_versions_that_somebody_removed(tmp_pat
     assert await here.go() == Ending("done")
 
 
-async def test_a_version_of_a_pool_stays_while_it_plays(tmp_path: Path) -> None:
-    """The sampler is slow to load; the pool moves on meanwhile."""
-    here = world(tmp_path, pooled(steps=8), most=12)
-    ending = await here.go()
-    assert ending == Ending("done"), ending.reason
-
-
 @pytest.fixture
 async def lender(tmp_path: Path) -> World:
     """Task 1 is done, with two policies, and all of its versions are kept."""
