@@ -36,13 +36,14 @@ class Fewer:
     def after(
         self, deaths: Mapping[str, WorkerDied], staff: Staffing, held: Mapping[str, int], devices: Mapping[str, str]
     ) -> Aftermath:
-        """Learn of deaths, by worker: samplers ``held`` so many conversations each, on ``devices`` in words."""
+        """Learn of deaths, by worker: samplers ``held`` so many conversations each; ``devices`` are in words."""
         posts = {post.name: post for post in staff.placement.samplers}
         told, mended = [], True
         for name, death in deaths.items():
             words, count = death.message, held.get(name, 0)
             if isinstance(death, OutOfMemory) and name in posts and count:
-                words = f"The sampler {name} ran out of memory on {devices[name]}"
+                where = f" on {devices[name]}" if posts[name].place.gpus else ""
+                words = f"The sampler {name} ran out of memory{where}"
                 if count > LEAST:
                     fewer = self._most[_spot(posts[name])] = max(LEAST, count // 2)
                     told.append(f"{words}; it goes on with {fewer} conversations instead of {count}.")

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.config import RolloutSettings, Settings
 from marlaas.engine.devices.ours import Ours
 from marlaas.engine.devices.plan import Place, Placement, Sharing
-from marlaas.engine.errors import BaseModelError
+from marlaas.engine.errors import BaseModelError, OutOfMemory
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.orchestrator.crew import Crew
 from marlaas.engine.orchestrator.staffing import Staffing, staffing
 from marlaas.engine.paths import Home
 from marlaas.engine.store.store import Store
+from tests.engine.rollout.contract import request
+from tests.engine.rollout.random_base import write_adapter
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 
@@ -35,6 +40,7 @@ class Watched(Crew):
     """A crew whose words are kept, and which is planned anew with one sampler."""
 
     def __init__(self, home: Home, staff: Staffing, told: list[str]) -> None:
+        self.again = staffing(BASE, ONE, 8 << 30, CORES)
         environments: Any = SimpleNamespace(processes=lambda: [])
         store = Store(home.database, "tiny")
         common = (home, BOTH, BASE, staff, store, environments, Ledger(), str)
@@ -42,7 +48,7 @@ class Watched(Crew):
 
     def planned(self, failed: tuple[Sharing, ...], ours: Ours) -> Staffing:
         self.failed, self.seen = failed, ours
-        return staffing(BASE, ONE, 8 << 30, CORES)
+        return self.again
 
 
 @pytest.fixture
@@ -110,3 +116,34 @@ async def test_workers_go_over_to_other_cards_where_a_plan_of_the_moment_takes_o
     crew.staffing = replace(crew.staffing, placement=before)
     assert await crew.place_anew() and crew.staffing.placement.cards == frozenset()
     assert not await crew.place_anew()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
+async def test_a_sampler_whose_step_finds_no_memory_is_followed_by_one_that_holds_half_as_many(
+    crew: Watched, told: list[str], tmp_path: Path
+) -> None:
+    """The kernel refuses it what many long prompts take beside what it has."""
+    adapter = write_adapter(tmp_path / "adapter", BASE, 0)
+    many = replace(ONE, rollout=replace(ONE.rollout, sequences=100, context=512))
+    crew.again = staffing(BASE, many, 8 << 30, CORES)
+    crew._man(crew.again)
+    await crew.start()
+    running = asyncio.ensure_future(crew.run())
+    services, lost = await crew.services(), crew.lost
+    sampler = services.stations["rollout"].sampler
+    await sampler.load("v0", str(adapter))
+    process = psutil.Process(dict(crew.processes())["rollout"])
+    limit = process.memory_info().vms + (4 << 20)
+    resource.prlimit(process.pid, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    asked = [request(f"c{n}", [n + 2] * 400, max_tokens=4) for n in range(60)]
+    ends = await asyncio.gather(*map(sampler.generate, asked), return_exceptions=True)
+    assert {type(end) for end in ends} == {OutOfMemory} and "Worker rollout ran out of memory: " in str(ends[0])
+    await lost.wait()
+    assert crew.mended
+    (station,) = (await crew.services()).stations.values()
+    assert station.seats.count == 50
+    assert told == ["worker: The sampler rollout ran out of memory; it goes on with 50 conversations instead of 100."]
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running

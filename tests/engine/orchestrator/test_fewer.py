@@ -12,7 +12,17 @@ from marlaas.engine.orchestrator.fewer import Fewer
 from marlaas.engine.orchestrator.staffing import Staffing, staffing
 
 BOTH = Settings(rollout=RolloutSettings(samplers=("torch", "llama.cpp"), sequences=128, context=64))
-STAFF = staffing(load_base("tiny"), BOTH, 64 << 30, (0, 1, 2))
+ON_CORES = staffing(load_base("tiny"), BOTH, 64 << 30, (0, 1, 2))
+FIRST, SECOND = ON_CORES.placement.samplers
+
+
+def on_card(card: str) -> Staffing:
+    """The first sampler there, the other one on a core."""
+    samplers = (replace(FIRST, place=Place(gpus=(card,))), SECOND)
+    return replace(ON_CORES, placement=replace(ON_CORES.placement, samplers=samplers))
+
+
+STAFF = on_card("GPU-0")
 HELD = {"rollout": 128, "rollout-2": 128}
 DEVICES = {"rollout": "gpu 0", "rollout-2": "core 1", "training": "core 2"}
 
@@ -70,7 +80,10 @@ def test_other_deaths_are_told_as_they_were_and_take_nothing_away() -> None:
 def test_elsewhere_a_sampler_of_that_name_may_hold_as_many_as_fit() -> None:
     fewer = Fewer()
     fewer.after(full("rollout"), STAFF, HELD, DEVICES)
-    first, second = STAFF.placement.samplers
-    moved = (replace(first, place=Place(gpus=("GPU-1",))), second)
-    elsewhere = replace(STAFF, placement=replace(STAFF.placement, samplers=moved))
-    assert conversations(fewer.fitted(elsewhere)) == [128, 128]
+    assert conversations(fewer.fitted(on_card("GPU-1"))) == [128, 128]
+    assert conversations(fewer.fitted(on_card("GPU-0"))) == [64, 128]
+
+
+def test_main_memory_needs_no_address() -> None:
+    told = Fewer().after(full("rollout-2"), STAFF, HELD, DEVICES).words
+    assert told == "The sampler rollout-2 ran out of memory; it goes on with 64 conversations instead of 128."
