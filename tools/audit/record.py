@@ -176,7 +176,7 @@ class Record:
         return [
             Policy(
                 id=id,
-                task=self._seen(*tasks[task], name),
+                task=self._seen(name, *tasks[task]),
                 step=step,
                 versions=tuple(
                     Version(*row)
@@ -211,7 +211,7 @@ class Record:
             for id, task, name, step in self._rows("SELECT id, task, name, step FROM policies ORDER BY id")
         ]
 
-    def _seen(self, id: int, tenant: str, state: str, steps: int, base: str, config: str, name: str) -> Task:
+    def _seen(self, name: str, id: int, tenant: str, state: str, steps: int, base: str, config: str) -> Task:
         """A task with the policy's own adapter, learning rate and batch in the tables that a lone one has them in."""
         tables = json.loads(config)
         own = tables.get("policies", {}).get(name)

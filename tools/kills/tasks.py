@@ -22,8 +22,20 @@ def exact(steps: int = STEPS) -> TaskFile:
     return TaskFile("exact", _text("precise", "exact", "guess", train, keep=1, steps=steps), exact=True)
 
 
+def exact_pair(steps: int = STEPS) -> TaskFile:
+    """Two policies that step at different times, repeatable all the same."""
+    text = _text("precise", "pair", "relay", "deterministic = true\nmax_staleness = 0", 1, steps, PAIR)
+    return TaskFile("pair", text, exact=True)
+
+
+def rivals(number: int, steps: int = STEPS) -> TaskFile:
+    """One policy against what it was."""
+    name = f"rivals-{number}"
+    return TaskFile(name, _text("dee", name, "race", f"seed = {number}\nmax_staleness = 2", 1, steps, RIVALS))
+
+
 def wave(number: int) -> list[TaskFile]:
-    """Five tasks of four tenants, with staleness 0, 2 and 4; the names and seeds of waves differ."""
+    """Seven tasks of five tenants, with staleness 0, 2 and 4; the names and seeds of waves differ."""
     tasks = [
         ("ada", "kept", "arithmetic", 'loss = "dr_grpo"\nmax_staleness = 2\nimportance = "mask"', 1),
         ("ada", "pruned", "arithmetic", 'loss = "reinforce"\nmax_staleness = 4', 0),
@@ -34,19 +46,44 @@ def wave(number: int) -> list[TaskFile]:
         TaskFile(f"{name}-{number}", _text(tenant, f"{name}-{number}", place, f"seed = {number}\n{train}", keep))
         for tenant, name, place, train, keep in tasks
     ]
-    return [exact(), *files]
+    relay = _text("dee", f"relay-{number}", "relay", f"seed = {number}\nmax_staleness = 2", 1, policy=PAIR)
+    return [exact(), *files, TaskFile(f"relay-{number}", relay), rivals(number)]
 
 
-def _text(tenant: str, name: str, environment: str, train: str, keep: int, steps: int = STEPS) -> str:
+ALONE = """\
+[policy]
+rank = 8
+"""
+PAIR = """\
+[policies]
+adder = {rank = 8}
+sorter = {rank = 4, groups_per_step = 3}
+
+[agents]
+adder = "adder"
+sorter = "sorter"
+"""
+RIVALS = """\
+[policies]
+player = {rank = 8}
+past = {pool = "player", every = 2, size = 3}
+
+[agents]
+first = "player"
+second = "past"
+"""
+
+
+def _text(
+    tenant: str, name: str, environment: str, train: str, keep: int, steps: int = STEPS, policy: str = ALONE
+) -> str:
     return f"""\
 tenant = "{tenant}"
 name = "{name}"
 environment = "{environment}"
 steps = {steps}
 
-[policy]
-rank = 8
-
+{policy}
 [train]
 groups_per_step = 2
 group_size = 4
