@@ -31,8 +31,7 @@ def decided(home: Home, seen: Survey) -> Iterator[Finding]:
     """
     from marlaas.engine.base.model import load_base
     from marlaas.engine.config import load_settings
-    from marlaas.engine.devices.placement.decide import decide
-    from marlaas.engine.orchestrator.worker_plan import wanted_of
+    from marlaas.engine.orchestrator.machine_staffing import placed
 
     try:
         settings = load_settings(home)
@@ -40,8 +39,7 @@ def decided(home: Home, seen: Survey) -> Iterator[Finding]:
     except MarlaasError:
         return
     try:
-        wanted = wanted_of(base, settings, trains=True)
-        placement = decide(settings, wanted, Guest(seen.guest.machine), seen.software)
+        placement = placed(base, settings, Guest(seen.guest.machine), seen.software)
     except MarlaasError as error:
         yield Finding(NAME, "missing", line(error.message), line(error.hint or ""))
         return
@@ -51,12 +49,11 @@ def decided(home: Home, seen: Survey) -> Iterator[Finding]:
 
 def cards_used(base: BaseModel, settings: Settings, seen: Survey) -> str:
     """The cards that an engine would compute on, ``gpu 0 and gpu 1``; empty where it takes none."""
-    from marlaas.engine.devices.placement.decide import decide
     from marlaas.engine.devices.placement.words import cards
-    from marlaas.engine.orchestrator.worker_plan import wanted_of
+    from marlaas.engine.orchestrator.machine_staffing import placed
 
     try:
-        placement = decide(settings, wanted_of(base, settings, trains=True), seen.guest, seen.software)
+        placement = placed(base, settings, seen.guest, seen.software)
     except MarlaasError:  # which the engine says when it starts
         return ""
     used = [gpu for gpu in seen.guest.machine.gpus if gpu.uuid in placement.cards]

@@ -12,7 +12,6 @@ import signal
 import sys
 import time
 from collections.abc import Coroutine, Sequence, Set
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +126,9 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, staff: Staffin
         log,
         lambda failed, ours: plan(home, base, settings, failed, ours, rebalancing.times),
     )
-    rebalancing = Rebalancing(crew, ledger, partial(elsewhere, base, settings), log, time.monotonic())
+    rebalancing = Rebalancing(
+        crew, ledger, lambda *asked: elsewhere(base, settings, crew.failed, *asked), log, time.monotonic()
+    )
     notifier = Notifier(settings.notify.command, home, log)
     patience = 60 * settings.notify.blocked_minutes
     orchestrator = Orchestrator(store, crew, settings.engine.tasks, tell=notifier.tell, patience=patience)

@@ -37,7 +37,9 @@ def plan(
     return on_machine(base, settings, free, seen.guest, seen.software, times, failed)
 
 
-def elsewhere(base: BaseModel, settings: Settings, machine: Machine, times: Times) -> Staffing:
+def elsewhere(
+    base: BaseModel, settings: Settings, failed: tuple[Sharing, ...], machine: Machine, times: Times
+) -> Staffing:
     """Who would work where on cards that the engine's own workers hold, at these times of the stages."""
     free = available_memory(settings.resources.memory)
-    return on_machine(base, settings, free, Guest(machine), software(machine.gpus), times)
+    return on_machine(base, settings, free, Guest(machine), software(machine.gpus), times, failed)

@@ -68,7 +68,7 @@ class Crew:
         self._settings = settings
         self._base = base
         self._plan = plan
-        self._failed: tuple[Sharing, ...] = ()
+        self.failed: tuple[Sharing, ...] = ()
         """Ways of sharing a card that could not be started."""
         self._fewer = Fewer()
         self.mended = False
@@ -128,7 +128,7 @@ class Crew:
                 return await self._start()
             except (MarlaasError, ValueError) as error:
                 if sharing:
-                    self._failed += (sharing,)
+                    self.failed += (sharing,)
                     self._log("placement", f"Sampler and trainer cannot share a card by {sharing}: {error}", "warning")
                     await self._plan_anew()
                 elif last or not isinstance(error, WorkerDied):
@@ -139,7 +139,7 @@ class Crew:
 
         Raises ``MarlaasError`` where nothing can be planned.
         """
-        staffing = await asyncio.to_thread(self._plan, self._failed, self.ours)
+        staffing = await asyncio.to_thread(self._plan, self.failed, self.ours)
         moves = staffing.placement.cards != self.staffing.placement.cards
         if moves:
             self.move(staffing)
@@ -148,7 +148,7 @@ class Crew:
     async def _plan_anew(self) -> None:
         """Place the workers, of whom none lives, as the machine is by now, and say so where that is elsewhere."""
         before = self.staffing.placement
-        self._man(await asyncio.to_thread(self._plan, self._failed, self.ours))
+        self._man(await asyncio.to_thread(self._plan, self.failed, self.ours))
         if self.staffing.placement != before:
             self._log("placement", self.staffing.words, "info")
 

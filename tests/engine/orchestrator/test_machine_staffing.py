@@ -60,6 +60,25 @@ def test_several_samplers_side_by_side_are_on_cores() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings(rollout=RolloutSettings(sampler="vllm")),
+        Settings(rollout=RolloutSettings(devices=("gpu 0",))),
+        Settings(training=TrainingSettings(devices=("gpu 0",))),
+        Settings(training=TrainingSettings(precision="nf4")),
+        Settings(resources=ResourceSettings(share="base")),
+    ],
+)
+def test_what_needs_a_card_is_refused_beside_samplers_on_the_processor(settings: Settings) -> None:
+    several = replace(settings, rollout=replace(settings.rollout, samplers=("llama.cpp", "torch")))
+    with pytest.raises(ConfigError, match="lists samplers on the processor, beside which"):
+        staffed(machine("H200"), settings=several)
+    settled = TrainingSettings(devices=("cpu",))
+    plain = Settings(rollout=RolloutSettings(samplers=("llama.cpp", "torch")), training=settled)
+    assert "`samplers` under [rollout] leaves the cards to others." in staffed(machine("H200"), settings=plain).words
+
+
 def test_workers_on_cards_are_told_which_and_how_much() -> None:
     staff = staffed(machine("A100", "A100"), settings=ON_CARDS)
     assert shape(staff.placement) == "vllm 0 | 1 bf16"
