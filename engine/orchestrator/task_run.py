@@ -58,7 +58,7 @@ async def run_task(task: int, spec: TaskSpec, crew: Crew, started: Callable[[Lea
             if not (resting or crew.mended):
                 losses, last = (losses + 1 if step <= last else 1), max(step, last)
             if losses >= MAX_LOSSES:
-                reason = f"Workers died {losses} times after {last} steps of this task: {error}"
+                reason = f"Workers died {losses} times after {max(last, 0)} steps of this task: {error}"
                 return Ending("paused", reason, again=True)
         except Blocked as error:
             return Ending("queued", str(error))
