@@ -77,6 +77,8 @@ class MarlaasApp(Acting):
         self.web = web
         self.has_read = False
         self.selected: int | None = None
+        self.policy = ""
+        """Which policy of the selected task is looked at, where it trains several; empty: the first."""
         self.beside: Sequence[int] = ()
         """Tasks that the task view is to lay over the selected one, until it has done so."""
         self.farewell = ""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from marlaas.engine.store.history import History, Track
 from marlaas.engine.store.rows import TaskRow
 
+from ..lists.learners import Learner
 from ..questions.task import LearningCurve, TaskAnswer
 from ..words.format import line, number, score
 from ..words.metrics import BANDS, HELD_OUT, REWARD, exact, words
@@ -28,20 +29,20 @@ class Look:
     logarithmic: bool = False
     cursor: int | None = None
     """The step that is inspected."""
-    places: tuple[int | None, ...] = ()
-    """Tasks that are laid over it, each in the place that it keeps."""
+    places: tuple[Learner | None, ...] = ()
+    """Those that are laid over it, each in the place that it keeps."""
 
-    def company(self, answer: TaskAnswer) -> list[tuple[int, int]]:
-        """Place and number of those that the answer has."""
+    def company(self, answer: TaskAnswer) -> list[tuple[int, Learner]]:
+        """Place and name of those that the answer has."""
         return [
-            (place, task) for place, task in enumerate(self.places, 1) if task is not None and task in answer.others
+            (place, each) for place, each in enumerate(self.places, 1) if each is not None and each in answer.others
         ]
 
 
 def plot(answer: TaskAnswer, tasks: Sequence[TaskRow], look: Look) -> Plot:
-    """The metric of the answer. ``tasks``: rows of what is shown, the task itself first."""
+    """The metric of the answer. ``tasks``: rows of what is shown, the answer's own first."""
     scored = answer.metric in _SCORED
-    others = [_curve(answer.others[task], answer.metric, place) for place, task in look.company(answer)]
+    others = [_curve(answer.others[each], answer.metric, place) for place, each in look.company(answer)]
     return Plot(
         [_curve(answer.own, answer.metric, 0), *others],
         _points(answer.own) if scored else (),
@@ -84,11 +85,11 @@ def _label(version: str) -> str:
     return "".join(letter for letter in version if letter.isascii() and letter.isalnum())[:_LABEL] or "?"
 
 
-def kept_places(before: Sequence[int | None], chosen: Sequence[int]) -> tuple[int | None, ...]:
-    """The chosen tasks by place: those that were shown keep theirs, so that a curve keeps its colour and shape."""
-    free = [task for task in chosen if task not in before]
-    kept = [task if task in chosen else None for task in (*before, *[None] * MOST_CURVES)][: MOST_CURVES - 1]
-    return tuple(task if task is not None else (free.pop(0) if free else None) for task in kept)
+def kept_places(before: Sequence[Learner | None], chosen: Sequence[Learner]) -> tuple[Learner | None, ...]:
+    """The chosen ones by place: those that were shown keep theirs, so that a curve keeps its colour and shape."""
+    free = [each for each in chosen if each not in before]
+    kept = [each if each in chosen else None for each in (*before, *[None] * MOST_CURVES)][: MOST_CURVES - 1]
+    return tuple(each if each is not None else (free.pop(0) if free else None) for each in kept)
 
 
 def moved(track: Track, cursor: int | None, by: int, apart: float) -> int | None:
@@ -109,8 +110,8 @@ def inspected(answer: TaskAnswer, step: int, look: Look) -> list[str]:
     edges = [own.history.tracks[name].at(step) for name in BANDS.get(metric, ()) if name in own.history.tracks]
     if edges and None not in edges:
         texts.append(f"{number(edges[0])} to {number(edges[1])}")
-    for _, task in look.company(answer):
-        texts.append(f"task {task}: {exact(answer.others[task].track(metric).at(step))}")
+    for _, each in look.company(answer):
+        texts.append(f"{each.words}: {exact(answer.others[each].track(metric).at(step))}")
     measured = [row for row in own.evals if row.step <= step]
     if measured and metric in _SCORED:
         row = max(measured, key=lambda row: row.step)

@@ -33,10 +33,11 @@ def policy_of(args: argparse.Namespace, task: TaskRow) -> str | None:
     from marlaas.engine.errors import ConfigError
     from marlaas.engine.validation import nearest
 
+    wanted: str | None = args.policy
     trained = task.trained or (ONLY,)
-    if args.policy is None or args.policy in trained:
-        return args.policy
-    raise ConfigError(f"Task {task.id} trains no policy {args.policy!r}.", nearest(args.policy, trained))
+    if wanted is None or wanted in trained:
+        return wanted
+    raise ConfigError(f"Task {task.id} trains no policy {wanted!r}.", nearest(wanted, trained))
 
 
 def faces(args: argparse.Namespace, task: TaskRow) -> list[tuple[str, TaskRow]]:

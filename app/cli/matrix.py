@@ -14,9 +14,6 @@ from .verbs import Verbs, add_verb, home_of, task_number
 if TYPE_CHECKING:
     from ..words.matrix import Matrix
 
-CELL = 18
-"""Cells that a column takes with what lies between it and the next."""
-
 
 def register(verbs: Verbs) -> None:
     """Add the verb."""
@@ -58,11 +55,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print(matrix: Matrix) -> None:
-    from ..words.matrix import cell_text, shown
+    from ..words.matrix import CELL, cell_text
 
-    room = max(1, (shutil.get_terminal_size((120, 24)).columns - 8) // CELL)
-    columns = shown(matrix.columns, room)
-    output.result(matrix.title)
+    room = (shutil.get_terminal_size((120, 24)).columns - 8) // CELL
+    columns = matrix.columns_for(room)
+    output.result(f"{matrix.title}: mean reward of the row, its standard error, n episodes")
     headers = ("", *(f"v{version}" for version in columns))
     rows = [
         (f"v{row}", *(cell_text(matrix.cells.get((row, column))) for column in columns))

@@ -56,8 +56,8 @@ def run(args: argparse.Namespace) -> int:
     elif args.csv:
         print(as_csv(tasks), end="")
     elif args.jsonl:
-        for row in (row for task in tasks for row in task.rows()):
-            output.result(output.json_line(row))
+        for measured in (row for task in tasks for row in task.rows()):
+            output.result(output.json_line(measured))
     elif args.json:
         output.result_json([row for task in tasks for row in task.rows()])
     elif not any(task.steps or task.evals for task in tasks):

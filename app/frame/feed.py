@@ -23,6 +23,21 @@ from ..words.format import short_path
 from .snapshot import Snapshot
 
 
+@dataclass(frozen=True)
+class _Course:
+    """How a task went lately."""
+
+    rewards: tuple[float, ...]
+    policies: tuple[tuple[str, tuple[float, ...]], ...]
+    """The same of each that is trained, by name, where there are several."""
+    pace: PaceRow | None
+
+
+def _course(reader: Reader, task: TaskRow) -> _Course:
+    policies = ((name, tuple(reader.rewards(task.id, policy=name))) for name in task.trained)
+    return _Course(tuple(reader.rewards(task.id)), tuple(policies), reader.pace(task.id))
+
+
 class Feed:
     """Polls one database. ``ask`` and ``expect`` may be called from another thread."""
 
@@ -41,7 +56,8 @@ class Feed:
         self._seen: tuple[int, Question | None] | None = None
         self._question: Question | None = None
         self._expected: tuple[int, ...] = ()
-        self._steps_read: dict[int, int] = {}
+        self._steps_read: dict[int, tuple[int, ...]] = {}
+        self._known: dict[int, _Course] = {}
         self._last = Snapshot(now=clock())
         self._closed = False
         self._had_one = False
@@ -84,13 +100,14 @@ class Feed:
             return replace(self._last, now=now, outcomes={})
         reader.check_schema()
         tasks = tuple(reader.tasks())
-        rewards, paces = self._courses(reader, tasks)
+        courses = self._courses(reader, tasks)
         before = self._last.answer if question == self._last.question else None
         snapshot = Snapshot(
             now=now,
             tasks=tasks,
-            rewards=rewards,
-            paces=paces,
+            rewards={task: course.rewards for task, course in courses.items()},
+            policy_rewards={(task, name): own for task, course in courses.items() for name, own in course.policies},
+            paces={task: course.pace for task, course in courses.items() if course.pace is not None},
             engine=reader.engine(),
             workers=tuple(reader.workers()),
             question=question,
@@ -120,20 +137,16 @@ class Feed:
         self._reader = self._file = self._seen = None
         self._steps_read.clear()
 
-    def _courses(
-        self, reader: Reader, tasks: tuple[TaskRow, ...]
-    ) -> tuple[dict[int, tuple[float, ...]], dict[int, PaceRow]]:
+    def _courses(self, reader: Reader, tasks: tuple[TaskRow, ...]) -> dict[int, _Course]:
         """Sparklines and paces; read again only for tasks that have made a step."""
-        rewards: dict[int, tuple[float, ...]] = {}
-        paces: dict[int, PaceRow] = {}
+        courses: dict[int, _Course] = {}
         for task in tasks:
-            fresh = self._steps_read.get(task.id) == task.step
-            rewards[task.id] = self._last.rewards[task.id] if fresh else tuple(reader.rewards(task.id))
-            pace = self._last.paces.get(task.id) if fresh else reader.pace(task.id)
-            if pace is not None:
-                paces[task.id] = pace
-            self._steps_read[task.id] = task.step
-        return rewards, paces
+            made = (task.step, *(policy.step for policy in task.policies))
+            fresh = self._steps_read.get(task.id) == made
+            courses[task.id] = self._known[task.id] if fresh else _course(reader, task)
+            self._steps_read[task.id] = made
+        self._known = courses
+        return courses
 
     def _outcomes(self, reader: Reader) -> dict[int, str]:
         if not self._expected:

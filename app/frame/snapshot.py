@@ -19,6 +19,8 @@ class Snapshot:
     tasks: tuple[TaskRow, ...] = ()
     rewards: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     """Rewards of the last steps by task: the sparklines."""
+    policy_rewards: Mapping[tuple[int, str], tuple[float, ...]] = field(default_factory=dict)
+    """The same by task and policy, of those that are trained beside others."""
     paces: Mapping[int, PaceRow] = field(default_factory=dict)
     """How fast tasks went lately, of those that have made steps."""
     engine: EngineRow | None = None

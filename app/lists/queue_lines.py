@@ -1,4 +1,4 @@
-"""The lines of the queue: tasks in an order, sweeps and tenants as lines that fold.
+"""The lines of the queue: tasks in an order; sweeps, tenants and tasks of several policies as lines that fold.
 
 Rows, a query and what the person chose flow in; lines flow out. Pure, and knows nothing of the screen.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from marlaas.engine.store.policy_rows import PolicyRow
 from marlaas.engine.store.rows import TaskRow
 
 from ..words.tasks import GLYPHS, queue_order
@@ -29,26 +30,33 @@ class Arrangement:
     backwards: bool = False
     by_tenant: bool = False
     toggled: frozenset[str] = frozenset()
-    """Keys of lines that are not as they are by themselves: sweeps folded, tenants unfolded."""
+    """Keys of lines that are not as they are by themselves: sweeps folded, tenants and tasks unfolded."""
 
 
 @dataclass(frozen=True)
 class QueueLine:
-    """One line: a task, or several that belong together."""
+    """One line: a task, several that belong together, or one policy of a task."""
 
     key: str
-    """The task's number, or what holds the line's tasks together."""
+    """The task's number, with the policy's name where it is one of several, or what holds the line's tasks together."""
     tasks: tuple[TaskRow, ...]
     title: str = ""
     """Of a line of several tasks: the sweep's or the tenant's name."""
     unfolded: bool = False
     depth: int = 0
     """How many lines it stands under."""
+    policy: PolicyRow | None = None
+    """The policy, where the line is one."""
 
     @property
     def single(self) -> TaskRow | None:
-        """The task, where the line is one."""
+        """The task, where the line is one, or one of its policies."""
         return None if self.title else self.tasks[0]
+
+    @property
+    def folds(self) -> str:
+        """The key of what folding means here: the line itself, or the task of a policy; empty where nothing folds."""
+        return str(self.tasks[0].id) if self.policy else self.key if self.title or self.tasks[0].policies else ""
 
 
 def arrange(tasks: Iterable[TaskRow], how: Arrangement) -> list[QueueLine]:
@@ -74,13 +82,22 @@ def _with_sweeps(tasks: Sequence[TaskRow], how: Arrangement, depth: int) -> list
     lines: list[QueueLine] = []
     for key, members in _together(tasks, _sweep_key).items():
         if len(members) == 1:
-            lines.append(QueueLine(str(members[0].id), tuple(members), depth=depth))
+            lines += _with_policies(members[0], how, depth)
             continue
         unfolded = key in how.toggled
         lines.append(QueueLine(key, tuple(members), members[0].family, unfolded, depth))
         if unfolded:
-            lines += [QueueLine(str(task.id), (task,), depth=depth + 1) for task in members]
+            lines += [line for task in members for line in _with_policies(task, how, depth + 1)]
     return lines
+
+
+def _with_policies(task: TaskRow, how: Arrangement, depth: int) -> list[QueueLine]:
+    """A task, and under it a line for each policy where it has several."""
+    key = str(task.id)
+    unfolded = bool(task.policies) and key not in how.toggled
+    policies = task.policies if unfolded else ()
+    own = [QueueLine(f"{key}/{policy.name}", (task,), depth=depth + 1, policy=policy) for policy in policies]
+    return [QueueLine(key, (task,), unfolded=unfolded, depth=depth), *own]
 
 
 def _sweep_key(task: TaskRow) -> str:

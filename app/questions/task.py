@@ -10,6 +10,7 @@ from marlaas.engine.store.history import History, Track, ages, history, measured
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rows import EvalRow, TrajectoryRow
 
+from ..lists.learners import Learner
 from ..words.metrics import BANDS, HELD_OUT, REWARD
 from ..words.tasks import newest_series
 
@@ -19,7 +20,7 @@ AGES_OVER = 50
 
 @dataclass(frozen=True)
 class LearningCurve:
-    """One task as a chart shows it."""
+    """One task or policy as a chart shows it."""
 
     history: History = field(default_factory=History)
     evals: tuple[EvalRow, ...] = ()
@@ -40,13 +41,13 @@ class LearningCurve:
 
 @dataclass(frozen=True)
 class TaskAnswer:
-    """A task from near by."""
+    """A task from near by, as one of its policies sees it."""
 
-    task: int
+    learner: Learner
     metric: str
     own: LearningCurve = field(default_factory=LearningCurve)
-    others: Mapping[int, LearningCurve] = field(default_factory=dict)
-    """The same metric of other tasks."""
+    others: Mapping[Learner, LearningCurve] = field(default_factory=dict)
+    """The same metric of others: of other tasks, or of this one's other policies."""
     samples: Mapping[str, Track] = field(default_factory=dict)
     """All metrics at some steps."""
     ages: Mapping[int, int] = field(default_factory=dict)
@@ -56,45 +57,53 @@ class TaskAnswer:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """Defaults of what its environment can be configured with."""
     trajectories: tuple[TrajectoryRow, ...] = ()
-    """Of the newest group, newest first."""
+    """Of the newest group, newest first, with those of everybody else who spoke in its play."""
+
+    @property
+    def task(self) -> int:
+        """Its number."""
+        return self.learner.task
 
 
 @dataclass(frozen=True)
 class TaskQuestion:
-    """Asks for one task, one metric, and the same of up to three others."""
+    """Asks for one task or policy, one metric, and the same of up to three others."""
 
-    task: int
+    learner: Learner
     metric: str = REWARD
-    others: tuple[int, ...] = ()
+    others: tuple[Learner, ...] = ()
     known: TaskAnswer | None = field(default=None, compare=False, repr=False)
     """An answer to another question, from which what is still of use is taken."""
 
     def read(self, reader: Reader, before: TaskAnswer | None) -> TaskAnswer:
         """Only what was not there before."""
         known = before or self.known
-        curves = {**known.others, known.task: known.own} if known else {}
-        wanted = {task: _curve(reader, task, self.metric, curves.get(task)) for task in (self.task, *self.others)}
-        own = wanted.pop(self.task)
-        configs = {task: reader.task_config(task) for task in (self.task, *self.others)}
+        curves = {**known.others, known.learner: known.own} if known else {}
+        everybody = (self.learner, *self.others)
+        wanted = {each: _curve(reader, each, self.metric, curves.get(each)) for each in everybody}
+        own = wanted.pop(self.learner)
+        task, policy = self.learner.task, self.learner.policy or None
+        configs = {each.task: reader.task_config(each.task) for each in everybody}
         return TaskAnswer(
-            self.task,
+            self.learner,
             self.metric,
             own,
             wanted,
-            samples(reader, self.task),
-            ages(reader, self.task, own.history.last[0] - AGES_OVER),
+            samples(reader, task, policy=policy),
+            ages(reader, task, own.history.last[0] - AGES_OVER, policy),
             configs,
-            _parameters(reader, str(configs[self.task].get("environment", ""))),
-            tuple(reader.newest_group(self.task)),
+            _parameters(reader, str(configs[task].get("environment", ""))),
+            tuple(reader.newest_group(task, policy)),
         )
 
 
-def _curve(reader: Reader, task: int, metric: str, before: LearningCurve | None) -> LearningCurve:
+def _curve(reader: Reader, learner: Learner, metric: str, before: LearningCurve | None) -> LearningCurve:
     names = () if metric == HELD_OUT else (metric, *BANDS.get(metric, ()))
-    now = measured(reader, task)
+    task, policy = learner.task, learner.policy or None
+    now = measured(reader, task, policy)
     return LearningCurve(
-        history(reader, task, names, before.history if before else None),
-        before.evals if before and before.measured == now else tuple(reader.evals(task)),
+        history(reader, task, names, before.history if before else None, policy),
+        before.evals if before and before.measured == now else tuple(reader.evals(task, policy)),
         now,
     )
 

@@ -26,6 +26,7 @@ from ..widgets.queue.columns import Course
 from ..widgets.queue.group_line import GroupLine
 from ..widgets.queue.table import QueueTable
 from ..widgets.task_line import TaskLine
+from ..words.casts import kind
 from .tasks_view import TasksView
 
 SORTS = ("", "reward", "score", "step", "tenant", "state", "staleness", "priority", "id")
@@ -40,6 +41,7 @@ class QueueScreen(TasksView):
 
     HELP = """All tasks; those that move come first. Enter opens one, or unfolds a sweep.
 
+f folds a sweep, a tenant, or the policies of a task, and unfolds them.
 Space marks tasks, and p, x, r, y then mean all marked ones; c lays their charts over each other, as on a sweep's line.
 / filters: state:running tenant:bio reward>0.5 sums.
 A click on a column's head sorts."""
@@ -50,6 +52,7 @@ A click on a column's head sorts."""
         Binding("S", "turn", "sort the other way", show=False, id="queue.turn"),
         Binding("o", "group", "group by tenant", show=False, id="queue.group"),
         Binding("c", "compare", "compare charts", show=False, id="queue.compare"),
+        Binding("f", "fold", "fold or unfold", show=False, id="queue.fold"),
     ]
     AUTO_FOCUS = "QueueTable"
 
@@ -85,7 +88,7 @@ A click on a column's head sorts."""
         empty = not snapshot.tasks and self.marlaas.has_read and not snapshot.problem
         self.query_one(ContentSwitcher).current = "empty" if empty else "table"
         lines = arrange(snapshot.tasks, self._how)
-        course = Course(snapshot.rewards, snapshot.paces)
+        course = Course(snapshot.rewards, snapshot.policy_rewards, snapshot.paces)
         self.query_one(QueueTable).show(lines, course, self._how.sort, self._how.backwards)
         if self.focused is None:
             self.query_one("#empty" if empty else "#table").focus()
@@ -100,8 +103,12 @@ A click on a column's head sorts."""
         if current is not None and current.single is None:
             group.tasks = current.tasks
             return
-        task.row = current.single if current is not None else None
-        self.marlaas.selected = task.row.id if task.row is not None else None
+        policy, row = (current.policy, current.single) if current is not None else (None, None)
+        learns = policy is not None and policy.trained
+        task.row = row.seen_by(policy) if row and policy and learns else row
+        task.policy = "" if policy is None else policy.name if learns else f"{policy.name}, {kind(policy)}"
+        self.marlaas.selected = row.id if row is not None else None
+        self.marlaas.policy = policy.name if policy and learns else ""
 
     def _tell(self) -> None:
         """How much the filter leaves, and how much is marked."""
@@ -109,8 +116,8 @@ A click on a column's head sorts."""
         table.border_title = f"{len(table.marks)} marked" if table.marks else ""
         table.set_class(bool(table.marks), "-marked")
         if self._how.query.terms:
-            shown = sum(1 for _ in arrange(self.marlaas.snapshot.tasks, replace(self._how, by_tenant=False)))
-            bar.tell(f"{shown} of {len(self.marlaas.snapshot.tasks)}")
+            shown = {task.id for line in table.lines for task in line.tasks}
+            bar.tell(f"{len(shown)} of {len(self.marlaas.snapshot.tasks)}")
 
     # What the person chooses.
 
@@ -149,7 +156,20 @@ A click on a column's head sorts."""
         """Comparing takes two."""
         if action == "compare" and len(self.targets) < 2:
             return "Mark some tasks with space, or go to the line of a sweep."
+        if action == "fold" and not self._folds:
+            return "Nothing folds here: sweeps, tenants, and tasks of several policies do."
         return super().why_not(action)
+
+    @property
+    def _folds(self) -> str:
+        current = self.query_one(QueueTable).current if self.is_mounted else None
+        return current.folds if current is not None else ""
+
+    def action_fold(self) -> None:
+        """Show or hide what lies under the line; on a policy's line, what lies under its task."""
+        key = self._folds
+        self._rearrange(replace(self._how, toggled=self._how.toggled ^ {key}))
+        self.query_one(QueueTable).go_to(key)
 
     def action_back(self) -> None:
         """Take back what was chosen, the newest first: marks, then the filter."""
@@ -200,4 +220,4 @@ A click on a column's head sorts."""
         if current is not None and current.single:
             self.marlaas.open_task(current.single.id)
         elif current is not None:
-            self._rearrange(replace(self._how, toggled=self._how.toggled ^ {current.key}))
+            self.action_fold()

@@ -19,6 +19,7 @@ from ..chart.plot import MOST_CURVES
 from ..chart.task_plot import Look, inspected, kept_places, moved, plot
 from ..frame.snapshot import Snapshot
 from ..home.configuration import settings
+from ..lists.learners import Learner, learner, learners
 from ..questions.task import TaskAnswer, TaskQuestion
 from ..widgets.task.metric_chart import MetricChart
 from ..widgets.task.metric_list import MetricList, MetricRow
@@ -29,6 +30,7 @@ from ..words.metrics import HELD_OUT, REWARD, in_order, value_text, words
 from ..words.tasks import short_name
 from .dialogs.choose_tasks import ChooseTasks
 from .dialogs.configuration import Configuration
+from .dialogs.win_rates import WinRates
 from .tasks_view import TasksView
 
 _NOWHERE = """No task is selected.
@@ -44,14 +46,17 @@ class TaskScreen(TasksView):
 
     HELP = """One task. Arrows in the list of metrics, or m and M, choose what the chart shows.
 
-c lays up to three other tasks over it; i reads single points with ← and → (shift: step by step); o makes its axis
-logarithmic; d shows what the task was told. ◆ is a held-out score with its standard error, ┊ a change of the
-environment. tab goes from pane to pane, z enlarges one."""
+P turns to the next policy, where a task trains several: everything that is shown is of that one. w shows how its
+versions did against others. c lays up to three other tasks or policies over the chart; i reads single points with ←
+and → (shift: step by step); o makes its axis logarithmic; d shows what the task was told. ◆ is a held-out score with
+its standard error, ┊ a change of the environment. tab goes from pane to pane, z enlarges one."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("m", "metric(1)", "metric", id="task.metric"),
         Binding("M", "metric(-1)", "metric before", show=False, id="task.metric_before"),
         Binding("i", "inspect", "inspect", id="task.inspect"),
         Binding("c", "overlay", "compare", id="task.overlay"),
+        Binding("P", "policy", "next policy", show=False, id="task.policy"),
+        Binding("w", "win_rates", "win-rates", show=False, id="task.win_rates"),
         Binding("d", "configuration", "config", show=False, id="task.configuration"),
         Binding("o", "logarithmic", "log scale", show=False, id="task.logarithmic"),
         Binding("t", "open_rollouts", "rollouts", id="task.rollouts"),
@@ -73,14 +78,23 @@ environment. tab goes from pane to pane, z enlarges one."""
         task = self.marlaas.snapshot.task(self.marlaas.selected)
         return [task] if task else []
 
-    def question(self) -> TaskQuestion | None:
-        """The chosen metric of the selected task and of those laid over it."""
+    @property
+    def _learner(self) -> Learner | None:
+        """The selected task, or the policy of it that was chosen."""
         selected = self.marlaas.selected
         if selected is None:
             return None
-        places = self._look.places if selected == self._seen else ()
-        others = tuple(task for task in places if task is not None and task != selected)
-        return TaskQuestion(selected, self._metric, others, known=self._answer)
+        task = self.marlaas.snapshot.task(selected)
+        return learner(task, self.marlaas.policy) if task else Learner(selected)
+
+    def question(self) -> TaskQuestion | None:
+        """The chosen metric of the selected task and of those laid over it."""
+        own = self._learner
+        if own is None:
+            return None
+        places = self._look.places if own.task == self._seen else ()
+        others = tuple(each for each in places if each is not None and each != own)
+        return TaskQuestion(own, self._metric, others, known=self._answer)
 
     def content(self) -> ComposeResult:
         """Panes under the task's own lines; their places depend on the width."""
@@ -103,7 +117,9 @@ environment. tab goes from pane to pane, z enlarges one."""
         if self._seen != self.marlaas.selected:
             self._seen, self._look = self.marlaas.selected, replace(self._look, cursor=None, places=())
         if self.marlaas.beside:
-            self._look = replace(self._look, places=kept_places(self._look.places, self.marlaas.beside))
+            rows = [row for task in self.marlaas.beside if (row := self.marlaas.snapshot.task(task))]
+            beside = [learner(row, "") for row in rows]
+            self._look = replace(self._look, places=kept_places(self._look.places, beside))
             self.marlaas.beside = ()
             self.ask_again()
 
@@ -115,8 +131,9 @@ environment. tab goes from pane to pane, z enlarges one."""
         """All panes."""
         task = snapshot.task(self.marlaas.selected)
         self.query_one(ContentSwitcher).current = "nowhere" if task is None and self.marlaas.has_read else "task"
-        line = self.query_one(TaskLine)
-        line.row, line.pace = task, snapshot.paces.get(task.id) if task else None
+        line, own = self.query_one(TaskLine), self._learner
+        line.row = learners(task)[own] if task and own else task
+        line.policy, line.pace = own.policy if own else "", snapshot.paces.get(task.id) if task else None
         self._turn()
         if task is None or not isinstance(answer, TaskAnswer) or answer is self._answer:
             return
@@ -128,11 +145,13 @@ environment. tab goes from pane to pane, z enlarges one."""
 
     def _show_chart(self, snapshot: Snapshot, answer: TaskAnswer) -> None:
         chart = self.query_one(MetricChart)
-        rows = [row for task in (answer.task, *answer.others) if (row := snapshot.task(task))]
-        chart.plot = plot(answer, rows, self._look)
-        names = {row.id: f"{row.id} {short_name(row, 16)}" for row in rows}
-        shown = [(0, answer.task), *self._look.company(answer)]
-        chart.names = [(place, names.get(task, "")) for place, task in shown]
+        tasks = [row for task in (answer.task, *(each.task for each in answer.others)) if (row := snapshot.task(task))]
+        known = {each: row for task in tasks for each, row in learners(task).items()}
+        everybody = [each for each in (answer.learner, *answer.others) if each in known]
+        chart.plot = plot(answer, [known[each] for each in everybody], self._look)
+        names = {each: f"{each.task} {each.policy or short_name(known[each], 16)}" for each in everybody}
+        shown = [(0, answer.learner), *self._look.company(answer)]
+        chart.names = [(place, names.get(each, "")) for place, each in shown]
         chart.title, chart.meaning = words(answer.metric).title, words(answer.metric).meaning
         cursor = self._look.cursor
         chart.readout = inspected(answer, cursor, self._look) if cursor is not None else ()
@@ -149,13 +168,33 @@ environment. tab goes from pane to pane, z enlarges one."""
 
     def why_not(self, action: str) -> str:
         """Comparing takes two, and reading a point takes a point."""
-        if action == "overlay" and len(self.marlaas.snapshot.tasks) < 2:
+        trained = self.targets[0].trained if self.targets else ()
+        if action == "overlay" and len(self.marlaas.snapshot.tasks) < 2 and len(trained) < 2:
             return "There is no other task to compare with."
+        if action == "policy" and len(trained) < 2:
+            return "This task trains one policy."
+        if action == "win_rates" and not (self.targets and self.targets[0].policies):
+            return "Versions meet each other where the task file has [policies.NAME]; this task has one policy."
         if action == "inspect" and not self._track().steps:
             return "There is no point to inspect yet."
         return super().why_not(action)
 
     # What the person chooses.
+
+    def action_policy(self) -> None:
+        """The next policy that the task trains."""
+        own = self._learner
+        if own is not None:
+            names = self.targets[0].trained
+            self.marlaas.policy = names[(names.index(own.policy) + 1) % len(names)]
+            self._look = replace(self._look, cursor=None)
+            self.ask_again()
+            self.show_again()
+
+    def action_win_rates(self) -> None:
+        """How the policy's versions did against each other, and against others."""
+        if self._learner is not None:
+            self.app.push_screen(WinRates(self.marlaas.home, self._learner))
 
     def action_metric(self, by: int) -> None:
         """The next metric, or the one before."""
@@ -199,16 +238,21 @@ environment. tab goes from pane to pane, z enlarges one."""
 
     def action_overlay(self) -> None:
         """Choose the tasks that share the chart; those that are most alike come first."""
-        own = self.targets[0]
-        others = [task for task in self.marlaas.snapshot.tasks if task.id != own.id]
-        others.sort(key=lambda task: (task.family != own.family, task.environment != own.environment, -task.id))
-        chosen = [task for task in self._look.places if task is not None and task != own.id]
-        question = f"Up to {MOST_CURVES - 1} tasks to lay over task {own.id}: space marks, enter is done."
+        task, own = self.targets[0], self._learner
+        if own is None:
+            return
+        tasks = sorted(
+            self.marlaas.snapshot.tasks,
+            key=lambda t: (t.id != task.id, t.family != task.family, t.environment != task.environment, -t.id),
+        )
+        others = {each: row for other in tasks for each, row in learners(other).items() if each != own}
+        chosen = [each for each in self._look.places if each is not None and each != own]
+        question = f"Up to {MOST_CURVES - 1} to lay over {own.words}: space marks, enter is done."
         self.app.push_screen(ChooseTasks(question, others, chosen, MOST_CURVES - 1), self._lay_over)
 
-    def _lay_over(self, tasks: tuple[int, ...] | None) -> None:
-        if tasks is not None:
-            self._look = replace(self._look, places=kept_places(self._look.places, tasks))
+    def _lay_over(self, others: tuple[Learner, ...] | None) -> None:
+        if others is not None:
+            self._look = replace(self._look, places=kept_places(self._look.places, others))
             self.ask_again()
             self._again()
 
@@ -216,7 +260,8 @@ environment. tab goes from pane to pane, z enlarges one."""
         """What the task was told, beside the tasks that share its chart."""
         if self._answer is None:
             return
-        tasks = [self._answer.task, *(task for _, task in self._look.company(self._answer))]
+        shown = [self._answer.learner, *(each for _, each in self._look.company(self._answer))]
+        tasks = list(dict.fromkeys(each.task for each in shown))
         configs = [self._answer.configs.get(task, {}) for task in tasks]
         self.app.push_screen(Configuration(tasks, settings(configs, self._answer.parameters)))
 

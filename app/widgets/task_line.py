@@ -27,6 +27,8 @@ class TaskLine(Widget):
     row: reactive[TaskRow | None] = reactive(None)
     pace: reactive[PaceRow | None] = reactive(None)
     """How fast its last steps went; then the time that is left is said."""
+    policy: reactive[str] = reactive("")
+    """Which of its several policies is meant, in words."""
 
     def watch_row(self) -> None:
         """Another reason may need other room; the numbers of every second do not."""
@@ -56,7 +58,8 @@ class TaskLine(Widget):
         state = f"{state_word(task.state)}  {bar(task.step, task.steps, 10)} {task.step}/{task.steps}"
         left = seconds_left(task, self.pace)
         state += "" if left is None else f"  {short_duration(left)} left"
-        name = line(f"{task.id}  {task.tenant} / {task.name}  ({task.environment})", max(0, width - cells(state) - 2))
+        whose = f"{task.name} · {self.policy}" if self.policy else task.name
+        name = line(f"{task.id}  {task.tenant} / {whose}  ({task.environment})", max(0, width - cells(state) - 2))
         gap = " " * max(1, width - cells(name) - cells(state))
         below = line(task.reason, _REASON_LINES * width) if task.reason else line(" · ".join(numbers), width)
         return Content.assemble((name, "bold"), gap, state, "\n", (below, "$text-muted"))

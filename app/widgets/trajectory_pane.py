@@ -14,8 +14,10 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
+from marlaas.engine.cast import ONLY
 from marlaas.engine.store.rows import TrajectoryRow, Turn
 
+from ..words.casts import who
 from ..words.format import cells, excerpt, line, number, score
 
 _NONE = Content.styled("No trajectory yet.", "$text-muted")
@@ -104,6 +106,8 @@ class TrajectoryPane(VerticalScroll, can_focus=True):
         row = self._rows[place]
         self._shown = row.id
         which = f"trajectory {place + 1} of {len(self._rows)} in group {row.group}"
+        if row.policy not in ("", ONLY) or row.speaker:
+            which += f", {who(row.agent, row.policy, row.version, row.speaker, row.spoke)}"
         self.border_title = Content(f"{which}, reward {score(row.reward)}")
         width, height = self.scrollable_content_region.size
         small = 0 < height < _SMALL
@@ -150,13 +154,13 @@ def trajectory_text(row: TrajectoryRow) -> Content:
     head = [
         "held-out" if row.split == "eval" else f"group {row.group}",
         f"member {row.member}",
-        line(row.agent, 20) if row.agent not in ("", "agent", "policy") else "",
+        who(row.agent, row.policy, row.version, row.speaker, row.spoke),
         f"{row.part + 1} trajectories" if row.part else "",
-        f"version {row.version}",
+        f"version {row.version}" if row.policy in ("", ONLY) and not row.speaker else "",
         f"{row.tokens} tokens",
         line(row.status, 12) if row.status != "ok" else "",
     ]
-    rewards = [f"reward {score(row.reward)}", f"advantage {row.advantage:+.2f}"]
+    rewards = [f"reward {score(row.reward)}", *([] if row.speaker else [f"advantage {row.advantage:+.2f}"])]
     rewards += [f"{line(name, 20)} {number(value)}" for name, value in list(row.parts.items())[:8]]
     parts: list[tuple[str, str] | str] = [
         (" · ".join(part for part in head if part), "$text-muted"),

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from marlaas.engine.cast import BASE, Cast
+from marlaas.engine.cast import BASE, ONLY, Cast
 from marlaas.engine.policies import NamedPolicySpec
 from marlaas.engine.store.policy_rows import PolicyRow
 
 from .format import line
 
+PLAIN = ("", "agent", "policy")
+"""What agents are called that are the only one."""
 LONGEST = 40
 """Cells of an agent's name, or of the words that mean a version."""
 
@@ -37,6 +39,15 @@ def voice(policy: str, version: int, speaker: str = "", spoke: int | None = None
     said = line(speaker, LONGEST)
     known = spoke is None or speaker == BASE or speaker.endswith(f"@{spoke}")
     return said if known else f"{said} v{spoke}"
+
+
+def who(agent: str, policy: str, version: int, speaker: str = "", spoke: int | None = None) -> str:
+    """An agent, and who spoke for it; empty for the only agent of a task's only policy."""
+    name = line(agent, 20) if agent not in PLAIN else ""
+    if policy in ("", ONLY) and not speaker:
+        return name
+    said = voice(policy, version, speaker, spoke)
+    return f"{name}: {said}" if name else said
 
 
 def cast_lines(cast: Cast, rotate: bool = False, measured_with: Sequence[tuple[str, str]] = ()) -> list[str]:

@@ -7,6 +7,7 @@ pays 1 and losing 0, a mean reward is the share of games that were won.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,6 +16,9 @@ from marlaas.engine.store.policy_rows import PolicyRow
 
 from .casts import LONGEST
 from .format import line, score
+
+CELL = 17
+"""Characters that a column of a table takes, with what lies between it and the one before."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,13 @@ class Matrix:
     """Oldest first."""
     cells: Mapping[tuple[int, int], Meeting] = field(default_factory=dict)
     """By row and column; not all have met."""
+
+    def columns_for(self, room: int) -> tuple[int, ...]:
+        """As many columns as there is room for, oldest first: those that most rows have met, else spread over all."""
+        met = Counter(column for _, column in self.cells)
+        spread = shown(self.columns, room)
+        chosen = sorted(self.columns, key=lambda column: (-met[column], column not in spread))
+        return tuple(sorted(chosen[: max(1, room)]))
 
     @property
     def title(self) -> str:
@@ -111,4 +122,5 @@ def cell_text(meeting: Meeting | None) -> str:
     """A mean with its standard error and the number of games; a point where they have not met."""
     if meeting is None:
         return "·"
-    return f"{score(meeting.mean)} ±{score(meeting.stderr)} n={meeting.games}"
+    games = str(meeting.games) if meeting.games < 10_000 else f"{meeting.games // 1000}k"
+    return f"{score(meeting.mean)}±{score(meeting.stderr)} n{games}"

@@ -70,6 +70,7 @@ _TRAJECTORIES = """
 SELECT j.id, p.task, p.name AS policy, j.speaker, g.split, g.number AS "group", j.member, j.agent, j.status,
        j.reward, j.advantage, g.step, g.version, g.environment_version,
        coalesce(j.length, length(j.tokens) / 4) AS tokens, j.turns, j.parts, j.metrics, j.failure,
+       json_extract(j.spans, '$[0][2]') AS spoke,
        (SELECT count(*) FROM trajectories e
         WHERE e."group" = j."group" AND e.member = j.member AND e.agent = j.agent AND e.id < j.id) AS part
 FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = g.policy

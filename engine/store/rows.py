@@ -179,7 +179,9 @@ class TrajectoryRow:
     """Whose group it is in."""
     speaker: str = ""
     """Who spoke, where that was somebody else, who learns nothing from it: a policy's name, or the words that mean a
-    version. Then ``version`` is not the speaker's."""
+    version."""
+    spoke: int | None = None
+    """The version that spoke, in the numbers of whoever it was; None where nobody said anything."""
 
 
 @dataclass(frozen=True)

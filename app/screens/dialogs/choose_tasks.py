@@ -1,8 +1,8 @@
-"""Choosing a few tasks out of all: what is most alike comes first, a filter narrows the list, space marks."""
+"""Choosing a few learners out of all: what is most alike comes first, a filter narrows the list, space marks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -15,9 +15,10 @@ from marlaas.engine.errors import ConfigError
 from marlaas.engine.store.rows import TaskRow
 
 from ...lists.filters import Query, matches, parse
+from ...lists.learners import Learner
 from ...widgets.filter_bar import FilterBar
 from ...widgets.keyed_table import Cell, Column, KeyedTable, Row
-from ...words.format import line, score
+from ...words.format import clip, line, score
 from ...words.tasks import short_name, state_word
 
 _COLUMNS = (
@@ -33,8 +34,8 @@ _SHOWN = 300
 """Tasks in the list; the filter finds the others."""
 
 
-class ChooseTasks(ModalScreen[tuple[int, ...] | None]):
-    """Answers with the chosen tasks, or with None where the person thought better of it."""
+class ChooseTasks(ModalScreen[tuple[Learner, ...] | None]):
+    """Answers with the chosen tasks, or policies of tasks, or with None where the person thought better of it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "mark", "mark", id="choose.mark"),
@@ -50,11 +51,13 @@ class ChooseTasks(ModalScreen[tuple[int, ...] | None]):
     """
     AUTO_FOCUS = "KeyedTable"
 
-    def __init__(self, question: str, tasks: Sequence[TaskRow], chosen: Sequence[int], most: int) -> None:
-        """``tasks`` in the order of the list; ``most`` of them may be chosen."""
+    def __init__(self, question: str, rows: Mapping[Learner, TaskRow], chosen: Sequence[Learner], most: int) -> None:
+        """``rows`` in the order of the list, each as its learner sees it; ``most`` of them may be chosen."""
         super().__init__()
         self._question, self._most = question, most
-        self._tasks = sorted(tasks, key=lambda task: task.id not in chosen)
+        order = sorted(rows, key=lambda each: each not in chosen)
+        self._rows = {str(place): (each, rows[each]) for place, each in enumerate(order)}
+        """By key in the table."""
         self._before, self._chosen = tuple(chosen), list(chosen)
         self._query = Query()
 
@@ -71,33 +74,40 @@ class ChooseTasks(ModalScreen[tuple[int, ...] | None]):
         self._show()
 
     def _show(self) -> None:
-        rows = [task for task in self._tasks if matches(self._query, task)]
-        self.query_one(KeyedTable).show_rows(_COLUMNS, [self._row(task) for task in rows[:_SHOWN]])
-        more = f", {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
-        self.query_one(FilterBar).tell(f"{len(rows)} of {len(self._tasks)}{more}")
+        keys = [key for key, (_, task) in self._rows.items() if matches(self._query, task)]
+        self.query_one(KeyedTable).show_rows(_COLUMNS, [self._row(key) for key in keys[:_SHOWN]])
+        more = f", {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
+        self.query_one(FilterBar).tell(f"{len(keys)} of {len(self._rows)}{more}")
 
-    def _row(self, task: TaskRow) -> Row:
-        mark = "●" if task.id in self._chosen else ""
-        who = (str(task.id), line(task.tenant, 12), short_name(task, 20), line(task.environment, 11))
+    def _row(self, key: str) -> Row:
+        each, task = self._rows[key]
+        mark = "●" if each in self._chosen else ""
+        name = f"{clip(each.policy, 12)} of {line(task.name, 20)}" if each.policy else short_name(task, 20)
+        who = (str(task.id), line(task.tenant, 12), clip(name, 20), line(task.environment, 11))
         texts = (mark, *who, state_word(task.state), score(task.reward))
         style = "$text-primary" if mark else ""
-        return Row(str(task.id), tuple(Cell(text, style) for text in texts))
+        return Row(key, tuple(Cell(text, style) for text in texts))
 
     def action_mark(self) -> None:
-        """Mark the task under the cursor, or take its mark away, and go on."""
+        """Mark the line under the cursor, or take its mark away, and go on."""
         table = self.query_one(KeyedTable)
-        key = table.key
-        if key is None:
+        each = self._current
+        if each is None:
             return
-        if int(key) in self._chosen:
-            self._chosen.remove(int(key))
+        if each in self._chosen:
+            self._chosen.remove(each)
         elif len(self._chosen) < self._most:
-            self._chosen.append(int(key))
+            self._chosen.append(each)
         else:
             self.notify(f"{self._most} at most; take a mark away first.", severity="warning", markup=False)
             return
         self._show()
         table.action_cursor_down()
+
+    @property
+    def _current(self) -> Learner | None:
+        key = self.query_one(KeyedTable).key
+        return self._rows[key][0] if key is not None else None
 
     def action_none(self) -> None:
         """Mark none."""
@@ -109,9 +119,8 @@ class ChooseTasks(ModalScreen[tuple[int, ...] | None]):
         if self.query_one(FilterBar).has_focus_within:
             self.query_one(FilterBar).action_leave()
             return
-        key = self.query_one(KeyedTable).key
-        if not self._before and not self._chosen and key is not None:
-            self._chosen.append(int(key))
+        if not self._before and not self._chosen and self._current is not None:
+            self._chosen.append(self._current)
         self.dismiss(tuple(self._chosen))
 
     def action_leave(self) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from marlaas.engine.store.policy_rows import PolicyRow
 from marlaas.engine.store.rows import PaceRow, TaskRow
 
 from ...lists.queue_lines import QueueLine, spread, standing
+from ...words.casts import kind, names
 from ...words.format import bar, clip, count, line, number, score, share, short_duration, sparkline
 from ...words.pace import seconds_left, tokens_per_second
 from ...words.tasks import short_name, state_word
@@ -75,11 +77,14 @@ class Course:
     """What is known of tasks beyond their rows."""
 
     rewards: Mapping[int, Sequence[float]] = field(default_factory=dict)
+    policy_rewards: Mapping[tuple[int, str], Sequence[float]] = field(default_factory=dict)
     paces: Mapping[int, PaceRow] = field(default_factory=dict)
 
 
 def cell_text(shown: QueueLine, course: Course, marked: bool, column: Column) -> str:
     """What a line shows in a column, safe and short enough."""
+    if shown.policy is not None:
+        return clip(_of_policy(shown.tasks[0], shown.policy, course, shown.depth, column), column.width)
     if column.name == "id":
         text = str(shown.tasks[0].id) if shown.single else f"×{len(shown.tasks)}"
         return f"*{text.rjust(column.width - 1)}" if marked else text
@@ -113,9 +118,32 @@ def _of_task(task: TaskRow, course: Course, shown: QueueLine, column: Column) ->
         case "why":
             return line(task.reason, column.width)
         case "task":
-            return "  " * shown.depth + short_name(task, column.width - 2 * shown.depth)
+            before = "  " * shown.depth + (_fold(shown) if task.policies else "")
+            return before + short_name(task, column.width - len(before))
         case name:
             return line(str(getattr(task, name)), column.width)
+
+
+def _of_policy(task: TaskRow, policy: PolicyRow, course: Course, depth: int, column: Column) -> str:
+    """One of several: what is trained has numbers of its own, of the others it is said who they are."""
+    match column.name:
+        case "task":
+            return "  " * depth + line(policy.name, column.width)
+        case "environment":
+            return line(names(policy.agents), column.width)
+        case "state":
+            return "trained" if policy.trained else "frozen" if policy.frozen else "pool"
+        case "why":
+            who = "" if policy.trained else f"{kind(policy)}, "
+            return line(f"{who}speaks for {names(policy.agents)}", column.width)
+        case "rewards" if not policy.trained:
+            return line(policy.frozen or policy.pool, column.width)
+        case "rewards":
+            return sparkline(course.policy_rewards.get((task.id, policy.name), ()), column.width)
+        case "step" | "progress" | "reward" | "held-out" | "stale" if policy.trained:
+            return _of_task(task.seen_by(policy), course, QueueLine("", (task,)), column)
+        case _:
+            return ""
 
 
 def _of_several(shown: QueueLine, course: Course, column: Column) -> str:
@@ -123,8 +151,7 @@ def _of_several(shown: QueueLine, course: Course, column: Column) -> str:
     tasks = shown.tasks
     match column.name:
         case "task":
-            fold = "▾" if shown.unfolded else "▸"
-            return "  " * shown.depth + f"{fold} {line(shown.title, column.width)}"
+            return "  " * shown.depth + _fold(shown) + line(shown.title, column.width)
         case "state":
             return standing(tasks)
         case "step":
@@ -149,6 +176,11 @@ def _of_several(shown: QueueLine, course: Course, column: Column) -> str:
             return line(names.pop(), column.width) if len(names) == 1 else f"{len(names)} of them"
         case _:
             return ""
+
+
+def _fold(shown: QueueLine) -> str:
+    """Whether what lies under a line is shown."""
+    return "▾ " if shown.unfolded else "▸ "
 
 
 def _steps(step: int, steps: int, width: int) -> str:

@@ -82,6 +82,8 @@ class QueueTable(KeyedTable):
 def _style(line: QueueLine, column: Column) -> str:
     if line.single is None:
         return "bold"
+    if line.policy is not None:
+        return "$text-primary" if column.name == "rewards" and line.policy.trained else "$text-muted"
     if column.name == "state":
         return _COLOURS.get(line.single.state, "")
     return "$text-primary" if column.name == "rewards" else ""

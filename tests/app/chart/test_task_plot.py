@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from marlaas.app.chart.plot import MOST_CURVES
 from marlaas.app.chart.task_plot import Look, inspected, kept_places, moved, plot
+from marlaas.app.lists.learners import Learner
 from marlaas.app.questions.task import LearningCurve, TaskAnswer
 from marlaas.engine.store.history import Change, History, Track
 from marlaas.engine.store.rows import EvalRow
@@ -27,7 +28,9 @@ def evaluation(step: int, score: float, version: str) -> EvalRow:
 def answer(metric: str = "reward", **tracks: Track) -> TaskAnswer:
     evals = (evaluation(0, 0.1, "old"), evaluation(2, 0.3, "old"), evaluation(2, 0.2, "fresh"))
     history = History(tracks, (Change(1, "old"), Change(3, "[/fresh]\x1b[2J")))
-    return TaskAnswer(1, metric, LearningCurve(history, evals), {7: LearningCurve(History({metric: track(1, 0.9)}))})
+    return TaskAnswer(
+        Learner(1), metric, LearningCurve(history, evals), {Learner(7): LearningCurve(History({metric: track(1, 0.9)}))}
+    )
 
 
 def test_a_band_that_began_later_is_aligned() -> None:
@@ -53,7 +56,7 @@ def test_held_out_scores_of_the_newest_series_are_a_curve() -> None:
 
 def test_a_point_is_said_exactly() -> None:
     known = answer(reward=track(1, 0.4, 0.5123456, 0.6), reward_min=track(1, 0, 0.25, 0), reward_max=track(1, 1, 1, 1))
-    assert inspected(known, 2, Look(places=(7,))) == [
+    assert inspected(known, 2, Look(places=(Learner(7),))) == [
         "step 2",
         "reward 0.512346",
         "0.25 to 1",
@@ -62,6 +65,10 @@ def test_a_point_is_said_exactly() -> None:
         "env old",
     ]
     assert inspected(known, 3, Look())[-1] == "env [/fresh]"
+
+
+def named(tasks: tuple[int | None, ...]) -> tuple[Learner | None, ...]:
+    return tuple(None if task is None else Learner(task) for task in tasks)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +84,8 @@ def test_a_point_is_said_exactly() -> None:
 def test_who_stays_keeps_the_place(
     before: tuple[int | None, ...], chosen: tuple[int, ...], after: tuple[int | None, ...]
 ) -> None:
-    assert kept_places(before, chosen) == after and len(after) == MOST_CURVES - 1
+    assert kept_places(named(before), [Learner(task) for task in chosen]) == named(after)
+    assert len(after) == MOST_CURVES - 1
 
 
 def test_the_cursor_moves_over_points() -> None:

@@ -79,13 +79,27 @@ def test_watch_speaks_of_each(filled: Home, marlaas: Commander, engine: FakeEngi
 def test_matrix_says_who_beat_whom(filled: Home, marlaas: Commander) -> None:
     rows = [row.split() for row in marlaas("matrix", "2").out.splitlines()]
     assert rows[:5] == [
-        ["player", "against", "player"],
+        [
+            "player",
+            "against",
+            "player:",
+            "mean",
+            "reward",
+            "of",
+            "the",
+            "row,",
+            "its",
+            "standard",
+            "error,",
+            "n",
+            "episodes",
+        ],
         ["v0", "v1", "v3"],
-        ["v3", "·", "0.50", "±0.50", "n=2", "·"],
-        ["v1", "0.75", "±0.25", "n=2", "·", "0.50", "±0.50", "n=2"],
-        ["v0", "·", "0.25", "±0.25", "n=2", "·"],
+        ["v3", "·", "0.50±0.50", "n2", "·"],
+        ["v1", "0.75±0.25", "n2", "·", "0.50±0.50", "n2"],
+        ["v0", "·", "0.25±0.25", "n2", "·"],
     ]
-    assert rows[6] == ["player", "against", "judge"]
+    assert rows[6][:3] == ["player", "against", "judge:"]
     judge = marlaas("matrix", "2", "--policy", "judge", "--json").json
     assert [(table["against"], len(table["cells"])) for table in judge] == [("player", 2)]
     assert judge[0]["cells"][0] == {"version": 2, "against_version": 1, "games": 2, "mean": 0.625, "stderr": 0.125}

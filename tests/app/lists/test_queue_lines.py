@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from marlaas.app.lists.filters import parse
 from marlaas.app.lists.queue_lines import Arrangement, Spread, arrange, spread, standing
+from marlaas.engine.store.policy_rows import PolicyRow
 from marlaas.engine.store.rows import ACTIVE, FINISHED, TaskRow
 
 from ..rows import task
@@ -84,3 +85,18 @@ def test_spread_leaves_out_what_is_no_number() -> None:
 
 def test_standing_counts_states() -> None:
     assert standing([task(1), task(2), task(3, state="queued")]) == "○1 ●2"
+
+
+def test_a_task_of_several_policies_has_a_line_for_each_that_folds() -> None:
+    policies = (PolicyRow("adder", ("a",), reward=0.5), PolicyRow("old", ("b",), frozen="base"))
+    several, alone = task(4, policies=policies), task(3)
+    lines = arrange([several, alone], Arrangement())
+    assert [(line.key, line.depth, line.unfolded) for line in lines] == [
+        ("3", 0, False), ("4", 0, True), ("4/adder", 1, False), ("4/old", 1, False),
+    ]  # fmt: skip
+    assert [line.folds for line in lines] == ["", "4", "4", "4"] and lines[2].single is several
+    folded = arrange([several, alone], Arrangement(toggled=frozenset({"4"})))
+    assert [line.key for line in folded] == ["3", "4"] and not folded[1].unfolded
+    nested = arrange([several, alone], Arrangement(by_tenant=True))
+    assert [(line.key, line.depth) for line in nested][2:] == [("4", 1), ("4/adder", 2), ("4/old", 2)]
+    assert nested[0].folds == "tenant:bio"

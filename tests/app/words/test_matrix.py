@@ -8,7 +8,7 @@ import statistics
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.app.words.matrix import Meeting, cell_text, matrices, shown
+from marlaas.app.words.matrix import CELL, Meeting, cell_text, matrices, shown
 from marlaas.engine.store.matchups import Matchup
 from marlaas.engine.store.policy_rows import PolicyRow
 
@@ -62,4 +62,14 @@ def test_where_there_is_no_room_some_versions_stand_for_all(versions: list[int],
 
 
 def test_cells() -> None:
-    assert cell_text(None) == "·" and cell_text(Meeting(64, 0.71875, 0.0566)) == "0.72 ±0.06 n=64"
+    assert cell_text(None) == "·" and cell_text(Meeting(64, 0.71875, 0.0566)) == "0.72±0.06 n64"
+    assert all(len(cell_text(Meeting(games, -0.123, 0.456))) < CELL for games in (9999, 123456)), (
+        "what tables leave for one"
+    )
+
+
+def test_columns_that_many_have_met_come_before_others() -> None:
+    """Evaluations are against version 0, the pool brings in one now and then."""
+    pairs = [pair(step, "player@0", 0, 1.0) for step in range(1, 9)] + [pair(8, "rivals", n, 1.0) for n in (2, 4, 6)]
+    (matrix,) = matrices(pairs, CAST, "player")
+    assert matrix.columns_for(1) == (0,) and matrix.columns_for(2) == (0, 6) and matrix.columns_for(99) == (0, 2, 4, 6)

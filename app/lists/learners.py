@@ -1,0 +1,37 @@
+"""What learns in a home: each task, or each policy that a task trains beside others. Pure.
+
+Rows of tasks flow in; what tells learners apart flows out, with the row of the task as each of them sees it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from marlaas.engine.store.rows import TaskRow
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A task, or one of its policies."""
+
+    task: int
+    policy: str = ""
+    """Empty where the task file names no policies."""
+
+    @property
+    def words(self) -> str:
+        """In the middle of a sentence."""
+        return f"task {self.task}" + (f", {self.policy}" if self.policy else "")
+
+
+def learners(task: TaskRow) -> dict[Learner, TaskRow]:
+    """Those of a task, in the order of its file, each with the task's row as it sees it."""
+    own = {Learner(task.id, policy.name): task.seen_by(policy) for policy in task.policies if policy.trained}
+    return own or {Learner(task.id): task}
+
+
+def learner(task: TaskRow, policy: str) -> Learner:
+    """The one of a task that a name means; for any other name its first."""
+    wanted = Learner(task.id, policy)
+    known = learners(task)
+    return wanted if wanted in known else next(iter(known))

@@ -1,0 +1,23 @@
+"""What the win-rates of a task's versions are, asked once: read in a thread, for a dialog shows them."""
+
+from __future__ import annotations
+
+from marlaas.engine.cast import ONLY
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.paths import Home
+from marlaas.engine.store.matchups import matchups
+from marlaas.engine.store.reader import Reader
+
+from ..lists.learners import Learner
+from ..words.matrix import Matrix, matrices
+
+
+def win_rates(home: Home, learner: Learner) -> tuple[list[Matrix], str]:
+    """The tables of one policy, and what went wrong, in one sentence."""
+    try:
+        with Reader(home.database) as reader:
+            task = reader.task(learner.task)
+            policies = task.policies if task else ()
+            return matrices(matchups(reader, learner.task), policies, learner.policy or ONLY), ""
+    except MarlaasError as error:
+        return [], str(error)

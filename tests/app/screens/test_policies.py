@@ -1,0 +1,78 @@
+"""Tasks of several policies on the screens: a line for each, and what was learned shown of the chosen one."""
+
+from __future__ import annotations
+
+import pytest
+
+from marlaas.app.screens.task import TaskScreen
+from marlaas.app.widgets.queue.table import QueueTable
+from marlaas.engine.paths import Home
+
+from ..driving import SIZES, Driver, driving
+from ..filling_casts import fill_duel
+
+
+def lines(driver: Driver) -> list[str]:
+    return [line.key for line in driver.app.screen.query_one(QueueTable).lines]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_queue_has_a_line_for_each_policy(home: Home, size: tuple[int, int]) -> None:
+    fill_duel(home.database)
+    async with driving(home, size) as driver:
+        assert lines(driver) == ["1", "2", "2/player", "2/judge", "2/rivals", "2/old"]
+        words = [row.split() for row in driver.text().splitlines()]
+        rows = [row for row in words if row[:1] in (["player"], ["judge"], ["rivals"])]
+        assert [row[0] for row in rows] == ["player", "judge", "rivals"] and all("trained" in row for row in rows[:2])
+        assert "0.62" in rows[1] and "pool" in rows[2] and "player" in rows[2]
+        await driver.press("j", "j", "j", "f")
+        assert lines(driver) == ["1", "2"] and driver.app.screen.query_one(QueueTable).key == "2"
+        await driver.press("f")
+        assert len(lines(driver)) == 6
+        await driver.press("k", "f")
+        assert "Nothing folds here" in driver.notices()
+
+
+async def test_enter_on_a_policy_opens_its_task_with_it(home: Home) -> None:
+    fill_duel(home.database)
+    async with driving(home, (120, 40)) as driver:
+        await driver.press("j", "j", "j")
+        assert "duel · judge" in driver.text() and driver.app.policy == "judge"
+        await driver.press("j")
+        assert "duel · rivals, pool of player" in driver.text() and driver.app.policy == ""
+        await driver.press("k", "enter")
+        assert driver.app.current_mode == "task" and "duel · judge" in driver.text()
+        screen = driver.app.screen
+        assert isinstance(screen, TaskScreen) and screen._answer is not None
+        assert screen._answer.own.track("reward").at(1) == 0.5 and "in group 1, first: player v1" in driver.text()
+        await driver.press("P")
+        assert "duel · player" in driver.text() and screen._answer.own.track("reward").at(1) == 0.6
+
+
+async def test_a_task_is_laid_over_itself(home: Home) -> None:
+    fill_duel(home.database)
+    async with driving(home, (120, 40)) as driver:
+        await driver.press("j", "enter", "c")
+        assert "lay over task 2, player" in driver.text()
+        await driver.press("enter")
+        assert "■ 2 player" in driver.text() and "▲ 2 judge" in driver.text()
+
+
+async def test_win_rates_are_read_beside_the_screen(home: Home) -> None:
+    fill_duel(home.database)
+    async with driving(home, (80, 24)) as driver:
+        await driver.press("j", "enter", "w")
+        assert "win-rates of task 2, player" in driver.text() and "0.75±0.25 n2" in driver.text()
+        await driver.press("escape", "1", "k", "enter", "P", "w")
+        assert "This task trains one policy." in driver.notices() and "has one policy" in driver.notices()
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_agents_of_any_name_are_harmless(home: Home, size: tuple[int, int]) -> None:
+    fill_duel(home.database, hostile=True)
+    async with driving(home, size) as driver:
+        shown = ""
+        for keys in (["j", "j", "j"], ["enter"], ["3", "enter", "enter", "enter"]):
+            await driver.press(*keys)
+            shown += driver.text()
+        assert "\x1b" not in shown and "\u202e" not in shown
