@@ -33,8 +33,21 @@ def register(family: Verbs) -> None:
         "--as", dest="mine", action="append", default=[], metavar="AGENT", help="an agent that you play; others do not"
     )
     who = play.add_mutually_exclusive_group()
-    who.add_argument("--policy", metavar="TASK[@VERSION]", help="the newest version of a task's adapter plays, or N")
+    who.add_argument(
+        "--policy",
+        metavar="TASK[/POLICY][@VERSION]",
+        help="the newest version of a task's adapter plays, or that one; of several policies each as in training",
+    )
     who.add_argument("--base", action="store_true", help="the home's base model plays, without an adapter")
+    play.add_argument(
+        "--agent",
+        dest="agents",
+        action="append",
+        nargs=2,
+        default=[],
+        metavar=("AGENT", "POLICY"),
+        help="who plays one agent, as for --policy, or base: --agent second 17/player@12",
+    )
     add_sampling(play)
 
 
@@ -45,12 +58,16 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.errors import ConfigError
 
     from .env_keyboard import Keyboard
+    from .env_seats import Speaking
     from .env_session import Wish, play
-    from .env_voice import Speaking
 
-    watches = args.base or args.policy is not None
+    agents, others = {agent: words for agent, words in args.agents}, "base" if args.base else args.policy or ""
+    watches = bool(agents or others)
     if args.mine and not watches:
         raise ConfigError("With --as somebody has to play the others.", "Add --policy TASK or --base.")
+    for agent in args.mine:
+        if agent in agents:
+            raise ConfigError(f"You and {agents[agent]} cannot both play the agent {agent!r}.", "Keep one of them.")
     wish = Wish(
         environment=args.name,
         config=tuple(args.config),
@@ -58,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         index=args.index,
         seed=args.seed,
         mine=tuple(args.mine),
-        policy=Speaking(args.policy or "", args.temperature, args.max_tokens) if watches else None,
+        policies=Speaking(others, agents, args.temperature, args.max_tokens) if watches else None,
     )
     try:
         code = asyncio.run(play(home_of(args), wish, Keyboard()))

@@ -6,6 +6,7 @@ scratch folder that is gone afterwards; an edit of its file counts from the next
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,10 @@ from marlaas.engine.environments.lease import Lease
 from marlaas.engine.environments.process.launch import Folders
 from marlaas.engine.environments.protocol import Answer, EnvironmentInfo, EpisodeOutcome, EpisodeSpec
 from marlaas.engine.environments.service import EnvironmentService
+from marlaas.engine.errors import ConfigError
 from marlaas.engine.paths import BUNDLED_PLUGINS, Home
 from marlaas.engine.types import Split
+from marlaas.engine.validation import nearest
 
 from .. import output
 from ..words import env_transcript as transcript
@@ -27,7 +30,8 @@ from ..words.format import line
 from .env_config import typed
 from .env_game import Game, show_help
 from .env_keyboard import Keyboard, Left
-from .env_voice import Policy, Speaking, loaded
+from .env_seats import Players, Speaking, players
+from .env_voice import Policies, loaded
 
 CHOICES = ("next", "again", "quit")
 
@@ -44,8 +48,8 @@ class Wish:
     index: int = 0
     seed: int = 0
     mine: tuple[str, ...] = ()
-    """Agents that the person plays beside a policy."""
-    policy: Speaking | None = None
+    """Agents that the person plays beside policies."""
+    policies: Speaking | None = None
     """None: the person plays them all."""
 
 
@@ -59,11 +63,32 @@ async def play(home: Home, wish: Wish, keyboard: Keyboard) -> int:
             service, info = await stack.enter_async_context(serving)
             lease = await service.bind(info.name, config=typed(wish.config, info.parameters))
             lease.release()  # what is wrong with it has been said before a sampler is started
-            policy = None
-            if wish.policy is not None:
-                policy = await stack.enter_async_context(loaded(home, wish.policy, scratch))
+            policies = None
+            if wish.policies is not None:
+                playing = players(home, wish.policies, wish.mine)
+                _check_seats(wish, playing, info)
+                policies = await stack.enter_async_context(loaded(home, playing, scratch))
             prints = Folders.of(scratch, info.name.partition("/")[0]).log
-            return await _Sitting(service, info.name, wish, keyboard, policy, prints).run()
+            return await _Sitting(service, info.name, wish, keyboard, policies, prints).run()
+
+
+def _check_seats(wish: Wish, playing: Players, info: EnvironmentInfo) -> None:
+    """Raise ``ConfigError`` for an agent that the environment does not declare, or of those that nobody plays."""
+    for agent in (*wish.mine, *(wish.policies.agents if wish.policies else ())):
+        if info.agents and agent not in info.agents:
+            raise ConfigError(f"{info.name} has no agent {agent!r}.", nearest(agent, info.agents))
+    for agent in info.agents:
+        if agent not in wish.mine:
+            playing.of(agent)
+
+
+def _introduced(playing: Players, mine: Sequence[str]) -> Iterator[str]:
+    """Who plays, a sentence each."""
+    for agent, player in playing.by_agent.items():
+        yield f"{line(agent, 60)} is played by {player.title}."
+    if playing.others is not None:
+        title = playing.others.title
+        yield f"{title[0].upper()}{title[1:]} plays{' the others' if mine or playing.by_agent else ''}."
 
 
 class _Sitting:
@@ -75,7 +100,7 @@ class _Sitting:
         name: str,
         wish: Wish,
         keyboard: Keyboard,
-        policy: Policy | None,
+        policies: Policies | None,
         prints: Path,
     ) -> None:
         """``prints``: what the plugin prints, as a file."""
@@ -83,7 +108,7 @@ class _Sitting:
         self._name = name
         self._wish = wish
         self._keyboard = keyboard
-        self._policy = policy
+        self._policies = policies
         self._index, self._attempt = wish.index, 0
         self._code = output.OK
         self._log, self._read = prints, 0
@@ -91,9 +116,9 @@ class _Sitting:
 
     async def run(self) -> int:
         """Episode after episode."""
-        if self._policy is not None:
-            output.result(f"{self._policy.title} plays{' the others' if self._wish.mine else ''}.")
-        if self._policy is None or self._wish.mine:
+        for sentence in _introduced(self._policies.players, self._wish.mine) if self._policies is not None else ():
+            output.result(sentence)
+        if self._policies is None or self._wish.mine:
             output.result("You answer for the model; /help says how.")
         while True:
             try:
@@ -132,16 +157,14 @@ class _Sitting:
             output.talk(f"Nobody called {', '.join(map(line, unheard))} was asked; the agents were {names}.")
 
     async def _played(self, lease: Lease, spec: EpisodeSpec, game: Game) -> EpisodeOutcome:
-        if self._policy is None:
+        if self._policies is None:
             return await self._service.play(lease, spec, game.seats(None))
-        from marlaas.engine.rollout.episodes import alike  # only a policy brings numpy along
 
         async def seated(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
             return await self._service.play(lease, spec, game.seats(answer))
 
-        policy, name = self._policy, f"play/{self._index}/{self._attempt}"
-        voice = policy.voice(self._index, self._attempt)
-        return (await policy.rollout.play(seated, spec, alike(voice, policy.station), name)).outcome
+        roles, name = self._policies.roles(self._index, self._attempt), f"play/{self._index}/{self._attempt}"
+        return (await self._policies.rollout.play(seated, spec, roles, name)).outcome
 
     def _head(self, info: EnvironmentInfo, config: dict[str, object]) -> None:
         words = transcript.settings(info.parameters, config)
