@@ -91,7 +91,13 @@ class Evaluator:
         found = []
         for number, (one, lineup) in enumerate(zip(played, lineups, strict=True)):
             agents = lineup.agents_of(self._name)
-            own = replace(one, episode=episode_of(one.episode, agents), transcripts=texts_of(one.transcripts, agents))
+            rewards = {a: reward for a, reward in one.outcome.rewards.items() if agents is None or a in agents}
+            own = replace(
+                one,
+                episode=episode_of(one.episode, agents),
+                transcripts=texts_of(one.transcripts, agents),
+                outcome=replace(one.outcome, rewards=rewards),
+            )
             group = Group(number, number, version.number, lease.environment_version, (own.episode,))
             beside = besides([one.episode], one.transcripts, lineup, {self._name})
             part = Part(self._policy, group, own.transcripts)
@@ -140,13 +146,15 @@ class Evaluator:
 
 
 def summarise(step: int, series: str, played: Sequence[Played], floor: float | None) -> Evaluation:
-    """Mean reward over the episodes that have one, with its standard error, and the means of what was logged."""
+    """Mean reward over the episodes that have one, with its standard error, and the means of what was logged.
+
+    An agent that was paid counts although it was never asked: whoever loses before its turn has lost.
+    """
     scores = []
     logged: dict[str, list[float]] = {}
     for one in played:
-        by_agent = {t.agent: t.reward for t in one.episode.trajectories}  # an agent's trajectories share its reward
-        rewards = [reward for reward in by_agent.values() if reward is not None]
-        if rewards:
+        rewards = one.outcome.rewards.values()
+        if one.outcome.status == "ok" and rewards:
             scores.append(math.fsum(rewards) / len(rewards))
         numbers = {**one.episode.parts, **one.episode.metrics}
         for name, value in numbers.items():

@@ -75,6 +75,24 @@ async def test_a_policy_that_has_reached_its_target_leaves_the_other_alone(tmp_p
     assert row is not None and row.step == made["critic"], "the task stands where its furthest behind policy does"
 
 
+class Beaten(FakeEnvironments):
+    """On every other held-out prompt the critic has lost before its turn."""
+
+    async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
+        beaten = spec.split == "eval" and spec.index % 2 == 1
+        agents = AGENTS[:1] if beaten else AGENTS
+        outcome = await FakeEnvironments.play(replace(self, agents=agents), lease, spec, answer)
+        return replace(outcome, rewards={"solver": float(beaten), "critic": float(not beaten)})
+
+
+async def test_who_loses_before_its_turn_has_lost(tmp_path: Path) -> None:
+    here = world(tmp_path, replace(SPEC, eval=EvalSpec(every=0, prompts=4)))
+    here.environments = Beaten(here.chance, agents=AGENTS)
+    assert await here.go() == Ending("done")
+    rows = here.query("SELECT p.name, e.score, e.n FROM evals e JOIN policies p ON p.id = e.policy")
+    assert {(row["name"], row["score"], row["n"]) for row in rows} == {("solver", 0.5, 4), ("critic", 0.5, 4)}
+
+
 async def test_a_drain_plays_nothing_for_one_policy_that_the_other_needs_too(tmp_path: Path) -> None:
     policies = {"solver": replace(ONE, groups_per_step=1), "critic": replace(ONE, groups_per_step=3)}
     for turns in range(20, 200, 30):
