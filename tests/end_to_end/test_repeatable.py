@@ -17,6 +17,14 @@ EXACT = {"deterministic": True, "max_staleness": 0, "groups_per_step": 2, "group
 WATCHED: list[dict[str, Any]] = [
     {"environment": "guess", "steps": 4, "train": EXACT},
     {"environment": "arithmetic", "steps": 3, "train": EXACT | {"loss": "cispo", "kl": 0.05}, "policy": {"rank": 4}},
+    {
+        "environment": "relay",
+        "steps": 2,
+        "train": EXACT,
+        "agents": {"adder": "adder", "sorter": "sorter"},
+        "policies.adder": {"rank": 4},
+        "policies.sorter": {"rank": 8, "groups_per_step": 3},
+    },
 ]
 OTHERS: list[dict[str, Any]] = [
     {"environment": "arithmetic", "steps": 5},
@@ -50,7 +58,7 @@ def test_alone_and_beside_others_give_the_same_bits(lab: Lab) -> None:
     lab.marlaas("wait", *map(str, [*beside, *others]))
     for one, other, task in zip(alone, beside, WATCHED, strict=True):
         assert checksums(lab, one) == checksums(lab, other)
-        assert len(set(checksums(lab, one))) == task["steps"] + 1
+        assert len(set(checksums(lab, one))) == (task["steps"] + 1) * len(task.get("agents", "1"))
     shown = json.loads(lab.marlaas("stats", "--json", "--since", "1h"))
     assert {tenant["tenant"] for tenant in shown["tenants"]} >= {"lab", "watched", "tenant 0"}
     assert all(stage["utilisation"] > 0 for stage in shown["stages"] if stage["stage"] != "environment")
