@@ -1,5 +1,5 @@
 # make demo: set up and watch three tenants' tasks learn.  make test: run the whole test suite.
-# Variables: PYTHON (3.11 or newer), PROFILE (cpu or gpu), TORCH_INDEX (where to take torch from), BENCH (what to
+# Variables: PYTHON (3.11 or newer), PROFILE (cpu, gpu, vulkan or metal), TORCH_INDEX (where to take torch from), BENCH (what to
 # measure: names of benchmarks, --quick), KILLS.
 
 PYTHON ?= python3
@@ -7,7 +7,7 @@ KILLS ?= 200
 BIN := .venv/bin
 export PROFILE TORCH_INDEX
 
-.PHONY: demo install dev test test-slow test-slow-libraries test-slow-vllm kills check format bench pictures base clean
+.PHONY: demo install dev test test-slow test-slow-libraries test-slow-vllm test-slow-vulkan kills check format bench pictures base clean
 
 demo: install
 	@$(BIN)/marlaas demo
@@ -39,6 +39,13 @@ test-slow-vllm: dev
 	@$(BIN)/python -m tools.vllm
 	@.vllm/bin/python -m pytest -q -p no:xdist -m vllm
 
+# llama.cpp on a card by way of Vulkan, or on Mesa's software device where there is none: compiles it into .vulkan, a
+# quarter of an hour, once. GGML_VK_VISIBLE_DEVICES names the device, by Vulkan's count.
+test-slow-vulkan: dev
+	@$(BIN)/python -m tools.vulkan
+	@GGML_VK_VISIBLE_DEVICES=$${GGML_VK_VISIBLE_DEVICES-0} .vulkan/bin/python -m pytest -q -p no:xdist -m slow \
+		tests/engine/rollout/test_llama_cards.py tests/slow/test_task_on_a_card.py
+
 # Kills processes of real engines, KILLS times, and proves that nothing was lost or doubled.
 kills: dev
 	@$(BIN)/python -m tools.kills --kills $(KILLS)
@@ -66,4 +73,4 @@ base: dev
 	@$(BIN)/python -m tools.base
 
 clean:
-	rm -rf .venv .venv-setup.log .libraries .vllm .bench build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-setup.log .libraries .vllm .vulkan .bench build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,13 +1,15 @@
 """Set-up of ``.venv``: says what it will install and how large it is, shows that it works, and does nothing twice.
 
-Run by ``make``; standard library only, because nothing is installed yet. Environment: PROFILE (cpu or gpu, else chosen
-by whether an NVIDIA driver is there), TORCH_INDEX (a package index to take torch from; empty for pip's own).
+Run by ``make``; standard library only, because nothing is installed yet. Environment: PROFILE (``cpu``; ``gpu`` for
+NVIDIA's cards; ``vulkan`` or ``metal`` for others, on which llama.cpp samples; else chosen by what is there),
+TORCH_INDEX (a package index to take torch from; empty for pip's own), CMAKE_ARGS (further ones for llama.cpp).
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -18,7 +20,14 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 LLAMA = "llama-cpp-python"
-SIZES = {"cpu": "about 1.5 GB with PyTorch's CPU wheels, 6 GB with its CUDA ones", "gpu": "about 12 GB"}
+SIZE = "about 1.5 GB with PyTorch's CPU wheels, 6 GB with its CUDA ones"
+SIZES = {"cpu": SIZE, "gpu": "about 12 GB with vLLM", "vulkan": SIZE, "metal": "about 1.5 GB"}
+BACKENDS = {
+    "gpu": ("-DGGML_CUDA=on", "ggml-cuda", "nvcc"),
+    "vulkan": ("-DGGML_VULKAN=on", "ggml-vulkan", "glslc"),
+    "metal": ("-DGGML_METAL=on", "ggml-metal", "c++"),
+}
+"""What llama.cpp is compiled with for cards, how the library is then called, and which compiler it takes."""
 TICK = 10.0
 """Seconds between signs of life."""
 
@@ -31,9 +40,15 @@ def main(extras: list[str]) -> int:
     """Install the base profile and the further extras that are named."""
     if sys.version_info < (3, 11):  # noqa: UP036 - the check is for people who run make with an older Python
         return fail("marlaas needs Python 3.11 or newer.", "Run `make PYTHON=python3.11 install`, for example.")
-    profile = os.environ.get("PROFILE") or ("gpu" if has_nvidia_driver() else "cpu")
+    profile = os.environ.get("PROFILE") or usual_profile()
+    if profile not in SIZES:
+        return fail(f"There is no profile {profile!r}.", f"PROFILE is one of {', '.join(SIZES)}.")
+    if profile == "vulkan" and not backend_of(profile):
+        return fail(
+            "glslc, the compiler of Vulkan's shaders, is missing.", "On Debian: apt-get install glslc libvulkan-dev."
+        )
     wanted = ["cpu", *(["gpu"] if profile == "gpu" else []), *extras]
-    stamp = VENV / f".installed-{'-'.join(wanted)}"
+    stamp = VENV / f".installed-{'-'.join([profile, *extras])}"
     if stamp.exists() and stamp.read_text() == fingerprint():
         return 0
     announce(profile)
@@ -49,16 +64,55 @@ def main(extras: list[str]) -> int:
 
 def install(profile: str, wanted: list[str]) -> None:
     """All steps, in the order in which each needs the one before."""
-    constraints = ["-c", str(ROOT / "constraints" / "cpu.txt")] if profile == "cpu" else []
+    constraints = [] if profile == "gpu" else ["-c", str(ROOT / "constraints" / "cpu.txt")]
     if not PYTHON.exists():
         step("making .venv", [sys.executable, "-m", "venv", str(VENV)])
     index = os.environ.get("TORCH_INDEX", "")
-    step("installing PyTorch", pip("torch", *constraints, *(["--extra-index-url", index] if index else [])))
-    step("compiling llama.cpp for this processor", pip(LLAMA, *constraints))
+    source = ["--extra-index-url", index] if index else []
+    if profile == "gpu":  # vLLM needs one very version of PyTorch: together, or gigabytes come twice
+        step("installing PyTorch and vLLM", pip("-e", f"{ROOT}[gpu]", *source))
+    else:
+        step("installing PyTorch", pip("torch", *constraints, *source))
+    compile_llama(profile, constraints)
+    step("installing marlaas", pip("-e", f"{ROOT}[{','.join(wanted)}]", *constraints, *source))
+
+
+def compile_llama(profile: str, constraints: list[str]) -> None:
+    """For this processor, and for the cards of the profile where their compiler is there.
+
+    pip keeps what it has compiled, for whatever processor or card that was: what does not fit is compiled anew.
+    """
+    flags, library, _ = backend_of(profile) or ("", "", "")
+    again = ("--no-cache-dir", "--force-reinstall", "--no-deps", "--no-binary", LLAMA)
+    if flags:
+        if not compiled_for(library):
+            step(f"compiling llama.cpp with {flags}", pip(LLAMA, *again, *constraints), flags)
+    else:
+        step("compiling llama.cpp for this processor", pip(LLAMA, *constraints))
     if not runs("import llama_cpp; llama_cpp.llama_backend_init()"):
-        again = ("--no-cache-dir", "--force-reinstall", "--no-deps", "--no-binary", LLAMA)
-        step("compiling llama.cpp again: the cached build is for another processor", pip(LLAMA, *again, *constraints))
-    step("installing marlaas", pip("-e", f"{ROOT}[{','.join(wanted)}]", *constraints))
+        title = "compiling llama.cpp again: the cached build is for another processor"
+        step(title, pip(LLAMA, *again, *constraints), flags)
+
+
+def backend_of(profile: str) -> tuple[str, ...]:
+    """The row of ``BACKENDS``; empty where the profile has none, or its compiler is missing."""
+    row = BACKENDS.get(profile, ())
+    return row if row and shutil.which(row[2]) else ()
+
+
+def compiled_for(library: str) -> bool:
+    """Whether the llama.cpp in the environment came with this library."""
+    return any(VENV.glob(f"lib/python*/site-packages/llama_cpp/lib/*{library}.*"))
+
+
+def usual_profile() -> str:
+    """By what is there."""
+    return "gpu" if has_nvidia_driver() else "metal" if is_apple() else "cpu"
+
+
+def is_apple() -> bool:
+    """Whether this is a computer of Apple's with its own processor and card."""
+    return sys.platform == "darwin" and platform.machine() == "arm64"
 
 
 def has_nvidia_driver() -> bool:
@@ -70,13 +124,28 @@ def announce(profile: str) -> None:
     """Say what is about to happen."""
     found = "An NVIDIA driver was found" if has_nvidia_driver() else "No NVIDIA driver was found"
     free = shutil.disk_usage(ROOT).free / 1e9
-    print(f"{found}: profile {profile} (PROFILE=cpu or PROFILE=gpu overrides).")
+    print(f"{found}: profile {profile} (PROFILE={', '.join(SIZES)} overrides).")
     print(f"Into {VENV}: PyTorch, transformers, PEFT, llama.cpp, Textual; {SIZES[profile]}; {free:.0f} GB are free.")
-    if not os.environ.get("TORCH_INDEX") and profile == "cpu":
+    if not os.environ.get("TORCH_INDEX") and profile in ("cpu", "vulkan"):
         print(
             "TORCH_INDEX=<address of PyTorch's CPU wheels> avoids gigabytes of CUDA libraries if pip would take them."
         )
-    print("llama.cpp is compiled here: 5 to 7 minutes on 2 cores, once for this user and processor.", flush=True)
+    for sentence in llama_words(profile):
+        print(sentence, flush=True)
+
+
+def llama_words(profile: str) -> list[str]:
+    """How llama.cpp will be compiled."""
+    row = backend_of(profile)
+    if row:
+        return [f"llama.cpp is compiled here with {row[0]}: a quarter of an hour or more on 2 cores, once."]
+    words = ["llama.cpp is compiled here: 5 to 7 minutes on 2 cores, once for this user and processor."]
+    if profile == "gpu":
+        words.append(
+            "It is for the processor alone, since nvcc of NVIDIA's CUDA toolkit is missing. vLLM samples on the cards "
+            "that it has kernels for; for others install the toolkit, delete .venv and run this again."
+        )
+    return words
 
 
 def pip(*arguments: str) -> list[str]:
@@ -84,11 +153,12 @@ def pip(*arguments: str) -> list[str]:
     return [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", *arguments]
 
 
-def step(title: str, command: list[str]) -> None:
-    """Run one step with its output in the log and a sign of life every few seconds."""
+def step(title: str, command: list[str], flags: str = "") -> None:
+    """Run one step with its output in the log and a sign of life every few seconds; ``flags`` are for llama.cpp."""
     print(f"  {title} …", flush=True)
     log_path().parent.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | {"CMAKE_ARGS": f"-DLLAVA_BUILD=OFF {os.environ.get('CMAKE_ARGS', '')}".strip()}
+    words = ("-DLLAVA_BUILD=OFF", flags, os.environ.get("CMAKE_ARGS", ""))
+    environment = os.environ | {"CMAKE_ARGS": " ".join(word for word in words if word)}
     started = time.monotonic()
     with open(log_path(), "ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=ROOT)

@@ -25,8 +25,12 @@ from .random_base import write_base
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 HALF = 2e-2
 """What log-probabilities of random weights may be apart by, where products are made of float16."""
-FLOAT = 1e-4
-"""The same where everything is float32, in another order."""
+MANY_CHANGES = (
+    "test_a_hundred_versions_at_once",
+    "test_versions_come_and_go_beside_running_turns",
+    "test_other_versions_change_nothing",
+    "test_accounts_decide_about_order_alone",
+)
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +62,12 @@ class TestOnACard(SamplerContract):
     def same(self, one: SampleResult, other: SampleResult) -> bool:
         return alike(one, other, HALF)
 
-    async def test_a_hundred_versions_at_once(self, sampler: Sampler, state: State) -> None:
-        if cards()[0].description.startswith("llvmpipe"):
-            pytest.skip("Mesa 22.3's software device crashes now and then with some seventy adapters in use")
-        await super().test_a_hundred_versions_at_once(sampler, state)
+    @pytest.fixture(autouse=True)
+    def _many_changes(self, request: pytest.FixtureRequest, card: Card) -> None:
+        """Not on the software device: after some hundred changes of adapters Mesa 22.3's ends the process, most times
+        by a damaged heap, wherever llama.cpp waits for it. Whose fault that is was not found out."""
+        if card.description.startswith("llvmpipe") and request.node.originalname in MANY_CHANGES:
+            pytest.skip("Mesa's software device does not survive that many changes of adapters")
 
 
 def logits(base: BaseModel, folder: Path, devices: tuple[str, ...], exact: bool, layers: int = 99) -> np.ndarray:
@@ -107,7 +113,9 @@ async def test_what_a_card_cannot_hold_is_sampled_with_less(tmp_path: Path, card
     opened.context.close()
 
 
-async def test_a_sampler_is_in_no_hurry_with_the_cards_of_others(base: BaseModel, state: State, tmp_path: Path) -> None:
+async def test_a_build_for_cards_samples_on_the_processor_all_the_same(
+    base: BaseModel, state: State, tmp_path: Path
+) -> None:
     """Without devices a build for cards samples on the processor, to the last bit as a build without them."""
     llama = LlamaSampler(str(base.path), str(tmp_path / "cache"), sequences=4, context=256, exact=True)
     await llama.load("v0", str(state(0)))
