@@ -88,6 +88,8 @@ def facts(row: EnvironmentRow, use: EnvironmentUse, now: float) -> Iterator[Fact
     yield from _labelled("last hour", _lately(use, now))
     yield Fact("version", line(row.version, 20))
     yield Fact("file", line(row.path, 200))
+    if row.agents:
+        yield Fact("agents", line(", ".join(row.agents), 600))
     yield from _labelled("parameters", (Fact("", _declared(parameter)) for parameter in row.parameters))
     yield from _labelled("checks", _checks(row, now))
 

@@ -55,6 +55,16 @@ def test_a_list_can_be_narrowed(filled: Filling, marlaas: Commander) -> None:
     assert missed.code == 2 and "Did you mean 'guess'?" in missed.err
 
 
+def test_the_agents_that_it_declares_are_shown_made_safe(filled: Filling, marlaas: Commander) -> None:
+    hostile = ["first", "\x1b[2J[bold]x\n", "../../etc", "x" * 10_000]
+    filled.execute("UPDATE environments SET agents = ? WHERE name = 'games/guess'", json.dumps(hostile))
+    said = marlaas("env", "show", "guess")
+    (row,) = [row for row in said.out.splitlines() if row.startswith("  agents")]
+    assert row.split()[1] == "first," and "[bold]x" in row and row.isprintable() and len(row) < 700
+    assert "  agents" not in marlaas("env", "show", "arithmetic").out
+    assert marlaas("env", "show", "guess", "--json").json[0]["agents"] == hostile
+
+
 def test_the_last_hour_is_told_alike(filled: Filling, marlaas: Commander) -> None:
     played = {"environment": "games/guess", "version": "9f2c41aa", "bucket": -4}
     for status, count in (("ok", 1990), ("error", 10)):

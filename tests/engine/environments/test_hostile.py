@@ -94,6 +94,33 @@ async def stranger(ep):
     return {"agent": 1, "nobody": 0}
 
 @env
+async def pays_a_stranger(ep):
+    await ep.ask("x")
+    ep.reward(1, "nobody")
+
+@env(agents=("first", "second"))
+async def uninvited(ep):
+    await ep.agent("first").ask("x")
+    await ep.agent("third").ask("x")
+
+@env
+async def crowd(ep):
+    for number in range(300):
+        await ep.agent(f"a{number}").ask("x")
+    return 1
+
+@env
+async def long_name(ep):
+    await ep.ask("x")
+    await ep.agent("x" * 10_000).ask("x")
+
+@env
+async def strange_names(ep):
+    for name in ("\\x1b[2J[bold]", "../../etc/passwd", "a\\0b", "\\ud800"):
+        await ep.agent(name).ask("x")
+    return 1
+
+@env
 async def infinite(ep):
     await ep.ask("x")
     return 1e400
@@ -144,6 +171,10 @@ def line_of(text: str) -> int:
         ("four_gigabytes", "error", "MemoryError", "bytearray(4 <<"),
         ("infinite", "error", "must be finite", "async def infinite"),
         ("stranger", "error", "nobody", "async def stranger"),
+        ("pays_a_stranger", "error", "nobody", "async def pays_a_stranger"),
+        ("uninvited", "error", "no agent 'third': @env declares first, second", 'ep.agent("third")'),
+        ("crowd", "error", "at most 256 agents", 'ep.agent(f"a{number}")'),
+        ("long_name", "error", "at most 64 characters, not 'xxx", '"x" * 10_000'),
     ],
 )
 async def test_the_episode_fails_alone_with_its_place(
@@ -166,6 +197,8 @@ async def test_what_is_no_fault(bad: World) -> None:
     scored = await bad.play("scored")
     assert (scored.rewards, scored.parts) == ({"agent": 0.5}, {"spelling": 1.0, "length": 0.0})
     assert scored.metrics == {"length": 3.0, "word": "cat", "bad": "inf"}
+    named = await bad.play("strange_names")
+    assert named.rewards == dict.fromkeys(("\x1b[2J[bold]", "../../etc/passwd", "a\0b", "?"), 1.0)
     odd = await bad.play("surrogate")
     assert odd.metrics == {"note": "?"}
 
