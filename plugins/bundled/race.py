@@ -8,13 +8,17 @@ both get a half. Halving what is left beats counting upwards, and whoever is fir
 measured from both seats: `rotate = true` under [eval].
 """
 
-from marlaas.plugins import Agent, Episode, env
+from typing import Annotated
+
+from marlaas.plugins import Agent, Episode, Range, env
 
 DRAW = 0.5
 
 
 @env(agents=("first", "second"))
-async def race(ep: Episode, width: int = 15, turns: int = 6, highest: int = 999) -> dict[str, float]:
+async def race(
+    ep: Episode, width: int = 15, turns: Annotated[int, Range(1, 64)] = 6, highest: int = 999
+) -> dict[str, float]:
     """Two players hunt a number among `width`, each with `turns` guesses; it lies anywhere from 0 to `highest`."""
     if not 1 <= width <= highest + 1:
         raise ValueError(f"width must be 1 to {highest + 1}, not {width}")

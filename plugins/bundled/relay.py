@@ -7,14 +7,14 @@ Both are paid the same: 1 if the sorter's digits are those of the right sum, in 
 alone, so a task with a policy for each learns what a task that trains one of them cannot.
 """
 
-from marlaas.plugins import Episode, env
+from typing import Annotated
+
+from marlaas.plugins import Episode, Range, env
 
 
 @env(agents=("adder", "sorter"))
-async def relay(ep: Episode, digits: int = 3) -> bool:
+async def relay(ep: Episode, digits: Annotated[int, Range(2, 5)] = 3) -> bool:
     """Adds two numbers of `digits` digits and sorts the digits of their sum, a role for each."""
-    if not 2 <= digits <= 5:
-        raise ValueError(f"digits must be 2 to 5, not {digits}")
     low, high = 10 ** (digits - 1), 10**digits - 1
     a, b = ep.rng.randint(low, high), ep.rng.randint(low, high)
     said = await ep.agent("adder").ask(f"{a}+{b}=", max_tokens=8)
