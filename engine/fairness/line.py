@@ -4,8 +4,10 @@ Things to wait flow in with who pays for them; the next to be served flows out. 
 waiters; knows nothing of the device, of asyncio, or of what the things are.
 
 Among tenants goes first who is behind by weight (``clock``). Within a tenant go first urgent things, then higher
-priorities, then the task that is behind (a tenant's tasks have even shares), then the order of arrival. A tenant's
-priorities thus move its own tasks only, and nothing that is urgent to one tenant delays another's.
+priorities, then the task that is behind (a tenant's tasks have even shares), then of a task's policies the one that is
+behind, then the order of arrival. A tenant's priorities thus move its own tasks only, and nothing that is urgent to one
+tenant delays another's. A policy that is asked little waits for none that is asked much: what both are played for is
+complete sooner, at no cost to the other.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from .clock import FairClock
 from .expected import Expected
 
 T = TypeVar("T", bound=Hashable)
+Policy = tuple[int, str]
+"""Of a task, by its name there."""
 Rank = tuple[bool, int]
 """Urgency and priority: larger ones first."""
 
@@ -61,35 +65,61 @@ class _Tenant(Generic[T]):
     """One tenant's part of the line."""
 
     def __init__(self) -> None:
-        self.clock: FairClock[int] = FairClock()
-        self.ranks: dict[Rank, dict[int, OrderedDict[T, Payer]]] = {}
-        """What waits, by rank and task; nothing in here is empty."""
+        self.tasks: FairClock[int] = FairClock()
+        self.policies: FairClock[Policy] = FairClock()
+        self.ranks: dict[Rank, dict[int, dict[Policy, OrderedDict[T, Payer]]]] = {}
+        """What waits, by rank, task and policy; nothing in here is empty."""
 
     def add(self, payer: Payer, item: T, urgent: bool) -> None:
-        tasks = self.ranks.setdefault((urgent, payer.priority), {})
-        tasks.setdefault(payer.task, OrderedDict())[item] = payer
-        self.clock.join(payer.task)
+        policies = self.ranks.setdefault((urgent, payer.priority), {}).setdefault(payer.task, {})
+        policies.setdefault(_policy(payer), OrderedDict())[item] = payer
+        self.tasks.join(payer.task)
+        self.policies.join(_policy(payer))
+
+    def begin(self, payer: Payer, cost: int) -> None:
+        self.tasks.begin(payer.task, cost)
+        self.policies.begin(_policy(payer), cost)
+
+    def charge(self, payer: Payer, cost: int) -> None:
+        self.tasks.charge(payer.task, cost)
+        self.policies.charge(_policy(payer), cost)
+
+    def give_back(self, payer: Payer, cost: int) -> None:
+        self.tasks.give_back(payer.task, cost)
+        self.policies.give_back(_policy(payer), cost)
 
     @property
     def length(self) -> int:
-        return sum(len(items) for tasks in self.ranks.values() for items in tasks.values())
+        ranks = self.ranks.values()
+        return sum(len(items) for tasks in ranks for policies in tasks.values() for items in policies.values())
 
-    def next(self) -> tuple[Rank, int]:
+    def next(self) -> tuple[T, Payer, Rank]:
         rank = max(self.ranks)
-        return rank, self.clock.behind(self.ranks[rank])
+        policies = self.ranks[rank][self.tasks.behind(self.ranks[rank])]
+        item, payer = next(iter(policies[self.policies.behind(policies)].items()))
+        return item, payer, rank
 
-    def discard(self, rank: Rank, task: int, item: T) -> bool:
-        tasks = self.ranks.get(rank, {})
-        if item not in tasks.get(task, ()):
+    def discard(self, rank: Rank, payer: Payer, item: T) -> bool:
+        task, policy, tasks = payer.task, _policy(payer), self.ranks.get(rank, {})
+        policies = tasks.get(task, {})
+        if item not in policies.get(policy, ()):
             return False
-        del tasks[task][item]
-        if not tasks[task]:
+        del policies[policy][item]
+        if not policies[policy]:
+            del policies[policy]
+        if not policies:
             del tasks[task]
         if not tasks:
             del self.ranks[rank]
+        if not any(policy in others.get(task, ()) for others in self.ranks.values()):
+            self.policies.leave(policy)
         if not any(task in others for others in self.ranks.values()):
-            self.clock.leave(task)
+            self.tasks.leave(task)
         return True
+
+
+def _policy(payer: Payer) -> Policy:
+    return payer.task, payer.policy
 
 
 @dataclass
@@ -105,7 +135,7 @@ class Line(Generic[T]):
     _here: dict[str, None] = field(default_factory=dict)
     """Tenants that wait in this line, in the order in which they began to."""
     _tenants: dict[str, _Tenant[T]] = field(default_factory=dict)
-    _expected: Expected[tuple[int, str]] = field(default_factory=Expected)
+    _expected: Expected[tuple[Policy, str]] = field(default_factory=Expected)
     _length: int = 0
 
     def __len__(self) -> int:
@@ -122,22 +152,18 @@ class Line(Generic[T]):
 
     def peek(self) -> T:
         """What is served next. Raises ``LookupError`` where nothing waits."""
-        tenant = self._behind()
-        rank, task = tenant.next()
-        return next(iter(tenant.ranks[rank][task]))
+        return self._behind().next()[0]
 
     def take(self) -> tuple[Payer, T]:
         """Take what is served next out of the line. Raises ``LookupError`` where nothing waits."""
-        tenant = self._behind()
-        rank, task = tenant.next()
-        item, payer = next(iter(tenant.ranks[rank][task].items()))
+        item, payer, rank = self._behind().next()
         self.discard(payer, item, rank[0])
         return payer, item
 
     def discard(self, payer: Payer, item: T, urgent: bool = False) -> None:
         """Take something out, whoever's turn it is; what does not wait (any more) is fine."""
         tenant = self._tenant(payer)
-        if not tenant.discard((urgent, payer.priority), payer.task, item):
+        if not tenant.discard((urgent, payer.priority), payer, item):
             return
         if not tenant.ranks:
             del self._here[payer.tenant]
@@ -145,11 +171,11 @@ class Line(Generic[T]):
         self._length -= 1
 
     def begin(self, payer: Payer, kind: str = "") -> Serving:
-        """Something of ``kind`` is being served: reserve what the task's things of that kind have cost lately."""
-        serving = Serving(payer, kind, self._expected.of((payer.task, kind)))
+        """Something of ``kind`` is being served: reserve what the policy's things of that kind have cost lately."""
+        serving = Serving(payer, kind, self._expected.of((_policy(payer), kind)))
         self._weigh(payer)
         self.clock.begin(payer.tenant, serving.reserved)
-        self._tenant(payer).clock.begin(payer.task, serving.reserved)
+        self._tenant(payer).begin(payer, serving.reserved)
         return serving
 
     def end(self, serving: Serving, cost: int | None) -> None:
@@ -158,17 +184,17 @@ class Line(Generic[T]):
         if cost is None:
             cost = serving.reserved
         else:
-            self._expected.learn((payer.task, serving.kind), cost)
+            self._expected.learn((_policy(payer), serving.kind), cost)
         self.withdraw(serving)
         self.clock.charge(payer.tenant, cost)
-        self._tenant(payer).clock.charge(payer.task, cost)
+        self._tenant(payer).charge(payer, cost)
 
     def withdraw(self, serving: Serving) -> None:
         """It was not served after all: the reservation goes, and nothing is charged."""
         payer, _, reserved = serving
         self._weigh(payer)
         self.clock.give_back(payer.tenant, reserved)
-        self._tenant(payer).clock.give_back(payer.task, reserved)
+        self._tenant(payer).give_back(payer, reserved)
 
     def standings(self) -> list[Standing]:
         """All tenants that wait or are being served, as far as they have ever come here."""

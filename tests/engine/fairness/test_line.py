@@ -112,12 +112,13 @@ EVENTS = st.lists(
 
 @given(EVENTS)
 def test_whatever_happens_everything_is_served_once_or_cancelled(events: list[tuple[str, int, int]]) -> None:
-    """Tasks 0 to 5 belong to three tenants; within a task and a priority the order is that of arrival."""
+    """Tasks 0 to 5 belong to three tenants and have two policies each; within a policy and a priority the order is that
+    of arrival."""
     line: Line[int] = Line()
     waiting: dict[int, Payer] = {}
     for number, (event, value, priority) in enumerate(events):
         if event == "add":
-            payer = Payer(f"tenant {value % 3}", value, priority)
+            payer = Payer(f"tenant {value % 3}", value, priority, f"policy {number % 2}")
             waiting[number] = payer
             line.add(payer, number)
         elif event == "cancel" and waiting:
@@ -150,6 +151,32 @@ def test_a_small_tenant_beside_a_large_one_has_half(tasks: int, cost: int, its: 
         had[payer.tenant] += price
         line.add(payer, number)
     assert had["small"] / had.total() == pytest.approx(0.5, rel=0.05)
+
+
+def test_a_policy_that_is_asked_little_waits_for_none_that_is_asked_much() -> None:
+    """The queue of one policy runs ahead, a second wants one thing now and then: it goes next each time."""
+    line: Line[str] = Line()
+    writer, judge, other = Payer("lab", 1, policy="w"), Payer("lab", 1, policy="j"), Payer("lab", 2)
+    for number in range(200):
+        line.add(writer, f"w{number}")
+    served = [line.begin(line.take()[0]) for _ in range(8)]
+    for turn in range(100):
+        line.end(served.pop(0), 10)
+        if turn % 10 == 9:
+            line.add(judge, f"j{turn}")
+        payer, item = line.take()
+        assert item == f"j{turn}" if turn % 10 == 9 else payer == writer
+        served.append(line.begin(payer))
+    for number in range(200):
+        line.add(other, f"o{number}")
+        line.add(judge, f"more{number}")
+    had: Counter[Payer] = Counter()
+    for _ in range(160):
+        payer, _ = line.take()
+        line.end(line.begin(payer), 10)
+        had[payer] += 1
+    assert had[other] == pytest.approx(80, abs=10), "tasks have even shares, however many policies they have"
+    assert had[judge] == pytest.approx(had[writer], abs=10)
 
 
 def test_standings_say_who_waits_and_who_is_behind() -> None:

@@ -16,7 +16,7 @@ from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import Voice
-from marlaas.engine.rollout.episodes import HeldOutPrompt, Play, Played, PromptHash, Rollout, Stopwatch, alike
+from marlaas.engine.rollout.episodes import HeldOutPrompt, Play, Played, PromptHash, Role, Rollout, Stopwatch, alike
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.seats import Seats
@@ -150,6 +150,31 @@ def test_forks_that_are_asked_at_once_share_the_limit_of_their_agent(script: Pau
     wanted = sum(int(t.mask.sum()) for t in roomy.episode.trajectories)
     assert sampled in (limit, wanted), "no token is held back that nobody uses"
     assert all(t.cut for t in played.episode.trajectories) or sampled == wanted
+
+
+async def test_the_one_who_is_asked_last_is_sampled_before_the_queue_of_those_who_are_asked_more() -> None:
+    """Ten asks of one policy in each episode, then one of the other."""
+    stage, ended = Stage(2), list[tuple[int, int]]()
+    voices = {"writer": VOICE, "judge": VOICE}
+    begun = 0
+
+    def roles(agent: str) -> Role:
+        return Role(voices[agent], stage.station, agent)
+
+    async def environment(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+        nonlocal begun
+        asks = (answer(ask(f"{spec.index} {branch}", "writer", branch)) for branch in range(10))
+        await asyncio.gather(*asks)
+        begun += 1
+        await answer(ask(f"{spec.index}", "judge"))
+        ended.append((spec.index, begun))
+        return EpisodeOutcome("ok", {"writer": 1.0, "judge": 1.0})
+
+    specs = [EpisodeSpec("train", number, 0, 0) for number in range(8)]
+    plays = (stage.rollout.play(environment, spec, roles, f"e{spec.index}") for spec in specs)
+    await asyncio.wait_for(asyncio.gather(*plays), 20)
+    waited = [others - place for place, (_, others) in enumerate(ended, 1)]
+    assert max(waited) <= 1, "no judge waits for the writers of more than one further episode"
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
