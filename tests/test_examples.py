@@ -88,6 +88,10 @@ def nim_player(ask: Ask) -> str:
     return str(int(told(ask).split()[0]) % 4 or 1)
 
 
+def adding(ask: Ask) -> str:
+    return str(sum(map(int, re.findall(r"\d+", told(ask)))))
+
+
 def programmer(ask: Ask) -> str:
     *_, word, _, more = told(ask).rstrip(".").split()
     sign = {"sum": "+", "product": "*", "difference": "-"}[word]
@@ -121,6 +125,7 @@ SKILLED: dict[str, tuple[Policy, dict[str, float]]] = {
     "bulls": (codebreaker(), {"agent": 1.0}),
     "shop": (shopper(), {"buyer": 1.0}),
     "nim": (nim_player, {"first": 1.0, "second": -1.0}),
+    "duel": (adding, {"first": 0.5, "second": 0.5}),
     "primes": (prime_finder, {"agent": 1.0}),
     "recall": (rememberer(), {"agent": 1.0}),
     "pig": (careful, {"agent": 0.0}),

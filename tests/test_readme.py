@@ -7,7 +7,9 @@ import re
 import tomllib
 from pathlib import Path
 
+from marlaas.engine.cast import check_declared
 from marlaas.engine.spec import TaskSpec, parse
+from marlaas.plugins.host.loading import load
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -21,6 +23,13 @@ def block(language: str, word: str) -> str:
 
 def test_the_first_environment_is_the_example_file() -> None:
     assert block("python", "reverse_words") == (ROOT / "examples" / "reverse_words.py").read_text(encoding="utf-8")
+
+
+def test_the_two_players_are_the_example_file_and_its_task_fits_them() -> None:
+    assert block("python", "duel") == (ROOT / "examples" / "duel.py").read_text(encoding="utf-8")
+    spec = parse(tomllib.loads(block("toml", '"duel"')), "README")
+    check_declared(spec, load(ROOT / "examples" / "duel.py")["duel"].agents)
+    assert spec.agents and spec.eval.rotate
 
 
 def test_the_first_task_file_is_valid() -> None:

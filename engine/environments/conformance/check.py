@@ -100,6 +100,8 @@ async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = t
     measured = await lengths.look(seen, scope.ruler, pace, share=0.55)
     odd = await junk.look(subject, usable, _offers_tools(train), pace, share=0.75)
     constant = await floor.look(subject, usable, junk.failing(odd), pace, share=0.95)
+    several = any(len(one.agents) > 1 for one in constant)
+    contested = await floor.contests(subject, usable, pace, share=0.97) if several else []
     repeated = await rewards.look(subject, [*odd, *constant], pace, share=1.0)
     turns = [seconds for one in constant or odd for seconds in one.turns]  # by then, all processes have started
     return _sorted(
@@ -110,9 +112,9 @@ async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = t
             *leaks.judge(train, held_out, distant),
             *lengths.judge(measured),
             *junk.judge(odd),
-            *speakers.judge([*odd, *constant], subject.agents),
-            *floor.judge(constant, subject.ranked),
-            *rewards.judge([*odd, *constant], repeated),
+            *speakers.judge([*odd, *constant, *contested], subject.agents),
+            *floor.judge(constant, subject.ranked, contested),
+            *rewards.judge([*odd, *constant, *contested], repeated),
             *latency.judge(start, seen[0].seconds, turns),
             *_cut(len(seen), len(wanted), scope),
         ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import permutations, product
 
 from .finding import Finding, Level
 from .pace import Pace
@@ -24,6 +24,8 @@ HIGH = 0.5
 BROKEN = 0.9
 """… and from which the environment teaches nothing."""
 ALIKE = 0.05
+CONTESTS = 4
+"""Instances on which agents say different things."""
 FEW = 16
 """Instances below which chance may have done it."""
 _SCALE = 1.0
@@ -47,6 +49,12 @@ async def look(
     return [await play(subject, index, reply, pace) async for index, reply in pace.take(plan, share)]
 
 
+async def contests(subject: Subject, indices: Sequence[int], pace: Pace, share: float) -> list[Played]:
+    """Play agents against each other that say different things: where all say the same a game may always be drawn."""
+    plan = product(indices[:CONTESTS], permutations(CONSTANTS[:4], 2))
+    return [await play(subject, index, one, pace, other) async for index, (one, other) in pace.take(plan, share)]
+
+
 def constants(played: Sequence[Played]) -> list[Constant]:
     """The means by answer, best first; of two that are as good, the one that comes first in ``CONSTANTS``."""
     found = []
@@ -65,12 +73,16 @@ def zero_sum(played: Sequence[Played]) -> float | None:
     return totals[0] if same and len(rewards) > 1 and any(max(some) > min(some) for some in rewards) else None
 
 
-def judge(played: Sequence[Played], ranked: bool = False) -> list[Finding]:
-    """One finding about the best constant answer; ``ranked``: in training, others than these rewards count."""
+def judge(played: Sequence[Played], ranked: bool = False, contested: Sequence[Played] = ()) -> list[Finding]:
+    """One finding about the best constant answer.
+
+    ``ranked``: in training, others than these rewards count. ``contested``: what came of agents that said different
+    things, where there are several.
+    """
     found = constants(played)
     if not found:
         return []
-    if (total := zero_sum(played)) is not None:
+    if (total := zero_sum([*played, *contested])) is not None:
         text = (
             f"What one agent wins another loses: their rewards sum to {total:.3g} whatever is said, so one answer from"
         )

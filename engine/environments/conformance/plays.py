@@ -43,8 +43,8 @@ class _Endless(Exception):
     """The episode goes on and on."""
 
 
-async def play(subject: Subject, index: int, reply: Canned, pace: Pace) -> Played:
-    """Play it to its end, or up to ``MOST_TURNS``."""
+async def play(subject: Subject, index: int, reply: Canned, pace: Pace, others: Canned | None = None) -> Played:
+    """Play it to its end, or up to ``MOST_TURNS``; all but the first agent that is asked say ``others``, if given."""
     turns: list[float] = []
     replies: Counter[tuple[str, int]] = Counter()  # by conversation: each numbers its own
     resumed = pace.clock()
@@ -57,7 +57,8 @@ async def play(subject: Subject, index: int, reply: Canned, pace: Pace) -> Playe
         place = ask.agent, ask.branch
         if ask.fork is not None:
             replies[place] = ask.fork.turns
-        said = reply.reply(ask, replies[place])
+        first = next(iter(replies), place)[0]
+        said = (others if others and ask.agent != first else reply).reply(ask, replies[place])
         replies[place] += 1
         resumed = pace.clock()
         return said

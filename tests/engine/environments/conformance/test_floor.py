@@ -90,6 +90,20 @@ def test_one_answer_from_all_players_of_a_game_tells_nothing(draws: list[tuple[f
     assert found.level == "note" and "their rewards sum to 1 whatever is said" in found.message
 
 
+async def test_players_who_would_all_draw_are_set_against_each_other() -> None:
+    async def duel(ep: Episode) -> dict[str, float]:
+        said = [len((await ep.agent(name).ask("?")).text) for name in ("first", "second")]
+        won = 0.5 if said[0] == said[1] else float(said[0] > said[1])
+        return {"first": won, "second": 1 - won}
+
+    subject, pace = Scripted(duel), Pace(60)
+    played = await floor.look(subject, range(16), (), pace, 1.0)
+    assert only(floor.judge(played)).level == "warning"
+    contested = await floor.contests(subject, range(16), pace, 1.0)
+    assert {tuple(one.rewards.values()) for one in contested} == {(0.0, 1.0), (0.5, 0.5), (1.0, 0.0)}
+    assert "their rewards sum to 1" in only(floor.judge(played, False, contested)).message
+
+
 @pytest.mark.parametrize("pairs", [[(1.0, 1.0)] * 20, [(0.9, 0.8), (0.8, 1.0)] * 20])
 def test_agents_that_work_together_can_be_paid_for_anything(pairs: list[tuple[float, float]]) -> None:
     assert only(floor.judge([rewarded(*pair) for pair in pairs])).level in ("error", "warning")
