@@ -78,10 +78,13 @@ def route(
     _check(samplers, demands)
     samplers = sorted(samplers, key=lambda sampler: sampler.name)
     demands = sorted(demands, key=lambda demand: demand.task)
-    kept = _completed(samplers, demands, before or {})
-    best = _cut(samplers, demands, kept if before else {})
-    longest = [max(busy_seconds(samplers, demands, routes).values(), default=0.0) for routes in (kept, best)]
-    return kept if longest[0] <= (1 + worth) * longest[1] else best
+    routes = _completed(samplers, demands, before or {})
+    while True:  # alike tasks stand in the row as they are placed, so that another cut may be better still
+        other = _cut(samplers, demands, routes)
+        now, then = (max(busy_seconds(samplers, demands, one).values(), default=0.0) for one in (routes, other))
+        if now <= (1 + worth) * then:
+            return routes
+        routes = other
 
 
 def sampler_of(shares: Sequence[Share], group: int) -> str:

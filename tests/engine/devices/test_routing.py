@@ -5,7 +5,7 @@ from collections import Counter
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from marlaas.engine.devices.routing import (
@@ -132,6 +132,10 @@ def test_every_task_is_served_wholly_and_few_at_several_places(
 
 
 @given(crews, works)
+@example(
+    [TokenCosts("s0", 8.0, 42.0), TokenCosts("s1", 31.0, 1.0), TokenCosts("s2", 32.0, 1.0)],
+    [Demand("t0", 5.0, 1.0), Demand("t1", 44.0, 2.0), Demand("t2", 48.0, 11.0), Demand("t3", 76.0, 15.0)],
+)
 def test_what_was_decided_stays_and_does_not_depend_on_the_order(
     samplers: list[TokenCosts], demands: list[Demand]
 ) -> None:
