@@ -28,6 +28,7 @@ from .frame.preferences import Preferences
 from .frame.snapshot import Snapshot
 from .frame.themes import DEFAULT, THEMES, legible
 from .frame.yielding import ask_yield, take_back
+from .lists.learners import Learner, learner
 from .screens.dialogs.keys_help import KeysHelp, key_lines
 from .screens.view import View
 from .words.format import short_path
@@ -167,6 +168,25 @@ class MarlaasApp(Acting):
     def go_back(self) -> None:
         """From a view that was opened by itself to the one before."""
         self.action_open_view(self._before if self._before != self.current_mode else "queue")
+
+    # Which policy of the selected task is looked at.
+
+    @property
+    def learner(self) -> Learner | None:
+        """The selected task, or the policy of it that was chosen; None where none is selected."""
+        task = self.snapshot.task(self.selected)
+        return learner(task, self.policy) if task else None if self.selected is None else Learner(self.selected)
+
+    def why_no_other_policy(self) -> str:
+        """Why there is no next policy; empty where there is."""
+        task = self.snapshot.task(self.selected)
+        return "" if task and len(task.trained) > 1 else "This task trains one policy."
+
+    def next_policy(self) -> None:
+        """Look at the next policy that the selected task trains."""
+        task, own = self.snapshot.task(self.selected), self.learner
+        if task and own and own.policy in task.trained:
+            self.policy = task.trained[(task.trained.index(own.policy) + 1) % len(task.trained)]
 
     # What every view may use.
 

@@ -20,6 +20,7 @@ from marlaas.engine.spec import parse
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rows import VersionRow
 
+from ..home.references import owner, reference
 from ..words.format import line, size
 
 ROOMY = Manner()
@@ -39,8 +40,8 @@ class Side:
 
     @property
     def label(self) -> str:
-        """Short: 17@12, or base."""
-        return f"{self.version.task}@{self.version.number}" if self.version else BARE
+        """Short: 17@12, 17/player@12, or base."""
+        return reference(self.version) if self.version else BARE
 
     @property
     def title(self) -> str:
@@ -48,7 +49,9 @@ class Side:
         if self.version is None:
             return "the base without an adapter"
         label = f", {self.version.label}" if self.version.label else ""
-        return f"version {self.version.number} of task {self.version.task} ({line(self.version.task_name, 40)}{label})"
+        return (
+            f"version {self.version.number} of task {owner(self.version)} ({line(self.version.task_name, 40)}{label})"
+        )
 
     def talk(self, lone: LoneSampler, place: str) -> Talk:
         """A conversation with it; the same ``place`` gives the same noise on all sides."""

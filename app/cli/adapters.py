@@ -10,7 +10,7 @@ from pathlib import Path
 from .. import output
 from ..words.format import ago, line, score, size
 from . import adapters_delete, adapters_rollback
-from .verbs import Verbs, add_family, add_verb, home_of, task_number
+from .verbs import ADAPTER, Verbs, add_family, add_verb, home_of, task_number
 
 
 def register(verbs: Verbs) -> None:
@@ -19,7 +19,7 @@ def register(verbs: Verbs) -> None:
     listing = add_verb(family, "list", list_versions, "list adapter versions, newest first", json=True)
     listing.add_argument("task", type=task_number, nargs="?", metavar="ID", help="only of this task")
     export = add_verb(family, "export", run_export, "write an adapter as a PEFT folder", json=True)
-    export.add_argument("adapter", metavar="ID|NAME", help="a task's number or name, or a version's name")
+    export.add_argument("adapter", metavar="ID|NAME", help=ADAPTER)
     export.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to write into")
     export.add_argument("--version", metavar="N|best|last", help="which version (default: best, else last)")
     export.add_argument("--gguf", action="store_true", help="also write a GGUF file for llama.cpp")

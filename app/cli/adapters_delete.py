@@ -7,7 +7,7 @@ import argparse
 from .. import output
 from ..home.outcomes import ask
 from ..words.format import line, size
-from .verbs import Verbs, add_verb, home_of
+from .verbs import ADAPTER, Verbs, add_verb, home_of
 
 
 def register(family: Verbs) -> None:
@@ -20,7 +20,7 @@ def register(family: Verbs) -> None:
         json=True,
         epilog="Scores and trajectories stay. Export what is still wanted first.",
     )
-    delete.add_argument("adapter", metavar="ID|NAME", help="a task's number or name, or a version's name")
+    delete.add_argument("adapter", metavar="ID|NAME", help=ADAPTER)
     delete.add_argument("--version", metavar="N|best|last", help="only this version (default: all of the task)")
 
 
@@ -30,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.errors import AdapterError
 
     from ..home.reading import reading
+    from ..home.references import arguments
 
     home = home_of(args)
     with reading(home) as reader:
@@ -44,7 +45,12 @@ def run(args: argparse.Namespace) -> int:
         if not doomed:
             raise AdapterError(f"Adapter {args.adapter!r} has no version on disk.", "There is nothing to delete.")
         number = doomed[0].task
-        outcome = ask(home, reader, "delete", number, **({"version": doomed[0].number} if one else {}))
+        wanted = arguments(doomed[0])
+        if not one:
+            wanted.pop("version")
+        if len({version.policy for version in doomed}) > 1:
+            wanted.pop("policy")
+        outcome = ask(home, reader, "delete", number, **wanted)
     if outcome:
         output.complain(outcome)
         return output.USAGE

@@ -7,7 +7,7 @@ import argparse
 from .. import output
 from ..home.outcomes import ask
 from ..words.format import line
-from .verbs import Verbs, add_verb, home_of
+from .verbs import ADAPTER, Verbs, add_verb, home_of
 
 
 def register(family: Verbs) -> None:
@@ -18,10 +18,11 @@ def register(family: Verbs) -> None:
         run,
         "let a task that does not run go on from an earlier version; later steps are void",
         json=True,
-        epilog="Later versions lose their files and scores; export first what is still wanted. The task is queued and"
-        " goes on by itself. A version that was kept without its optimizer's moments begins with a new optimizer.",
+        epilog="Later versions lose their files and scores; export first what is still wanted. Other policies of the"
+        " task stay where they are. The task is queued and goes on by itself. A version that was kept without its"
+        " optimizer's moments begins with a new optimizer.",
     )
-    rollback.add_argument("adapter", metavar="ID|NAME", help="a task's number or name, or a version's name")
+    rollback.add_argument("adapter", metavar="ID|NAME", help=ADAPTER)
     rollback.add_argument("--version", metavar="N|best|last", required=True, help="the version to go on from")
 
 
@@ -31,6 +32,8 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.errors import AdapterError
 
     from ..home.reading import reading
+    from ..home.references import arguments, owner
+    from ..lists.learners import learner, learners
 
     home = home_of(args)
     with reading(home) as reader:
@@ -38,14 +41,15 @@ def run(args: argparse.Namespace) -> int:
             raise AdapterError(f"There is no adapter {args.adapter!r}.", "Nothing was ever trained in this home.")
         version = choose(reader.versions(), args.adapter, args.version)
         before = reader.task(version.task)
-        outcome = ask(home, reader, "rollback", version.task, version=version.number)
+        outcome = ask(home, reader, "rollback", version.task, **arguments(version))
     if outcome:
         output.complain(outcome)
         return output.USAGE
-    lost = max(0, before.step - version.number) if before else 0
+    made = learners(before)[learner(before, version.policy)].step if before else 0
+    lost = max(0, made - version.number)
     if args.json:
         output.result_json({"task": version.task, "version": version.name, "step": version.number, "void": lost})
         return output.OK
     steps = f"{lost} later step{' is' if lost == 1 else 's are'} void"
-    output.talk(f"Task {version.task} goes on from version {version.number} ({line(version.name)}); {steps}.")
+    output.talk(f"Task {owner(version)} goes on from version {version.number} ({line(version.name)}); {steps}.")
     return output.OK

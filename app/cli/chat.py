@@ -20,7 +20,9 @@ def register(verbs: Verbs) -> None:
         " also says who the model is, Ctrl-C ends an answer, /quit or the end of the input ends the program.",
     )
     chat.add_argument(
-        "who", metavar="ID[@VERSION]|base", help="a task's number or name (default version: best, else last), or base"
+        "who",
+        metavar="ID[@VERSION]|base",
+        help="a task's number or name (default version: best, else last; ID/POLICY where it trains several), or base",
     )
     chat.add_argument("--beside", metavar="ID[@VERSION]|base", help="whom each message is said to as well")
     chat.add_argument("--system", metavar="TEXT", default="", help="a system message before the conversation")

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 from .. import output
 from ..words.format import line, score
+from .choosing import add_policy, policy_of
 from .verbs import Verbs, add_verb, home_of, task_number
 
 if TYPE_CHECKING:
     from array import array
+    from collections.abc import Sequence
 
     from marlaas.engine.store.reader import Reader
     from marlaas.engine.store.rollout_rows import GroupSummary, StepSummary
@@ -30,6 +32,7 @@ def register(verbs: Verbs) -> None:
         " step or the group, a record a line; --out FILE.txt writes them as plain text.",
     )
     verb.add_argument("task", type=task_number, metavar="ID", help="the task")
+    add_policy(verb)
     verb.add_argument("--step", type=_number, metavar="N", help="the groups of this step")
     verb.add_argument("--group", type=_number, metavar="G", help="the conversations of this group, by its number")
     verb.add_argument("--eval", action="store_true", help="the held-out evaluation at a step, instead of the step")
@@ -54,14 +57,14 @@ def run(args: argparse.Namespace) -> int:
 
     home = home_of(args)
     with reading(home) as reader:
-        find_task(reader, args.task)
+        policy_of(args, find_task(reader, args.task))
         assert reader is not None
         if args.jsonl:
-            exporting.write(exporting.read(reader, sorted(_ids(reader, args))), sys.stdout)
+            exporting.write(exporting.read(reader, _in_order(reader, args)), sys.stdout)
         elif args.out is None:
             _show(reader, args)
     if args.out is not None:
-        written = exporting.export(home, lambda reader: _ids(reader, args), args.out)
+        written = exporting.export(home, lambda reader: _in_order(reader, args), args.out)
         output.talk(f"{written} conversation{'' if written == 1 else 's'} written.")
         output.result(str(args.out))
     return output.OK
@@ -79,7 +82,7 @@ def _show(reader: Reader, args: argparse.Namespace) -> None:
         else:
             print("\n".join(records.text(one) for one in said), end="")
     elif args.step is not None:
-        ids = rollouts.group_ids(reader, args.task, _split(args), args.step)
+        ids = rollouts.group_ids(reader, args.task, _split(args), args.step, policy=args.policy)
         found = rollouts.groups(reader, ids)
         groups = [found[key] for key in ids if key in found]
         if args.json:
@@ -87,12 +90,18 @@ def _show(reader: Reader, args: argparse.Namespace) -> None:
         else:
             _print_groups(args, groups)
     else:
-        steps = rollouts.steps(reader, args.task)
+        steps = rollouts.steps(reader, args.task, policy=args.policy)
         steps = [step for step in steps if step.split == "eval" or not args.eval]
         if args.json:
             output.result_json([asdict(step) for step in steps])
         else:
             _print_steps(args, steps)
+
+
+def _in_order(reader: Reader, args: argparse.Namespace) -> Sequence[int]:
+    """As they are written: the oldest first; of one group episode by episode."""
+    found = _ids(reader, args)
+    return found if args.group is not None else sorted(found)
 
 
 def _ids(reader: Reader, args: argparse.Namespace) -> array[int]:
@@ -115,7 +124,7 @@ def _in_scope(reader: Reader, args: argparse.Namespace) -> array[int]:
 
     split = _split(args)
     if args.group is not None:
-        groups = rollouts.numbered(reader, args.task, split, args.group, args.step)[:1]
+        groups = rollouts.numbered(reader, args.task, split, args.group, args.step, args.policy)[:1]
         found = [
             id
             for group in groups
@@ -126,10 +135,11 @@ def _in_scope(reader: Reader, args: argparse.Namespace) -> array[int]:
             raise ConfigError(f"Task {args.task} has no group {args.group}{_where(args)}.", hint)
         return array("q", found)
     if args.step is None and not args.eval:
-        return rollouts.conversation_ids(reader, args.task, failures=args.failures)
-    steps = [args.step] if args.step is not None else [s.step for s in rollouts.steps(reader, args.task)]
+        return rollouts.conversation_ids(reader, args.task, failures=args.failures, policy=args.policy)
+    made = [step.step for step in rollouts.steps(reader, args.task, policy=args.policy)]
+    steps = [args.step] if args.step is not None else made
     everything = (
-        rollouts.conversation_ids(reader, args.task, split, step, failures=args.failures)
+        rollouts.conversation_ids(reader, args.task, split, step, failures=args.failures, policy=args.policy)
         for step in dict.fromkeys(steps)
     )
     return array("q", (id for ids in everything for id in ids))

@@ -39,6 +39,7 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
         output.result_json(_json(linked, estimates, peeks))
         return output.OK
     _print(linked, estimates)
+    _print_casts(linked)
     for submission, peek in peeks:
         _print_prompts(submission, peek)
     number = "1 task" if len(linked) == 1 else f"{len(linked):,} tasks"
@@ -88,6 +89,26 @@ def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
     output.result("")
     for what, how_much in told(estimates, [submission.environment for submission in linked]):
         output.result(f"{pad(what, 8)} {how_much}")
+
+
+def _print_casts(linked: Sequence[Submission]) -> None:
+    """Who speaks for whom, once for all tasks of which that is the same."""
+    from marlaas.engine.cast import cast_of
+    from marlaas.engine.spec import parse
+
+    from ..words.casts import cast_lines
+
+    told: dict[tuple[str, ...], list[str]] = {}
+    for submission in linked:
+        spec = parse(submission.config, submission.name)
+        said = tuple(cast_lines(cast_of(spec), spec.eval.rotate, list(spec.eval.agents.items())))
+        told.setdefault(said, []).append(submission.name)
+    for said, tasks in told.items():
+        if said:
+            more = f" and {len(tasks) - 1} more" if len(tasks) > 1 else ""
+            output.result(f"\npolicies of {line(tasks[0])}{more}")
+        for sentence in said:
+            output.result(f"  {sentence}")
 
 
 def _print_prompts(submission: Submission, peek: Peek) -> None:

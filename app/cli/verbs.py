@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 from marlaas.engine.paths import Home, find_home
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+ADAPTER = "a task's number or name (with /POLICY behind it where it trains several), or a version's name"
+"""The help of an argument that means an adapter."""
 Run = Callable[[argparse.Namespace], int]
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from marlaas.engine import taskfile
@@ -21,7 +22,7 @@ from marlaas.engine.validation import build
 
 from ..home.task_text import written
 from .fields import PARAMETERS, FormField
-from .texts import Several, read, table_of
+from .texts import Several, joined, read, table_of
 
 WHERE = "the form"
 _STANDING = {"tenant": "t", "name": "n", "environment": "e"}
@@ -52,10 +53,11 @@ def check(
     texts: Mapping[str, str],
     environments: Sequence[EnvironmentRow],
     folder: Path = Path(),
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Checked:
     """Look at a form. ``environments``: those that are served, empty where no engine has looked for any; ``folder``:
-    where a relative folder of a base counts from."""
-    table = table_of(fields, texts)
+    where a relative folder of a base counts from; ``more``: what the task file says that no field has."""
+    table = joined(table_of(fields, texts), more)
     problems = {}
     for entry in fields:
         text = texts.get(entry.key, "")

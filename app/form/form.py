@@ -12,11 +12,13 @@ from typing import Any
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.queue import find_environment
+from marlaas.engine.store.rows import VersionRow
 
+from ..home.references import reference
 from .checking import Checked, check
 from .fields import PARAMETERS, FormField, parameter_fields, task_fields
 from .sources import Sources
-from .texts import texts_of
+from .texts import beyond, texts_of
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Form:
     sources: Sources = field(default_factory=Sources)
     texts: Mapping[str, str] = field(default_factory=dict)
     """By key."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """What its task file says that no field has."""
     touched: bool = False
     """Whether a person has typed anything."""
     looked_up: tuple[str, tuple[dict[str, Any], ...]] = ("", ())
@@ -50,6 +54,14 @@ class Form:
             return ()
 
     @property
+    def agents(self) -> tuple[str, ...]:
+        """Who speaks in the environment that is named, where it is served and says so."""
+        try:
+            return find_environment(self.texts.get("environment", "").strip(), list(self.sources.environments)).agents
+        except MarlaasError:
+            return ()
+
+    @property
     def fields(self) -> tuple[FormField, ...]:
         """All of them."""
         return (*task_fields(), *self.parameters)
@@ -61,7 +73,16 @@ class Form:
     def taken_over(self, table: Mapping[str, Any], touched: bool = True) -> Form:
         """With what a task file says."""
         environment = replace(self, texts=texts_of(task_fields(), table))
-        return replace(environment, texts=texts_of(environment.fields, table), touched=touched)
+        fields = environment.fields
+        return replace(environment, texts=texts_of(fields, table), more=beyond(fields, table), touched=touched)
+
+    def beginning_with(self, version: VersionRow) -> Form:
+        """With the version that the new task is to begin from: where there are several policies, its own does."""
+        policies = self.more.get("policies", {})
+        if version.policy not in policies:
+            return replace(self.typed("policy.start", reference(version)), touched=self.touched)
+        own = {**policies[version.policy], "start": reference(version)}
+        return replace(self, more={**self.more, "policies": {**policies, version.policy: own}})
 
     def found(self, environment: str, parameters: tuple[dict[str, Any], ...]) -> Form:
         """With parameters of an environment that nobody serves yet."""
@@ -73,4 +94,4 @@ class Form:
         keys = {entry.key for entry in known}
         strangers = (key for key in self.texts if key.startswith(f"{PARAMETERS}.") and key not in keys)
         texts = {key: text for key, text in self.texts.items() if key not in set(strangers)}
-        return check(known, texts, self.sources.environments, Path.cwd())
+        return check(known, texts, self.sources.environments, Path.cwd(), self.more)

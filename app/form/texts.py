@@ -73,6 +73,33 @@ def texts_of(fields: Sequence[FormField], table: Mapping[str, Any]) -> dict[str,
     return texts
 
 
+def beyond(fields: Sequence[FormField], table: Mapping[str, Any]) -> dict[str, Any]:
+    """What a table says that no field has: policies by name, who speaks for which agent, and what is a mistake."""
+    keys, tables = {field.key for field in fields}, {field.table for field in fields}
+    kept: dict[str, Any] = {}
+    for key, value in table.items():
+        if key == PARAMETERS:
+            continue
+        if isinstance(value, Mapping) and (key in tables or key == "sweep"):
+            prefix = "" if key == "sweep" else f"{key}."
+            value = {name: each for name, each in value.items() if f"{prefix}{name}" not in keys}
+            if not value:
+                continue
+        if key not in keys:
+            kept[key] = value
+    return kept
+
+
+def joined(table: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """A table with what another one says besides."""
+    return {
+        key: joined(table[key], more[key])
+        if key in table and isinstance(table[key], Mapping) and isinstance(more.get(key), Mapping)
+        else table.get(key, more.get(key))
+        for key in {**table, **more}
+    }
+
+
 def _typed(field: FormField, value: Any, swept: bool) -> str:
     if not isinstance(value, list | tuple) or (field.kind == "json" and not swept):
         return shown(value)

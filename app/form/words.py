@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from ..words.casts import LONGEST, names
 from ..words.format import line
 from .checking import Checked
 from .fields import FormField
+from .form import Form
 
 
 def about(field: FormField) -> str:
@@ -25,6 +29,19 @@ def standing(checked: Checked) -> str:
         return f"missing: {missing(checked)}"
     count = len(checked.submissions)
     return f"{count} task{'' if count == 1 else 's'}; ctrl+s submits"
+
+
+def cast(form: Form) -> str:
+    """What the form has no fields for, in a sentence: the policies of its task, or that it could have some."""
+    policies, agents = form.more.get("policies"), form.more.get("agents")
+    if isinstance(policies, Mapping) and isinstance(agents, Mapping):
+        spoken = (f"{names([agent])} is {line(str(policy), LONGEST)}" for agent, policy in agents.items())
+        return f"policies {names([*policies])} ({', '.join(spoken)}) stay as they are; ctrl+e changes them"
+    if form.more:
+        return f"also in the task file: {names([*form.more])}; ctrl+e changes it"
+    if len(form.agents) > 1:
+        return f"agents {names(form.agents)}: one policy speaks for all; ctrl+e can add [policies.NAME] and [agents]"
+    return ""
 
 
 def missing(checked: Checked) -> str:

@@ -1,6 +1,7 @@
 """Which versions the view of adapters shows, in which order, and what each line says. Pure; knows no Textual.
 
-Kept versions and a person's choice flow in, lines flow out: the first line of a task names it and sums its sizes up.
+Kept versions and a person's choice flow in, lines flow out: the first line of a task, or of each of its policies, names
+it and sums its sizes up.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from marlaas.engine.cast import ONLY
 from marlaas.engine.store.kept import KeptVersion
 from marlaas.engine.store.rows import VersionRow
 
+from ..home.references import reference
 from ..words.format import line, pad, score, size
 
 SORTS = ("task", "score", "size", "age")
@@ -50,7 +53,7 @@ class VersionLine:
 
     kept: KeptVersion
     total: int = 0
-    """Bytes of the task's versions that are shown, on the task's first line; 0 elsewhere."""
+    """Bytes of the policy's versions that are shown, on its first line; 0 elsewhere."""
 
     @property
     def row(self) -> VersionRow:
@@ -65,15 +68,15 @@ def lines(versions: Iterable[KeptVersion], choice: Choice) -> list[VersionLine]:
         return [VersionLine(kept) for kept in sorted(wanted, key=_KEYS[choice.sort])]
     totals = Counter[int]()
     for kept in wanted:
-        totals[kept.row.task] += kept.row.size
-    return [VersionLine(kept, totals.pop(kept.row.task, 0)) for kept in wanted]
+        totals[kept.policy_id] += kept.row.size
+    return [VersionLine(kept, totals.pop(kept.policy_id, 0)) for kept in wanted]
 
 
 def _wanted(kept: KeptVersion, choice: Choice) -> bool:
     row = kept.row
     if choice.task is not None and row.task != choice.task:
         return False
-    said = f"{row.task}@{row.number} {row.task_name} {row.tenant} {kept.label} {kept.environment}".lower()
+    said = f"{reference(row)} {row.task_name} {row.tenant} {kept.label} {kept.environment}".lower()
     return all(word in said for word in choice.words)
 
 
@@ -86,7 +89,8 @@ def text(shown: VersionLine, width: int, now: float, sort: str) -> str:
     """A version in ``width`` cells. Under its task's first line the task is not said again."""
     row = shown.row
     named = shown.total or sort != "task"
-    owner = f"{row.task} {line(row.tenant, 20)}/{line(row.task_name, width)}" if named else ""
+    whose = "" if row.policy == ONLY else f"{line(row.policy, 16)} of "
+    owner = f"{row.task} {whose}{line(row.tenant, 20)}/{line(row.task_name, width)}" if named else ""
     stderr = f" ±{score(shown.kept.stderr)}" if shown.kept.stderr is not None and row.score is not None else ""
     optimizer = "kept" if row.resumable else "gone"
     values = [str(row.number), shown.kept.label, f"{score(row.score)}{stderr}", size(row.size)]

@@ -18,6 +18,11 @@ class AdaptersAnswer:
     by_policy: Mapping[int, tuple[KeptVersion, ...]] = field(default_factory=dict)
 
 
+def _place(kept: KeptVersion) -> tuple[int, ...]:
+    """Policies of a task one after the other, as they began."""
+    return -kept.row.task, kept.policy_id, -kept.row.number, -kept.row.id
+
+
 @dataclass(frozen=True)
 class AdaptersQuestion:
     """Asks for all tasks; what is shown of them is the view's choice."""
@@ -34,5 +39,5 @@ class AdaptersQuestion:
             read.setdefault(kept.policy_id, []).append(kept)
         by_policy = {**known, **{policy: tuple(kept) for policy, kept in read.items()}}
         versions = (kept for own in by_policy.values() for kept in own)
-        ordered = sorted(versions, key=lambda kept: (-kept.row.task, -kept.row.number, -kept.row.id))
+        ordered = sorted(versions, key=_place)
         return AdaptersAnswer(tuple(ordered), marks, by_policy)

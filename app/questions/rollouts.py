@@ -8,6 +8,8 @@ from marlaas.engine.store import rollouts
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rollout_rows import StepSummary
 
+from ..lists.learners import Learner, learners
+
 LATE = 20
 """Steps after which nothing is added to one any more: a version is measured beside the steps that follow it."""
 
@@ -22,17 +24,17 @@ class RolloutsAnswer:
 
 @dataclass(frozen=True)
 class RolloutsQuestion:
-    """Asks for the steps of one task."""
+    """Asks for the steps of one task, or of one of its policies."""
 
-    task: int
+    learner: Learner
 
     def read(self, reader: Reader, before: RolloutsAnswer | None) -> RolloutsAnswer:
         """Only the last steps that were there before, and newer ones; after steps were lost, all of them."""
         made = [step.step for step in before.steps if step.step is not None] if before else []
-        row = reader.task(self.task)
+        row = reader.task(self.learner.task)
         since = max(0, max(made, default=0) - LATE)
-        if row is None or row.step < since:
+        if row is None or learners(row).get(self.learner, row).step < since:
             since = 0
-        newer = rollouts.steps(reader, self.task, since)
+        newer = rollouts.steps(reader, self.learner.task, since, self.learner.policy or None)
         known = before.steps if before else ()
         return RolloutsAnswer((*(step for step in known if step.step is not None and step.step < since), *newer))

@@ -14,6 +14,8 @@ from marlaas.engine.store import rollouts
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rollout_rows import EVAL, TRAIN, StepSummary
 
+from ..lists.learners import Learner
+
 ALL = 0
 """In the place of a step's key or a group's id: all of them."""
 WAITING = 3
@@ -60,7 +62,8 @@ def newest(listed: Sequence[int]) -> int:
 class Place:
     """Where somebody stands."""
 
-    task: int
+    learner: Learner
+    """The task, or one of its policies: its are the steps and groups."""
     step: int
     """A key."""
     group: int | None = None
@@ -75,7 +78,7 @@ class Place:
     @property
     def scope(self) -> tuple[object, ...]:
         """Whose groups lie there."""
-        return (self.task, self.step, self.failures)
+        return (self.learner, self.step, self.failures)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +102,13 @@ def find(reader: Reader, place: Place, before: Found | None = None) -> Found:
     ``before``: what was found last; of many groups' conversations only those are read that were not there.
     """
     split, step = step_of(place.step)
-    groups = rollouts.group_ids(reader, place.task, split, step, place.failures)
+    task, policy = place.learner.task, place.learner.policy or None
+    groups = rollouts.group_ids(reader, task, split, step, place.failures, policy)
     group = place.group
     if group is None or (group != ALL and group not in groups):
         group = groups[0] if groups else ALL
     within = None if group == ALL else group
-    listed = partial(rollouts.conversation_ids, reader, place.task, split, step, within, place.failures)
+    listed = partial(rollouts.conversation_ids, reader, task, split, step, within, place.failures, policy=policy)
     if before is not None and group == ALL and before.conversations and before.scope == (*place.scope, ALL):
         conversations = listed(after=before.conversations[0]) + before.conversations
     else:

@@ -42,22 +42,23 @@ def scopes(place: Place | None, one: Conversation, hits: Sequence[int] | None) -
     found = {"one": Scope("this conversation", lambda reader: [one.id])}
     if hits is not None:
         known = list(hits)
-        found["hits"] = Scope(f"all {counted(len(known), 'hit')}", lambda reader: known)
+        found["hits"] = Scope(f"all {counted(len(known), 'hit')}", lambda reader: sorted(known))
     failures = place is not None and place.failures
     which = " with failures" if failures else ""
     listed = partial(rollouts.conversation_ids, task=one.task, failures=failures)
     found["group"] = Scope(f"its group{which}", partial(listed, group=one.group))
     step = "the evaluation" if one.split == EVAL else "its step" if one.step is not None else "all that waits"
-    found["step"] = Scope(f"{step}{which}", partial(listed, split=one.split, step=one.step))
-    found["task"] = Scope(f"the whole task{which}", listed)
+    of_step = partial(listed, split=one.split, step=one.step, policy=one.policy)
+    found["step"] = Scope(f"{step}{which}", lambda reader: sorted(of_step(reader)))
+    found["task"] = Scope(f"the whole task{which}", lambda reader: sorted(listed(reader)))
     return found
 
 
 def export(home: Home, ids: Ids, file: Path) -> int:
-    """Write a new file with some conversations, the oldest first; how many. Raises ``ConfigError``, ``StoreError``."""
+    """Write a new file with some conversations, in their order; how many. Raises ``ConfigError``, ``StoreError``."""
     try:
         with Reader(home.database) as reader, file.open("x", encoding="utf-8", errors="replace") as out:
-            return write(read(reader, sorted(ids(reader))), out, readable=file.suffix in READABLE)
+            return write(read(reader, ids(reader)), out, readable=file.suffix in READABLE)
     except FileExistsError as error:
         raise ConfigError(f"The file {file} is there already.", "Give another name, or remove it first.") from error
     except OSError as error:

@@ -1,17 +1,17 @@
-"""One conversation from the store to the page that shows it. Slow for long ones: give it a thread."""
+"""A conversation and the others of its episode, from the store to the page that shows them; slow: give it a thread."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from marlaas.engine.paths import Home
-from marlaas.engine.store.conversations import conversation
+from marlaas.engine.store.conversations import episode
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rollout_rows import Conversation
 
 from .document import Block
 from .pieces import home_decoder
-from .reading import blocks, marked
+from .reading import episode_blocks, marked
 from .shading import TURNS, Shading, shading_of
 
 
@@ -41,10 +41,11 @@ class Loaded:
 def load(home: Home, wish: Wish) -> Loaded:
     """Read and lay out. Raises ``StoreError``."""
     with Reader(home.database) as reader:
-        found = conversation(reader, wish.conversation)
-    if found is None:
+        together = episode(reader, wish.conversation)
+    if not together:
         return Loaded(wish, None, (Block("This conversation has gone.", "$text-muted"),))
+    found = together[0]
     shading = shading_of(wish.shade, found)
     decode, problem = (None, "") if wish.shade == TURNS or shading.lacking else home_decoder(home)
-    shown, first = marked(blocks(found, shading, decode, problem), wish.word)
+    shown, first = marked(episode_blocks(together, shading, decode, problem), wish.word)
     return Loaded(wish, found, tuple(shown), shading, first)

@@ -7,17 +7,19 @@ themselves, shaded. Slow for long texts: give it a thread. Knows no widget.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from marlaas.engine.cast import ONLY
 from marlaas.engine.store.rollout_rows import Conversation, Part
 from marlaas.engine.store.rows import Turn
 
+from ..words.casts import who
 from ..words.format import duration, line, number, plain, score
 from .document import Block, Stretch, occurrences
 from .paying import Purse
 from .pieces import HALF, Decode, pieces
-from .shading import TURNS, Shading, token_styles
+from .shading import TURNS, Shading, shading_of, token_styles
 
 LONGEST_TURN = 1_000_000
 """Characters of a turn that are shown; an export has all of them."""
@@ -34,9 +36,9 @@ def head(conversation: Conversation) -> str:
     words = [
         f"held-out prompt {one.number}" if one.split == "eval" else f"group {one.number}",
         f"member {one.member}",
-        line(one.agent, 20) if one.agent not in ("", "agent", "policy") else "",
+        who(one.agent, one.policy, one.version, one.speaker, one.spoke),
         "waits for its step" if one.step is None else f"step {one.step}",
-        f"version {one.version}",
+        f"version {one.version}" if one.policy in ("", ONLY) and not one.speaker else "",
         f"environment {line(one.environment_version, 12)}",
         f"{one.tokens} tokens" + (f" in {len(one.parts)} trajectories" if len(one.parts) > 1 else ""),
         duration(one.seconds) if one.seconds else "",
@@ -48,7 +50,8 @@ def head(conversation: Conversation) -> str:
 
 def payment(conversation: Conversation) -> str:
     """Its reward, advantage, and the named parts of the reward."""
-    words = [f"reward {score(conversation.reward)}", f"advantage {conversation.advantage:+.2f}"]
+    words = [f"reward {score(conversation.reward)}"]
+    words += [] if conversation.speaker else [f"advantage {conversation.advantage:+.2f}"]
     words += [f"{line(name, 30)} {number(value)}" for name, value in list(conversation.scores.items())[:20]]
     return " · ".join(words)
 
@@ -63,17 +66,38 @@ def blocks(conversation: Conversation, shading: Shading, decode: Decode | None, 
     lacking = shading.lacking or (problem if shading.name != TURNS else "")
     if lacking:
         found.append(Block(line(lacking), "$text-warning"))
-    shaded = shading.name != TURNS and decode is not None and not lacking
+    return [*found, *_said(conversation, shading, None if lacking else decode)]
+
+
+def episode_blocks(
+    episode: Sequence[Conversation], shading: Shading, decode: Decode | None, problem: str = ""
+) -> list[Block]:
+    """A conversation as ``blocks`` has it, and behind it what all others said in the same episode."""
+    own, *others = episode
+    found = blocks(own, shading, decode, problem)
+    for other in others:
+        name = who(other.agent, other.policy, other.version, other.speaker, other.spoke) or "another agent"
+        found += [Block(""), Block(f"— in the same episode, {name} · {payment(other)} —", "bold $text-accent")]
+        shaded = shading_of(shading.name, other)
+        if shaded.lacking and not shading.lacking:
+            found.append(Block(shaded.lacking, "$text-warning"))
+        found += _said(other, shaded, None if shaded.lacking else decode)
+    return found
+
+
+def _said(conversation: Conversation, shading: Shading, decode: Decode | None) -> Iterator[Block]:
+    """Turns with what they were paid; shaded tokens instead, where there is a decoder and something to shade by."""
+    shaded = shading.name != TURNS
     purse = Purse(conversation.paid)
     for place, part in enumerate(conversation.parts):
         if place:
-            found += [Block(""), Block(_ANEW, "$text-warning")]
+            yield from (Block(""), Block(_ANEW, "$text-warning"))
         if shaded and decode is not None:
-            found += [Block(""), _shaded(conversation, part, shading.name, decode)]
+            yield from (Block(""), _shaded(conversation, part, shading.name, decode))
         else:
             for turn, following in zip(part.turns, [*part.turns[1:], None], strict=False):
-                found += [*_turn(turn), *purse.after(turn, following)]
-    return [*found, *purse.rest()]
+                yield from (*_turn(turn), *purse.after(turn, following))
+    yield from purse.rest()
 
 
 def marked(found: list[Block], needle: str) -> tuple[list[Block], tuple[int, int] | None]:

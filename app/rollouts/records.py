@@ -32,6 +32,7 @@ def record(conversation: Conversation) -> dict[str, Any]:
     one = conversation
     return {
         **{name: getattr(one, name) for name in ("id", "task", "split", "step", "instance", "member", "agent")},
+        **{name: getattr(one, name) for name in ("policy", "speaker", "spoke", "play")},
         "group": one.number,
         **{name: getattr(one, name) for name in ("version", "environment_version", "status", "cut", "seconds")},
         "reward": _finite(one.reward),

@@ -45,7 +45,8 @@ class RolloutsScreen(View):
 
 n and N turn to the next and the one before, b and w to the best and the worst of the group. v shades the tokens by
 advantage, log-probability, importance weight or version. / looks for a word in everything that was said; n and N then
-go from hit to hit. c marks a conversation, and a second c sets another one beside it. f shows failures only."""
+go from hit to hit. c marks a conversation, and a second c sets another one beside it. f shows failures only. Where a
+task trains several policies, P turns to the next one's steps; a group shows all who spoke in its episodes."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "turn(1)", "next", id="rollouts.next"),
         Binding("N", "turn(-1)", "previous", show=False, id="rollouts.previous"),
@@ -55,6 +56,7 @@ go from hit to hit. c marks a conversation, and a second c sets another one besi
         Binding("V", "shade(-1)", "shade, the other way", show=False, id="rollouts.unshade"),
         Binding("slash", "search", "search", key_display="/", id="rollouts.search"),
         Binding("c", "compare", "compare", id="rollouts.compare"),
+        Binding("P", "policy", "next policy", show=False, id="rollouts.policy"),
         Binding("f", "failures", "failures only", show=False, id="rollouts.failures"),
         Binding("e", "export", "export", show=False, id="rollouts.export"),
         Binding("y", "copy_row", "copy", show=False, id="rollouts.copy"),
@@ -83,8 +85,8 @@ go from hit to hit. c marks a conversation, and a second c sets another one besi
     # What is shown.
 
     def question(self) -> RolloutsQuestion | None:
-        """The steps of the selected task."""
-        return RolloutsQuestion(self.marlaas.selected) if self.marlaas.selected is not None else None
+        """The steps of the selected task, or of its policy that was chosen."""
+        return RolloutsQuestion(self.marlaas.learner) if self.marlaas.learner is not None else None
 
     def content(self) -> ComposeResult:
         """A line to search in, the lists and what is read; or what to do where there is nothing."""
@@ -106,8 +108,8 @@ go from hit to hit. c marks a conversation, and a second c sets another one besi
     def show_content(self, snapshot: Snapshot, answer: object) -> None:
         """The steps; what lies below them is read by the lists."""
         steps = answer.steps if isinstance(answer, RolloutsAnswer) else ()
-        if steps and self.marlaas.selected is not None:
-            self._browser.show(self.marlaas.selected, steps)
+        if steps and self.marlaas.learner is not None:
+            self._browser.show(self.marlaas.learner, steps)
         waits = answer is None and self.question() is not None
         self.query_one("#rollouts").display = bool(steps)
         nothing = self.query_one("#nothing", Static)
@@ -194,6 +196,11 @@ go from hit to hit. c marks a conversation, and a second c sets another one besi
         if self._desk.comparing:
             self._enter(LEVELS.index("-desk"))
 
+    def action_policy(self) -> None:
+        """The next policy that the task trains."""
+        self.marlaas.next_policy()
+        self.ask_again()
+
     def action_open_logs(self) -> None:
         """What happened to the task."""
         if self.marlaas.selected is not None:
@@ -221,7 +228,7 @@ go from hit to hit. c marks a conversation, and a second c sets another one besi
             return
         self._desk.look_for(word)
         self._browser.show_hits((), "") if word else self._browser.show_hits(None)
-        search.begin(word, place.task, place.failures)
+        search.begin(word, place.learner.task, place.failures)
 
     def on_search_came(self, message: Search.Came) -> None:
         """Hits, or how far the search is."""
@@ -234,6 +241,8 @@ go from hit to hit. c marks a conversation, and a second c sets another one besi
 
     def why_not(self, action: str) -> str:
         """What is read can be taken away."""
+        if action == "policy":
+            return self.marlaas.why_no_other_policy()
         needs = action.partition("(")[0] in ("copy_row", "copy_json", "export", "compare")
         return "No conversation is open: enter goes deeper, to one." if needs and self._loaded is None else ""
 

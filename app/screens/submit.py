@@ -5,7 +5,6 @@ Opened on top of a view. It writes what the command line would write, and only w
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -18,12 +17,14 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
 from marlaas.engine.errors import MarlaasError
+from marlaas.engine.store.rows import VersionRow
 
 from ..form.checking import Checked
 from ..form.form import Form
 from ..form.outlook import Prompts, Prospect, prompts, prospect
 from ..form.sources import Sources, read_sources
 from ..form.words import about, missing, standing
+from ..form.words import cast as cast_words
 from ..frame.latest import Latest
 from ..home.submitting import enqueue
 from ..widgets.submit.field_row import FieldRow
@@ -56,6 +57,7 @@ class SubmitScreen(ModalScreen[None]):
     SubmitScreen #title { height: 1; padding: 0 1; background: $panel; }
     SubmitScreen #title Static { width: auto; }
     SubmitScreen #title #state { width: 1fr; text-align: right; }
+    SubmitScreen #cast { height: auto; max-height: 3; padding: 0 1; color: $text-warning; }
     SubmitScreen #body { height: 1fr; layout: horizontal; }
     SubmitScreen.-wide FieldRow Input { width: 48; }
     SubmitScreen Fields { width: 3fr; }
@@ -66,9 +68,9 @@ class SubmitScreen(ModalScreen[None]):
     SubmitScreen #about { height: 3; padding: 0 1; color: $text-muted; border-top: none; }
     """
 
-    def __init__(self, copy_from: int | None = None, start: str = "") -> None:
+    def __init__(self, copy_from: int | None = None, start: VersionRow | None = None) -> None:
         """``copy_from``: the number of the task that the form begins as a copy of; ``start``: the version that the new
-        task is to begin from, as ``[policy] start`` says it."""
+        task is to begin from."""
         super().__init__()
         self._copy_from = copy_from
         self._start = start
@@ -90,6 +92,7 @@ class SubmitScreen(ModalScreen[None]):
             what = f"Tasks like task {self._copy_from}" if self._copy_from is not None else "Add tasks"
             yield Static(what, id="what", markup=False)
             yield Static(id="state", markup=False)
+        yield Static(id="cast", markup=False)
         with Container(id="body"):
             yield Fields()
             yield Outlook()
@@ -117,7 +120,7 @@ class SubmitScreen(ModalScreen[None]):
             self.marlaas.say(f"There is no task {self._copy_from}.", bad=True)
         self._form = Form.begun(sources)
         if self._start:
-            self._form = replace(self._form.typed("policy.start", self._start), touched=False)
+            self._form = self._form.beginning_with(self._start)
         self.run_worker(self._fill_fields())
 
     # What is typed.
@@ -146,6 +149,9 @@ class SubmitScreen(ModalScreen[None]):
         self._checked = checked
         self.query_one(Fields).tell(checked, self._form.texts)
         self.query_one("#state", Static).update(Content(standing(checked)))
+        said, note = cast_words(self._form), self.query_one("#cast", Static)
+        note.display = bool(said)
+        note.update(Content(said))
         outlook = self.query_one(Outlook)
         outlook.show_file(checked.text)
         if not checked.ready:

@@ -78,18 +78,9 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
         task = self.marlaas.snapshot.task(self.marlaas.selected)
         return [task] if task else []
 
-    @property
-    def _learner(self) -> Learner | None:
-        """The selected task, or the policy of it that was chosen."""
-        selected = self.marlaas.selected
-        if selected is None:
-            return None
-        task = self.marlaas.snapshot.task(selected)
-        return learner(task, self.marlaas.policy) if task else Learner(selected)
-
     def question(self) -> TaskQuestion | None:
         """The chosen metric of the selected task and of those laid over it."""
-        own = self._learner
+        own = self.marlaas.learner
         if own is None:
             return None
         places = self._look.places if own.task == self._seen else ()
@@ -131,7 +122,7 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
         """All panes."""
         task = snapshot.task(self.marlaas.selected)
         self.query_one(ContentSwitcher).current = "nowhere" if task is None and self.marlaas.has_read else "task"
-        line, own = self.query_one(TaskLine), self._learner
+        line, own = self.query_one(TaskLine), self.marlaas.learner
         line.row = learners(task)[own] if task and own else task
         line.policy, line.pace = own.policy if own else "", snapshot.paces.get(task.id) if task else None
         self._turn()
@@ -171,8 +162,8 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
         trained = self.targets[0].trained if self.targets else ()
         if action == "overlay" and len(self.marlaas.snapshot.tasks) < 2 and len(trained) < 2:
             return "There is no other task to compare with."
-        if action == "policy" and len(trained) < 2:
-            return "This task trains one policy."
+        if action == "policy":
+            return self.marlaas.why_no_other_policy()
         if action == "win_rates" and not (self.targets and self.targets[0].policies):
             return "Versions meet each other where the task file has [policies.NAME]; this task has one policy."
         if action == "inspect" and not self._track().steps:
@@ -183,18 +174,15 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
 
     def action_policy(self) -> None:
         """The next policy that the task trains."""
-        own = self._learner
-        if own is not None:
-            names = self.targets[0].trained
-            self.marlaas.policy = names[(names.index(own.policy) + 1) % len(names)]
-            self._look = replace(self._look, cursor=None)
-            self.ask_again()
-            self.show_again()
+        self.marlaas.next_policy()
+        self._look = replace(self._look, cursor=None)
+        self.ask_again()
+        self.show_again()
 
     def action_win_rates(self) -> None:
         """How the policy's versions did against each other, and against others."""
-        if self._learner is not None:
-            self.app.push_screen(WinRates(self.marlaas.home, self._learner))
+        if self.marlaas.learner is not None:
+            self.app.push_screen(WinRates(self.marlaas.home, self.marlaas.learner))
 
     def action_metric(self, by: int) -> None:
         """The next metric, or the one before."""
@@ -238,7 +226,7 @@ its standard error, ┊ a change of the environment. tab goes from pane to pane,
 
     def action_overlay(self) -> None:
         """Choose the tasks that share the chart; those that are most alike come first."""
-        task, own = self.targets[0], self._learner
+        task, own = self.targets[0], self.marlaas.learner
         if own is None:
             return
         tasks = sorted(

@@ -22,6 +22,8 @@ from marlaas.engine.store.kept import KeptVersion
 from marlaas.engine.store.rows import FINISHED
 
 from ..home.exporting import export
+from ..home.references import arguments, owner, reference
+from ..lists.learners import learner, learners
 from ..words.format import line, size
 from .dialogs.confirm import Confirm
 from .dialogs.export import ExportDialog, ExportWish
@@ -101,18 +103,19 @@ class VersionsView(View):
         if kept is None:
             return
         row, task = kept.row, self.marlaas.snapshot.task(kept.row.task)
-        later = max(0, task.step - row.number) if task else 0
+        made = learners(task)[learner(task, row.policy)].step if task else 0
+        later = max(0, made - row.number)
         lost = f"Its {later} later step{' is' if later == 1 else 's are'} void" if later else "No step is lost"
         anew = "" if row.resumable else " It begins with a new optimizer: the old one's moments are gone."
         question = (
-            f"Let task {row.task}, {line(row.task_name, 40)}, go on from version {row.number}? {lost}; later versions"
+            f"Let task {owner(row)}, {line(row.task_name, 40)}, go on from version {row.number}? {lost}; later versions"
             f" lose their files and scores.{anew}"
         )
 
         def act(yes: bool | None) -> None:
             if yes:
-                done = f"Task {row.task} goes on from version {row.number}."
-                self.marlaas.command("rollback", [row.task], done, version=row.number)
+                done = f"Task {owner(row)} goes on from version {row.number}."
+                self.marlaas.command("rollback", [row.task], done, **arguments(row))
 
         self.app.push_screen(Confirm(question), act)
 
@@ -126,15 +129,17 @@ class VersionsView(View):
         if any(each.row.task != task or each.task_state not in FINISHED for each in doomed):
             self.marlaas.say("Mark versions of one finished task: they are deleted together.", bad=True)
             return
-        numbers = ", ".join(str(each.row.number) for each in doomed)
-        named = f"version{'' if len(doomed) == 1 else 's'} {numbers} of task {task}, {name}"
+        several = len({each.row.policy for each in doomed}) > 1
+        which = ", ".join(reference(each.row) if several else str(each.row.number) for each in doomed)
+        whose = str(task) if several else owner(doomed[0].row)
+        named = f"version{'' if len(doomed) == 1 else 's'} {which} of task {whose}, {name}"
         taken = size(sum(each.row.size for each in doomed))
         question = f"Delete {named} ({taken})? Nothing brings back what was not exported."
 
         def act(yes: bool | None) -> None:
             for each in doomed if yes else ():
-                done = f"Version {each.row.number} of task {task} is deleted."
-                self.marlaas.command("delete", [task], done, version=each.row.number)
+                done = f"Version {each.row.number} of task {owner(each.row)} is deleted."
+                self.marlaas.command("delete", [task], done, **arguments(each.row))
 
         self.app.push_screen(Confirm(question, typed=str(task)), act)
 
@@ -151,7 +156,7 @@ class VersionsView(View):
                 self.marlaas.say(f"Writing {wish.folder} …")
                 self.run_worker(partial(self._export, kept, wish), thread=True, exit_on_error=False)
 
-        folder = _unused(Path.cwd() / f"task-{kept.row.task}-v{kept.row.number}")
+        folder = _unused(Path.cwd() / f"task-{owner(kept.row).replace('/', '-')}-v{kept.row.number}")
         self.app.push_screen(ExportDialog(f"{named_version(kept)}, {line(kept.row.task_name, 40)},", folder), write)
 
     def _export(self, kept: KeptVersion, wish: ExportWish) -> None:
@@ -168,7 +173,7 @@ class VersionsView(View):
         from .submit import SubmitScreen
 
         if kept := self.current:
-            self.app.push_screen(SubmitScreen(copy_from=kept.row.task, start=f"{kept.row.task}@{kept.row.number}"))
+            self.app.push_screen(SubmitScreen(copy_from=kept.row.task, start=kept.row))
 
     def action_copy_row(self) -> None:
         """The version's name."""
@@ -183,7 +188,7 @@ class VersionsView(View):
 
 def named_version(kept: KeptVersion) -> str:
     """In the middle of a sentence."""
-    return f"version {kept.row.number} of task {kept.row.task}"
+    return f"version {kept.row.number} of task {owner(kept.row)}"
 
 
 def _unused(folder: Path) -> Path:

@@ -47,7 +47,7 @@ def who(agent: str, policy: str, version: int, speaker: str = "", spoke: int | N
     if policy in ("", ONLY) and not speaker:
         return name
     said = voice(policy, version, speaker, spoke)
-    return f"{name}: {said}" if name else said
+    return f"{name}: {said}" if name and (speaker or agent != policy) else said
 
 
 def cast_lines(cast: Cast, rotate: bool = False, measured_with: Sequence[tuple[str, str]] = ()) -> list[str]:

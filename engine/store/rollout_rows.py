@@ -81,8 +81,12 @@ class ConversationSummary:
     """Of its first trajectory."""
     policy: str = ""
     """Whose group it is in."""
+    version: int = 0
+    """Of that policy."""
     speaker: str = ""
     """Who spoke, where that was somebody else, who learns nothing from it."""
+    spoke: int | None = None
+    """The version that spoke, in the numbers of whoever it was; None where nobody said anything."""
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,8 @@ def conversations(reader: Reader, ids: Sequence[int]) -> dict[int, ConversationS
     """Some conversations by id."""
     rows = reader.all(
         'SELECT j.id, j."group", g.split, g.number, g.step, j.member, j.agent, j.status, j.reward, j.advantage,'
-        " coalesce(j.length, length(j.tokens) / 4, 0) AS tokens, p.name AS policy, j.speaker"
+        " coalesce(j.length, length(j.tokens) / 4, 0) AS tokens, p.name AS policy, g.version,"
+        " j.speaker, json_extract(j.spans, '$[0][2]') AS spoke"
         ' FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = g.policy'
         f" WHERE j.id IN {_LISTED}",
         _json(ids),

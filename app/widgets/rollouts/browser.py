@@ -22,6 +22,7 @@ from marlaas.engine.store import rollouts
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rollout_rows import GroupSummary, StepSummary
 
+from ...lists.learners import Learner
 from ...lists.paging import Listing
 from ...rollouts.browsing import ALL, WAITING, Found, Place, find, in_list, newest, step_words
 from ...words.format import counted
@@ -76,14 +77,14 @@ class Browser(Vertical):
 
     # What is shown.
 
-    def show(self, task: int, steps: Sequence[StepSummary]) -> None:
-        """Show a task's steps. Whoever stands on the newest one in the list of steps goes on with it."""
-        if self.place is not None and self.place.task == task and steps == self._steps:
+    def show(self, learner: Learner, steps: Sequence[StepSummary]) -> None:
+        """Show the steps of a task or a policy. Whoever stands on the newest in the list of steps goes on with it."""
+        if self.place is not None and self.place.learner == learner and steps == self._steps:
             return
         before, self._steps = self.place, steps
-        if before is None or before.task != task:
+        if before is None or before.learner != learner:
             self.hits = None
-            self.place = Place(task, newest(list(in_list(steps, failures=False))))
+            self.place = Place(learner, newest(list(in_list(steps, failures=False))))
         elif self.steps.has_focus and before.step == self._newest:
             self.place = replace(before, step=newest(list(in_list(steps, before.failures))), group=None)
         self._show_steps()
@@ -98,7 +99,8 @@ class Browser(Vertical):
         with self.steps.prevent(VirtualList.Moved):
             self.steps.show_steps(listed)
             self.steps.go(self.place.step)
-        self.steps.border_title = "steps with failures" if self.place.failures else "steps"
+        whose = f" of {self.place.learner.policy}" if self.place.learner.policy else ""
+        self.steps.border_title = Content(f"steps{whose}{' with failures' if self.place.failures else ''}")
 
     def _find(self) -> None:
         if self.place is not None:
@@ -160,7 +162,7 @@ class Browser(Vertical):
             return
         self.hits = None
         if message.list is self.steps:
-            self.place = Place(self.place.task, message.id, failures=self.place.failures)
+            self.place = Place(self.place.learner, message.id, failures=self.place.failures)
         else:
             self.place = replace(self.place, group=message.id, conversation=None)
         self._find()
@@ -184,7 +186,9 @@ class Browser(Vertical):
     def extreme(self, best: bool) -> bool:
         """To the conversation of the group that was paid best, or worst. False where that is not known."""
         rows = self.conversations.rows() if self.conversations.within_group else []
-        paid = [(row.reward, row.id) for row in rows if row.reward is not None]
+        group = self.place.group if self.place is not None else None
+        own = [row for row in rows if row.group == group and not row.speaker]
+        paid = [(row.reward, row.id) for row in own if row.reward is not None]
         if not paid:
             return False
         value = max(paid)[0] if best else min(paid)[0]
@@ -197,7 +201,7 @@ class Browser(Vertical):
         self.place = replace(self.place, failures=not self.place.failures)
         listed = list(in_list(self._steps, self.place.failures))
         if self.place.step not in listed:
-            self.place = Place(self.place.task, newest(listed), failures=self.place.failures)
+            self.place = Place(self.place.learner, newest(listed), failures=self.place.failures)
         self._show_steps()
         self._find()
         return self.place.failures

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from textual.content import Content
 
+from marlaas.engine.cast import ONLY
 from marlaas.engine.store.rollout_rows import EVAL, ConversationSummary
 
-from ...words.format import count, line, pad, score
+from ...words.casts import who
+from ...words.format import cells, clip, count, line, pad, score
 from ..virtual_list import VirtualList
+
+_WITH_TOKENS = 60
+"""Cells from which on there is room for lengths beside those who spoke."""
+_NAME = 20
+"""Cells that those who spoke take before advantages do."""
 
 
 class ConversationList(VirtualList[ConversationSummary]):
@@ -19,6 +26,8 @@ class ConversationList(VirtualList[ConversationSummary]):
     def row_text(self, row: ConversationSummary, width: int) -> Content:
         """Which it is, what it was paid, how long it is, and how it ended."""
         where = "" if self.within_group else _where(row)
+        if row.policy not in ("", ONLY) or row.speaker:
+            return _of_several(row, where, width)
         agent = line(row.agent, 12) if row.agent not in ("", "agent", "policy") else ""
         ended = (f"✗ {line(row.status, 10)}", "$text-error") if row.status != "ok" else (agent, "$text-muted")
         return Content.assemble(
@@ -30,6 +39,23 @@ class ConversationList(VirtualList[ConversationSummary]):
             "  ",
             ended,
         )
+
+
+def _of_several(row: ConversationSummary, where: str, width: int) -> Content:
+    """Where several policies play, who spoke comes first; what they were paid next; lengths where there is room."""
+    spoke = who(row.agent, row.policy, row.version, row.speaker, row.spoke)
+    tokens = pad(f"{count(row.tokens)} tokens", 13, right=True) if width >= _WITH_TOKENS else ""
+    room = width - cells(where) - cells(tokens) - 15
+    advantage = pad("" if row.speaker else f"{row.advantage:+.2f}", 8, right=True) if room >= _NAME else ""
+    room = max(8, room + 8 - cells(advantage))
+    text = f"✗ {line(row.status, 10)} {spoke}" if row.status != "ok" else spoke
+    return Content.assemble(
+        (where, "$text-muted"),
+        (pad(clip(f"{row.member:<3}{text}", room), room), "$text-error" if row.status != "ok" else ""),
+        pad(score(row.reward), 7, right=True),
+        (advantage, _advantage(row.advantage)),
+        (tokens, "$text-muted"),
+    )
 
 
 def _where(row: ConversationSummary) -> str:

@@ -22,6 +22,8 @@ class GroupList(VirtualList[GroupSummary | str]):
         if isinstance(row, str):
             return Content.styled(row, "$text-muted")
         label = f"prompt {row.number}" if row.split == EVAL else f"{row.number}"
+        if not row.members:
+            return Content.styled(f"{pad(label, 9 if row.split == EVAL else 6)}skipped: had no turn", "$text-muted")
         version = f" {line(row.environment_version, 8)}" if width >= _WITH_VERSION else ""
         return Content.assemble(
             (pad(label, 9 if row.split == EVAL else 6), ""),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.app.cli import adapters_delete, adapters_rollback
 from marlaas.app.client import Home as Client
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.paths import Home
@@ -125,3 +126,41 @@ def test_agents_of_any_name_are_harmless(
     said = marlaas(*verb)
     assert said.code == 0
     assert all(c == "\n" or unicodedata.category(c) not in ("Cc", "Cs", "Cf") for c in said.out + said.err)
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (("rollback", "2/judge", "--version", "1"), ("rollback", {"version": 1, "policy": "judge"})),
+        (("delete", "2/judge"), ("delete", {"policy": "judge"})),
+        (("delete", "2/player", "--version", "1"), ("delete", {"version": 1, "policy": "player"})),
+        (("delete", "2"), ("delete", {})),
+    ],
+)
+def test_the_engine_is_told_whose_version_it_is(
+    filled: Home,
+    marlaas: Commander,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    asked: tuple[str, dict[str, object]],
+) -> None:
+    told: list[tuple[str, dict[str, object]]] = []
+
+    def ask(home: Home, reader: object, kind: str, task: int, **arguments: object) -> str:
+        told.append((kind, arguments))
+        return ""
+
+    for module in (adapters_rollback, adapters_delete):
+        monkeypatch.setattr(module, "ask", ask)
+    assert marlaas("adapters", *words).code == 0 and told == [asked]
+
+
+def test_check_says_who_speaks_for_whom(home: Home, marlaas: Commander, tmp_path: Path) -> None:
+    file = tmp_path / "race.toml"
+    file.write_text(
+        'tenant = "lab"\nname = "race"\nenvironment = "race"\n[policies.player]\n[agents]\nfirst = "player"\n'
+        'second = "player"\n[eval]\nrotate = true\nagents = { second = "player@0" }\n'
+    )
+    out = marlaas("submit", "--check", str(file)).out
+    assert "policies of race\n  player speaks for first, second: trained, rank 16\n" in out
+    assert "  held-out: player@0 for second; all change places from prompt to prompt\n" in out

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 from marlaas.app.screens.task import TaskScreen
@@ -67,6 +71,27 @@ async def test_win_rates_are_read_beside_the_screen(home: Home) -> None:
         assert "This task trains one policy." in driver.notices() and "has one policy" in driver.notices()
 
 
+async def test_rollouts_are_of_the_chosen_policy_and_read_with_all_agents(home: Home) -> None:
+    fill_duel(home.database)
+    async with driving(home, (120, 40)) as driver:
+        await driver.press("j", "j", "3")
+        assert "steps of player" in driver.text() and "first: player v1" in driver.text()
+        await driver.press("P")
+        text = driver.text()
+        assert "steps of judge" in text and "second: rivals v3" in text and "in the same episode, first" in text
+        await driver.press("enter", "enter", "b")
+        assert "0.75" in driver.text() and "member 1 · referee: judge v2" in driver.text(), "the best of its own"
+        await driver.press("escape", "escape", "k", "enter")
+        assert "skipped: had no turn" in driver.text() and "in the same episode, guest: old" in driver.text()
+
+
+async def test_a_search_finds_what_anybody_said(home: Home) -> None:
+    fill_duel(home.database)
+    async with driving(home, (120, 40)) as driver:
+        await driver.press("j", "j", "3", "slash", *"second", "enter")
+        assert "3 hits" in driver.text() and "1  second: rivals" in driver.text()
+
+
 @pytest.mark.parametrize("size", SIZES)
 async def test_agents_of_any_name_are_harmless(home: Home, size: tuple[int, int]) -> None:
     fill_duel(home.database, hostile=True)
@@ -76,3 +101,25 @@ async def test_agents_of_any_name_are_harmless(home: Home, size: tuple[int, int]
             await driver.press(*keys)
             shown += driver.text()
         assert "\x1b" not in shown and "\u202e" not in shown
+
+
+async def test_adapters_of_each_policy_and_what_is_asked_of_the_engine(home: Home) -> None:
+    filling = fill_duel(home.database)
+    filling.execute("UPDATE tasks SET state = 'done' WHERE id = 2")
+    async with driving(home, (120, 40)) as driver:
+        await driver.press("j", "5")
+        assert "2 player of lab/duel" in driver.text() and "2 judge of lab/duel" in driver.text()
+        await driver.press("g", "j", "b")
+        asked_of_us = " ".join(driver.text().replace("│", " ").split())
+        assert "Let task 2/judge, duel, go on from version 1? No step is lost" in asked_of_us
+        await driver.press("y")
+    with closing(sqlite3.connect(home.database)) as connection:
+        (asked,) = connection.execute("SELECT kind, task, arguments FROM commands").fetchall()
+    assert asked[:2] == ("rollback", 2) and json.loads(asked[2]) == {"version": 1, "policy": "judge"}
+
+
+async def test_a_task_is_copied_with_its_policies(home: Home) -> None:
+    fill_duel(home.database)
+    async with driving(home, (120, 40)) as driver:
+        await driver.press("j", "A")
+        assert "policies player, judge, rivals, old" in driver.text() and "[policies.rivals]" in driver.text()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.app.words.casts import cast_lines, kind, names, voice
+from marlaas.app.words.casts import cast_lines, kind, names, voice, who
 from marlaas.engine.cast import cast_of
 from marlaas.engine.policies import NamedPolicySpec
 from marlaas.engine.spec import TaskSpec
@@ -31,6 +31,14 @@ def test_what_a_policy_is() -> None:
 )
 def test_who_spoke(speaker: str, spoke: int | None, words: str) -> None:
     assert voice("adder", 7, speaker, spoke) == words
+
+
+def test_agents_and_who_spoke_for_them() -> None:
+    assert who("agent", "policy", 3) == "", "the version of the only one is said elsewhere"
+    assert who("critic", "policy", 3) == "critic"
+    assert who("adder", "adder", 17) == "adder v17" and who("first", "player", 5) == "first: player v5"
+    assert who("second", "player", 5, "rivals", 2) == "second: rivals v2"
+    assert who("old", "player", 5, "old", 2) == "old: old v2"
 
 
 def test_foreign_names_are_safe() -> None:
