@@ -46,7 +46,7 @@ def gradients(
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(4), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(shapes, st.integers(0, 10_000), st.integers(1, 20), st.integers(1, 3), st.booleans())
 def test_gradients_and_log_probabilities_are_the_same(
     device: str, shape: dict[str, Any], seed: int, longest: int, policies: int, short_of_memory: bool

@@ -44,7 +44,7 @@ def group(prompt: int, answer: int) -> TrainGroup:
         return drawn
 
     start = tokens(prompt)
-    return TrainGroup(0, tuple(sequence(start + tokens(answer), prompt, 0.5 - n) for n in range(6)))
+    return TrainGroup(0, tuple(sequence(start + tokens(answer), prompt, 0.5 - n) for n in range(3)))
 
 
 def differentiated(base: BaseModel, compute: Compute, group: TrainGroup, room: int) -> tuple[Tensor, int]:
