@@ -10,6 +10,7 @@ from pathlib import Path
 from .. import output
 from ..words.format import ago, line, score, size
 from . import adapters_delete, adapters_rollback
+from .choosing import adapter_of
 from .verbs import ADAPTER, Verbs, add_family, add_verb, home_of, task_number
 
 
@@ -80,7 +81,7 @@ def run_export(args: argparse.Namespace) -> int:
 
     home = home_of(args)
     with reading(home) as reader:
-        version = choose(reader.versions() if reader else [], args.adapter, args.version)
+        version = choose(reader.versions() if reader else [], *adapter_of(args))
     base, written = base_folder(home), export(home, version, args.out, args.gguf)
     if args.json:
         output.result_json({"version": asdict(version), "base": str(base), "files": [str(path) for path in written]})

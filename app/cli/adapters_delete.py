@@ -7,6 +7,7 @@ import argparse
 from .. import output
 from ..home.outcomes import ask
 from ..words.format import line, size
+from .choosing import adapter_of
 from .verbs import ADAPTER, Verbs, add_verb, home_of
 
 
@@ -37,11 +38,12 @@ def run(args: argparse.Namespace) -> int:
         if reader is None:
             raise AdapterError(f"There is no adapter {args.adapter!r}.", "Nothing was ever trained in this home.")
         versions = reader.versions()
-        one = args.version is not None or any(version.name == args.adapter for version in versions)
+        adapter, which = adapter_of(args)
+        one = which is not None or any(version.name == adapter for version in versions)
         if one:
-            doomed = [choose(versions, args.adapter, args.version)]
+            doomed = [choose(versions, adapter, which)]
         else:
-            doomed = [version for version in named_by(versions, args.adapter) if version.state == "committed"]
+            doomed = [version for version in named_by(versions, adapter) if version.state == "committed"]
         if not doomed:
             raise AdapterError(f"Adapter {args.adapter!r} has no version on disk.", "There is nothing to delete.")
         number = doomed[0].task

@@ -7,6 +7,7 @@ import argparse
 from .. import output
 from ..home.outcomes import ask
 from ..words.format import line
+from .choosing import adapter_of
 from .verbs import ADAPTER, Verbs, add_verb, home_of
 
 
@@ -23,13 +24,13 @@ def register(family: Verbs) -> None:
         " optimizer's moments begins with a new optimizer.",
     )
     rollback.add_argument("adapter", metavar="ID|NAME", help=ADAPTER)
-    rollback.add_argument("--version", metavar="N|best|last", required=True, help="the version to go on from")
+    rollback.add_argument("--version", metavar="N|best|last", help="the version to go on from")
 
 
 def run(args: argparse.Namespace) -> int:
     """Start the engine if need be, which alone writes versions; roll back, and report the step."""
     from marlaas.engine.adapter_names import choose
-    from marlaas.engine.errors import AdapterError
+    from marlaas.engine.errors import AdapterError, ConfigError
 
     from ..home.reading import reading
     from ..home.references import arguments, owner
@@ -39,7 +40,10 @@ def run(args: argparse.Namespace) -> int:
     with reading(home) as reader:
         if reader is None:
             raise AdapterError(f"There is no adapter {args.adapter!r}.", "Nothing was ever trained in this home.")
-        version = choose(reader.versions(), args.adapter, args.version)
+        adapter, which = adapter_of(args)
+        if which is None:
+            raise ConfigError("It is not said which version to go on from.", f"Write {adapter}@12, or --version 12.")
+        version = choose(reader.versions(), adapter, which)
         before = reader.task(version.task)
         outcome = ask(home, reader, "rollback", version.task, **arguments(version))
     if outcome:

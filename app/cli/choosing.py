@@ -40,6 +40,19 @@ def policy_of(args: argparse.Namespace, task: TaskRow) -> str | None:
     raise ConfigError(f"Task {task.id} trains no policy {wanted!r}.", nearest(wanted, trained))
 
 
+def adapter_of(args: argparse.Namespace) -> tuple[str, str | None]:
+    """Whose versions are meant and which, from 17/player@best or from ``--version``; None: it is not said which.
+
+    Raises ``ConfigError`` where both say it.
+    """
+    from marlaas.engine.errors import ConfigError
+
+    adapter, _, which = str(args.adapter).partition("@")
+    if which and args.version is not None:
+        raise ConfigError(f"{args.adapter!r} says which version, and so does --version.", "Leave one of them out.")
+    return adapter, which or args.version
+
+
 def faces(args: argparse.Namespace, task: TaskRow) -> list[tuple[str, TaskRow]]:
     """The policy that was named, or each that a task trains, and the task with its progress; of a task that has only
     one the name is empty. Raises as ``policy_of``."""

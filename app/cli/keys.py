@@ -17,7 +17,7 @@ def register(verbs: Verbs) -> None:
         run,
         "list the keys of the application, and how to change them",
         json=True,
-        epilog="To change one, name it in app.toml in your folder for settings: [keys], then \"task.pause\" = 'P'.",
+        epilog="To change one, name it in app.toml in your folder for settings: [keys], then \"task.pause\" = 'f5'.",
     )
 
 

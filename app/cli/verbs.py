@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from marlaas.engine.paths import Home, find_home
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-ADAPTER = "a task's number or name (with /POLICY behind it where it trains several), or a version's name"
+ADAPTER = "a task's number or name, or a version's name: 17, 17@12, where a task trains several policies 17/player@best"
 """The help of an argument that means an adapter."""
 Run = Callable[[argparse.Namespace], int]
 

@@ -132,6 +132,7 @@ def test_agents_of_any_name_are_harmless(
     ("words", "asked"),
     [
         (("rollback", "2/judge", "--version", "1"), ("rollback", {"version": 1, "policy": "judge"})),
+        (("rollback", "2/judge@1"), ("rollback", {"version": 1, "policy": "judge"})),
         (("delete", "2/judge"), ("delete", {"policy": "judge"})),
         (("delete", "2/player", "--version", "1"), ("delete", {"version": 1, "policy": "player"})),
         (("delete", "2"), ("delete", {})),
@@ -164,3 +165,9 @@ def test_check_says_who_speaks_for_whom(home: Home, marlaas: Commander, tmp_path
     out = marlaas("submit", "--check", str(file)).out
     assert "policies of race\n  player speaks for first, second: trained, rank 16\n" in out
     assert "  held-out: player@0 for second; all change places from prompt to prompt\n" in out
+
+
+def test_which_version_is_said_once(filled: Home, marlaas: Commander, tmp_path: Path) -> None:
+    said = marlaas("adapters", "export", "2/judge@1", "--version", "1", "--out", str(tmp_path / "out"))
+    assert said.code == 2 and "says which version, and so does --version" in said.err
+    assert "It is not said which version to go on from." in marlaas("adapters", "rollback", "2/judge").err
