@@ -177,7 +177,7 @@ def test_what_is_no_whole_gguf_is_refused(tmp_path: Path) -> None:
 def test_what_llama_cpp_refuses_is_said(tmp_path: Path) -> None:
     _, path = bring("olmo2", tmp_path / "model", **{"olmo2.attention.head_count": "four"})
     with pytest.raises(BaseModelError, match=r"llama\.cpp cannot load .*It may be damaged"):
-        open_base(base_file(load_base(tmp_path / "model"), tmp_path, gguf=str(path)), [2], 256).context
+        open_base(base_file(load_base(tmp_path / "model"), tmp_path, gguf=str(path)), [2], 256)
 
 
 def test_the_adapter_file_names_the_architecture(tmp_path: Path, context: LlamaContext) -> None:
