@@ -84,7 +84,7 @@ class Opening:
             limits = await sampler.limits()
             if limits.note:
                 self.log("worker", limits.note, "warning")
-            stations.append(open_station(sampler, limits, post, stored, Line(self._weight, clock)))
+            stations.append(open_station(sampler, limits, post, stored, Line(self._weight, clock), staff.machine))
             tolerances[post.name] = tolerance
             if self.settings.rollout.gguf and post.kind == "llama.cpp":
                 await self._compare(stations[-1], trainer, tolerance)

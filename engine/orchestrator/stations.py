@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ..base.fit import MemoryPlan
 from ..base.model import BaseModel
 from ..base.precision import REPEATABLE
 from ..base.soundness import parameters
 from ..config import Settings
+from ..devices.machine import Machine
 from ..devices.plan import SamplerPost, TrainerPost
 from ..devices.routing import TokenCosts
 from ..devices.token_costs import CostMeter, guessed
@@ -33,11 +35,16 @@ class Stations:
         self.by_name = {station.name: station for station in stations}
         self.tolerances = tolerances
         size = parameters(base)
-        self._meters = {name: CostMeter(guessed(name, size, 4 * size, None)) for name in self.by_name}
+        self._known: dict[str, SamplerStats] = {}
+        """By station, as it has last answered."""
+        self._classes = {station.name: station.alike or station.name for station in stations}
+        self._meters = {name: CostMeter(guessed(name, size, 4 * size, None)) for name in self._classes.values()}
+        """One for all that are alike: one that is asked little has few conversations in each of its passes, would
+        therefore look slow, and be asked even less."""
 
     def costs(self) -> list[TokenCosts]:
         """What a token takes at each of them, as far as is known."""
-        return [meter.costs for meter in self._meters.values()]
+        return [replace(self._meters[alike].costs, name=name) for name, alike in self._classes.items()]
 
     @property
     def conversations(self) -> dict[str, int]:
@@ -47,24 +54,44 @@ class Stations:
     async def stats(self, patience: float) -> dict[str, SamplerStats]:
         """Their totals, of those that answer within ``patience`` seconds."""
         asked = await asyncio.gather(*(self._ask(station, patience) for station in self.by_name.values()))
-        return dict(answer for answer in asked if answer is not None)
+        answers = dict(answer for answer in asked if answer is not None)
+        self._known |= answers
+        for alike, meter in self._meters.items():
+            known = [stats for name, stats in self._known.items() if self._classes[name] == alike]
+            read, sampled = sum(one.prefilled_tokens for one in known), sum(one.sampled_tokens for one in known)
+            self._meters[alike] = meter.seen(read, sampled, sum(one.busy_seconds for one in known))
+        return answers
 
     async def _ask(self, station: Station, patience: float) -> tuple[str, SamplerStats] | None:
         with contextlib.suppress(Exception):  # a dying worker is the crew's business
             async with asyncio.timeout(patience):  # Python 3.11's wait_for may swallow what is to end the caller
-                stats = await station.sampler.stats()
-            meter = self._meters[station.name]
-            self._meters[station.name] = meter.seen(stats.prefilled_tokens, stats.sampled_tokens, stats.busy_seconds)
-            return station.name, stats
+                return station.name, await station.sampler.stats()
         return None
 
 
 def open_station(
-    sampler: Sampler, limits: SamplerLimits, post: SamplerPost, stored: str, line: Line[Waiter]
+    sampler: Sampler,
+    limits: SamplerLimits,
+    post: SamplerPost,
+    stored: str,
+    line: Line[Waiter],
+    machine: Machine | None = None,
 ) -> Station:
-    """A station over a live worker, whose matrices are ``stored`` so; turns wait for its seats in ``line``."""
-    seats = Seats(limits.sequences, line)
-    return Station(post.name, post.kind, sampler, limits.context, seats, repeats(post, stored))
+    """A station over a live worker, whose matrices are ``stored`` so; turns wait for its seats in ``line``.
+
+    ``machine``: whose cards the post names.
+    """
+    seats, device = Seats(limits.sequences, line), device_of(post, machine)
+    alike = f"{post.kind}, {stored}, {device}" if device else ""
+    return Station(post.name, post.kind, sampler, limits.context, seats, repeats(post, stored), alike)
+
+
+def device_of(post: SamplerPost, machine: Machine | None) -> str:
+    """What a post computes on, in words that are the same for devices that are alike; empty where nobody knows."""
+    if not post.place.gpus:
+        return f"{len(post.place.cores)} cores"
+    names = {gpu.uuid: gpu.name for gpu in machine.gpus} if machine else {}
+    return " + ".join(sorted(names[uuid] for uuid in post.place.gpus)) if names.keys() >= set(post.place.gpus) else ""
 
 
 def repeats(post: SamplerPost, stored: str) -> bool:

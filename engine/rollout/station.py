@@ -29,6 +29,8 @@ class Station:
     seats: Seats
     repeatable: bool = True
     """Whether it says the same to the last bit whatever else it is asked."""
+    alike: str = ""
+    """What it is and computes on: tokens take as long at all that say the same. Empty: it is like no other."""
     _ended: list[str] = field(default_factory=list)
     """Conversations that the sampler is to forget."""
     _forgetting: asyncio.Task[None] | None = None
