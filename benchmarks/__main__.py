@@ -33,6 +33,7 @@ NAMES = (
     "trainer",
     "sampler",
     "routing",
+    "agents",
     "engine",
     "environments",
     "startup",
