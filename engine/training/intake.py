@@ -1,14 +1,12 @@
 """From a closed group to what one policy's trainer sees of it.
 
-Groups with advantages flow in, ``TrainGroup`` flows out: only the trajectories of that policy's agents, only those
-that have a reward and a token of their own, and not those that the task leaves out for their length. Knows nothing of
-tensors.
+Groups with advantages flow in, ``TrainGroup`` flows out: only trajectories that have a reward and a token of their own,
+and not those that the task leaves out for their length. Knows nothing of tensors, nor of who else played.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 
 import numpy as np
 
@@ -17,14 +15,14 @@ from .overlong import KEEP, Overlong
 from .protocol import LogWeights, TrainGroup, TrainSequence
 
 
-def train_group(group: Group, agents: Collection[str] | None = None, overlong: Overlong = KEEP) -> TrainGroup:
-    """Return the trainable part of ``group`` for the policy that plays ``agents`` (None: all of them).
+def train_group(group: Group, overlong: Overlong = KEEP) -> TrainGroup:
+    """Return the trainable part of a policy's ``group``.
 
     Order is that of members and of trajectories within them, so that gradients are summed in the same order each time.
     """
     return TrainGroup(
         group.number,
-        tuple(sequence for episode in group.episodes for sequence in _sequences(episode, agents, overlong)),
+        tuple(sequence for episode in group.episodes for sequence in _sequences(episode, overlong)),
     )
 
 
@@ -40,12 +38,8 @@ def spread(group: Group, trained: TrainGroup, weights: LogWeights) -> LogWeights
     return np.concatenate([own.get(id(t.tokens), none) for t, none in zip(trajectories, untrained, strict=True)])
 
 
-def _sequences(episode: Episode, agents: Collection[str] | None, overlong: Overlong) -> list[TrainSequence]:
-    trained = [
-        t
-        for t in episode.trajectories
-        if (agents is None or t.agent in agents) and _trainable(t) and not overlong.leaves_out((t,))
-    ]
+def _sequences(episode: Episode, overlong: Overlong) -> list[TrainSequence]:
+    trained = [t for t in episode.trajectories if _trainable(t) and not overlong.leaves_out((t,))]
     tokens: Counter[str] = Counter()
     for trajectory in trained:
         tokens[trajectory.agent] += int(np.count_nonzero(trajectory.mask))

@@ -25,7 +25,8 @@ from marlaas.engine.spec import TaskSpec
 from marlaas.engine.store.submissions import command
 
 from ..rollout.fake import Entry
-from .world import UNTRAINED, FakeEnvironments, World, lesson, taught
+from .fake_environments import FakeEnvironments
+from .world import UNTRAINED, World, lesson, taught
 
 TURN = 0.005
 """Seconds of the loop's clock for each of its turns."""

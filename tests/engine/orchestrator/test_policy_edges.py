@@ -26,8 +26,9 @@ from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.taskfile import submission
 
+from .fake_environments import FakeEnvironments
 from .test_several_policies import AGENTS, SPEC, STEPS, Quiet, steps, world
-from .world import FakeEnvironments, World
+from .world import World
 
 ONE = NamedPolicySpec(rank=1, alpha=1.0)
 

@@ -13,8 +13,9 @@ from marlaas.engine.environments.protocol import Ask, EpisodeSpec, Message
 from marlaas.engine.orchestrator.producer import STRIDE
 from marlaas.engine.orchestrator.task_run import Ending
 
+from .fake_environments import FakeEnvironments
 from .test_learning import SPEC, check_history
-from .world import FakeEnvironments, World
+from .world import World
 
 
 @pytest.fixture

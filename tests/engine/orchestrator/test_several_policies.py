@@ -16,7 +16,8 @@ from marlaas.engine.orchestrator.task_run import Ending
 from marlaas.engine.policies import NamedPolicySpec
 from marlaas.engine.spec import EvalSpec, KeepSpec, SamplingSpec, TaskSpec, TrainSpec
 
-from .world import FakeEnvironments, World
+from .fake_environments import FakeEnvironments
+from .world import World
 
 STEPS = 3
 SPEC = TaskSpec(
