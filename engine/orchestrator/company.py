@@ -63,6 +63,8 @@ class Company:
             for name, shelf in self._shelves.items():  # before anything is waited for
                 stack.enter_context(shelf.hold(lineup.versions[name]))
             for name, rivals in self.rivals.items():
+                stack.enter_context(rivals.hold(lineup.versions[name]))
+            for name, rivals in self.rivals.items():
                 await stack.enter_async_context(rivals.lent(lineup.versions[name]))
             yield
 

@@ -11,8 +11,8 @@ Nature 575, 2019).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence, Set
+from contextlib import asynccontextmanager, contextmanager
 
 import numpy as np
 
@@ -93,12 +93,19 @@ class Rivals:
         place = min(int(np.searchsorted(np.cumsum(odds), point, side="right")), len(pool) - 1)
         return versions[pool[place]]
 
+    @contextmanager
+    def hold(self, version: Version) -> Iterator[None]:
+        """Keep the file of one of the pool while the block runs: entered in the same turn as the draw, so that no
+        tidying comes between."""
+        self._lent[version.number] += 1
+        try:
+            yield
+        finally:
+            self._lent[version.number] -= 1
+
     @asynccontextmanager
     async def lent(self, version: Version) -> AsyncIterator[None]:
         """Serve one of the pool while the block runs; a version that stands there already is loaded once."""
-        self._lent[version.number] += 1  # in the same turn as the draw, so that no tidying comes between
-        try:
+        with self.hold(version):
             async with self._shelf.lent(version):
                 yield
-        finally:
-            self._lent[version.number] -= 1

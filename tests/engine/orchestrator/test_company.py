@@ -36,7 +36,7 @@ class Shelf:
 
     @asynccontextmanager
     async def lent(self, version: Any) -> AsyncIterator[None]:
-        self.log.append(version.name)
+        self.log.append(f"{version.name} lent")
         yield
 
 
@@ -79,6 +79,7 @@ def test_its_partner_speaks_as_it_is_by_now() -> None:
 async def test_what_is_served_is_held_before_a_pool_is_waited_for() -> None:
     log: list[str] = []
     here = company(TWO, log)
-    here.rivals = {"pool": cast(Any, Shelf("pool", log))}
+    here.rivals = {name: cast(Any, Shelf(name, log)) for name in ("old", "older")}
     async with here.playing(here.lineup(0, 0)):
-        assert log == ["player-now", "rival-now", "pool-drawn"]
+        held, lent = ["player-now", "rival-now", "old-drawn", "older-drawn"], ["old-drawn lent", "older-drawn lent"]
+        assert log == held + lent
