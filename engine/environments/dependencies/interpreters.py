@@ -98,10 +98,11 @@ class Interpreters:
             self._failed[venv.folder] = before, str(error)
 
     async def _confinement(self, python: Path, api: Path | None, warn: Warn) -> Confinement | None:
-        reason = await asyncio.to_thread(obstacle)
+        readable = (*readable_for(python), INSTALLED, *([api] if api is not None else []))
+        confinement = Confinement((self._folder.parent,), readable)
+        reason = confinement.contradiction() or await asyncio.to_thread(obstacle)
         if not reason:
-            readable = (*readable_for(python), INSTALLED, *([api] if api is not None else []))
-            return Confinement((self._folder.parent,), readable)
+            return confinement
         if self._settings.sandbox:
             raise Refused(
                 Failure(f"`sandbox = true` under [environments] in marlaas.toml cannot be kept here: {reason}")

@@ -1,4 +1,4 @@
-"""A plugin's process behind bubblewrap: no network, files read-only, homes out of sight. Pure but for ``obstacle``.
+"""A plugin's process behind bubblewrap: no network, files read-only, homes out of sight.
 
 Flows in: what is to be hidden and what has to be readable all the same. Flows out: the command that goes before the
 process's own. What runs behind it is not known here.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +34,9 @@ _BASE = (
 _LAYERS = 2
 """bwrap's processes around the one that it runs: one outside that waits, one inside that buries orphans."""
 _PATIENCE = 10.0
+_OF_PYTHON = ("bin", "lib", "lib64")
+_MOST_LINKS = 40
+"""As many as the kernel follows."""
 
 
 @dataclass(frozen=True)
@@ -43,30 +46,71 @@ class Confinement:
     hidden: tuple[Path, ...]
     """Folders that appear empty, besides the usual ones."""
     readable: tuple[Path, ...]
-    """Folders that stay visible although they lie in hidden ones."""
+    """Folders and files that stay visible although they lie in hidden ones."""
 
     def command(self, snapshot: Path, scratch: Path) -> list[str]:
         """What goes before the process's own command; only ``scratch`` can be written."""
-        hidden = _outermost((*_HIDDEN, Path.home(), *self.hidden))
+        needed = [path for path in (*self.readable, snapshot) if path.exists()]
+        hidden, shown = _hidden(self.hidden), {path.resolve() for path in needed}
         words = [shutil.which("bwrap") or "bwrap", *_BASE]
-        for folder in hidden:
-            words += ["--tmpfs", str(folder)]
-        for folder in (path.resolve() for path in (*self.readable, snapshot) if path.is_dir()):
-            if any(folder.is_relative_to(above) for above in hidden):
-                words += ["--ro-bind", str(folder), str(folder)]
-        return [*words, "--bind", str(scratch), str(scratch), "--chdir", str(scratch), "--"]
+        for folder in layers(hidden, shown):
+            words += ["--tmpfs", str(folder)] if folder in hidden else ["--ro-bind", str(folder), str(folder)]
+        real = scratch.resolve()
+        for link, target in dict(hop for path in (*needed, scratch) for hop in links(path)).items():
+            if _decides(link, hidden | shown | {real}) in hidden:
+                words += ["--symlink", target, str(link)]
+        return [*words, "--bind", str(real), str(real), "--chdir", str(scratch), "--"]
+
+    def contradiction(self) -> str:
+        """Why this cannot be kept, in a sentence: a folder cannot be out of sight and readable; empty where it can."""
+        both = sorted(_hidden(self.hidden) & {path.resolve() for path in self.readable if path.exists()})
+        return f"Python's own files lie in {both[0]}, which is to be out of sight: choose another home" if both else ""
 
 
-def _outermost(folders: Sequence[Path]) -> list[Path]:
-    """Those that exist, each once, links followed, without those that lie in another one."""
-    real = sorted({folder.resolve() for folder in folders if folder.is_dir()} - {Path("/")})
-    return [folder for folder in real if not any(other in folder.parents for other in real)]
+def _hidden(folders: Iterable[Path]) -> set[Path]:
+    """Those that exist, of the usual ones and ``folders``, with links followed."""
+    return {folder.resolve() for folder in (*_HIDDEN, Path.home(), *folders) if folder.is_dir()} - {Path("/")}
+
+
+def layers(hidden: Set[Path], shown: Set[Path]) -> list[Path]:
+    """What is to be mounted, each over the ones before it: of all that a path lies in, the innermost decides.
+
+    So a home inside of a Python's folder stays hidden, and a virtual environment inside of that home is seen.
+    """
+    marks: set[Path] = set()
+    for path in sorted(hidden | shown, key=lambda path: (len(path.parts), path)):
+        if (path in hidden) != (_decides(path, marks) in hidden):
+            marks.add(path)
+    return sorted(marks, key=lambda path: (len(path.parts), path))
+
+
+def _decides(path: Path, marks: Set[Path]) -> Path | None:
+    """The innermost of ``marks`` that a path lies in."""
+    return next((folder for folder in (path, *path.parents) if folder in marks), None)
+
+
+def links(path: Path) -> list[tuple[Path, str]]:
+    """The symbolic links that are followed on the way to a path, each with what it says."""
+    found: list[tuple[Path, str]] = []
+    at, left = Path("/"), [*reversed(path.absolute().parts)]
+    while left and len(found) < _MOST_LINKS:
+        part = left.pop()
+        at = at.parent if part == ".." else at / part  # an absolute part begins anew
+        if at.is_symlink():
+            found.append((at, os.readlink(at)))
+            left += reversed(Path(found[-1][1]).parts)
+            at = at.parent
+    return found
 
 
 def readable_for(python: Path) -> tuple[Path, ...]:
-    """What an interpreter reads of its own installation, and of the one that it is a virtual environment of."""
-    base = python.resolve().parent.parent
-    return (python.absolute().parent.parent, base / "bin", base / "lib")
+    """What an interpreter reads of its own installation, and of the one that it is a virtual environment of.
+
+    Never the folder that these are in: others of its owner's may lie there, as in ``~/.local``.
+    """
+    own, base = python.absolute().parent.parent, python.resolve().parent.parent
+    environment = [own / name for name in (*_OF_PYTHON, "pyvenv.cfg")] if (own / "pyvenv.cfg").exists() else []
+    return (python, *environment, *(base / name for name in _OF_PYTHON))
 
 
 def inner(pid: int) -> int | None:
