@@ -28,6 +28,7 @@ async def _serve(connection: socket.socket, path: Path) -> None:
 def main() -> None:
     """Serve one snapshot until the engine closes the connection."""
     descriptor, path, memory_mb, parent, nice = sys.argv[1:]
+    os.set_inheritable(int(descriptor), False)  # a program that outlives this process must not hold its end of it
     apply(int(memory_mb), int(parent), int(nice))
     # A plugin's own modules come from its snapshot, whose name is its content: cached bytecode could only be wrong.
     sys.dont_write_bytecode = True

@@ -14,6 +14,8 @@ import sys
 _OPEN_FILES = 256
 _LARGEST_FILE = 256 << 20
 _PR_SET_PDEATHSIG = 1
+_FIRST_TO_GO = 500
+"""Of 1000: where the machine's memory ends, the kernel ends a plugin rather than the engine or its workers."""
 
 
 def apply(memory_mb: int, parent: int, nice: int) -> None:
@@ -36,9 +38,17 @@ def apply(memory_mb: int, parent: int, nice: int) -> None:
     with contextlib.suppress(OSError):
         os.nice(nice)
     if sys.platform == "linux":
+        _go_first()
         _die_with_parent()
     if parent and os.getppid() != parent:  # it died before it could be watched
         os._exit(1)
+
+
+def _go_first() -> None:
+    with contextlib.suppress(OSError, ValueError), open("/proc/self/oom_score_adj", "r+", encoding="ascii") as file:
+        if int(file.read()) < _FIRST_TO_GO:
+            file.seek(0)
+            file.write(str(_FIRST_TO_GO))
 
 
 def _die_with_parent() -> None:
