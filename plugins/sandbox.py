@@ -11,11 +11,15 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import IO
 from weakref import WeakKeyDictionary
+
+from .cgroups import Group, new_group
+from .removal import remove_folder
+from .sandbox_keeper import MORE_PROCESSES, adopt_orphans, stray, sweep
 
 SECONDS = 2.0
 MEMORY_MB = 256
@@ -26,6 +30,7 @@ _GRACE = 2.0
 _MOST_AT_ONCE = 16
 _KEEPER = os.path.join(os.path.dirname(__file__), "sandbox_keeper.py")
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+_running: set[object] = set()
 _places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
@@ -59,14 +64,15 @@ class Sandbox:
 
         It runs in a session and an empty folder of its own, without your environment variables, and has bounds on the
         memory of each process, processor time, sizes of files and numbers of processes. At its end, or when its time
-        is up, all that it started is killed and the folder removed. Only so many run at once as there are processors;
-        waiting for a place takes nothing off the episode's time. Equal code prints equal things: hashes are not
-        randomised.
+        is up, the folder is removed and all that it started is killed; on Linux also what has left its session, or has
+        killed the process that watches it. Only so many run at once as there are processors; waiting for a place takes
+        nothing off the episode's time. Equal code prints equal things: hashes are not randomised.
 
         It keeps accidents and cheap tricks apart: endless loops, floods of prints, memory, processes that stay behind.
         **It is no security boundary**: the code has your rights. It can read your files (those of this plugin, and the
-        answers in them, as well), use the network, and end processes of yours. Where that matters, confine plugins with
-        all that they start: ``sandbox = true`` under ``[environments]`` of ``marlaas.toml``.
+        answers in them, as well), use the network, and end processes of yours: where it ends the one that calls this,
+        what it started may live on. Where that matters, confine plugins with all that they start: ``sandbox = true``
+        under ``[environments]`` of ``marlaas.toml``.
 
         Judge by what only the environment knows: give the code an input, and compare ``stdout`` with the answer here.
         ``ok`` alone proves nothing, as code that is followed by assertions can leave before them.
@@ -96,8 +102,7 @@ def _place() -> asyncio.Semaphore:
 
 
 async def _run(code: str, stdin: str, seconds: float, memory_mb: int) -> Ran:
-    import shutil  # these two take longer to import than a plugin without a sandbox should wait
-    from tempfile import TemporaryFile, mkdtemp
+    from tempfile import TemporaryFile, mkdtemp  # takes longer to import than a plugin without a sandbox should wait
 
     folder = mkdtemp(prefix="sandbox-")
     try:
@@ -106,21 +111,51 @@ async def _run(code: str, stdin: str, seconds: float, memory_mb: int) -> Ran:
         with TemporaryFile(buffering=0) as given, TemporaryFile(buffering=0) as out, TemporaryFile(buffering=0) as err:
             given.write(stdin.encode("utf-8", "replace"))
             given.seek(0)
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-s", _KEEPER, str(seconds), str(memory_mb), str(os.getpid())),
-                stdin=given,
-                stdout=out,
-                stderr=err,
-                cwd=folder,
-                env=_environment(folder),
-                start_new_session=True,
-            )
-            ended = await _end_of(process, seconds + _GRACE)
+            with _adopting():
+                group = new_group(MORE_PROCESSES)
+                try:
+                    process = await asyncio.create_subprocess_exec(
+                        *(sys.executable, "-P", "-s", _KEEPER, str(seconds), str(memory_mb), str(os.getpid())),
+                        group.path if group is not None else "",
+                        stdin=given,
+                        stdout=out,
+                        stderr=err,
+                        cwd=folder,
+                        env=_environment(folder),
+                        start_new_session=True,
+                    )
+                    ended = await _end_of(process, seconds + _GRACE)
+                finally:
+                    await asyncio.to_thread(_end_strays, group)
             (stdout, more_out), (stderr, more_err) = _read(out), _read(err)
         exit_code = ended if ended >= 0 else 128 - ended
         return Ran(stdout, stderr, exit_code, ended == -signal.SIGALRM, more_out or more_err)
     finally:
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        await asyncio.to_thread(remove_folder, folder)
+
+
+@contextmanager
+def _adopting() -> Iterator[None]:
+    """While programs run, what they leave behind becomes a child of this process where they have killed their keepers.
+
+    Only so long: orphans of a plugin's own programs would stay as zombies, since nobody here waits for them.
+    """
+    run = object()
+    _running.add(run)
+    adopt_orphans(True)
+    try:
+        yield
+    finally:
+        _running.discard(run)
+        if not _running:
+            adopt_orphans(False)
+
+
+def _end_strays(group: Group | None) -> None:
+    """End what the keeper has left: nothing, unless the program kept it from its work."""
+    if group is not None:
+        group.end()
+    sweep(stray)
 
 
 async def _end_of(process: asyncio.subprocess.Process, patience: float) -> int:

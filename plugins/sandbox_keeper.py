@@ -1,8 +1,12 @@
-"""``python -P -s sandbox_keeper.py SECONDS MEMORY_MB PARENT``: started by ``sandbox`` in the folder of a ``main.py``.
+"""``python -P -s sandbox_keeper.py SECONDS MEMORY_MB PARENT GROUP``: started by ``sandbox`` in a ``main.py``'s folder.
 
 It forks. The child takes its limits upon itself and becomes the program; the parent, its keeper, waits for it, and then
 kills whatever the program has started. The keeper's own end tells how it went: by SIGALRM where the time was up, else
-with the program's exit code, or with 128 + n where signal n ended the program. Nothing of marlaas is imported here.
+with the program's exit code, or with 128 + n where signal n ended the program. GROUP is the control group for the
+program, or empty: see ``cgroups``. Nothing of marlaas is imported here.
+
+The program may signal its keeper, and may kill it. What it leaves then becomes a child of whoever started the keeper,
+who knows it by a limit that no program can raise again, and ends it with the same functions.
 """
 
 from __future__ import annotations
@@ -11,17 +15,19 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
 from types import FrameType, ModuleType
 
 _LARGEST_FILE = 16 << 20
 _OPEN_FILES = 64
-_MORE_PROCESSES = 128
+MORE_PROCESSES = 128
 """And threads, all together."""
 _SWEEPING = 1.0
-"""Seconds; whatever multiplies faster than it is killed is left to ``sandbox``, which ends the whole group at once."""
+"""Seconds; whatever multiplies faster than it is killed is left to ``sandbox``, which tries again."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
 
 
 class Ended(Exception):
@@ -30,21 +36,24 @@ class Ended(Exception):
 
 def main() -> None:
     """Keep the program, or be it."""
-    seconds, memory_mb, parent = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    seconds, memory_mb, parent, group = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     _tell_kernel(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    _tell_kernel(_PR_SET_CHILD_SUBREAPER, 1)  # what a program leaves behind becomes a child of its keeper
+    adopt_orphans(True)
     if os.getppid() != parent:
         os._exit(1)
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGALRM, _end)
     keeper, program = os.getpid(), os.fork()
     if program:
-        _keep(program, seconds)
+        _keep(program, seconds, group)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     _tell_kernel(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != keeper:
         os._exit(1)
+    _tell_kernel(_PR_SET_NO_NEW_PRIVS, 1)  # else what it starts could become another user, whom nobody here can kill
+    if group:
+        _tell_group(group, "cgroup.procs", b"0")
     _limit(int(seconds) + 2, memory_mb)
     _run()
 
@@ -53,7 +62,7 @@ def _end(number: int, _frame: FrameType | None) -> None:
     raise Ended(number)
 
 
-def _keep(program: int, seconds: float) -> None:
+def _keep(program: int, seconds: float, group: str) -> None:
     """Wait for the program, clear up, and end as it did."""
     late = False
     try:
@@ -67,32 +76,83 @@ def _keep(program: int, seconds: float) -> None:
             os.kill(program, signal.SIGKILL)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_DFL if late else signal.SIG_IGN)
-    _sweep()
+    if group:
+        _tell_group(group, "cgroup.kill", b"1")
+    sweep()
     if late:
         os.kill(os.getpid(), signal.SIGALRM)
     os._exit(code if code >= 0 else 128 - code)
 
 
-def _sweep() -> None:
-    """Kill all descendants: those of whoever is killed become children of this process, and are found in turn."""
+def adopt_orphans(adopt: bool) -> None:
+    """Whether what the descendants of this process leave behind becomes its child, where the system can do that."""
+    _tell_kernel(_PR_SET_CHILD_SUBREAPER, int(adopt))
+
+
+def sweep(chosen: Callable[[int], bool] = lambda pid: True) -> None:
+    """Kill the ``chosen`` children and all below them: orphans of those that are killed become children in their turn.
+
+    All are stopped before the first is killed: what is stopped still counts, so that no other can take its place.
+    """
     until = monotonic() + _SWEEPING
-    while (children := _children()) and monotonic() < until:
-        for pid in children:
+    while (heads := [pid for pid in children() if chosen(pid)]) and monotonic() < until:
+        stopped: set[int] = set()
+        while (new := set(_with_descendants(heads)) - stopped) and monotonic() < until:
+            _signal(new, signal.SIGSTOP)
+            stopped |= new
+        _signal(stopped, signal.SIGKILL)
+        for pid in heads:
             with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-        for pid in children:
-            with contextlib.suppress(OSError):
-                os.waitpid(pid, 0)
+                os.waitpid(pid, os.WNOHANG)
 
 
-def _children() -> list[int]:
-    """Processes whose parent is this one; none where the system does not tell."""
+def _signal(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, number)
+
+
+def _with_descendants(pids: Iterable[int]) -> Iterator[int]:
+    waiting = list(pids)
+    while waiting:
+        yield (pid := waiting.pop())
+        waiting += children(pid)
+
+
+def stray(pid: int) -> bool:
+    """Whether a child of this process is, or descends from, a program whose keeper died.
+
+    Only such a process has so low a hard limit of open files: nobody but root could raise it again.
+    """
+    import resource
+
+    try:
+        return resource.prlimit(pid, resource.RLIMIT_NOFILE)[1] <= _OPEN_FILES
+    except OSError:  # it has ended
+        return False
+
+
+def children(parent: int | None = None) -> list[int]:
+    """Processes whose parent is this one, or another; none where the system does not tell."""
+    if sys.platform != "linux":
+        return []
+    parent, found = parent or os.getpid(), b""
+    try:  # quick: a program may go on in a new process thousands of times a second
+        for thread in os.listdir(f"/proc/{parent}/task"):
+            with open(f"/proc/{parent}/task/{thread}/children", "rb") as file:
+                found += file.read()
+    except OSError:  # it or one of its threads has ended, or the kernel keeps no such lists
+        return _children_by_search(parent) if os.path.exists(f"/proc/{parent}") else []
+    return [int(pid) for pid in found.split()]
+
+
+def _children_by_search(parent: int) -> list[int]:
     found = []
-    for name in os.listdir("/proc") if sys.platform == "linux" else ():
+    for name in os.listdir("/proc"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             with open(f"/proc/{int(name)}/stat", "rb") as file:
-                parent = file.read().rpartition(b")")[2].split()[1]  # the name before may hold anything
-            if int(parent) == os.getpid():
+                above = file.read().rpartition(b")")[2].split()[1]  # the name before may hold anything
+            if int(above) == parent:
                 found.append(int(name))
     return found
 
@@ -104,6 +164,12 @@ def _tell_kernel(option: int, value: int) -> None:
 
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def _tell_group(group: str, name: str, value: bytes) -> None:
+    """Write to a file of a control group; where that is refused, it goes on without."""
+    with contextlib.suppress(OSError), open(os.path.join(group, name), "wb", buffering=0) as file:
+        file.write(value)
 
 
 def _limit(cpu_seconds: int, memory_mb: int) -> None:
@@ -118,7 +184,7 @@ def _limit(cpu_seconds: int, memory_mb: int) -> None:
         resource.RLIMIT_AS: memory_mb << 20,
     }
     if sys.platform == "linux":
-        bounds[resource.RLIMIT_NPROC] = _threads_of(os.getuid()) + _MORE_PROCESSES  # the limit counts all of the user's
+        bounds[resource.RLIMIT_NPROC] = _threads_of(os.getuid()) + MORE_PROCESSES  # the limit counts all of the user's
     for kind, bound in bounds.items():
         with contextlib.suppress(OSError, ValueError):
             hard = resource.getrlimit(kind)[1]

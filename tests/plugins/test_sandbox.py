@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
+import resource
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -13,12 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.plugins import BlockingEpisode, Episode, Ran, env, sandbox
+from marlaas.plugins import BlockingEpisode, Episode, Ran, env, sandbox, sandbox_keeper
+from marlaas.plugins.cgroups import new_group
+from marlaas.plugins.sandbox_keeper import children, stray
 
 from .scripted import Model, play
 
 pytestmark = pytest.mark.processes
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell whose child a process was")
+PR_GET_CHILD_SUBREAPER = 37
 
 
 @pytest.fixture(autouse=True)
@@ -146,6 +152,104 @@ async def test_a_program_that_kills_its_keeper_dies_with_it() -> None:
         await asyncio.sleep(0)
 
 
+ESCAPE = """
+import os, signal, sys, time
+keeper = os.getppid()
+held = os.open(input(), os.O_WRONLY)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        AT_LAST
+        time.sleep(600)
+    os._exit(0)
+time.sleep(600)
+"""
+KILLS = "os.kill(keeper, 9)"
+MULTIPLIES = """os.kill(keeper, 9)
+        while True:
+            try:
+                if os.fork() and os.getpid() % 2: os._exit(0)
+                os.setsid()
+            except OSError: pass"""
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[int]:
+    """The reading end of a pipe that programs hold open by its name: at its end once none of them lives."""
+    os.mkfifo(tmp_path / "held")
+    reader = os.open(tmp_path / "held", os.O_RDONLY | os.O_NONBLOCK)
+    yield reader
+    os.close(reader)
+
+
+@pytest.fixture(params=["a control group", "no control group"])
+def grouped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """With and without what the kernel does for it where this account may make groups."""
+    if request.param == "no control group":
+        monkeypatch.setattr(sandbox, "new_group", lambda processes: None)
+        return False
+    if (group := new_group(1)) is None:
+        pytest.skip("no control group can be made here")
+    group.end()
+    return True
+
+
+@LINUX
+@pytest.mark.parametrize("at_last", [KILLS, MULTIPLIES], ids=["kills", "multiplies"])
+async def test_a_program_that_kills_its_keeper_from_another_session_leaves_nothing(
+    at_last: str, grouped: bool, held: int
+) -> None:
+    if at_last == MULTIPLIES and os.getuid() == 0 and not grouped:
+        pytest.skip("the number of root's processes has no bound")
+    ran = await run(ESCAPE.replace("AT_LAST", at_last), f"{tempfile.gettempdir()}/held\n")
+    assert ran.exit_code == 128 + signal.SIGKILL and os.read(held, 1) == b""
+    assert not any(map(stray, children())), "they are buried, too"
+
+
+@LINUX
+async def test_what_a_plugin_has_started_itself_is_not_of_a_program(held: int) -> None:
+    own = await asyncio.create_subprocess_exec("sleep", "600")
+    await run(ESCAPE.replace("AT_LAST", KILLS), f"{tempfile.gettempdir()}/held\n")
+    assert own.returncode is None and alive(own.pid)
+    own.kill()
+    assert await own.wait() == -signal.SIGKILL, "nobody else has asked how it ended"
+
+
+@LINUX
+async def test_orphans_are_adopted_only_while_programs_run() -> None:
+    def adopts() -> bool:
+        found = ctypes.c_int()
+        assert ctypes.CDLL(None).prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(found), 0, 0, 0) == 0
+        return bool(found.value)
+
+    first = asyncio.create_task(run("input()"))
+    while not adopts():
+        await asyncio.sleep(0)
+    await asyncio.gather(first, run(""))
+    assert not adopts()
+
+
+@LINUX
+def test_children_are_found_without_the_kernel_s_lists_too() -> None:
+    with subprocess.Popen(["sleep", "600"]) as own:
+        assert own.pid in children() and set(children()) == set(sandbox_keeper._children_by_search(os.getpid()))
+        own.kill()
+
+
+@LINUX
+async def test_a_program_gains_no_rights() -> None:
+    ran = await run("print([line for line in open('/proc/self/status') if line.startswith('NoNewPrivs')])")
+    assert "\\t1" in ran.stdout
+
+
+async def test_folders_in_folders_go_with_theirs() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))  # as few files may be open as a worker of plugins has left
+    ran = await run("import os\nfor _ in range(150): os.mkdir('d'); os.chdir('d')\nos.chmod('..', 0)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert ran.ok, "and the folder has gone: see the fixture"
+
+
 async def test_a_program_cannot_make_itself_right() -> None:
     """It may end well and print anything: the answer is not there to be printed."""
     for attempt in ("import os; os._exit(0)", "print('ok')", "import sys; sys.stdout = open('verdict', 'w')"):
@@ -206,7 +310,5 @@ async def test_arguments_that_mean_nothing(arguments: dict[str, float]) -> None:
         await Episode(Model()).sandbox.python(b"1")  # type: ignore[arg-type]
 
 
-def test_the_keeper_is_no_module_to_import() -> None:
-    from marlaas.plugins import sandbox_keeper
-
+def test_the_keeper_is_found_by_its_path() -> None:
     assert os.path.samefile(sandbox_keeper.__file__, sandbox._KEEPER)
