@@ -59,6 +59,10 @@ class StoreError(MarlaasError):
     """The database cannot be read or written: a full disk, a newer schema, a damaged file."""
 
 
+class DatabaseLocked(StoreError):
+    """Another program holds the database's lock; nothing was written, and the same may be tried again."""
+
+
 class WorkerDied(MarlaasError):
     """A worker process ended while a call to it was under way; the call may be made again."""
 

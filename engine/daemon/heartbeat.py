@@ -52,7 +52,7 @@ class Heartbeat:
         """Seconds that each sampler said it was busy, when it was last asked."""
 
     async def run(self, crew: Crew) -> None:
-        """Beat until cancelled; what a full disk or a vanishing process spoils is tried again at the next beat."""
+        """Beat until cancelled; what a full disk, a lock or a vanishing process spoils is tried again."""
         while True:
             await asyncio.sleep(INTERVAL)
             with contextlib.suppress(StoreError, psutil.Error, OSError):
@@ -68,6 +68,7 @@ class Heartbeat:
         self._write()
         self._measure(crew, elapsed)
         await asyncio.to_thread(self._store.barrier)
+        await asyncio.to_thread(self._store.checkpoint)
 
     def _measure(self, crew: Crew, elapsed: float) -> None:
         """What processes and stages did in the last ``elapsed`` seconds."""

@@ -136,13 +136,14 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, staff: Staffin
     conformance = background(environments, store, crew.ruler(), log)
     cards = CardWatch(store, settings.resources, crew, log)
     _stop_on_signals(orchestrator)
+    store.serve()
     try:
         start = _until_first(rests.run(), _both(environments.start(), crew.start()))
         if not await start_up(start, store, lambda: orchestrator.stopping):
             return 0
         started = True
         store.telemetry.environments(environments.infos())
-        store.telemetry.heartbeat(store.incarnation, "running")
+        await store.patiently(lambda: store.telemetry.heartbeat(store.incarnation, "running"))
         log("engine", f"The engine serves {home.root} with the base {settings.base!r}.", "info")
         log("base", in_words(staff.memory), "info")
         log("placement", staff.words, "info")

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
-from ..errors import ConfigError, MarlaasError, StoreError
+from ..errors import ConfigError, DatabaseLocked, MarlaasError, StoreError
 from ..queue import next_state
 from ..store.rows import PAUSED_BY_A_PERSON
 from ..store.store import Store
@@ -66,6 +66,8 @@ class Commands:
                 await roll_back(self._store, command.task, *_version(command))
             elif command.task is not None:
                 await self._steer(command.kind, command.task)
+        except DatabaseLocked:
+            raise  # it is carried out in a later turn
         except MarlaasError as error:
             outcome = str(error)
         self._store.tasks.finish_command(command.id, outcome)

@@ -39,8 +39,7 @@ async def delete_versions(store: Store, task: int, number: int | None, policy: s
                 f"Task {waiting} is to begin from version {version.number} of task {task}, or plays with it.",
                 f"Wait until it is done, or `marlaas cancel {waiting}` first.",
             )
-    for version in versions:
-        store.versions.prune(version.id)
+    store.versions.prune(*(version.id for version in versions))
     store.telemetry.event("adapter", f"Deleted: {', '.join(version.name for version in versions)}.", task)
     files = [Path(version.path) for version in versions]
     if number is None and policy is None:  # also what a step left that was never committed

@@ -11,6 +11,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ..environments.lease import Lease
 from ..rollout.episodes import Played, Roles
@@ -71,7 +72,7 @@ class Evaluator:
                 for spec, lineup in zip(specs, lineups, strict=True)
             ]
             played = list(await asyncio.gather(*(self._prompt(version, lease, sitting) for sitting in sittings)))
-            own = self._stored(version, lease, lineups, played)
+            own = await self._stored(version, lease, lineups, played)
             series = lease.environment_version
             if all(t.reward is None for one in own for t in one.episode.trajectories):
                 await self._still_plays_on(series)
@@ -79,16 +80,17 @@ class Evaluator:
             if series not in self._floors:
                 self._floors[series] = await self._floor(lease, sittings, own)
         evaluation = summarise(version.number, series, own, self._floors[series])
-        self._services.store.versions.add_evaluation(self._policy, version.id, evaluation)
+        store = self._services.store
+        await store.patiently(lambda: store.versions.add_evaluation(self._policy, version.id, evaluation))
         return evaluation
 
-    def _stored(
+    async def _stored(
         self, version: Version, lease: Lease, lineups: Sequence[Lineup], played: Sequence[Played]
     ) -> list[Played]:
         """What is the policy's own of the prompts; all that was said is kept. Raises ``Replaced``."""
         if lease.cut and any(one.episode.status == "cancelled" for one in played):
             raise Replaced
-        found = []
+        found, store = [], self._services.store
         for number, (one, lineup) in enumerate(zip(played, lineups, strict=True)):
             agents = lineup.agents_of(self._name)
             rewards = {a: reward for a, reward in one.outcome.rewards.items() if agents is None or a in agents}
@@ -101,7 +103,7 @@ class Evaluator:
             group = Group(number, number, version.number, lease.environment_version, (own.episode,))
             beside = besides([one.episode], one.transcripts, lineup, {self._name})
             part = Part(self._policy, group, own.transcripts)
-            self._services.store.experience.add_play("eval", [part], beside, version.number)
+            await store.patiently(partial(store.experience.add_play, "eval", [part], beside, version.number))
             found.append(own)
         return found
 

@@ -6,13 +6,15 @@ Scores flow in from the store; files that are written again or removed wait for 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence, Set
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
 from ..adapters.retention import RetentionVersion, keep
 from ..adapters.statefile import strip_moments
-from ..errors import AdapterError
+from ..errors import AdapterError, DatabaseLocked
 from ..faults import Point, reach
 from ..store.store import Store
 from ..store.versions import Version
@@ -42,6 +44,7 @@ class Keeper:
         self.given = given
         """Whether version 0 holds weights that were trained elsewhere."""
         self._played = played
+        self._store = store
         self._versions = store.versions
         self._experience = store.experience
         self._telemetry = store.telemetry
@@ -75,7 +78,7 @@ class Keeper:
             if surplus or heavy:
                 sizes, problems = await asyncio.to_thread(self._make_room, surplus, heavy)
                 for version, size in sizes.items():
-                    self._versions.strip(version, size)
+                    await self._store.patiently(partial(self._versions.strip, version, size))
                 for problem in problems:
                     self._tell(problem)
             await self._shrink()
@@ -84,7 +87,8 @@ class Keeper:
         """``retain``, unless that was done less than a second ago."""
         if monotonic() >= self._due:
             self._due = monotonic() + INTERVAL
-            await self.retain(pending)
+            with contextlib.suppress(DatabaseLocked):  # there will be a next time
+                await self.retain(pending)
 
     def _prune(self, pending: Set[int]) -> tuple[list[Path], list[Version]]:
         """Record which versions go and return their files; and the versions of which only the adapter stays."""
@@ -95,8 +99,7 @@ class Keeper:
         played = self._played([version.number for version in candidates])
         needed = kept.files | pending | played | self._versions.wanted(self._policy).keys()
         surplus = [version for version in candidates if version.number not in needed]
-        for version in surplus:
-            self._versions.prune(version.id)
+        self._versions.prune(*(version.id for version in surplus))
         whole = kept.moments | pending
         heavy = [v for v in candidates if v.number in needed and v.number not in whole and v.resumable]
         return [Path(version.path) for version in surplus], heavy

@@ -93,7 +93,7 @@ class Learner:
         async with self._environment.bound() as lease:
             await self._held_out.of(lease)
         producer = Producer(self._services, self._spec, self._environment, self._company, self._held_out)
-        self._started(self)
+        await self._services.store.patiently(lambda: self._started(self))
         async with Background() as background:
             background.produce(self._admitting.run(producer, background))
             loops = [background.start(policy.train(background)) for policy in self._policies]

@@ -75,7 +75,7 @@ class Orchestrator:
             while not self._stopping:
                 try:
                     await self._turn()
-                except StoreError:  # a full disk: the whole turn is tried again
+                except StoreError:  # a full disk, another program's lock: the whole turn is tried again
                     self._seen = -1
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(POLL):
@@ -133,6 +133,8 @@ class Orchestrator:
         self._wake.set()
 
     async def _turn(self) -> None:
+        if self._store.locked:
+            return
         self._collect()
         seen = self._store.changed()
         if seen == self._seen and monotonic() < self._review and not self._unwritten:

@@ -180,9 +180,8 @@ class PolicyLearner:
         result = await services.trainer.step(self._key, str(path))
         self._notice(result.notice)
         metrics = tally.metrics(result, monotonic() - started)
-        version = services.store.versions.commit_step(
-            self.policy, new_version(result), tally.numbers, metrics["seconds"], metrics, tally.weights
-        )
+        made = (new_version(result), tally.numbers, metrics["seconds"], metrics, tally.weights)
+        version = await services.store.patiently(lambda: services.store.versions.commit_step(self.policy, *made))
         self.step = version.number
         self._serving = background.start(self._serve(version, shares, background))
         await self._watch_signal(tally, metrics["reward"])
@@ -204,7 +203,8 @@ class PolicyLearner:
 
         report = await self._canary.after(version.name, homes, publish)
         reach(Point.CANARY_DONE)
-        self._services.store.versions.add_metrics(self.policy, version.number, report.metrics())
+        store = self._services.store
+        await store.patiently(lambda: store.versions.add_metrics(self.policy, version.number, report.metrics()))
 
     async def _served(self) -> None:
         """Wait until the last version is published and checked: the next step would change the weights that are.

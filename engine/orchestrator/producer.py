@@ -104,14 +104,14 @@ class Producer:
             elif replaced < self._replacements and all(one.rewards.constant for one in closed):
                 replaced += 1
             else:
-                self._store(played, lineup, wanting, closed)
+                await self._store(played, lineup, wanting, closed)
                 return {policy.name: one for policy, one in zip(wanting, closed, strict=True)}
         raise Fruitless(
             f"No usable training prompt was found in {MAX_ATTEMPTS} draws.",
             "The environment's space of prompts may be too small for the held-out set.",
         )
 
-    def _store(
+    async def _store(
         self, played: Sequence[Played], lineup: Lineup, wanting: Sequence[Wanting], closed: Sequence[ClosedGroup]
     ) -> None:
         """All that came of a play, at once: a policy's group never stands there without that of its partner."""
@@ -122,7 +122,8 @@ class Producer:
         ]
         beside = besides([one.episode for one in played], texts, lineup, {policy.name for policy in wanting})
         reach(Point.GROUP_CLOSED)
-        self._services.store.experience.add_play("train", parts, beside)
+        store = self._services.store
+        await store.patiently(lambda: store.experience.add_play("train", parts, beside))
         reach(Point.GROUP_STORED)
 
     async def _play(self, number: int, attempt: int, lineup: Lineup, lease: Lease) -> list[Played] | None:

@@ -41,28 +41,30 @@ async def open_policy(services: Services, task: int, policy: int, name: str, spe
     version that the task is to begin from, or a fresh adapter. Raises ``AdapterError`` only if that version is gone or
     does not fit, or the disk refuses what has to be written.
     """
-    versions, config = services.store.versions, policy_config(spec)
+    versions, config, patiently = services.store.versions, policy_config(spec), services.store.patiently
+    drop_unusable = services.store.experience.drop_unusable
     candidates = versions.candidates(policy)
     reach(Point.RECOVER_READY)
     for version in candidates:
         problem = await _problem(services, task, name, config, version)
         if problem is None:
-            versions.void_after(policy, version.number)  # also the steps whose files were removed long ago
+            # also the steps whose files were removed long ago
+            await patiently(partial(versions.void_after, policy, version.number))
             reach(Point.RECOVER_VOIDED)
-            services.store.experience.drop_unusable(policy, version.number)
+            await patiently(partial(drop_unusable, policy, version.number))
             reach(Point.RECOVER_DONE)
             return version
         message = f"Version {version.name} cannot be used and is void: {problem}"
         services.store.telemetry.event("recovery", message, task, "warning")
-        versions.void_after(policy, version.number - 1)
+        await patiently(partial(versions.void_after, policy, version.number - 1))
     if candidates:
         services.store.telemetry.event("recovery", "No version verified; training begins anew.", task, "warning")
-    versions.void_after(policy, -1)
-    services.store.experience.drop_unusable(policy, 0)
+    await patiently(partial(versions.void_after, policy, -1))
+    await patiently(partial(drop_unusable, policy, 0))
     path = version_path(services, task, name, 0)
     given = await _begin(services, task, name, spec, path)
     result = await services.trainer.open(key(task, name), config, str(path), given)
-    return versions.commit_first(policy, new_version(result))
+    return await patiently(lambda: versions.commit_first(policy, new_version(result)))
 
 
 async def _begin(services: Services, task: int, name: str, spec: TaskSpec, path: Path) -> bool:

@@ -1,16 +1,23 @@
 """The engine's store: one connection, one table object per part of the schema.
 
 Only the engine's event loop uses it; every call is a short transaction of well under a millisecond that waits for no
-disk. ``barrier`` does wait, and belongs in a thread.
+disk. ``barrier`` and ``checkpoint`` do wait, and belong in a thread.
+
+Where another program holds the database's lock, a call raises ``DatabaseLocked`` after a moment and has written
+nothing. What must be written goes through ``patiently``; what comes again by itself is left to its next time.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
+from ..errors import DatabaseLocked
 from ..faults import Point, reach
 from .conformance import ConformanceTable
-from .database import barrier, open_database
+from .database import GuardedConnection, barrier, checkpoint, open_database
 from .devices import DeviceTable
 from .experience import ExperienceTable
 from .outcomes import OutcomeTable
@@ -23,6 +30,14 @@ from .usage import UsageTable
 from .versions import VersionTable
 from .yields import YieldTable
 
+PATIENCE = 0.05
+"""Seconds for which the event loop waits for another program's lock. Others that write, like verbs, hold it for a
+millisecond or for one wait for the disk; a loop may be late by as much."""
+LOOK = 0.05
+"""Seconds between two looks whether a lock is gone."""
+
+Answer = TypeVar("Answer")
+
 
 class Store:
     """Opens the home's database under a new incarnation. Raises ``StoreError``."""
@@ -33,6 +48,9 @@ class Store:
         self._path = path
         self.fingerprint = fingerprint
         self._database = open_database(path)
+        connection = self._database.conn
+        assert isinstance(connection, GuardedConnection)
+        self._connection = connection
         self.telemetry = TelemetryTable(self._database)
         self.conformance = ConformanceTable(self._database)
         self.tasks = TaskTable(self._database)
@@ -55,6 +73,35 @@ class Store:
         """Bring all commits to the disk; safe in any thread."""
         barrier(self._path)
         reach(Point.BARRIER_DONE)
+
+    def checkpoint(self) -> None:
+        """Keep the write-ahead log short; safe in any thread."""
+        checkpoint(self._path)
+
+    def serve(self) -> None:
+        """From now on an event loop waits behind every call."""
+        self._connection.wait_for(PATIENCE)
+
+    @property
+    def locked(self) -> bool:
+        """Whether another program still holds the lock that a call has met."""
+        return self._connection.met_lock and not self._connection.is_free()
+
+    async def unlocked(self) -> None:
+        """Wait until no other program holds the lock, beside whatever else the loop does."""
+        while not self._connection.is_free():
+            await asyncio.sleep(LOOK)
+
+    async def patiently(self, write: Callable[[], Answer]) -> Answer:
+        """What ``write``, which is one transaction, returns: tried again for as long as another program has the lock.
+
+        Nothing else runs between the try that succeeds and the return.
+        """
+        while True:
+            try:
+                return write()
+            except DatabaseLocked:
+                await self.unlocked()
 
     def close(self) -> None:
         """Close the connection."""

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 from sqlite_utils import Database
 
 from ..environments.protocol import EnvironmentInfo
+from ..errors import DatabaseLocked, StoreError
 from ..rest.resting import Rest
 from .database import insert, insert_all, transaction
 from .rows import WorkerRow
 
 KEEP_EVENTS = 100_000
 """Of the newest lines of the log."""
+MOST_HELD = 10_000
+"""Lines that wait for another program's lock to go."""
 
 
 class TelemetryTable:
-    """Writes for the screen and the log."""
+    """Writes for the screen and the log.
+
+    Where the database is locked, lines of the log and the list of environments are held back, and written with the next
+    ones or with the next heartbeat.
+    """
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._held_events: list[dict[str, Any]] = []
+        self._held_environments: Sequence[EnvironmentInfo] | None = None
 
     def begin_incarnation(self, base: str, fingerprint: str = "", sampler: str = "") -> int:
         """Register a new engine and return its incarnation, higher than every one before."""
@@ -38,6 +49,9 @@ class TelemetryTable:
             "UPDATE engines SET heartbeat = ?, state = ?, note = ? WHERE incarnation = ?",
             [time.time(), state, note, incarnation],
         )
+        self._write_events()
+        if self._held_environments is not None:
+            self.environments(self._held_environments)
 
     def rest(self, incarnation: int, rest: Rest | None) -> None:
         """Say why the engine has no workers; None: it has."""
@@ -51,9 +65,24 @@ class TelemetryTable:
     def event(self, kind: str, message: str, task: int | None = None, level: str = "info") -> None:
         """Add a line to the log; the oldest lines beyond ``KEEP_EVENTS`` go."""
         row = {"task": task, "level": level, "kind": kind, "message": message[:4000], "created": time.time()}
-        key = insert(self._db, "events", row)
-        if key % 1000 == 0:
-            self._db.execute("DELETE FROM events WHERE id <= ?", [key - KEEP_EVENTS])
+        self._held_events = [*self._held_events, row][-MOST_HELD:]
+        self._write_events()
+
+    def _write_events(self) -> None:
+        """In their order; one that is refused for anything but a lock is not tried again."""
+        held, self._held_events = self._held_events, []
+        for place, row in enumerate(held):
+            try:
+                key = insert(self._db, "events", row)
+            except DatabaseLocked:
+                self._held_events = held[place:]
+                return
+            except StoreError:
+                self._held_events = held[place + 1 :]
+                raise
+            if key % 1000 == 0:
+                with contextlib.suppress(DatabaseLocked):
+                    self._db.execute("DELETE FROM events WHERE id <= ?", [key - KEEP_EVENTS])
 
     def workers(self, rows: Sequence[WorkerRow]) -> None:
         """Replace the list of workers."""
@@ -63,6 +92,7 @@ class TelemetryTable:
 
     def environments(self, infos: Sequence[EnvironmentInfo]) -> None:
         """Replace the list of environments."""
+        self._held_environments = None
         now = time.time()
         rows = [
             {
@@ -80,6 +110,9 @@ class TelemetryTable:
             }
             for info in infos
         ]
-        with transaction(self._db):
-            self._db.execute("DELETE FROM environments")
-            insert_all(self._db, "environments", rows)
+        try:
+            with transaction(self._db):
+                self._db.execute("DELETE FROM environments")
+                insert_all(self._db, "environments", rows)
+        except DatabaseLocked:
+            self._held_environments = infos

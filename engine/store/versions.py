@@ -73,12 +73,10 @@ class VersionTable:
 
     def policy(self, task: int, name: str, config: dict[str, Any]) -> int:
         """The policy's number, made on first use."""
-        with transaction(self._db):
-            rows = list(self._db.query("SELECT id FROM policies WHERE task = ? AND name = ?", [task, name]))
-            if rows:
-                return int(rows[0]["id"])
-            row = {"task": task, "name": name, "config": json.dumps(config), "step": 0}
-            return insert(self._db, "policies", row)
+        rows = list(self._db.query("SELECT id FROM policies WHERE task = ? AND name = ?", [task, name]))
+        if rows:
+            return int(rows[0]["id"])
+        return insert(self._db, "policies", {"task": task, "name": name, "config": json.dumps(config), "step": 0})
 
     def sampler(self, policy: int) -> str:
         """The kind of sampler that a policy which must repeat itself began with; empty where that is open."""
@@ -86,7 +84,8 @@ class VersionTable:
 
     def keep_sampler(self, policy: int, kind: str) -> None:
         """Write down the kind of sampler that a policy is at from now on."""
-        self._db.execute("UPDATE policies SET sampler = ? WHERE id = ? AND sampler != ?", [kind, policy, kind])
+        if self.sampler(policy) != kind:
+            self._db.execute("UPDATE policies SET sampler = ? WHERE id = ?", [kind, policy])
 
     def candidates(self, policy: int) -> list[Version]:
         """Versions whose files are on the disk, newest first."""
@@ -301,9 +300,12 @@ class VersionTable:
         )
         return [_version(row) for row in rows]
 
-    def prune(self, version: int) -> None:
-        """Record that a version's file is going away; call before removing it."""
-        self._db.execute("UPDATE versions SET state = 'pruned' WHERE id = ?", [version])
+    def prune(self, *versions: int) -> None:
+        """Record that versions' files are going away, all or none; call before removing them."""
+        if versions:
+            with transaction(self._db):
+                one_by_one = [[version] for version in versions]
+                self._db.conn.executemany("UPDATE versions SET state = 'pruned' WHERE id = ?", one_by_one)
 
     def strip(self, version: int, size: int) -> None:
         """Record that a version's file has lost its moments and takes ``size`` bytes."""

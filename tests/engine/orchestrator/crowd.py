@@ -30,6 +30,8 @@ from .world import UNTRAINED, World, lesson, taught
 
 TURN = 0.005
 """Seconds of the loop's clock for each of its turns."""
+LOCKED = 40
+"""Turns for which another program holds the database's lock."""
 LOOK = 20
 """Turns between two looks at the tasks' states."""
 
@@ -64,7 +66,7 @@ class Happening:
     """Something that befalls the engine, so many turns after the last."""
 
     turns: int
-    kind: Literal["workers die", "engine stops", "engine is killed", "pause", "resume"]
+    kind: Literal["workers die", "engine stops", "engine is killed", "pause", "resume", "locked"]
     place: int = 0
     """Which task is paused or resumed, counted round."""
 
@@ -101,6 +103,7 @@ class Crowd(World):
 
     def _serve(self) -> None:
         self.store.versions.barrier = lambda: None  # power cuts are another test's business
+        self.store._connection.wait_for(0.0)  # the loop's clock would not move meanwhile
         self.orchestrator = Orchestrator(self.store, cast(Crew, self), self.slots)
         self._serving = asyncio.ensure_future(self.orchestrator.run())
 
@@ -118,12 +121,20 @@ class Crowd(World):
         task = list(self.tasks)[happening.place % len(self.tasks)]
         if happening.kind == "workers die":
             self.kill_workers()
+        elif happening.kind == "locked":
+            await self.live_locked(LOCKED)
         elif happening.kind in ("pause", "resume"):
             self.ask(happening.kind, task)
         else:
             await self.end(killed=happening.kind == "engine is killed")
             self.restart()
             self._serve()
+
+    async def live_locked(self, turns: int) -> None:
+        """Live for so many turns while another program holds the lock."""
+        with contextlib.closing(sqlite3.connect(self.home.database, isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            await self.live(turns)
 
     def ask(self, kind: str, task: int) -> None:
         """A command, as the app gives it."""

@@ -89,7 +89,7 @@ HAPPENINGS = st.lists(
     st.builds(
         Happening,
         turns=st.integers(1, 150),
-        kind=st.sampled_from(["workers die", "engine stops", "engine is killed", "pause", "resume"]),
+        kind=st.sampled_from(["workers die", "engine stops", "engine is killed", "pause", "resume", "locked"]),
         place=st.integers(0, 3),
     ),
     max_size=4,  # workers that die five times under a task without a step between pause it
@@ -147,6 +147,26 @@ def check_order(crowd: Crowd) -> None:
                 f"SELECT a.started, b.finished FROM tasks a, tasks b WHERE a.id = {task} AND b.id = {other}"
             )
             assert row["started"] >= row["finished"]
+
+
+@pytest.mark.parametrize("chance", range(2))
+def test_a_lock_that_comes_again_and_again_costs_nothing_but_time(tmp_path: Path, chance: int) -> None:
+    in_turns(locked_out(tmp_path, chance))
+
+
+async def locked_out(root: Path, chance: int) -> None:
+    """Whatever is to be written meets the lock, for the database is free for a few turns at a time."""
+    train = TrainSpec(groups_per_step=2, group_size=2, max_staleness=1)
+    specs = [replace(BASE, steps=3, train=train, eval=EvalSpec(every=1, prompts=2)), replace(BASE, name="other")]
+    crowd, dice = Crowd(root, specs, 2, chance, 2), random.Random(chance)
+    while set(crowd.states().values()) != {"done"}:
+        assert not {"paused", "failed"} & set(crowd.states().values()), crowd.query("SELECT state, reason FROM tasks")
+        assert crowd.turns < 20_000, crowd.states()
+        await crowd.live_locked(dice.randint(1, 20))
+        await crowd.live(dice.randint(1, 12))
+    await crowd.end()
+    crowd.check_histories()
+    crowd.store.close()
 
 
 @pytest.mark.parametrize("held", range(4))
