@@ -72,6 +72,8 @@ def run(args: argparse.Namespace) -> int:
 
 def status(args: argparse.Namespace) -> int:
     """Print the engine's state; exit 3 where none is alive."""
+    from marlaas.engine.daemon.control import other_version
+
     from ..home.reading import reading
     from ..words.rests import rest_of, rest_text
     from ..words.tasks import liveness
@@ -99,6 +101,8 @@ def status(args: argparse.Namespace) -> int:
     output.result(f"engine  {alive.text}")
     if engine is not None and alive.alive:
         output.result(f"        process {engine.pid}, incarnation {engine.incarnation}, base {line(engine.base)}")
+        if other := other_version(engine):
+            output.result(f"        {line(other)}")
         if engine.note:
             output.result(f"        {line(engine.note)}")
         if rest is not None:

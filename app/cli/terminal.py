@@ -56,9 +56,14 @@ def open_application(
         for name in ("COLUMNS", "LINES"):
             os.environ.pop(name, None)
 
+    readonly = readonly or _is_anothers(home)
+    if home.database.exists() and not readonly:
+        from marlaas.engine.daemon.control import update_database
+
+        update_database(home)
     from ..app import MarlaasApp
 
-    application = MarlaasApp(home, demo=demo, preferences=preferences, readonly=readonly or _is_anothers(home), web=web)
+    application = MarlaasApp(home, demo=demo, preferences=preferences, readonly=readonly, web=web)
     application.run()
     if application.farewell:
         output.talk(application.farewell)

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from marlaas.engine.errors import UnknownTask
 from marlaas.engine.paths import Home
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rows import TaskRow
+from marlaas.engine.store.schema import is_current
 
 
 @contextmanager
 def reading(home: Home) -> Iterator[Reader | None]:
-    """The store of a home, or None where nothing was ever submitted."""
+    """The store of a home, or None where nothing was ever submitted; one of an older marlaas is brought up to date.
+
+    Raises ``StoreError`` where an engine of an older marlaas serves it.
+    """
     if not home.database.exists():
         yield None
         return
+    if not is_current(home.database):
+        from marlaas.engine.daemon.control import update_database
+
+        with suppress(OSError):  # a disk that can only be read: so it is, as far as that goes
+            update_database(home)
     with Reader(home.database) as reader:
         yield reader
 

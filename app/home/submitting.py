@@ -31,7 +31,7 @@ def enqueue(home: Home, submissions: Sequence[Submission], notice: Callable[[str
     from marlaas.engine.store.reader import Reader
     from marlaas.engine.store.submissions import submit
 
-    control.create_database(home)
+    control.create_database(home, notice)
     base = control.served_base(home)
     for submission in submissions:
         check_wish(submission.config["base"], submission.name, base)

@@ -11,14 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..base.find import anchored
-from ..errors import ConfigError, EngineUnreachable, MarlaasError, StoreError
+from ..errors import ConfigError, EngineUnreachable, HomeLocked, MarlaasError, StoreError
 from ..home_base import HomeBase, settled_base
+from ..home_guard import check_place, make_private
 from ..paths import Home
+from ..program import version
 from ..store.reader import Reader
+from ..store.rows import EngineRow
 from ..store.schema import is_current
 from ..store.submissions import command
 from ..workers.ending import signal_name
-from .lock import holder
+from .lock import EngineLock, holder
 
 STALE = 15.0
 """Seconds without a heartbeat after which an engine counts as hung."""
@@ -26,6 +29,8 @@ SERVING = ("running", "draining")
 """States of an engine that hears commands."""
 NOTICE = 5.0
 """Seconds after which whoever waits for an engine is told why."""
+UPDATE = 600.0
+"""Seconds for which another process that makes or changes the database is waited for."""
 POLL = 0.05
 _PATIENCE = {
     "starting": "The engine is starting; a large base is converted for llama.cpp first, which takes minutes, once.",
@@ -35,17 +40,77 @@ _started: list[subprocess.Popen[bytes]] = []
 """Engines that this process started. They outlive it; kept so that it does not wait for them and Python reaps them."""
 
 
-def create_database(home: Home) -> None:
-    """Make the home, its settings file and its schema where they are missing, or made by an older marlaas."""
+def make_home(home: Home, notice: Callable[[str], None] | None = None) -> None:
+    """Make the home and its settings file where they are missing; ``notice`` is told what was mended of its rights.
+
+    Raises ``ConfigError`` where a home cannot be, or others can write to it.
+    """
+    check_place(home)
     home.create()
+    for sentence in make_private(home):
+        if notice is not None:
+            notice(sentence)
     if not home.config.exists():
         from ..config import DOCUMENTED
 
         home.config.write_text(DOCUMENTED, encoding="utf-8")
-    if not is_current(home.database):
-        from ..store.database import open_database
 
-        open_database(home.database).close()
+
+def create_database(home: Home, notice: Callable[[str], None] | None = None) -> None:
+    """``make_home``, and its database where that is missing, or of an older marlaas. Raises as ``update_database``."""
+    make_home(home, notice)
+    update_database(home)
+
+
+def update_database(home: Home) -> None:
+    """Bring the database to this program's schema, under the engine's lock, after whoever is doing so already.
+
+    Raises ``StoreError`` where an engine of an older marlaas serves the home, or the database is of a newer one.
+    """
+    deadline = time.monotonic() + UPDATE
+    while not is_current(home.database):
+        lock = EngineLock(home.lock)
+        try:
+            lock.acquire(prepares=True)
+        except HomeLocked:
+            _refuse_older_engine(home)
+            if time.monotonic() > deadline:
+                raise
+            continue  # an engine that starts does the same
+        try:
+            if not is_current(home.database):
+                open_database(home.database)
+        finally:
+            lock.release()
+
+
+def open_database(database: Path) -> None:
+    """Make a database, or change an older one; for whoever holds the engine's lock. Raises ``StoreError``."""
+    from ..store.database import open_database as opened
+
+    opened(database).close()
+
+
+def _refuse_older_engine(home: Home) -> None:
+    """Raise ``StoreError`` where the engine that has the lock has begun to work with the schema that there is."""
+    engine = None
+    with contextlib.suppress(StoreError), Reader(home.database) as reader:  # there is none, or it is being made
+        engine = reader.engine()
+    if engine is not None and engine.pid == holder(home.lock):
+        raise StoreError(
+            f"The engine of {home.root} (process {engine.pid}) is of an older marlaas than this program.",
+            "Restart it: `marlaas engine drain`, then `marlaas engine start`.",
+        )
+
+
+def other_version(engine: EngineRow | None) -> str:
+    """That an engine is of another version than this program, in one sentence; empty where it is not."""
+    if engine is None or engine.version in ("", version()):
+        return ""
+    return (
+        f"The engine is marlaas {engine.version}, and this is marlaas {version()}: restart it with"
+        " `marlaas engine drain` and `marlaas engine start`."
+    )
 
 
 def alive(home: Home) -> bool:
@@ -55,11 +120,18 @@ def alive(home: Home) -> bool:
 
 def _state(home: Home) -> str:
     """What the engine of a home says of itself; empty where there is none, or its heart does not beat."""
-    if holder(home.lock) is None or not home.database.exists():
+    if holder(home.lock) is None:
         return ""
-    with Reader(home.database) as reader:
-        engine = reader.engine()
+    engine = _engine(home)
     return engine.state if engine is not None and time.time() - engine.heartbeat < STALE else ""
+
+
+def _engine(home: Home) -> EngineRow | None:
+    """The newest engine of a home, alive or not."""
+    if not home.database.exists():
+        return None
+    with Reader(home.database) as reader:
+        return reader.engine()
 
 
 def served_base(home: Home) -> HomeBase:
@@ -79,12 +151,14 @@ def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], No
     of one that drains; ``notice`` is told once that this takes its time. Raises ``EngineUnreachable`` with the last
     line of its log.
     """
-    create_database(home)
+    create_database(home, notice)
     log = home.logs / "engine.log"
     process: subprocess.Popen[bytes] | None = None
     begun = time.monotonic()
     while (state := _state(home)) in ("starting", "draining") or time.monotonic() < begun + timeout:
         if state == "running":
+            if notice is not None and (other := other_version(_engine(home))):
+                notice(other)
             return
         if notice is not None and time.monotonic() > begun + NOTICE:
             notice(_PATIENCE.get(state, _PATIENCE["starting"]))

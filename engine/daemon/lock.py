@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import time
@@ -13,6 +12,8 @@ from ..errors import HomeLocked
 
 ATTEMPTS, PAUSE = 10, 0.02
 """At taking the lock, and seconds between them: whoever asks for the holder has it for a moment."""
+PREPARES = " prepares the database"
+"""Behind the number of a process that is no engine, and has the lock so that none comes in between."""
 
 
 class EngineLock:
@@ -22,23 +23,23 @@ class EngineLock:
         self._path = path
         self._file: int | None = None
 
-    def acquire(self, pause: Callable[[float], None] = time.sleep) -> None:
-        """Take the lock. Raises ``HomeLocked``, naming the holder."""
+    def acquire(self, pause: Callable[[float], None] = time.sleep, prepares: bool = False) -> None:
+        """Take the lock; one who ``prepares`` the database, and is no engine, is waited for. Raises ``HomeLocked``,
+        naming the holder."""
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        for _ in range(ATTEMPTS):
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
+        attempts = 0
+        while not _taken(file):
+            holder = os.pread(file, 64, 0).decode(errors="replace").strip()
+            attempts += not holder.endswith(PREPARES)
+            if attempts >= ATTEMPTS:
+                os.close(file)
+                raise HomeLocked(
+                    f"An engine (process {holder or 'unknown'}) serves {self._path.parent} already.",
+                    "Use it, stop it with `marlaas engine stop`, or choose another --home.",
+                )
             pause(PAUSE)
-        else:
-            holder = os.read(file, 32).decode(errors="replace").strip() or "another process"
-            os.close(file)
-            raise HomeLocked(
-                f"An engine (process {holder}) serves {self._path.parent} already.",
-                "Use it, stop it with `marlaas engine stop`, or choose another --home.",
-            )
         os.truncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        os.pwrite(file, f"{os.getpid()}{PREPARES if prepares else ''}\n".encode(), 0)
         self._file = file
 
     def release(self) -> None:
@@ -46,6 +47,14 @@ class EngineLock:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def _taken(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def holder(path: Path) -> int | None:
@@ -58,7 +67,9 @@ def holder(path: Path) -> int | None:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return None
     except OSError:
-        text = os.read(file, 32).decode(errors="replace").strip()
+        text = os.read(file, 64).decode(errors="replace").strip()
+        if text.endswith(PREPARES):
+            return None
         return int(text) if text.isdigit() else 0
     finally:
         os.close(file)

@@ -33,10 +33,11 @@ from ..orchestrator.orchestrator import Orchestrator
 from ..orchestrator.rests import Rests
 from ..orchestrator.staffing import Staffing
 from ..paths import BUNDLED_PLUGINS, Home
+from ..store.schema import is_current
 from ..store.store import Store
 from .cards import CardWatch
 from .conformance import background
-from .control import create_database
+from .control import make_home, open_database
 from .heartbeat import Heartbeat
 from .lock import EngineLock
 from .notifier import Notifier
@@ -55,8 +56,10 @@ def run(home: Home) -> int:
     lock = EngineLock(home.lock)
     began = time.time()
     try:
-        create_database(home)
+        make_home(home, say)
         lock.acquire()
+        if not is_current(home.database):
+            open_database(home.database)
         settings = load_settings(home)
         keep_within(settings.resources.cores)
         base = load_base(settings.base)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from sqlite_utils import Database
 
 from ..errors import DatabaseLocked, StoreError
+from .copies import keep_copy
 from .migrations import KNOWN_MIGRATIONS, migrations
 
 OPENING = 30.0
@@ -88,22 +89,33 @@ class GuardedConnection(sqlite3.Connection):
 
 
 def open_database(path: Path) -> Database:
-    """Open or create the database of a home. Raises ``StoreError``."""
-    with guarded():
+    """Open or create the database of a home, with this program's schema: whoever calls it for another one holds the
+    engine's lock. Raises ``StoreError``."""
+    with guarded(), ExitStack() as undo:
         connection = sqlite3.connect(
             path, timeout=OPENING, isolation_level=None, check_same_thread=False, factory=GuardedConnection
         )
+        undo.callback(connection.close)
         database = Database(connection)
+        _check_schema(database, path)
         database.enable_wal()
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
         migrations.apply(database)
-    if {done.name for done in migrations.applied(database)} - KNOWN_MIGRATIONS:
-        raise StoreError(f"The database {path} was made by a newer marlaas.", "Update marlaas, or use another --home.")
-    path.chmod(0o600)
+        path.chmod(0o600)
+        undo.pop_all()
     return database
+
+
+def _check_schema(database: Database, path: Path) -> None:
+    """Refuse a newer schema before anything is written, and keep a copy of an older one before it is changed."""
+    done = [migration.name for migration in migrations.applied(database)]
+    if not KNOWN_MIGRATIONS.issuperset(done):
+        raise StoreError(f"The database {path} was made by a newer marlaas.", "Update marlaas, or use another --home.")
+    if done and len(done) < len(KNOWN_MIGRATIONS):
+        keep_copy(database.conn, path, done[-1])
 
 
 def barrier(path: Path) -> None:

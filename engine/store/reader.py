@@ -32,7 +32,7 @@ from .rows import (
     VersionRow,
     WorkerRow,
 )
-from .schema import is_newer
+from .schema import is_newer, newer, read_only
 from .token_sums import TokenSums
 from .whose import BEHIND, PLAY, POLICY
 
@@ -88,7 +88,7 @@ class Reader:
             raise StoreError(f"There is no database at {database}.", "Submit a task first, or give --home.")
         try:
             self._connection = sqlite3.connect(
-                f"file:{database}?mode=ro", uri=True, timeout=5, isolation_level=None, check_same_thread=False
+                read_only(database), uri=True, timeout=5, isolation_level=None, check_same_thread=False
             )
             self._connection.row_factory = sqlite3.Row
             self._connection.execute("PRAGMA query_only = 1")
@@ -113,7 +113,7 @@ class Reader:
     def check_schema(self) -> None:
         """Raise ``StoreError`` where a newer program has changed the schema."""
         if is_newer(self._connection):
-            raise StoreError("A newer marlaas has changed the database.", "Update marlaas, or use another --home.")
+            raise newer()
 
     def all(self, sql: str, *arguments: Any) -> list[sqlite3.Row]:
         """All rows of one short query; for the modules of this package, which alone know SQL."""

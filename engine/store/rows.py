@@ -261,6 +261,8 @@ class EngineRow:
     """When that ends by itself; None: it does not."""
     placement: str = ""
     """Which worker it has placed where, and why: sentences, one a line."""
+    version: str = ""
+    """Of marlaas; empty for an engine of one that did not write it down."""
 
 
 @dataclass(frozen=True)

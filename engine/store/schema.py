@@ -6,8 +6,15 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-LATEST = "m020_casts"
+from ..errors import StoreError
+
+LATEST = "m022_engine_version"
 """The name of the last migration in ``migrations``."""
+
+
+def read_only(database: Path) -> str:
+    """The address at which sqlite opens a database for reading alone; a path may hold ``#``, ``?`` and ``%``."""
+    return f"{database.absolute().as_uri()}?mode=ro"
 
 
 def is_newer(connection: sqlite3.Connection) -> bool:
@@ -19,12 +26,17 @@ def is_newer(connection: sqlite3.Connection) -> bool:
         return False
 
 
+def newer() -> StoreError:
+    """What to raise there."""
+    return StoreError("A newer marlaas has changed the database.", "Update marlaas, or use another --home.")
+
+
 def is_current(database: Path) -> bool:
     """Whether the database is there and all migrations were applied; a damaged one counts as not."""
     if not database.exists():
         return False
     try:
-        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=5)) as connection:
+        with closing(sqlite3.connect(read_only(database), uri=True, timeout=5)) as connection:
             sql = "SELECT 1 FROM _sqlite_migrations WHERE migration_set = 'marlaas' AND name = ?"
             return connection.execute(sql, [LATEST]).fetchone() is not None
     except sqlite3.Error:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import StoreError, UnknownTask
+from .schema import is_newer, newer
 
 YIELDS = ("yield", "resume_engine")
 """``yield`` has the engine do without workers until the time that its argument ``until`` gives, in seconds since 1970,
@@ -124,6 +125,9 @@ class _transaction:
             raise StoreError(f"There is no database at {self._database}.", "`marlaas engine start` makes one.")
         self._connection = sqlite3.connect(self._database, timeout=30, isolation_level=None)
         try:
+            if is_newer(self._connection):
+                self._connection.close()
+                raise newer()
             self._connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
             self._connection.close()

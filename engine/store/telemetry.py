@@ -14,6 +14,7 @@ from sqlite_utils import Database
 
 from ..environments.protocol import EnvironmentInfo
 from ..errors import DatabaseLocked, StoreError
+from ..program import version
 from ..rest.resting import Rest
 from .database import insert, insert_all, transaction
 from .rows import WorkerRow
@@ -40,7 +41,7 @@ class TelemetryTable:
         """Register a new engine and return its incarnation, higher than every one before."""
         now = time.time()
         row = {"pid": os.getpid(), "state": "starting", "started": now, "heartbeat": now, "base": base, "note": ""}
-        row |= {"fingerprint": fingerprint, "sampler": sampler}
+        row |= {"fingerprint": fingerprint, "sampler": sampler, "version": version()}
         return insert(self._db, "engines", row)
 
     def heartbeat(self, incarnation: int, state: str, note: str = "") -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from sqlite_utils import Database
 
-from . import first, later, several_policies
+from . import first, later, several_policies, since_v0_1_0
 from .registry import migrations
 
-__all__ = ["KNOWN_MIGRATIONS", "first", "later", "migrations", "several_policies"]
+__all__ = ["KNOWN_MIGRATIONS", "first", "later", "migrations", "several_policies", "since_v0_1_0"]
 
 KNOWN_MIGRATIONS = frozenset(migration.name for migration in migrations.pending(Database(memory=True)))
 """Names that a database of this program may have applied; any other name comes from a newer program."""

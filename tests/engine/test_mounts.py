@@ -1,4 +1,4 @@
-"""Where changes have to be looked for."""
+"""Where changes have to be looked for, and where no database can be."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.files import mounts
+from marlaas.engine import mounts
 
 TABLE = """\
 /dev/vda / ext4 rw,relatime 0 0
@@ -50,3 +50,25 @@ def test_what_is_networked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     ):
         table.write_text(f"x {tmp_path} {kind} rw 0 0\n")
         assert mounts.networked(tmp_path / "plugins") is whether
+
+
+def test_what_is_far_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tmp_path / "mounts"
+    monkeypatch.setattr(mounts, "_TABLE", table)
+    assert mounts.far_away(tmp_path) == "", "there is no table"
+    for kind, whether in (
+        ("ext4", False),
+        ("overlay", False),
+        ("fuseblk", False),
+        ("fuse.gocryptfs", False),
+        ("9p", False),
+        ("nfs", True),
+        ("nfs4", True),
+        ("cifs", True),
+        ("smb3", True),
+        ("fuse.sshfs", True),
+        ("fuse.glusterfs", True),
+        ("lustre", True),
+    ):
+        table.write_text(f"x {tmp_path} {kind} rw 0 0\n")
+        assert mounts.far_away(tmp_path / "home") == (kind if whether else "")

@@ -1,0 +1,13 @@
+"""What came after version 0.1.0, in order: homes of users have the tables before it."""
+
+from __future__ import annotations
+
+from sqlite_utils import Database
+
+from .registry import migrations
+
+
+@migrations()
+def m022_engine_version(db: Database) -> None:
+    """The version of marlaas that an engine is of: programs of another version ask for its restart."""
+    db.table("engines").add_column("version", str, not_null_default="")
