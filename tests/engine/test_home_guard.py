@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine import home_guard, mounts
+from marlaas.engine import mounts
 from marlaas.engine.daemon import main
 from marlaas.engine.daemon.control import create_database
 from marlaas.engine.errors import ConfigError
@@ -62,7 +62,7 @@ def test_a_link_of_another_account_is_refused(tmp_path: Path, monkeypatch: pytes
     home = Home(tmp_path / "home")
     assert make_private(home) == []
     owner = (tmp_path / "home").lstat().st_uid
-    monkeypatch.setattr(home_guard.os, "geteuid", lambda: owner + 1)
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     if owner:
         with pytest.raises(ConfigError, match="is a link that belongs to another account"):
             make_private(home)

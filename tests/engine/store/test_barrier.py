@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.errors import StoreError
-from marlaas.engine.store import database as module
 from marlaas.engine.store.database import CHECKPOINT_PAGES, barrier, checkpoint, open_database
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.store import Store
@@ -27,7 +26,7 @@ class Disk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.kept: dict[str, bytes] = {}
         self._fsync = os.fsync
-        monkeypatch.setattr(module.os, "fsync", self._keep)
+        monkeypatch.setattr(os, "fsync", self._keep)
 
     def _keep(self, descriptor: int) -> None:
         self._fsync(descriptor)
@@ -68,7 +67,7 @@ def test_a_disk_that_refuses_is_named(database: Path, monkeypatch: pytest.Monkey
     def refuse(descriptor: int) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(module.os, "fsync", refuse)
+    monkeypatch.setattr(os, "fsync", refuse)
     with pytest.raises(StoreError, match=r"marlaas\.db-wal cannot be brought to the disk: Input/output error\."):
         barrier(database)
     opened.close()
