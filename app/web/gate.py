@@ -1,7 +1,8 @@
-"""Who may come in through the browser: a token that opens one session, a cookie that keeps it, and nobody else.
+"""Who may come in through the browser: a secret path that opens one session, a cookie that keeps it, and nobody else.
 
-What a request says of itself flows in, a verdict flows out. Pure but for the token's being used up; knows no web
-server. Whoever can reach the port may be another user of this machine, or a page in the person's own browser.
+What a request says of itself flows in, a verdict flows out. Pure but for the path's being opened; knows no web server.
+Whoever can reach the port may be another user of this machine, or a page in the person's own browser. A browser sends
+its cookies to every port of a host: ours is for the secret path alone, which no other server there knows.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Verdict(Enum):
 
     PASS = auto()
     OPEN = auto()
-    """It brought the token: it gets the cookie, and is sent to the address without the token."""
+    """It is the first at the secret path: it gets the cookie, and is sent there again."""
     REFUSE = auto()
 
 
@@ -31,10 +32,11 @@ class Asked:
 
     host: str
     """The header of that name: with the port."""
+    path: str
     origin: str = ""
     """Which page a websocket is opened from."""
-    cookie: str = ""
-    token: str = ""
+    cookies: tuple[str, ...] = ()
+    """All values under the cookie's name: other servers of the host may have set some, too."""
     websocket: bool = False
 
 
@@ -42,22 +44,35 @@ class Asked:
 class Gate:
     """The door of one server."""
 
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
-    """Opens one session, once."""
+    secret: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    """The path, which opens one session, once."""
     session: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     """The cookie's value from then on."""
     used: bool = False
+
+    @property
+    def root(self) -> str:
+        """The path beneath which everything lies, and for which the cookie is."""
+        return f"/{self.secret}/"
 
     def judge(self, asked: Asked) -> Verdict:
         """Let a request pass, open the session, or refuse."""
         if _name(asked.host) not in LOCAL or (asked.websocket and asked.origin != f"http://{asked.host}"):
             return Verdict.REFUSE
-        if self.used and _equal(asked.cookie, self.session):
-            return Verdict.OPEN if asked.token else Verdict.PASS  # the same address again, in the same browser
-        if not self.used and not asked.websocket and _equal(asked.token, self.token):
+        if not _equal(asked.path[: len(self.root)], self.root):
+            return Verdict.REFUSE
+        if self.used and any(_equal(cookie, self.session) for cookie in asked.cookies):
+            return Verdict.PASS
+        if not self.used and not asked.websocket and len(asked.path) == len(self.root):
             self.used = True
             return Verdict.OPEN
         return Verdict.REFUSE
+
+
+def cookies(header: str, name: str) -> tuple[str, ...]:
+    """The values under one name in a header ``Cookie``."""
+    pairs = (pair.strip().partition("=") for pair in header.split(";"))
+    return tuple(value for key, _, value in pairs if key == name)
 
 
 def _name(host: str) -> str:

@@ -12,16 +12,16 @@ import aiohttp_jinja2
 from aiohttp import web
 from textual_serve.server import Server
 
-from .gate import Asked, Gate, Verdict
+from .gate import Asked, Gate, Verdict, cookies
 
 HOST = "127.0.0.1"
-COOKIE = "marlaas-session"
 MOST = 8
 """Sessions at the same time; each is a process."""
+SCRIPT = "static/js/textual.js"
 GOODBYE = 1.0
 """Seconds that open pages have to close when the server ends."""
 HEADERS = {
-    # nothing from elsewhere (the page would ask for fonts), no frame around it, no trace of the token
+    # nothing from elsewhere (the page would ask for fonts), no frame around it, no trace of the secret path
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
@@ -40,10 +40,11 @@ class WebServer(Server):
         self._open = 0
 
     async def application(self) -> web.Application:
-        """All routes, each of them behind the gate."""
-        application = await self._make_app()
-        application.middlewares.append(self._guard)
+        """All routes beneath the secret path; every request comes by the gate."""
+        application = web.Application(middlewares=[self._guard])
         application.on_response_prepare.append(_add_headers)
+        application.router.add_get(f"{self._gate.root}{SCRIPT}", self._script)
+        application.add_subapp(self._gate.root, await self._make_app())
         return application
 
     async def on_startup(self, app: web.Application) -> None:
@@ -51,28 +52,36 @@ class WebServer(Server):
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        name = _cookie(request)
         asked = Asked(
             host=request.headers.get("Host", ""),
+            path=request.path,
             origin=request.headers.get("Origin", ""),
-            cookie=request.cookies.get(COOKIE, ""),
-            token=request.query.get("token", ""),
-            websocket=request.path == "/ws" or "Upgrade" in request.headers,
+            cookies=cookies("; ".join(request.headers.getall("Cookie", [])), name),
+            websocket=request.path == f"{self._gate.root}ws" or "Upgrade" in request.headers,
         )
         verdict = self._gate.judge(asked)
         if verdict is Verdict.REFUSE:
             return web.Response(status=403, text=CLOSED)
         if verdict is Verdict.PASS:
             return await handler(request)
-        response = web.Response(status=303, headers={"Location": "/"})
-        response.set_cookie(COOKIE, self._gate.session, httponly=True, samesite="Lax")
+        response = web.Response(status=303, headers={"Location": self._gate.root})
+        response.set_cookie(name, self._gate.session, path=self._gate.root, httponly=True, samesite="Lax")
         return response
+
+    async def _script(self, request: web.Request) -> web.Response:
+        """The page's script, with downloads beneath the secret path, too."""
+        text = (self.statics_path.parent / SCRIPT).read_text(encoding="utf-8")
+        text = text.replace("${window.location.origin}/download/", f"${{window.location.origin}}{self._gate.root}download/")
+        return web.Response(text=text, content_type="text/javascript")
 
     async def handle_index(self, request: web.Request) -> web.Response:
         """The page; its addresses are those under which the browser knows this server, which may be a tunnel's."""
+        place = f"{request.host}{self._gate.root}"
         context = {
             "font_size": 16,
-            "app_websocket_url": f"ws://{request.host}/ws",
-            "config": {"static": {"url": f"http://{request.host}/static/"}},
+            "app_websocket_url": f"ws://{place}ws",
+            "config": {"static": {"url": f"http://{place}static/"}},
             "application": {"name": self.title},
         }
         return aiohttp_jinja2.render_template("app_index.html", request, context)
@@ -86,6 +95,12 @@ class WebServer(Server):
             return await super().handle_websocket(request)
         finally:
             self._open -= 1
+
+
+def _cookie(request: web.Request) -> str:
+    """The cookie's name: servers on other ports of this machine keep theirs beside it."""
+    local = request.transport.get_extra_info("sockname") if request.transport else None
+    return f"marlaas-session-{local[1] if local else 0}"
 
 
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
@@ -106,7 +121,7 @@ async def serve(command: str, port: int, gate: Gate, ready: Callable[[str], None
     await runner.setup()
     try:
         await web.TCPSite(runner, HOST, port).start()
-        ready(f"http://{HOST}:{runner.addresses[0][1]}/?token={gate.token}")
+        ready(f"http://{HOST}:{runner.addresses[0][1]}{gate.root}")
         await asyncio.Event().wait()
     finally:
         await runner.cleanup()

@@ -1,4 +1,4 @@
-"""Who is let in: the first browser with the token, its later requests, and nobody else."""
+"""Who is let in: the first browser at the secret path, its later requests there, and nobody else."""
 
 from __future__ import annotations
 
@@ -8,24 +8,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.app.web.gate import Asked, Gate, Verdict
+from marlaas.app.web.gate import Asked, Gate, Verdict, cookies
 
 HERE = "127.0.0.1:8000"
 
 
 def opened() -> tuple[Gate, Asked]:
-    """A gate whose token is used, and what its browser asks from then on."""
+    """A gate whose path was opened, and what its browser asks from then on."""
     gate = Gate()
-    assert gate.judge(Asked(HERE, token=gate.token)) is Verdict.OPEN
-    return gate, Asked(HERE, cookie=gate.session)
+    assert gate.judge(Asked(HERE, gate.root)) is Verdict.OPEN
+    return gate, Asked(HERE, gate.root, cookies=(gate.session,))
 
 
-def test_the_token_opens_once() -> None:
+def test_the_path_opens_once() -> None:
     gate, browser = opened()
     assert gate.judge(browser) is Verdict.PASS
-    assert gate.judge(Asked(HERE, token=gate.token)) is Verdict.REFUSE
-    assert gate.judge(replace(browser, token=gate.token)) is Verdict.OPEN  # the same browser, the same address
-    assert gate.judge(replace(browser, websocket=True, origin=f"http://{HERE}")) is Verdict.PASS
+    assert gate.judge(Asked(HERE, gate.root)) is Verdict.REFUSE
+    ws = f"{gate.root}ws"
+    assert gate.judge(replace(browser, path=ws, websocket=True, origin=f"http://{HERE}")) is Verdict.PASS
+
+
+@pytest.mark.parametrize("path", ["", "/", "/ws", "/static/", "/ä/"])
+def test_the_cookie_counts_beneath_the_path_alone(path: str) -> None:
+    gate, browser = opened()
+    assert gate.judge(replace(browser, path=path)) is Verdict.REFUSE
+    assert gate.judge(replace(browser, path=gate.root[:-1])) is Verdict.REFUSE
+    assert gate.judge(replace(browser, path=f"{gate.root}static/")) is Verdict.PASS
+
+
+def test_cookies_of_the_same_name_lock_nobody_out() -> None:
+    gate, browser = opened()
+    assert gate.judge(replace(browser, cookies=("planted", gate.session, "more"))) is Verdict.PASS
+    assert cookies("a=1; b=2;a=3 ; c", "a") == ("1", "3")
+    assert cookies("", "a") == ()
 
 
 @pytest.mark.parametrize("host", ["localhost:9000", "LOCALHOST:1", "127.0.0.1", "[::1]:8000"])
@@ -40,7 +55,7 @@ def test_a_foreign_name_is_a_foreign_page(host: str) -> None:
     gate, browser = opened()
     assert gate.judge(replace(browser, host=host)) is Verdict.REFUSE
     fresh = Gate()
-    assert fresh.judge(Asked(host, token=fresh.token)) is Verdict.REFUSE and not fresh.used
+    assert fresh.judge(Asked(host, fresh.root)) is Verdict.REFUSE and not fresh.used
 
 
 @pytest.mark.parametrize(
@@ -53,18 +68,23 @@ def test_a_foreign_page_opens_no_websocket(origin: str) -> None:
 
 def test_a_websocket_does_not_open_a_session() -> None:
     gate = Gate()
-    asked = Asked(HERE, token=gate.token, websocket=True, origin=f"http://{HERE}")
+    asked = Asked(HERE, gate.root, websocket=True, origin=f"http://{HERE}")
     assert gate.judge(asked) is Verdict.REFUSE and not gate.used
 
 
+def test_nothing_beneath_the_path_opens_a_session() -> None:
+    gate = Gate()
+    assert gate.judge(Asked(HERE, f"{gate.root}static/")) is Verdict.REFUSE and not gate.used
+
+
 @given(st.text(), st.text(), st.booleans())
-def test_nothing_else_does(token: str, cookie: str, websocket: bool) -> None:
+def test_nothing_else_does(path: str, cookie: str, websocket: bool) -> None:
     origin = f"http://{HERE}"
     for gate in (Gate(), opened()[0]):
-        asked = Asked(HERE, origin=origin, cookie=cookie, token=token, websocket=websocket)
+        asked = Asked(HERE, path, origin=origin, cookies=(cookie,), websocket=websocket)
         assert gate.judge(asked) is Verdict.REFUSE
 
 
-def test_before_the_token_no_cookie_counts() -> None:
+def test_before_the_path_is_opened_no_cookie_counts() -> None:
     gate = Gate()
-    assert gate.judge(Asked(HERE, cookie=gate.session)) is Verdict.REFUSE
+    assert gate.judge(Asked(HERE, f"{gate.root}ws", cookies=(gate.session,))) is Verdict.REFUSE

@@ -17,15 +17,20 @@ class Visitor:
     """One browser with its cookies."""
 
     address: str
-    """With the token."""
+    """With the secret path."""
     client: aiohttp.ClientSession = field(
         default_factory=lambda: aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
     )
 
     @property
     def base(self) -> str:
-        """The address without path and token."""
-        return self.address.partition("/?")[0]
+        """The address without its last slash."""
+        return self.address.removesuffix("/")
+
+    @property
+    def origin(self) -> str:
+        """The address without the path."""
+        return self.base.rpartition("/")[0]
 
     async def open(self, path: str = "/", **headers: str) -> tuple[int, str]:
         """Status and text of a page."""
@@ -38,7 +43,7 @@ class Visitor:
         ``after``."""
         seen = b""
         address = f"{self.base}/ws?width=100&height=30".replace("http:", "ws:")
-        async with asyncio.timeout(30), self.client.ws_connect(address, origin=self.base) as socket:
+        async with asyncio.timeout(30), self.client.ws_connect(address, origin=self.origin) as socket:
             async for message in socket:
                 if message.type is aiohttp.WSMsgType.BINARY:
                     seen += message.data
