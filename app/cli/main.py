@@ -76,20 +76,40 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _keep_traceback(args: argparse.Namespace) -> Path | None:
-    """Append the traceback under way to the home's log folder, else to the temporary folder."""
-    import tempfile
+    """Append the traceback under way to the home's log folder, else write it to a new file in the temporary folder;
+    for its owner's eyes alone, and never through a link that somebody else has laid there."""
+    import os
     import time
     import traceback
 
-    for folder in (home_of(args).logs, Path(tempfile.gettempdir())):
-        path = folder / "marlaas-errors.log"
+    words = f"--- {time.strftime('%Y-%m-%d %H:%M:%S')}\n{traceback.format_exc()}\n"
+    for opened in (_opened_log, _new_log):
         try:
-            with path.open("a", encoding="utf-8", errors="replace") as file:
-                file.write(f"--- {time.strftime('%Y-%m-%d %H:%M:%S')}\n{traceback.format_exc()}\n")
+            descriptor, path = opened(args)
+            with os.fdopen(descriptor, "a", encoding="utf-8", errors="replace") as file:
+                os.fchmod(descriptor, 0o600)
+                file.write(words)
         except OSError:
             continue
         return path
     return None
+
+
+def _opened_log(args: argparse.Namespace) -> tuple[int, Path]:
+    """The home's."""
+    import os
+
+    path = home_of(args).logs / "marlaas-errors.log"
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(path, flags, 0o600), path
+
+
+def _new_log(args: argparse.Namespace) -> tuple[int, Path]:
+    """One that nobody can have foreseen."""
+    import tempfile
+
+    descriptor, name = tempfile.mkstemp(prefix="marlaas-errors-", suffix=".log")
+    return descriptor, Path(name)
 
 
 class _Version(argparse.Action):

@@ -1,7 +1,8 @@
 """The virtual environment of one set of libraries: where it lies, whether it may be built, whether it is.
 
 All of it is files, so that the engine and the command line agree without talking: a file ``KEY.allowed`` is a person's
-consent, a file ``complete`` in the folder says that the build came to its end. A folder without it is nothing.
+consent to the list that it holds, a file ``complete`` in the folder says that the build of the list in it came to its
+end. A folder without it is nothing.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ class Venv:
     @property
     def built(self) -> bool:
         """Whether it is whole, and the Python that it rests on is still there."""
-        return self._complete.exists() and self.python.exists()
+        return _holds(self._complete, self.dependencies) and self.python.exists()
 
     @property
     def allowed(self) -> bool:
-        """Whether there is nothing to ask: a person saw the list, or there is nothing in it."""
-        return not self.dependencies or self._consent.exists()
+        """Whether there is nothing to ask: a person saw this very list, or there is nothing in it."""
+        return not self.dependencies or _holds(self._consent, self.dependencies)
 
     def allow(self) -> None:
         """Remember a person's consent; giving it again asks for another try of a build that failed."""
@@ -92,5 +93,17 @@ class Venv:
 def _write(path: Path, lines: tuple[str, ...]) -> None:
     """All of it or nothing, whenever the process is killed."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    unfinished.write_text(_text(lines), encoding="utf-8")
     unfinished.replace(path)
+
+
+def _holds(path: Path, lines: tuple[str, ...]) -> bool:
+    """Whether a file says this; its name says too little, because two lists can be made that share a key."""
+    try:
+        return path.read_bytes() == _text(lines).encode()
+    except OSError:
+        return False
+
+
+def _text(lines: tuple[str, ...]) -> str:
+    return "".join(f"{line}\n" for line in lines)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import stat
 import subprocess
 import sys
+import tempfile
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +76,36 @@ def test_unknown_errors_are_a_sentence_and_a_file(
     assert said.code == 1 and said.err.count("\n") == 2 and "Traceback" not in said.err
     assert str(home.logs / "marlaas-errors.log") in said.err
     assert "ZeroDivisionError: oh" in (home.logs / "marlaas-errors.log").read_text()
+
+
+def test_the_traceback_is_for_its_owner_alone(marlaas: Commander, monkeypatch: pytest.MonkeyPatch, home: Home) -> None:
+    home.logs.mkdir(parents=True)
+    log = home.logs / "marlaas-errors.log"
+    log.touch(0o644)
+    fail(monkeypatch, ZeroDivisionError("oh"))
+    marlaas("list")
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600 and "oh" in log.read_text()
+
+
+@pytest.mark.parametrize("link", ["there", "to nothing"])
+def test_a_traceback_follows_no_link(
+    link: str, marlaas: Commander, monkeypatch: pytest.MonkeyPatch, home: Home, tmp_path: Path
+) -> None:
+    """Neither in the home nor in the temporary folder, where a second file has a name of its own."""
+    temporary, mine = tmp_path / "tmp", tmp_path / "mine"
+    temporary.mkdir()
+    home.logs.mkdir(parents=True)
+    if link == "there":
+        mine.write_text("precious")
+    for folder in (home.logs, temporary):
+        (folder / "marlaas-errors.log").symlink_to(mine)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    fail(monkeypatch, ZeroDivisionError("oh"))
+    said = [marlaas("list").err for _ in range(2)]
+    logs = [path for path in temporary.iterdir() if not path.is_symlink()]
+    assert len(logs) == 2 and all(any(str(path) in words for path in logs) for words in said)
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 and "oh" in path.read_text() for path in logs)
+    assert mine.read_text() == "precious" if link == "there" else not mine.exists()
 
 
 def test_errors_of_the_system_name_the_file(marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:

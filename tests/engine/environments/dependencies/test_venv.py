@@ -42,3 +42,16 @@ def test_nothing_to_install_is_nothing_to_ask(tmp_path: Path) -> None:
 def test_plugins_that_need_the_same_share_it(tmp_path: Path) -> None:
     one, other = (Venv.of(Requirements(("a",), requires), OWN, tmp_path) for requires in ("", ">=3"))
     assert one == other != Venv.of(Requirements(("b",)), OWN, tmp_path)
+
+
+def test_consent_and_build_are_of_the_very_list(tmp_path: Path) -> None:
+    seen = Venv.of(Requirements(("a", "b")), OWN, tmp_path)
+    other = Venv(seen.folder, ("a", "evil"))  # a list that was made to have the same key
+    seen.allow()
+    seen.python.parent.mkdir(parents=True)
+    seen.python.symlink_to(OWN.executable)
+    seen.finish()
+    assert seen.allowed and seen.built
+    assert not other.allowed and not other.built
+    seen.folder.with_suffix(".allowed").write_text("")
+    assert not seen.allowed, "a file alone is no consent"
