@@ -1,22 +1,22 @@
 # make demo: set up and watch three tenants' tasks learn.  make test: run the whole test suite.
-# Variables: PYTHON (3.11 or newer), PROFILE (cpu, gpu, vulkan or metal), TORCH_INDEX (where to take torch from), BENCH (what to
-# measure: names of benchmarks, --quick), KILLS.
+# Variables: PYTHON (3.11 or newer), PROFILE (cpu, gpu, vulkan or metal), TORCH_INDEX (where to take torch from),
+# EXTRAS (serve), BENCH (what to measure: names of benchmarks, --quick), KILLS.
 
 PYTHON ?= python3
 KILLS ?= 200
 BIN := .venv/bin
 export PROFILE TORCH_INDEX
 
-.PHONY: demo install dev test test-slow test-slow-libraries test-slow-vllm test-slow-vulkan kills check format bench pictures base clean
+.PHONY: demo install dev test test-slow test-slow-libraries test-slow-vllm test-slow-vulkan kills check format bench pictures lock base clean
 
 demo: install
 	@$(BIN)/marlaas demo
 
 install:
-	@$(PYTHON) tools/install.py
+	@$(PYTHON) -m tools.install $(EXTRAS)
 
 dev:
-	@$(PYTHON) tools/install.py dev
+	@$(PYTHON) -m tools.install dev
 
 # Two rounds: tests of pure code, then those that start worker processes, a file of them at a time on each core.
 test: dev
@@ -67,6 +67,10 @@ bench: dev
 # Takes the pictures in docs/ from a real demo while it runs; a minute.
 pictures: dev
 	@$(BIN)/python -m tools.pictures
+
+# Chooses versions anew within constraints/cpu.txt, and writes constraints/hashes; needs uv.
+lock:
+	@$(PYTHON) -m tools.lock
 
 # Makes the shipped base model anew; hours of a core, minutes of a GPU.
 base: dev

@@ -3,6 +3,10 @@
 Run by ``make``; standard library only, because nothing is installed yet. Environment: PROFILE (``cpu``; ``gpu`` for
 NVIDIA's cards; ``vulkan`` or ``metal`` for others, on which llama.cpp samples; else chosen by what is there),
 TORCH_INDEX (a package index to take torch from; empty for pip's own), CMAKE_ARGS (further ones for llama.cpp).
+
+What is installed is what ``constraints/hashes`` lists, checked by hash: all but PyTorch, which differs by where it is
+taken from, and the profile ``gpu``, for which vLLM chooses. llama.cpp is compiled for this processor, and kept for other
+checkouts of this user.
 """
 
 from __future__ import annotations
@@ -10,24 +14,41 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
+
+from .processor import instruction_sets
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
+PINS = ROOT / "constraints" / "cpu.txt"
+HASHES = ROOT / "constraints" / "hashes"
 LLAMA = "llama-cpp-python"
+EXTRAS = {"serve": ["serve"], "dev": ["serve", "dev"]}
+"""The lists that each extra takes besides ``install``."""
 SIZE = "about 1.5 GB with PyTorch's CPU wheels, 6 GB with its CUDA ones"
 SIZES = {"cpu": SIZE, "gpu": "about 12 GB with vLLM", "vulkan": SIZE, "metal": "about 1.5 GB"}
 BACKENDS = {
-    "gpu": ("-DGGML_CUDA=on", "ggml-cuda", "nvcc"),
-    "vulkan": ("-DGGML_VULKAN=on", "ggml-vulkan", "glslc"),
-    "metal": ("-DGGML_METAL=on", "ggml-metal", "c++"),
+    "gpu": ("-DGGML_CUDA=on", "nvcc"),
+    "vulkan": ("-DGGML_VULKAN=on", "glslc"),
+    "metal": ("-DGGML_METAL=on", "c++"),
 }
-"""What llama.cpp is compiled with for cards, how the library is then called, and which compiler it takes."""
+"""What llama.cpp is compiled with for cards, and which compiler it takes."""
+NEEDS_CUDA = (
+    "import sys, importlib.metadata as m;"
+    "sys.exit(not any(r.startswith(('nvidia-', 'cuda-')) for r in m.requires('torch') or ()))"
+)
+STARTS_LLAMA = "import llama_cpp; llama_cpp.llama_backend_init()"
+HEAD = "\n=== "
+"""Begins the words of each step in the log."""
+MISMATCH = re.compile(r"DO NOT MATCH THE HASHES[^\n]*\n\s+(\S+)")
+"""How pip says it, and of which package."""
 TICK = 10.0
 """Seconds between signs of life."""
 
@@ -47,62 +68,118 @@ def main(extras: list[str]) -> int:
         return fail(
             "glslc, the compiler of Vulkan's shaders, is missing.", "On Debian: apt-get install glslc libvulkan-dev."
         )
-    wanted = ["cpu", *(["gpu"] if profile == "gpu" else []), *extras]
+    if unknown := [extra for extra in extras if extra not in EXTRAS]:
+        return fail(f"There is no extra {unknown[0]!r}.", f"EXTRAS is one of {', '.join(EXTRAS)}.")
     stamp = VENV / f".installed-{'-'.join([profile, *extras])}"
-    if stamp.exists() and stamp.read_text() == fingerprint():
+    if stamp.exists() and stamp.read_text() == fingerprint() and held_build()[1] == instruction_sets():
         return 0
     announce(profile)
     started = time.monotonic()
     try:
-        install(profile, wanted)
+        install(profile, extras)
     except StepFailed as error:
         return fail(f"Set-up stopped while {error}: {last_complaint()}", f"The whole log is {log_path()}.")
+    except OSError as error:
+        return fail(f"Set-up stopped: {error}.", "Run it again once that is mended.")
     stamp.write_text(fingerprint())
     print(f"Set-up is done after {minutes(time.monotonic() - started)}.", flush=True)
     return 0
 
 
-def install(profile: str, wanted: list[str]) -> None:
+def install(profile: str, extras: list[str]) -> None:
     """All steps, in the order in which each needs the one before."""
-    constraints = [] if profile == "gpu" else ["-c", str(ROOT / "constraints" / "cpu.txt")]
     if not PYTHON.exists():
         step("making .venv", [sys.executable, "-m", "venv", str(VENV)])
     index = os.environ.get("TORCH_INDEX", "")
     source = ["--extra-index-url", index] if index else []
     if profile == "gpu":  # vLLM needs one very version of PyTorch: together, or gigabytes come twice
         step("installing PyTorch and vLLM", pip("-e", f"{ROOT}[gpu]", *source))
-    else:
-        step("installing PyTorch", pip("torch", *constraints, *source))
-    compile_llama(profile, constraints)
-    step("installing marlaas", pip("-e", f"{ROOT}[{','.join(wanted)}]", *constraints, *source))
+        compile_llama(profile)
+        step("installing marlaas", pip("-e", f"{ROOT}[{','.join(['cpu', 'gpu', *extras])}]", *source))
+        return
+    lists = ["install", *dict.fromkeys(name for extra in extras for name in EXTRAS[extra])]
+    step("installing what marlaas needs", pip(*checked(*lists)))
+    step("installing PyTorch", pip("torch", "--no-deps", "-c", str(PINS), *source))
+    if runs(NEEDS_CUDA):  # another index has other ones: they come with its PyTorch
+        step("installing what PyTorch needs", pip("torch", "-c", str(PINS), *source) if index else pip(*checked("cuda")))
+    compile_llama(profile)
+    step("installing marlaas", pip("-e", str(ROOT), "--no-deps", "--no-build-isolation"))
 
 
-def compile_llama(profile: str, constraints: list[str]) -> None:
+def checked(*lists: str) -> list[str]:
+    """pip's words for the packages of some lists and no others, each of which has one of the hashes there."""
+    files = [word for name in lists for word in ("-r", str(HASHES / f"{name}.txt"))]
+    return ["--require-hashes", "--no-deps", "--only-binary", ":all:", *files]
+
+
+def compile_llama(profile: str) -> None:
     """For this processor, and for the cards of the profile where their compiler is there.
 
-    pip keeps what it has compiled, for whatever processor or card that was: what does not fit is compiled anew.
+    What was compiled is kept by all that it depends on. The environment says which one it holds: on a disk that several
+    machines share, it may be for another processor.
     """
-    flags, library, _ = backend_of(profile) or ("", "", "")
-    again = ("--no-cache-dir", "--force-reinstall", "--no-deps", "--no-binary", LLAMA)
-    if flags:
-        if not compiled_for(library):
-            step(f"compiling llama.cpp with {flags}", pip(LLAMA, *again, *constraints), flags)
-    else:
-        step("compiling llama.cpp for this processor", pip(LLAMA, *constraints))
-    if not runs("import llama_cpp; llama_cpp.llama_backend_init()"):
-        title = "compiling llama.cpp again: the cached build is for another processor"
-        step(title, pip(LLAMA, *again, *constraints), flags)
+    flags, *_ = backend_of(profile) or ("",)
+    key = build_key(flags)
+    if held_build()[0] == key and runs(STARTS_LLAMA):
+        return
+    held().unlink(missing_ok=True)
+    kept = sorted(kept_builds(key).glob("*.whl"))
+    if kept:
+        step("installing the llama.cpp that was compiled for this processor", pip(*alone(kept[0])))
+    if not kept or not runs(STARTS_LLAMA):
+        step("installing llama.cpp", pip(*alone(build_llama(key, flags))))
+    held().write_text(f"{key}\n{instruction_sets()}")
+
+
+def held() -> Path:
+    """The environment's file about its llama.cpp."""
+    return VENV / ".llama"
+
+
+def held_build() -> tuple[str, str]:
+    """The key of the llama.cpp in the environment, and the processor that it is for."""
+    key, _, processor = held().read_text().partition("\n") if held().exists() else ("", "", "")
+    return key, processor
+
+
+def alone(wheel: Path) -> list[str]:
+    """pip's words for one file in place of what may be there of it."""
+    return ["--force-reinstall", "--no-deps", "--no-index", str(wheel)]
+
+
+def build_llama(key: str, flags: str) -> Path:
+    """Compile it in an environment that is gone afterwards, with compilers that were checked by hash."""
+    with tempfile.TemporaryDirectory(prefix="marlaas-build-") as folder:
+        python, out = Path(folder, "bin", "python"), Path(folder, "wheels")
+        step("making room to compile", [sys.executable, "-m", "venv", folder])
+        step("installing what compiles llama.cpp", pip(*checked("build"), python=python))
+        words = ["--no-build-isolation", "--no-cache-dir", "--no-deps", "--require-hashes", "-w", str(out)]
+        title = f"compiling llama.cpp {f'with {flags}' if flags else 'for this processor'}"
+        step(title, [str(python), "-m", "pip", "wheel", *words, "-r", str(HASHES / "llama.txt")], flags)
+        (wheel,) = out.glob("*.whl")
+        kept = kept_builds(key)
+        kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+        unfinished = shutil.copy(wheel, kept / f".{os.getpid()}")
+        return Path(unfinished).replace(kept / wheel.name)
+
+
+def build_key(flags: str) -> str:
+    """Differs where llama.cpp would be compiled to something else."""
+    words = (instruction_sets(), *platform.libc_ver(), flags, os.environ.get("CMAKE_ARGS", ""))
+    lists = ((HASHES / f"{name}.txt").read_text() for name in ("llama", "build"))
+    return hashlib.sha256("\n".join((*words, *lists)).encode()).hexdigest()[:16]
+
+
+def kept_builds(key: str) -> Path:
+    """Where this user's machines keep it."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache, "marlaas", "llama", key)
 
 
 def backend_of(profile: str) -> tuple[str, ...]:
     """The row of ``BACKENDS``; empty where the profile has none, or its compiler is missing."""
     row = BACKENDS.get(profile, ())
-    return row if row and shutil.which(row[2]) else ()
-
-
-def compiled_for(library: str) -> bool:
-    """Whether the llama.cpp in the environment came with this library."""
-    return any(VENV.glob(f"lib/python*/site-packages/llama_cpp/lib/*{library}.*"))
+    return row if row and shutil.which(row[1]) else ()
 
 
 def usual_profile() -> str:
@@ -148,9 +225,9 @@ def llama_words(profile: str) -> list[str]:
     return words
 
 
-def pip(*arguments: str) -> list[str]:
-    """A pip call inside the new environment."""
-    return [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", *arguments]
+def pip(*arguments: str, python: Path | None = None) -> list[str]:
+    """A pip call inside the new environment, or another one."""
+    return [str(python or PYTHON), "-m", "pip", "install", "--disable-pip-version-check", *arguments]
 
 
 def step(title: str, command: list[str], flags: str = "") -> None:
@@ -161,6 +238,8 @@ def step(title: str, command: list[str], flags: str = "") -> None:
     environment = os.environ | {"CMAKE_ARGS": " ".join(word for word in words if word)}
     started = time.monotonic()
     with open(log_path(), "ab") as log:
+        log.write(f"{HEAD}{title}\n".encode())
+        log.flush()
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, cwd=ROOT)
         while True:
             try:
@@ -183,8 +262,8 @@ def runs(program: str) -> bool:
 def fingerprint() -> str:
     """Changes whenever an installation would give something else."""
     digest = hashlib.sha256(sys.version.encode())
-    for name in ("pyproject.toml", "constraints/cpu.txt", "tools/install.py"):
-        digest.update((ROOT / name).read_bytes())
+    for path in (ROOT / "pyproject.toml", PINS, *sorted(HASHES.iterdir()), Path(__file__)):
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
@@ -195,7 +274,11 @@ def log_path() -> Path:
 
 def last_complaint() -> str:
     """The last line of the log that speaks of an error."""
-    lines = log_path().read_text(encoding="utf-8", errors="replace").splitlines()
+    text = log_path().read_text(encoding="utf-8", errors="replace")
+    text = text[text.rfind(HEAD) + 1 :]
+    if found := MISMATCH.search(text):
+        return f"the file that came for {found[1]} is not the one that was tested: it has none of its hashes."
+    lines = text.splitlines()
     complaints = [line.strip() for line in lines if "error" in line.lower()]
     return complaints[-1] if complaints else "no reason was given."
 

@@ -1,0 +1,55 @@
+"""What of /proc/cpuinfo and sysctl says which instructions a compiled program may contain."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools import processor
+
+MILAN = "fpu vme de pse sse sse2 ht syscall nx constant_tsc pni ssse3 fma sse4_1 avx f16c bmi1 avx2 smep bmi2 sha_ni vaes"
+GENOA = f"{MILAN} avx512f avx512_bf16 avx512vl"
+
+
+@pytest.fixture
+def cpuinfo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The file of a Linux machine with Intel's instructions."""
+    path = tmp_path / "cpuinfo"
+    monkeypatch.setattr(processor, "CPUINFO", path)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    return path
+
+
+def says(path: Path, flags: str) -> str:
+    path.write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: spectre_v1\n\nprocessor\t: 1\nflags\t\t: {flags}\n")
+    return processor.instruction_sets()
+
+
+def test_other_instructions_are_another_processor(cpuinfo: Path) -> None:
+    assert says(cpuinfo, MILAN) != says(cpuinfo, GENOA)
+    assert "avx512_bf16" in says(cpuinfo, GENOA) and says(cpuinfo, GENOA).startswith("x86_64 ")
+
+
+def test_what_the_kernel_adds_is_none(cpuinfo: Path) -> None:
+    assert says(cpuinfo, MILAN) == says(cpuinfo, f"ibrs retbleed_thing {' '.join(reversed(MILAN.split()))} arat")
+
+
+def test_arm(cpuinfo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    cpuinfo.write_text("processor\t: 0\nFeatures\t: fp asimd sve i8mm\n")
+    assert processor.instruction_sets() == "aarch64 asimd fp i8mm sve"
+
+
+def test_a_machine_that_says_nothing_is_of_its_kind(cpuinfo: Path) -> None:
+    assert processor.instruction_sets() == "x86_64"
+
+
+def test_apple(cpuinfo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    said = "hw.optional.neon: 1\nhw.optional.arm.FEAT_SME: 0\nhw.optional.arm.FEAT_BF16: 1\n"
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, stdout=said))
+    assert processor.instruction_sets() == "arm64 hw.optional.arm.FEAT_BF16 hw.optional.neon"

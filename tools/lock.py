@@ -1,0 +1,78 @@
+"""``python -m tools.lock``: writes ``constraints/hashes``, what ``make install`` may take, file by file and by hash.
+
+``pyproject.toml`` and the versions of ``constraints/cpu.txt`` flow in; for each package, the hashes of all its files
+flow out, for every Python and platform that marlaas promises. Needs uv on the PATH, and an index that it is set up for.
+PyTorch itself has no hash here: which file it is depends on where it is taken from.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "constraints" / "hashes"
+BUILD = "scikit-build-core[pyproject]\ncmake\nninja\n"
+"""What compiles llama.cpp."""
+LLAMA = "llama-cpp-python"
+NOT_OURS = ("torch", "pip")
+"""PyTorch, and the pip that every new environment has."""
+CUDA = re.compile(r"(nvidia-(?!ml-py)|cuda-|triton$)")
+"""What PyTorch needs for NVIDIA's cards, where it is taken from pip's own index."""
+USES = {
+    "install": "what marlaas and PyTorch need, but PyTorch and llama.cpp themselves",
+    "serve": "what `marlaas serve` needs besides",
+    "dev": "what its tests and checks need besides both",
+    "llama": "llama.cpp, as source",
+    "build": "what compiles llama.cpp",
+    "cuda": "what PyTorch needs for NVIDIA's cards",
+}
+
+Packages = dict[str, str]
+"""By name: the lines of a requirements file."""
+
+
+def main() -> int:
+    """Ask uv, and write the files."""
+    cpu = ("--extra", "cpu")
+    base, serve, dev = compiled(*cpu), compiled(*cpu, "--extra", "serve"), compiled(*cpu, "--extra", "dev")
+    files = divided(base, serve, dev) | {"build": compiled(text=BUILD)}
+    for name, packages in files.items():
+        head = f"# Made by `make lock`: {USES[name]}.\n"
+        (FOLDER / f"{name}.txt").write_text(head + "".join(packages[one] for one in sorted(packages)))
+        print(f"{name}.txt: {len(packages)} packages")
+    return 0
+
+
+def divided(base: Packages, serve: Packages, dev: Packages) -> dict[str, Packages]:
+    """By file: what is installed by which step, each package once."""
+    files: dict[str, Packages] = {"install": {}, "llama": {}, "cuda": {}, "serve": {}, "dev": {}}
+    for name, lines in (base | serve | dev).items():
+        if name in NOT_OURS:
+            continue
+        step = "install" if name in base else "serve" if name in serve else "dev"
+        files["llama" if name == LLAMA else "cuda" if CUDA.match(name) else step][name] = lines
+    return files
+
+
+def compiled(*extras: str, text: str = "") -> Packages:
+    """What uv chooses, for the project with some extras, or for the requirements in a text."""
+    command = ["uv", "pip", "compile", "--universal", "--python-version", "3.11", "--generate-hashes", "--quiet"]
+    command += ["--no-header", "--no-annotate", "--no-emit-index-url", "--constraints", "constraints/cpu.txt"]
+    command += ["-"] if text else [*extras, "pyproject.toml"]
+    done = subprocess.run(command, cwd=ROOT, input=text, text=True, capture_output=True)
+    if done.returncode:
+        sys.exit(f"uv cannot choose: {done.stderr.strip()}")
+    return packages_of(done.stdout)
+
+
+def packages_of(text: str) -> Packages:
+    """A requirements file, package by package."""
+    blocks = re.split(r"(?m)^(?=[A-Za-z0-9])", text)
+    return {block.partition("==")[0]: block for block in blocks if "==" in block}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,32 @@
+"""A plugin of pytest for a Python that has no PyTorch: what would import it is skipped, as ``pytest.importorskip`` does.
+
+Loaded by ``python -m tools.pythons`` alone, so that nothing is skipped in an environment that should have it. What
+starts it in a child process is marked ``torch`` and left out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+import pytest
+
+MISSING = ("torch", "transformers", "peft", "llama_cpp")
+"""What is not installed: PyTorch, what rests on it, and llama.cpp, which would have to be compiled."""
+
+
+class Skipper:
+    """Stands before all other finders of modules, and skips the file, or the test, that imports one of ``MISSING``."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Nothing, for any other module: the next finder is asked."""
+        if name.partition(".")[0] in MISSING:
+            pytest.skip(f"needs {name}", allow_module_level=True)
+        return None
+
+
+sys.meta_path.insert(0, Skipper())
