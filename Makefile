@@ -7,7 +7,7 @@ KILLS ?= 200
 BIN := .venv/bin
 export PROFILE TORCH_INDEX
 
-.PHONY: demo install dev test test-slow test-slow-libraries test-slow-vllm test-slow-vulkan kills check format bench pictures lock base clean
+.PHONY: demo install dev test test-slow test-slow-libraries test-slow-pythons test-slow-vllm test-slow-vulkan kills check format bench pictures lock base clean
 
 demo: install
 	@$(BIN)/marlaas demo
@@ -33,6 +33,10 @@ test-slow: dev
 # Environments of other libraries, each with the real one: installs gigabytes into .libraries, once.
 test-slow-libraries: dev
 	@$(BIN)/python -m pytest -q -p no:xdist -m libraries
+
+# Under each other Python that marlaas promises and this machine has, without PyTorch: a line each, and a closing count.
+test-slow-pythons: dev
+	@$(BIN)/python -m tools.pythons
 
 # vLLM for real, on its build for processors: installs 3.5 gigabytes into .vllm, once.
 test-slow-vllm: dev
@@ -77,4 +81,4 @@ base: dev
 	@$(BIN)/python -m tools.base
 
 clean:
-	rm -rf .venv .venv-setup.log .libraries .vllm .vulkan .bench build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-setup.log .libraries .vllm .vulkan .pythons .bench build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,8 +5,8 @@ NVIDIA's cards; ``vulkan`` or ``metal`` for others, on which llama.cpp samples; 
 TORCH_INDEX (a package index to take torch from; empty for pip's own), CMAKE_ARGS (further ones for llama.cpp).
 
 What is installed is what ``constraints/hashes`` lists, checked by hash: all but PyTorch, which differs by where it is
-taken from, and the profile ``gpu``, for which vLLM chooses. llama.cpp is compiled for this processor, and kept for other
-checkouts of this user.
+taken from, and the profile ``gpu``, for which vLLM chooses. llama.cpp is compiled for this processor, and kept for
+other checkouts of this user.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ def install(profile: str, extras: list[str]) -> None:
     step("installing what marlaas needs", pip(*checked(*lists)))
     step("installing PyTorch", pip("torch", "--no-deps", "-c", str(PINS), *source))
     if runs(NEEDS_CUDA):  # another index has other ones: they come with its PyTorch
-        step("installing what PyTorch needs", pip("torch", "-c", str(PINS), *source) if index else pip(*checked("cuda")))
+        step(
+            "installing what PyTorch needs", pip("torch", "-c", str(PINS), *source) if index else pip(*checked("cuda"))
+        )
     compile_llama(profile)
     step("installing marlaas", pip("-e", str(ROOT), "--no-deps", "--no-build-isolation"))
 

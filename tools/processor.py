@@ -19,7 +19,7 @@ _X86 = re.compile(
     r"(mmx|3dnow|sse|pni$|ssse3|avx|amx|fma|f16c|xop|tbm|bmi|abm$|popcnt|movbe|adx|cx16|lahf_lm"
     r"|v?aes$|v?pclmul|gfni|sha|sm3|sm4|rdrand|rdseed)"
 )
-"""Instructions that compilers use; the other flags of Intel and AMD are the kernel's affair, and come and go with it."""
+"""Instructions that compilers use; the other flags of Intel and AMD are the kernel's, and come and go with it."""
 
 
 def instruction_sets() -> str:

@@ -72,7 +72,9 @@ class WebServer(Server):
     async def _script(self, request: web.Request) -> web.Response:
         """The page's script, with downloads beneath the secret path, too."""
         text = (self.statics_path.parent / SCRIPT).read_text(encoding="utf-8")
-        text = text.replace("${window.location.origin}/download/", f"${{window.location.origin}}{self._gate.root}download/")
+        text = text.replace(
+            "${window.location.origin}/download/", f"${{window.location.origin}}{self._gate.root}download/"
+        )
         return web.Response(text=text, content_type="text/javascript")
 
     async def handle_index(self, request: web.Request) -> web.Response:

@@ -9,7 +9,9 @@ import pytest
 
 from tools import processor
 
-MILAN = "fpu vme de pse sse sse2 ht syscall nx constant_tsc pni ssse3 fma sse4_1 avx f16c bmi1 avx2 smep bmi2 sha_ni vaes"
+MILAN = (
+    "fpu vme de pse sse sse2 ht syscall nx constant_tsc pni ssse3 fma sse4_1 avx f16c bmi1 avx2 smep bmi2 sha_ni vaes"
+)
 GENOA = f"{MILAN} avx512f avx512_bf16 avx512vl"
 
 

@@ -1,0 +1,1 @@
+"""The tests under each Python that marlaas promises and this machine has, without PyTorch."""

@@ -1,4 +1,4 @@
-"""A plugin of pytest for a Python that has no PyTorch: what would import it is skipped, as ``pytest.importorskip`` does.
+"""A plugin of pytest for a Python that has no PyTorch: what would import it is skipped, as ``importorskip`` does it.
 
 Loaded by ``python -m tools.pythons`` alone, so that nothing is skipped in an environment that should have it. What
 starts it in a child process is marked ``torch`` and left out.
@@ -29,4 +29,6 @@ class Skipper:
         return None
 
 
-sys.meta_path.insert(0, Skipper())
+def pytest_configure() -> None:
+    """Called by pytest before it collects."""
+    sys.meta_path.insert(0, Skipper())

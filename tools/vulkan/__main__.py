@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..install import LLAMA, ROOT, StepFailed, fail, last_complaint, log_path, minutes, step
+from ..processor import instruction_sets
 
 VENV = ROOT / ".vulkan"
 PYTHON = VENV / "bin" / "python"
@@ -66,7 +67,7 @@ def constraints() -> Path:
 
 def wanted() -> str:
     """Changes whenever an installation would give something else."""
-    return f"{sys.version} {constraints().read_text(encoding='utf-8')}"
+    return f"{sys.version} {instruction_sets()} {constraints().read_text(encoding='utf-8')}"
 
 
 def headers(paths: Iterable[Path]) -> int | None:
