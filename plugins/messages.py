@@ -5,12 +5,16 @@ Nothing here knows of tokens, templates or processes.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 MOST_ASKS = 256
 """Of one episode that wait for their replies at the same time."""
+DEEPEST = 32
+"""Lists and objects within each other in a value that is sent to the engine; people nest theirs three or four deep."""
+MOST_VALUES = 1 << 15
+"""Entries of lists and objects in what an author sends to the engine at once."""
 
 
 @dataclass(frozen=True)
@@ -81,3 +85,22 @@ class Reply:
 
 Answer = Callable[[Ask], Awaitable[Reply]]
 """Whoever answers an ask: the engine, or a script in a test."""
+
+
+def within_limits(value: Any, what: str) -> None:
+    """Raise ``ValueError`` for JSON that the engine takes from nobody: nested too deeply, or of too many entries."""
+    level, entries = [value], 0
+    for _ in range(DEEPEST + 1):
+        level = [inner for one in level for inner in _inside(one)]
+        entries += len(level)
+        if entries > MOST_VALUES:
+            raise ValueError(f"{what} has more than {MOST_VALUES} entries.")
+        if not level:
+            return
+    raise ValueError(f"{what} is nested more than {DEEPEST} deep.")
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, get_args, get_origin
 
+from .messages import within_limits
+
 ALLOWED = {
     "int": "a whole number",
     "float": "a number",
@@ -116,8 +118,11 @@ def complete(parameters: Sequence[Parameter], config: Mapping[str, Any], owner: 
 def checked(parameter: Parameter, value: Any, owner: str = "") -> Any:
     """``value`` as the parameter's type; whole numbers are welcome where numbers are.
 
-    Raises ``ValueError``, one sentence, where it is of another type, out of bounds, or none of the choices.
+    Raises ``ValueError``, one sentence, where it is of another type, out of bounds, none of the choices, or larger than
+    anything that is sent to an environment's process or comes from it.
     """
+    of = f" of {owner}" if owner else ""
+    within_limits(value, f"{parameter.name!r}{of}")
     whole = isinstance(value, int) and not isinstance(value, bool)
     match parameter.type:
         case "int":
@@ -132,7 +137,6 @@ def checked(parameter: Parameter, value: Any, owner: str = "") -> Any:
         case _:
             fits = _is_json(value)
     if not fits or not _within(parameter, value):
-        of = f" of {owner}" if owner else ""
         raise ValueError(f"{parameter.name!r}{of} must be {parameter.allowed}, not {value!r}.")
     return value
 

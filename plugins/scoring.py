@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from .messages import Message
+from .messages import Message, within_limits
 from .rewards import Rewards, rewards_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -82,7 +82,8 @@ def checked(function: Function, environment: str, *arguments: str) -> Function:
 
 
 def sendable(task: Any, environment: str) -> Any:
-    """``task`` as it is; ``TypeError`` where JSON cannot carry it to where it is scored."""
+    """``task`` as it is; ``TypeError`` where JSON cannot carry it to where it is scored, ``ValueError`` where it is
+    nested too deeply or has too many entries."""
     try:
         json.dumps(task)
     except (TypeError, ValueError, RecursionError):
@@ -90,6 +91,7 @@ def sendable(task: Any, environment: str) -> Any:
             f"{environment} is scored or ranked in another process: its task must be a value that JSON can hold, "
             f"not {type(task).__name__}"
         ) from None
+    within_limits(task, f"the task of {environment}")
     return task
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import struct
 from collections.abc import Callable
 from typing import Any, cast
@@ -15,6 +16,8 @@ from typing import Any, cast
 LARGEST_MESSAGE = 4 << 20
 """Bytes. A prompt of a million tokens still fits; a plugin that floods the engine does not."""
 _LENGTH = struct.Struct("<I")
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+"""A JSON text; one without an end goes to the end of the message, so that bytes are looked at once."""
 _decode = json.JSONDecoder().decode
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
@@ -24,7 +27,21 @@ Record = dict[str, Any]
 class Channel(asyncio.Protocol):
     """One end of the wire."""
 
-    def __init__(self, on_message: Callable[[Record], None], on_close: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        on_message: Callable[[Record], None],
+        on_close: Callable[[str], None],
+        most_values: int | None = None,
+        rate: int | None = None,
+    ) -> None:
+        """``most_values`` are the entries of lists and objects that a message may have, ``rate`` the bytes that are
+        read in a second after the first ones: both None where the other end is trusted."""
+        self._most_values = most_values
+        self._rate = rate
+        self._credit = float(LARGEST_MESSAGE)
+        """Bytes that may be read before the other end has to wait."""
+        self._counted = 0.0
+        """When the credit was reckoned last."""
         self._on_message = on_message
         self._on_close = on_close
         self._received = bytearray()
@@ -46,6 +63,8 @@ class Channel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Cut the stream into messages."""
+        if self._rate is not None:
+            self._charge(len(data), self._rate)
         received = self._received
         received += data
         start = 0
@@ -82,7 +101,23 @@ class Channel(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def _charge(self, size: int, rate: int) -> None:
+        """Pay for what was read; without credit nothing more is read until there is some."""
+        now = self._loop.time()
+        self._credit = min(LARGEST_MESSAGE, self._credit + (now - self._counted) * rate) - size
+        self._counted = now
+        if self._credit < 0 and self._transport is not None:
+            self._transport.pause_reading()
+            self._loop.call_later(-self._credit / rate, self._read_on)
+
+    def _read_on(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
     def _deliver(self, body: bytes) -> None:
+        if self._most_values is not None and crowded(body, self._most_values):
+            self.close(f"a message has more than {self._most_values} values")
+            return
         try:
             record = _decode(body.decode())
         except (ValueError, RecursionError) as error:
@@ -92,3 +127,15 @@ class Channel(asyncio.Protocol):
             self.close(f"a message is a JSON {type(record).__name__}, not an object")
             return
         self._on_message(record)
+
+
+def crowded(body: bytes, most: int) -> bool:
+    """Whether lists and objects of some JSON have more entries than ``most``, found out without reading it."""
+    if _entries(body) <= most:
+        return False
+    texts = (body.count(b'"') - body.count(b'\\"')) // 2
+    return texts > 2 * most or _entries(_TEXT.sub(b"", body)) > most  # an entry has a key and a value
+
+
+def _entries(body: bytes) -> int:
+    return body.count(b",") + body.count(b"[") + body.count(b"{")

@@ -21,7 +21,7 @@ from typing import Any
 
 from ..data import rows_of
 from ..definition import Environment
-from ..messages import Ask, Reply, ToolCall
+from ..messages import Ask, Reply, ToolCall, within_limits
 from .blame import Blame
 from .channel import Channel, Record
 from .instances import Instances
@@ -106,6 +106,7 @@ class PluginHost:
             "agent": ask.agent,
             "messages": [message_record(message) for message in ask.messages],
         }
+        within_limits([record["messages"], ask.tools], "what is said, with its tools,")
         if ask.tools:
             record["tools"] = ask.tools
         if ask.max_tokens is not None:

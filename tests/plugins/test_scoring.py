@@ -94,6 +94,13 @@ def test_a_task_travels_as_json() -> None:
     assert sendable(("word", 1), "e") == ("word", 1)
     with pytest.raises(TypeError, match=r"e is scored or ranked in another process: .* not object"):
         sendable(object(), "e")
+    deep: list[Any] = []
+    for _ in range(40):
+        deep = [deep]
+    with pytest.raises(ValueError, match="the task of e is nested more than 32 deep"):
+        sendable(deep, "e")
+    with pytest.raises(ValueError, match="the task of e has more than 32768 entries"):
+        sendable([[0] * 1000] * 40, "e")
 
 
 def test_functions_are_checked_when_they_are_declared() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from marlaas.plugins.host.channel import Channel, Record
-from marlaas.plugins.messages import MOST_ASKS
+from marlaas.plugins.messages import MOST_ASKS, MOST_VALUES
 
 from ...errors import EnvironmentFailure
 from ...types import EpisodeStatus, Failure
@@ -27,8 +27,13 @@ from .wire import Asked, Broken, Described, Ended, Hello, Outcome, Pong, decode,
 
 BEAT = 1.0
 """Seconds between two pings while episodes are under way."""
+_MOST_VALUES = 3 * MOST_VALUES
+"""Of one message: an author's lists count twice, as entries and as lists, and the protocol adds some."""
 _INTERRUPT_AFTER = 3
 _KILL_AFTER = 6
+READ_RATE = 32 << 20
+"""Bytes that are read of a process in a second: more prompts than any sampler reads, and parsing them takes less than a
+tenth of that second."""
 UNSTOPPABLE = "the plugin blocked its process and did not stop when it was interrupted"
 _CLOSING = 3.0
 """Seconds for a process that is told to end and has something to close first."""
@@ -81,7 +86,8 @@ class Child:
         self._loop = asyncio.get_running_loop()  # kept: to ask for it is a system call in Python 3.11
         self._hello: asyncio.Future[Hello] = self._loop.create_future()
         self._plays: dict[int, _Play] = {}
-        self._cancelled: set[int] = set()
+        self._cancelled: dict[int, int] = {}
+        """Episodes whose end is still to come, and the asks of each since."""
         self._started = 0
         self._unanswered = 0
         self._stuck: Failure | None = None
@@ -160,7 +166,7 @@ class Child:
             for task in play.asks:
                 task.cancel()
             if self._plays.pop(number, None) is not None and self.dead is None:
-                self._cancelled.add(number)
+                self._cancelled[number] = 0
                 self._send({"op": "cancel", "episode": number})
 
     def kill(self, reason: str, cut: bool = False) -> None:
@@ -181,7 +187,7 @@ class Child:
 
     async def _connect(self, patience: float) -> None:
         _, self._channel = await self._loop.create_connection(
-            lambda: Channel(self._receive, self._lost), sock=self._process.connection
+            lambda: Channel(self._receive, self._lost, _MOST_VALUES, READ_RATE), sock=self._process.connection
         )
         try:
             async with asyncio.timeout(patience):
@@ -202,6 +208,8 @@ class Child:
 
     def _receive(self, record: Record) -> None:
         try:
+            if self._too_late(record):
+                return
             match decode(record):
                 case Asked() as asked:
                     self._asked(asked)
@@ -221,9 +229,18 @@ class Child:
         except WireError as error:
             self._die(Failure(f"its process broke the protocol: {error}"))
 
+    def _too_late(self, record: Record) -> bool:
+        """Whether it is an ask of an episode that was cancelled. Nobody answers those, so there can only be as many as
+        may wait at the same time: a process that sends more does not keep to the protocol."""
+        episode = record.get("episode")
+        if record.get("op") != "ask" or type(episode) is not int or episode not in self._cancelled:
+            return False
+        self._cancelled[episode] += 1
+        if self._cancelled[episode] > MOST_ASKS:
+            raise WireError(f"it sent more than {MOST_ASKS} asks of episode {episode} after that was cancelled")
+        return True
+
     def _asked(self, asked: Asked) -> None:
-        if asked.episode in self._cancelled:
-            return
         play = self._plays.get(asked.episode)
         if play is None or play.answer is None or len(play.asks) >= MOST_ASKS:
             raise WireError(f"an ask of episode {asked.episode} out of turn")
@@ -244,7 +261,7 @@ class Child:
 
     def _ended(self, ended: Ended) -> None:
         if ended.episode in self._cancelled:
-            self._cancelled.discard(ended.episode)
+            del self._cancelled[ended.episode]
             if self.idle and self._owner is not None:
                 self._owner.idled()
             return

@@ -10,10 +10,15 @@ import math
 from typing import Any
 
 from marlaas.plugins.host.channel import Record
+from marlaas.plugins.messages import DEEPEST
 from marlaas.plugins.rewards import LARGEST
 
 LONGEST_NAME = 128
 MOST_ENTRIES = 256
+LONGEST_NOTE = 1000
+"""Characters of what stands in tables and in reasons; the host sends no more of its own."""
+LONGEST_PAGE = 10_000
+"""Of what is read by itself: a description, a traceback."""
 
 
 class WireError(ValueError):
@@ -55,14 +60,22 @@ def a_text(value: Any, what: str) -> str:
     return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 
-def clean(value: Any) -> Any:
-    """A free-form value, with the texts in it as ``a_text`` has them."""
+def cut(value: Any, what: str, most: int = LONGEST_NOTE) -> str:
+    """A text of at most so many characters; the last one of a longer one is an ellipsis."""
+    text = a_text(value, what)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def clean(value: Any, deeper: int = DEEPEST) -> Any:
+    """A free-form value, with the texts in it as ``a_text`` has them; lists and objects in at most so many others."""
     if isinstance(value, str):
         return a_text(value, "a text")
+    if isinstance(value, list | dict) and not deeper:
+        raise WireError(f"a value is nested more than {DEEPEST} deep")
     if isinstance(value, list):
-        return [clean(entry) for entry in value]
+        return [clean(entry, deeper - 1) for entry in value]
     if isinstance(value, dict):
-        return {a_text(key, "a key"): clean(entry) for key, entry in value.items()}
+        return {a_text(key, "a key"): clean(entry, deeper - 1) for key, entry in value.items()}
     return value
 
 

@@ -1,7 +1,7 @@
 """Messages from a plugin's process, validated: a dataclass of ours comes out, or ``WireError``.
 
-The process at the other end may be broken or hostile. Every field is checked for type, size and finiteness here, once,
-so that nothing behind this file has to doubt what it holds.
+The process at the other end may be broken or hostile. Every field is checked for type, size, depth and finiteness here,
+once, so that nothing behind this file has to doubt what it holds.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ...types import EpisodeStatus, Failure, TurnReward
 from ..protocol import Ask, EpisodeOutcome, EpisodeSpec, Fork, Message, Parameter, Ranking, Reply, ToolCall, Unscored
 from .fields import (
     LONGEST_NAME,
+    LONGEST_PAGE,
     WireError,
     a_count,
     a_list,
@@ -24,6 +25,7 @@ from .fields import (
     an_object,
     bounded,
     clean,
+    cut,
     entries,
     named,
     pairs,
@@ -215,7 +217,7 @@ def _outcome(record: Record) -> EpisodeOutcome:
         rewards=rewards,
         parts=parts,
         metrics=_metrics(record),
-        invalid=a_text(record.get("invalid", ""), "invalid"),
+        invalid=cut(record.get("invalid", ""), "invalid"),
         failure=None if failure is None else _failure(failure),
         seconds=a_number(record.get("seconds", 0.0), "seconds"),
         paid=_paid(record),
@@ -241,7 +243,7 @@ def _by_agent(value: Any) -> dict[str, float]:
 
 def _metrics(record: Record) -> dict[str, float | str]:
     return {
-        a_text(name, "metric")[:LONGEST_NAME]: a_text(x, "metric") if isinstance(x, str) else bounded(x, "a metric")
+        a_text(name, "metric")[:LONGEST_NAME]: cut(x, "metric") if isinstance(x, str) else bounded(x, "a metric")
         for name, x in pairs(record, "metrics")
     }
 
@@ -262,10 +264,10 @@ def _paid(record: Record) -> tuple[TurnReward, ...]:
 def _failure(entry: Any) -> Failure:
     record = an_object(entry, "a failure")
     return Failure(
-        message=a_text(record.get("message"), "message"),
-        file=a_text(record.get("file"), "file"),
+        message=cut(record.get("message"), "message"),
+        file=cut(record.get("file"), "file"),
         line=a_count(record, "line"),
-        traceback=a_text(record.get("traceback"), "traceback"),
+        traceback=cut(record.get("traceback"), "traceback", LONGEST_PAGE),
     )
 
 
@@ -275,7 +277,7 @@ def _described(entry: Any) -> Described:
     return Described(
         name=a_name(record, "name"),
         timeout=a_number(record.get("timeout"), "timeout"),
-        description=a_text(record.get("description"), "description"),
+        description=cut(record.get("description"), "description", LONGEST_PAGE),
         parameters=parameters,
         scored=record.get("scored") is True,
         ranked=record.get("ranked") is True,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.plugins.host.channel import LARGEST_MESSAGE, Channel, Record
+from marlaas.plugins.host.channel import LARGEST_MESSAGE, Channel, Record, crowded
 
 
 def framed(body: bytes) -> bytes:
@@ -70,3 +70,53 @@ async def test_messages_go_there_and_back() -> None:
     assert await heard == {"text": "ü\ud800"}
     here.close("done")
     assert "closed" in await gone
+
+
+@pytest.mark.parametrize(
+    ("body", "counted"),
+    [
+        (b'{"a":[1,2,{"b":"[,{"}]}', 5),
+        (b'{"a":"' + b",[" * 50 + b'"}', 1),
+        (b'{"a":"' + b'\\",' * 50 + b'"}', 1),
+        (b'{"a":"' + b"\\\\" * 50 + b'",' + b"[]," * 50, 102),
+        (b'"' + b",[" * 50, 0),
+        (b'"a",' * 50, 50),
+        (b"[" * 50, 50),
+    ],
+)
+def test_entries_are_counted_without_reading(body: bytes, counted: int) -> None:
+    assert not crowded(body, counted)
+    assert counted == 0 or crowded(body, counted - 1)
+
+
+async def test_a_message_of_too_many_values_is_not_read() -> None:
+    """A list within a list for every three bytes would take the loop a second, of which nothing comes."""
+    ours, theirs = socket.socketpair()
+    loop = asyncio.get_running_loop()
+    reason: asyncio.Future[str] = loop.create_future()
+    found: list[Record] = []
+    await loop.create_connection(lambda: Channel(found.append, reason.set_result, most_values=100), sock=ours)
+    theirs.sendall(framed(b'{"a":[' + b"0," * 90 + b"0]}") + framed(b'{"a":[' + b"[]," * 90 + b"0]}"))
+    assert "more than 100 values" in await reason
+    assert [len(record["a"]) for record in found] == [91]
+    theirs.close()
+
+
+async def test_who_sends_faster_than_agreed_waits() -> None:
+    """What lies in the socket meanwhile is the sender's: here nothing is read beyond the rate."""
+    ours, theirs = socket.socketpair()
+    loop = asyncio.get_running_loop()
+    found: asyncio.Queue[Record] = asyncio.Queue()
+    _, channel = await loop.create_connection(
+        lambda: Channel(found.put_nowait, lambda reason: None, rate=LARGEST_MESSAGE), sock=ours
+    )
+    theirs.setblocking(False)
+    began = loop.time()
+    body = framed(json.dumps({"text": "x" * (1 << 20)}).encode())
+    for _ in range(5):  # the credit is spent behind the fourth; the fifth takes a quarter of a second
+        await loop.sock_sendall(theirs, body)
+    for _ in range(5):
+        await found.get()
+    assert loop.time() - began >= 0.2
+    channel.close("done")
+    theirs.close()

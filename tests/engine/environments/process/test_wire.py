@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 
 import pytest
@@ -108,6 +109,49 @@ def test_lone_surrogates_do_not_pass() -> None:
     asked = decode(ASK | {"messages": [{"role": "user", "content": "\ud800"}], "tools": [{"x": ["\ud800"]}]})
     assert isinstance(asked, Asked)
     assert asked.ask.messages[0].content == "?" and asked.ask.tools == ({"x": ["?"]},)
+
+
+def nested(depth: int) -> list[object]:
+    value: list[object] = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("depth", [33, 40, 490, 990])
+def test_what_is_nested_deeper_than_anybody_does_is_refused(depth: int) -> None:
+    """Past some hundreds, copying it as ``dataclasses.asdict`` does ends the engine."""
+    call = {"name": "f", "arguments": {"x": nested(depth - 1)}}
+    records: tuple[Record, ...] = (
+        hello(default=nested(depth)),
+        {"op": "end", "episode": 2, "status": "played", "task": nested(depth)},
+        END | {"task": nested(depth)},
+        ASK | {"tools": [{"x": nested(depth - 1)}]},
+        ASK | {"messages": [{"role": "assistant", "content": "", "tool_calls": [call]}]},
+    )
+    for record in records:
+        with pytest.raises(WireError, match="nested"):
+            decode(record)
+
+
+def test_what_is_nested_as_people_do_arrives() -> None:
+    described = decode(hello(default=nested(32)))
+    assert isinstance(described, Hello)
+    assert dataclasses.asdict(described.environments[0].parameters[0])["default"] == nested(32)
+
+
+def test_long_texts_are_cut_so_that_one_sees_it() -> None:
+    long = "x" * 100_000
+    ended = decode(
+        END | {"invalid": long, "metrics": {"a": long}, "failure": dict.fromkeys(FAILURE, long) | {"line": 1}}
+    )
+    assert isinstance(ended, Ended) and isinstance(ended.outcome, EpisodeOutcome)
+    failure = ended.outcome.failure
+    assert failure is not None and len(failure.traceback) == 10_000
+    for text in (ended.outcome.invalid, ended.outcome.metrics["a"], failure.message, failure.file):
+        assert isinstance(text, str) and len(text) == 1000 and text.endswith("x…")
+    described = decode({"op": "hello", "environments": [DESCRIBED | {"description": long}]})
+    assert isinstance(described, Hello) and len(described.environments[0].description) == 10_000
 
 
 @given(st.sampled_from([ASK, END, {"op": "hello", "environments": [DESCRIBED]}]), st.data())
