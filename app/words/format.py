@@ -15,10 +15,10 @@ from pathlib import Path
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor moves
-    r"|\x1b[\]PX^_].*?(?:\x1b\\|\x07|\x9c|$)"  # OSC, DCS, …: titles, clipboard
+    r"|\x1b[\]PX^_][^\x00-\x1f\x7f-\x9f]*(?:\x1b\\|\x07|\x9c)"  # OSC, DCS, …: titles, clipboard
     r"|\x9b[0-?]*[ -/]*[@-~]"  # CSI as one character
-    r"|\x1b[ -/]*[0-~]",  # the short ones: reset, charset
-    re.DOTALL,
+    r"|\x1b(?![\[\]PX^_])[ -/]*[0-~]"  # the short ones: reset, charset
+    r"|\x1b(?P<open>[\[\]PX^_])"  # the beginning of one that does not end: what follows is text
 )
 _LINE_ENDS = re.compile(r"\r\n?|\x0b|\x0c|\x85|\u2028|\u2029")
 _INVISIBLE = re.compile(
@@ -31,8 +31,11 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 def plain(text: str) -> str:
-    """``text`` without anything that a terminal would obey; newlines stay, tabs become spaces."""
-    text = _ESCAPES.sub("", text)
+    """``text`` without anything that a terminal would obey; newlines stay, tabs become spaces.
+
+    Where a sequence begins and never ends, its beginning is shown escaped: a terminal would hide all that follows.
+    """
+    text = _ESCAPES.sub(lambda found: f"\\x1b{found['open']}" if found["open"] else "", text)
     text = _LINE_ENDS.sub("\n", text)
     text = _INVISIBLE.sub("", text).replace("\t", "    ")
     return _HALVES.sub("\ufffd", text)

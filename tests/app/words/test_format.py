@@ -26,7 +26,11 @@ from marlaas.app.words import format as f
         ("tab\there", "tab    here"),
         ("[/INST] [b", "[/INST] [b"),
         ("名前 é ✓", "名前 é ✓"),
-        ("\x1b]never ends", ""),
+        ("\x1b]never ends", r"\x1b]never ends"),
+        ("\x1bPnever ends\x1b[31m, red", r"\x1bPnever ends, red"),
+        ("\x1b]0;title\nnext line\x07", "\\x1b]0;title\nnext line"),
+        ("\x1b[31", r"\x1b[31"),
+        ("\x1b]" * 50_000, r"\x1b]" * 50_000),
     ],
 )
 def test_plain(hostile: str, safe: str) -> None:
@@ -39,6 +43,22 @@ def test_plain_leaves_nothing_that_a_terminal_obeys(text: str) -> None:
     assert all(c == "\n" or unicodedata.category(c) not in ("Cc", "Cs") for c in safe)
     assert f.plain(safe) == safe
     safe.encode()
+
+
+SEQUENCES = st.sampled_from(
+    ["\x1b[31m", "\x1b[2J", "\x1b]0;t\x07", "\x1bP1$r\x1b\\", "\x9b2J", "\x1bc", "\x1b(B"]  # complete ones
+)
+OPEN = st.sampled_from(["\x1b]", "\x1bP", "\x1bX", "\x1b^", "\x1b_", "\x9d", "\x90", "\u202e", "\u2066", "\x00"])
+VISIBLE = st.text(st.characters(categories=["Lo"]), max_size=5)
+
+
+@given(st.lists(st.tuples(VISIBLE, SEQUENCES | OPEN), max_size=12))
+def test_plain_hides_nothing_that_can_be_read(pieces: list[tuple[str, str]]) -> None:
+    """Letters stand between sequences of all kinds; none of these has a letter of that kind within it."""
+    safe = f.plain("".join(words + sequence for words, sequence in pieces))
+    assert [c for c in safe if unicodedata.category(c) == "Lo"] == [c for words, _ in pieces for c in words]
+    assert not any(unicodedata.bidirectional(c) in ("RLO", "LRO", "RLE", "LRE", "RLI", "LRI", "FSI") for c in safe)
+    assert all(c == "\n" or unicodedata.category(c) not in ("Cc", "Cs") for c in safe)
 
 
 @given(st.text(), st.integers(0, 40))
