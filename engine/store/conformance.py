@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 from sqlite_utils import Database
 
-from ..environments.conformance.finding import Finding
+from ..environments.conformance.finding import Finding, bounded
 from .database import insert_all, transaction
 
 KEPT = 20
@@ -31,12 +31,12 @@ class ConformanceTable:
         return self._db.execute(sql, [environment, version, base]).fetchone() is not None
 
     def add(self, environment: str, version: str, base: str, findings: Sequence[Finding]) -> None:
-        """Keep what was found, in place of what was found of that version before."""
+        """Keep what was found, within bounds, in place of what was found of that version before."""
         row = {
             "environment": environment,
             "version": version,
             "base": base,
-            "findings": json.dumps([asdict(finding) for finding in findings]),
+            "findings": json.dumps([asdict(finding) for finding in bounded(findings)]),
             "created": time.time(),
         }
         with transaction(self._db):

@@ -1,14 +1,21 @@
-"""What a check has to say: one sentence for the author of an environment. Standard library only; knows no check."""
+"""What a check has to say: one sentence for the author of an environment. Standard library only; knows no check.
+
+A sentence may quote what a plugin said, and a plugin may fail in as many ways as it likes: what is kept is bounded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Level = Literal["error", "warning", "note"]
 """error: training on it goes wrong; warning: it may, or for nothing; note: a figure worth knowing."""
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
+LONGEST = 2000
+"""Characters of a message that is kept."""
+MOST = 100
+"""Findings of one run that are kept."""
 
 
 @dataclass(frozen=True)
@@ -25,3 +32,17 @@ class Finding:
 def count(findings: Collection[Finding], level: Level) -> int:
     """How many are of that level."""
     return sum(finding.level == level for finding in findings)
+
+
+def bounded(findings: Sequence[Finding]) -> list[Finding]:
+    """The first of them, which are the worst, with long messages cut; what is left out is said."""
+    kept = [replace(finding, message=_cut(finding.message)) for finding in findings[:MOST]]
+    if len(findings) > MOST:
+        kept.append(Finding("check", "note", f"{len(findings) - MOST:,} more findings are left out."))
+    return kept
+
+
+def _cut(message: str) -> str:
+    if len(message) <= LONGEST:
+        return message
+    return f"{message[:LONGEST]}… ({len(message) - LONGEST:,} more characters)"

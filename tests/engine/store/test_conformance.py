@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from marlaas.engine.environments.conformance.finding import Finding
+from marlaas.engine.environments.conformance.finding import LONGEST, MOST, Finding
 from marlaas.engine.environments.protocol import EnvironmentInfo
 from marlaas.engine.store.conformance import KEPT
 from marlaas.engine.store.reader import Reader
@@ -41,3 +41,13 @@ def test_old_versions_are_forgotten(store: Store) -> None:
         store.conformance.add("a/b", f"v{number}", "base", [])
     known = [number for number in range(KEPT + 2) if store.conformance.known("a/b", f"v{number}", "base")]
     assert known == list(range(2, KEPT + 2)) and store.conformance.known("other/one", "v0", "base")
+
+
+def test_what_is_kept_is_bounded_and_says_so(store: Store, database: Path) -> None:
+    store.telemetry.environments([EnvironmentInfo("a/b", "v1", "ready")])
+    store.conformance.add("a/b", "v1", "base", [Finding("junk", "error", "x" * 5_000_000)] * 1000)
+    with Reader(database) as reader:
+        findings = reader.environments()[0].findings
+    assert findings[-1] == Finding("check", "note", "900 more findings are left out.")
+    assert len(findings) == MOST + 1
+    assert findings[0].message == "x" * LONGEST + "… (4,998,000 more characters)"
