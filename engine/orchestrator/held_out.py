@@ -53,11 +53,12 @@ class HeldOutPrompts:
         environments = self._services.environments
         peeks = (environments.peek(lease, spec) for spec in held_out_specs(lease, self._prompts))
         asks = await asyncio.gather(*peeks, return_exceptions=True)
+        room = max(station.context for station in self._services.stations.values())
         hashes = []
         for ask in asks:
             with contextlib.suppress(Unplayable):  # its evaluation will say so
                 if isinstance(ask, Ask):
-                    hashes.append(self._services.rollout.prompt_hash(ask))
+                    hashes.append(await self._services.rollout.prompt_hash(ask, room))
         distinct = frozenset(hashes)
         if len(distinct) * 2 >= len(hashes):
             return distinct

@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from ..environments.protocol import Ask, Reply
+from ..environments.protocol import Ask, Message, Reply
 from ..errors import BaseModelError, MarlaasError
 from ..types import Trajectory, Transcript
 from .allowance import Allowance
 from .marks import Said
 from .part import Part
 from .protocol import SampleRequest, SampleResult, Turns
-from .renderer import Renderer
+from .renderer import Renderer, TooLong
+from .rendering import Rendering
 from .seeds import noise_seed
 from .spoken import before_stop
 
@@ -92,7 +93,7 @@ class Conversation:
         number = len(self._parts) - 1
         return f"{self.place}.{number}" if number else self.place
 
-    async def answer(self, ask: Ask, sampler: Turns, renderer: Renderer) -> Reply:
+    async def answer(self, ask: Ask, sampler: Turns, rendering: Rendering) -> Reply:
         """Let the policy take its turn. A conversation that has no room left answers with an empty text.
 
         Raises ``Unplayable`` for a first prompt that leaves no room, for messages that the base model's template
@@ -103,22 +104,20 @@ class Conversation:
             if self._unheard > DEAF_ASKS:
                 raise Unplayable(f"it went on asking after the agent's {len(self._now.tokens)} tokens were used up")
         else:
-            await self._hear(ask, sampler, renderer)
+            await self._hear(ask, sampler, rendering)
             if not self._ends and len(self._now.tokens) >= self.context:
-                raise Unplayable(
-                    f"its first prompt has {len(self._now.tokens)} tokens; a conversation has room for {self.context}"
-                )
+                raise overfull(str(len(self._now.tokens)), self.context)
         room = 0 if self._full else max(0, min(self.voice.max_tokens, self.context - len(self._now.tokens)))
         wanted = min(ask.max_tokens or room, room)
         async with self.allowance.turn(wanted) as turn:
             if not turn.granted:
                 self._full = self.cut = True
                 return Reply("", "length", len(self._ends))
-            result = await self._sample(turn.granted, ask.stop, sampler, renderer)
+            result = await self._sample(turn.granted, ask.stop, sampler, rendering.renderer)
             turn.used = len(result.tokens)
         limited = turn.granted < wanted or wanted == room
         self.cut = limited and result.finish == "length" and turn.used >= turn.granted
-        return self._speak(result, ask.stop, renderer)
+        return self._speak(result, ask.stop, rendering.renderer)
 
     def fork(self, turns: int, place: str, agent: str, voice: Voice, seed: int, allowance: Allowance) -> Conversation:
         """A conversation of ``agent`` that begins as this one was after ``turns`` replies, and goes on by itself.
@@ -165,15 +164,22 @@ class Conversation:
         number = len(self._parts) - 1
         return noise_seed(self.seed, number) if number else self.seed
 
-    async def _hear(self, ask: Ask, sampler: Turns, renderer: Renderer) -> None:
+    async def _hear(self, ask: Ask, sampler: Turns, rendering: Rendering) -> None:
         thinking, anew = self.voice.thinking, False
         try:
             if self._history:
-                going_on = renderer.follow(self._history, ask.messages, self._tools, thinking)
+                history, tools = self._history, self._tools
+                going_on = await rendering.follow(history, ask.messages, tools, thinking, self.context)
                 new, anew = going_on.tokens, going_on.anew
             else:
                 self._tools = ask.tools
-                new = renderer.open(ask.messages, ask.tools, thinking)
+                new = await rendering.open(ask, thinking, self.context)
+        except TooLong as error:
+            if not self._ends:
+                raise overfull(f"at least {error.tokens}", self.context) from error
+            self._full = True
+            self._now.hear((), [_excerpt(message, self.context) for message in ask.messages])
+            return
         except (ValueError, BaseModelError) as error:
             raise Unplayable(f"its messages cannot be put to the base model: {error}") from error
         if anew:
@@ -209,3 +215,13 @@ class Conversation:
         finish = "tool" if spoken.tool_calls else result.finish
         text = before_stop(spoken.text, stops)
         return Reply(text, finish, len(self._ends) - 1, spoken.tool_calls, spoken.thinking)
+
+
+def overfull(tokens: str, context: int) -> Unplayable:
+    """That a first prompt leaves no room for an answer."""
+    return Unplayable(f"its first prompt has {tokens} tokens; a conversation has room for {context}")
+
+
+def _excerpt(message: Message, most: int) -> Message:
+    """A message that was too long to be read, for people to see."""
+    return message if len(message.content) <= most else replace(message, content=f"{message.content[:most]}…")

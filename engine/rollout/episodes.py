@@ -21,8 +21,9 @@ from ..fairness.ledger import Ledger
 from ..fairness.line import NOBODY, Payer
 from ..types import Episode, Failure, Trajectory, Transcripts
 from .allowance import Allowance
-from .conversation import Conversation, Unplayable, Voice
-from .renderer import Renderer
+from .conversation import Conversation, Unplayable, Voice, overfull
+from .renderer import Renderer, TooLong
+from .rendering import Rendering
 from .seeds import noise_seed
 from .speaker import Speaker
 from .station import Station
@@ -98,7 +99,7 @@ class Rollout:
 
     def __init__(self, renderer: Renderer, ledger: Ledger, payer: Payer = NOBODY, anew: bool = False) -> None:
         """``anew``: whether every turn reads what was said anew, so that it has the same last bits in every run."""
-        self.renderer = renderer
+        self.rendering = Rendering(renderer)
         self._ledger = ledger
         self._payer = payer
         self._anew = anew
@@ -106,7 +107,7 @@ class Rollout:
 
     def of(self, payer: Payer, anew: bool) -> Rollout:
         """The same for another payer."""
-        return Rollout(self.renderer, self._ledger, payer, anew)
+        return Rollout(self.rendering.renderer, self._ledger, payer, anew)
 
     async def play(
         self,
@@ -139,12 +140,17 @@ class Rollout:
 
     def check_thinking(self, wanted: bool | None) -> None:
         """Raise ``ConfigError`` where the base cannot think, or not think, as a task wants it."""
-        self.renderer.check_thinking(wanted)
+        self.rendering.renderer.check_thinking(wanted)
 
-    def prompt_hash(self, ask: Ask) -> PromptHash:
-        """What a first prompt is recognised by, on both sides of the held-out line. Raises ``Unplayable``."""
+    async def prompt_hash(self, ask: Ask, room: int) -> PromptHash:
+        """What a first prompt is recognised by, on both sides of the held-out line. Raises ``Unplayable``.
+
+        ``room``: tokens that a conversation has room for.
+        """
         try:
-            return _hash(self.renderer.open(ask.messages, ask.tools))
+            return _hash(await self.rendering.open(ask, None, room))
+        except TooLong as error:
+            raise overfull(f"at least {error.tokens}", room) from error
         except (ValueError, BaseModelError) as error:
             raise Unplayable(f"its messages cannot be put to the base model: {error}") from error
 
@@ -193,20 +199,24 @@ class _Run:
         self._allowances: dict[str, Allowance] = {}
         self._prompt: PromptHash | None = None
         self._held_out = False
+        self._opening = asyncio.Lock()
         self.answering = Stopwatch()
         """Runs while any agent takes its turn, or waits for it."""
 
     async def answer(self, ask: Ask) -> Reply:
         """Let the asking agent's policy take its turn; several may be asked at once."""
         if self._prompt is None:
-            self._prompt = self._rollout.prompt_hash(ask)
-            self._held_out = self._refuse(self._prompt)
+            async with self._opening:  # whoever asked first is first
+                if self._prompt is None:
+                    room = self._role(ask.agent).station.context
+                    self._prompt = await self._rollout.prompt_hash(ask, room)
+                    self._held_out = self._refuse(self._prompt)
         if self._held_out:  # and nobody who was asked at the same time is let through
             raise HeldOutPrompt("This prompt belongs to the held-out set.")
         turns = self._turns.get((ask.agent, ask.branch)) or self._begin(ask)
         with self.answering:
             async with turns.lock:
-                return await turns.conversation.answer(ask, turns.speaker, self._rollout.renderer)
+                return await turns.conversation.answer(ask, turns.speaker, self._rollout.rendering)
 
     def leave(self) -> None:
         """The episode has ended: nothing of it stays in a sampler."""

@@ -9,8 +9,10 @@ gives way to the very ids that were sampled. Knows no sampler and no policy.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,8 @@ from .vocabulary import Vocabulary, strings
 
 CACHED = 1024
 """First prompts kept; the members of a group share theirs."""
+CACHED_CHARACTERS = 16 << 20
+"""Of all of them."""
 TURN_ENDS = ("<|eom_id|>",)
 """Ends of a turn that some models' files do not name: Llama ends a call that waits for its result with it."""
 
@@ -42,15 +46,30 @@ class Continuation:
     """Whether the template has rewritten what stood before."""
 
 
+class TooLong(ValueError):
+    """What is said cannot fit."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__(f"it has at least {tokens} tokens")
+        self.tokens = tokens
+        """That it has at least."""
+
+
 class Renderer:
-    """One base model's template and tokenizer."""
+    """One base model's template and tokenizer. May be used by several threads."""
 
     def __init__(self, base: Path) -> None:
         """Read both from the base model's folder. Raises ``BaseModelError``, also as ``check`` does."""
         self._template = load_template(base)
         self._vocabulary = Vocabulary(base / "tokenizer.json")
         self._calls = form_of(self._template.source, self._vocabulary.control)
-        self._opened: OrderedDict[Key, tuple[int, ...]] = OrderedDict()
+        self._opened: OrderedDict[Key, tuple[tuple[int, ...], int]] = OrderedDict()
+        """Tokens of first prompts, and the characters of what they were made of."""
+        self._kept = 0
+        """Characters of all of them."""
+        self._lock = threading.Lock()
+        self.thread = ThreadPoolExecutor(1, "renderer")
+        """Where long conversations are rendered, one after the other."""
         self.thinks = CLOSE in self._template.source or CLOSE in self._vocabulary.control
         """Whether ``<think>`` at the beginning of a reply is a thought, and not text like any other."""
         self._trims = self.thinks and self._trims_answers()
@@ -63,25 +82,52 @@ class Renderer:
         self.warning = _WARNING if self.rewrites else ""
         """One sentence on what the template costs; empty where there is nothing to say."""
 
-    def open(self, messages: Sequence[Message], tools: Tools = (), thinking: bool | None = None) -> list[int]:
+    def known(self, messages: Sequence[Message], tools: Tools = (), thinking: bool | None = None) -> list[int] | None:
+        """The first tokens of a conversation that was opened lately."""
+        key = _key(messages, tools, thinking)
+        with self._lock:
+            if key not in self._opened:
+                return None
+            self._opened.move_to_end(key)
+            return list(self._opened[key][0])
+
+    def open(
+        self,
+        messages: Sequence[Message],
+        tools: Tools = (),
+        thinking: bool | None = None,
+        room: int | None = None,
+    ) -> list[int]:
         """The first tokens of a conversation, generation prompt included.
 
         ``thinking`` is given to the template; None leaves it its own default. Raises ``ValueError`` for an unknown
-        role, ``BaseModelError`` where the template refuses the conversation.
+        role, ``BaseModelError`` where the template refuses the conversation, and ``TooLong`` for what cannot fit into
+        ``room`` tokens, to judge by its characters.
         """
-        key = _key(messages, tools, thinking)
-        if key in self._opened:
-            self._opened.move_to_end(key)
-            return list(self._opened[key])
+        known = self.known(messages, tools, thinking)
+        if known is not None:
+            return known
+        size = characters(messages, tools)
+        self._check_room(size, room)
         marks, text = self._render(messages, tools, thinking)
+        self._check_room(len(text), room)
         tokens = marks.splice(text, self._vocabulary, self.stop_ids)
-        self._opened[key] = tuple(tokens)
-        if len(self._opened) > CACHED:
-            self._opened.popitem(last=False)
+        with self._lock:
+            key = _key(messages, tools, thinking)
+            if key not in self._opened:
+                self._opened[key] = tuple(tokens), size
+                self._kept += size
+            while len(self._opened) > CACHED or self._kept > CACHED_CHARACTERS:
+                self._kept -= self._opened.popitem(last=False)[1][1]
         return tokens
 
     def follow(
-        self, history: Sequence[Said], new: Sequence[Message], tools: Tools = (), thinking: bool | None = None
+        self,
+        history: Sequence[Said],
+        new: Sequence[Message],
+        tools: Tools = (),
+        thinking: bool | None = None,
+        room: int | None = None,
     ) -> Continuation:
         """How a conversation goes on after ``history``, whose last entry is a reply, when ``new`` is said to it.
 
@@ -91,12 +137,15 @@ class Renderer:
         if not history or not isinstance(history[-1], Spoken):
             raise ValueError("A conversation goes on after a reply.")
         reply = history[-1]
+        self._check_room(characters(new), room)
         marks, text = self._render([*history, *new], tools, thinking)
         said = marks.normal(self._template.render(marks.messages(history[:-1]), marks.safe(tools), thinking))
         said += marks.whole(len(marks.replies) - 1)
         if text.startswith(said):
+            self._check_room(len(text) - len(said), room)
             tail = marks.splice(text[len(said) :], self._vocabulary, self.stop_ids, after=reply)
             return Continuation(tail, anew=False)
+        self._check_room(len(text), room)
         return Continuation(marks.splice(text, self._vocabulary, self.stop_ids), anew=True)
 
     def parse(self, tokens: Sequence[int], prompt: Sequence[int] = (), tools: bool = False) -> Spoken:
@@ -138,6 +187,12 @@ class Renderer:
         texts = strings([[plain(each) for each in said if isinstance(each, Message)], list(tools)])
         marks = Marks(self._vocabulary.guard(texts, len(replies)), replies, self._trims)
         return marks, marks.normal(self._template.render(marks.messages(said), marks.safe(tools), thinking))
+
+    def _check_room(self, size: int, room: int | None) -> None:
+        """Raise ``TooLong`` where so many characters are more than ``room`` tokens, were they the longest there are."""
+        least = size // self._vocabulary.longest
+        if room is not None and least >= room:
+            raise TooLong(least)
 
     def _closing(self) -> list[int]:
         """The first token that the template writes behind a reply. Raises ``BaseModelError`` if it hides replies."""
@@ -191,6 +246,13 @@ _WARNING = (
     "The base model's chat template rewrites earlier turns (as those do that leave old thinking out): where it does, an"
     " episode goes on in a further trajectory, whose prompt is computed anew."
 )
+
+
+def characters(messages: Sequence[Message], tools: Tools = ()) -> int:
+    """Of all texts in what is said."""
+    size = sum(len(message.content) + len(message.name) for message in messages)
+    calls = [call.arguments for message in messages for call in message.tool_calls]
+    return size + sum(map(len, strings([*calls, *tools])))
 
 
 def _key(messages: Sequence[Message], tools: Tools, thinking: bool | None) -> Key:

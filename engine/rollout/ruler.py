@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..environments.protocol import Ask
-from .renderer import Renderer
+from .renderer import Renderer, TooLong
+from .rendering import Rendering
 
 
 class PromptRuler:
@@ -12,8 +13,14 @@ class PromptRuler:
     def __init__(self, renderer: Renderer, context: int) -> None:
         self.context = context
         """Tokens that a conversation may grow to."""
-        self._renderer = renderer
+        self._rendering = Rendering(renderer)
 
-    def tokens(self, ask: Ask) -> int:
-        """Of an agent's first ask. Raises ``ValueError`` or ``BaseModelError`` where the template refuses it."""
-        return len(self._renderer.open(ask.messages, ask.tools))
+    async def tokens(self, ask: Ask) -> int:
+        """Of an agent's first ask; of one that is much too long, as many as it has at least.
+
+        Raises ``ValueError`` or ``BaseModelError`` where the template refuses it.
+        """
+        try:
+            return len(await self._rendering.open(ask, None, self.context))
+        except TooLong as error:
+            return error.tokens

@@ -9,6 +9,7 @@ builds at once (a format width of a billion). A template comes with the weights 
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -29,13 +30,14 @@ _MOST = "a template may have at most"
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
-    """jinja2's immutable sandbox, with bounds. One rendering at a time."""
+    """jinja2's immutable sandbox, with bounds. One rendering at a time in each thread."""
 
     intercepted_binops = frozenset(["*", "**", "+", "%"])
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-        self._left = STEPS
+        self._count = threading.local()
+        """Turns that are left to what is rendered, in each thread."""
         self.globals["range"] = _short_range
         self.filters = {name: _sized(function) for name, function in self.filters.items()}
         self.filters |= {"turns of a loop": self._turns, "size of a text": checked}
@@ -52,7 +54,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
     def render(self, template: jinja2.Template, values: dict[str, Any]) -> str:
         """What the template writes. Raises what the template does, ``jinja2.TemplateError`` at a bound."""
-        self._left = STEPS
+        self._count.left = STEPS
         written, size = [], 0
         for piece in template.generate(values):
             written.append(piece)
@@ -89,8 +91,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             yield item
 
     def _step(self, count: int = 1) -> None:
-        self._left -= count
-        if self._left < 0:
+        self._count.left -= count
+        if self._count.left < 0:
             raise jinja2.TemplateError(f"{_MOST} {STEPS} turns of loops and calls")
 
 

@@ -18,6 +18,7 @@ from .allowance import Allowance
 from .conversation import Conversation, Voice
 from .protocol import SampleRequest, SampleResult, Turns
 from .renderer import Renderer
+from .rendering import Rendering
 from .seeds import noise_seed
 
 PIECE = 8
@@ -58,7 +59,7 @@ class Talk:
     def __init__(self, sampler: Turns, renderer: Renderer, context: int, version: str, number: int, place: str) -> None:
         """``version`` is served by the sampler; ``place`` names the conversation there and seeds its noise."""
         self._sampler = sampler
-        self._renderer = renderer
+        self._rendering = Rendering(renderer)
         self._version, self._number = version, number
         self._conversation = Conversation(
             f"{place}/{version}",
@@ -86,7 +87,7 @@ class Talk:
         pieces = self._pieces(hear)
         try:
             reply = await self._conversation.answer(
-                Ask(AGENT, (*opening, Message("user", words))), pieces, self._renderer
+                Ask(AGENT, (*opening, Message("user", words))), pieces, self._rendering
             )
         except BaseException:
             name, self._conversation = self._conversation.name, before
@@ -103,7 +104,7 @@ class Talk:
         await self._pieces(lambda speech: None).release(self._conversation.name)
 
     def _pieces(self, hear: Hear) -> _Pieces:
-        return _Pieces(self._sampler, self._renderer, hear, self._failures)
+        return _Pieces(self._sampler, self._rendering.renderer, hear, self._failures)
 
     def _voice(self, manner: Manner) -> Voice:
         return Voice(

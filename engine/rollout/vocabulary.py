@@ -7,6 +7,7 @@ through the template, and ``encode`` takes the marks out of the text again, afte
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
@@ -17,6 +18,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from ..errors import BaseModelError
 
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would gain nothing, and are told of at forks
 PRIVATE = 0xF0000
 """First of Unicode's private characters that no one else has a use for."""
 
@@ -46,6 +48,8 @@ class Vocabulary:
         longest_first = sorted(self.control, key=len, reverse=True)
         names = "|".join(map(re.escape, longest_first)) or "(?!)"
         self._split = re.compile(f"({names})")
+        self.longest = max(map(len, self._whole.get_vocab(with_added_tokens=True)), default=1)
+        """Characters of the longest token: of a text's characters, no token stands for more."""
         self._anywhere = re.compile(f"(?s)(?=(?:{names}))(.)")
 
     def guard(self, texts: Iterable[str], replies: int = 1) -> Guard:
@@ -58,6 +62,8 @@ class Vocabulary:
 
     def _break(self, text: str, mark: str) -> str:
         """``text`` with the mark behind the first letter of every control token; one of one letter gives way to it."""
+        if not self._split.search(text):  # by far the most, and this is much quicker
+            return text
         return self._anywhere.sub(lambda found: mark if found[1] in self.control else found[1] + mark, text)
 
     def encode(self, text: str, mark: str = "") -> list[int]:
@@ -97,7 +103,8 @@ class Vocabulary:
             piece = waiting.pop()
             if not piece:
                 continue
-            encoding = self._plain.encode(piece, add_special_tokens=False)
+            # a batch of one: other than for a single text, other threads go on meanwhile
+            (encoding,) = self._plain.encode_batch([piece], add_special_tokens=False)
             found = [self._renamed.get(token, token) for token in encoding.ids] if self._renamed else encoding.ids
             if self._ids.isdisjoint(found):
                 ids.extend(found)

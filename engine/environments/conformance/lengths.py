@@ -19,9 +19,6 @@ from .pace import Pace
 CHECK = "lengths"
 CROWDED = 0.75
 """Share of the context from which a prompt leaves little room."""
-_LONGEST_TOKENS = 16
-"""Characters that tokens have on average in no language: a text of so many for each token of the context is too long,
-and to count its tokens would hold up an engine."""
 
 
 class Ruler(Protocol):
@@ -31,8 +28,10 @@ class Ruler(Protocol):
     def context(self) -> int:
         """Tokens that a conversation may grow to."""
 
-    def tokens(self, ask: Ask) -> int:
-        """Of a first prompt. Raises ``ValueError`` or ``BaseModelError`` where the base's template refuses it."""
+    async def tokens(self, ask: Ask) -> int:
+        """Of a first prompt; of one that is much too long, as many as it has at least.
+
+        Raises ``ValueError`` or ``BaseModelError`` where the base's template refuses it."""
 
 
 @dataclass(frozen=True)
@@ -53,18 +52,10 @@ async def look(draws: Sequence[Draw], ruler: Ruler | None, pace: Pace, share: fl
     asked = [(draw, draw.reached) for draw in draws if isinstance(draw.reached, Ask)]
     async for draw, ask in pace.take(asked, share):
         try:
-            found.append((draw, _length(ask, ruler)))
+            found.append((draw, await ruler.tokens(ask) if ruler else sum(len(said.content) for said in ask.messages)))
         except (ValueError, MarlaasError) as error:
             refused = refused or (draw, str(error))
     return Lengths(tuple(found), ruler.context if ruler else None, refused)
-
-
-def _length(ask: Ask, ruler: Ruler | None) -> int:
-    characters = sum(len(said.content) for said in ask.messages)
-    if ruler is None:
-        return characters
-    least = characters // _LONGEST_TOKENS
-    return least if least > ruler.context else ruler.tokens(ask)
 
 
 def judge(lengths: Lengths) -> list[Finding]:

@@ -6,12 +6,20 @@ import asyncio
 
 import pytest
 
+from marlaas.engine.base.find import find_base
 from marlaas.engine.environments.process.child import Child
 from marlaas.engine.environments.protocol import Ask, Reply
 from marlaas.engine.errors import EnvironmentFailure
+from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.rollout.conversation import Voice
+from marlaas.engine.rollout.episodes import Rollout, alike
+from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.vocabulary import Vocabulary
 from marlaas.plugins.host.channel import Record
 from marlaas.plugins.messages import MOST_ASKS
 
+from ..rollout.fake import FakeSampler, _Version
+from ..rollout.stations import station
 from .conftest import ECHO, Slow, World, a_spec, echoing
 
 pytestmark = pytest.mark.processes
@@ -150,3 +158,34 @@ async def test_what_an_author_nests_too_deeply_fails_where_it_is_said(world: Wor
         outcome = await world.play("deep", size=size)
         assert outcome.failure is not None and says in outcome.failure.message
         assert (outcome.failure.file, outcome.failure.line) == ("deep.py", 11)
+
+
+SHOUTS = """
+import asyncio
+from marlaas.plugins import env
+
+@env
+async def shouts(ep):
+    await asyncio.gather(*(ep.agent(f"a{number}").ask(f"{number} " + "x" * 1_000_000) for number in range(20)))
+    return 1
+"""
+
+
+async def test_prompts_of_megabytes_cost_their_episode_and_no_rendering(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the twenty would take the loop a second: what cannot fit is known by its characters."""
+    world.save("shouts.py", SHOUTS)
+    await world.service.start()
+    renderer, rendered = Renderer(find_base("tiny")), []
+    monkeypatch.setattr(Vocabulary, "encode", lambda *given: rendered.append(given))
+    sampler = FakeSampler(sequences=2, context=400, versions={"v1": _Version("sum")})
+    voice = Voice("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
+    roles = alike(voice, station(sampler, 2, 400))
+    with await world.service.bind("shouts") as lease:
+        played = await Rollout(renderer, Ledger()).play(
+            lambda spec, answer: world.service.play(lease, spec, answer), a_spec(), roles, "e"
+        )
+    failure = played.episode.failure
+    assert failure is not None and "a conversation has room for 400" in failure.message
+    assert rendered == [] and sampler.ledger == []

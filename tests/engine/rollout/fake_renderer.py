@@ -21,8 +21,20 @@ class FakeRenderer:
     rewrites = False
     """Whether every turn rewrites those before it."""
 
-    def open(
+    thread = None
+    """Whatever is long is rendered in a thread of asyncio's own."""
+
+    def known(
         self, messages: Sequence[Message], tools: Sequence[dict[str, Any]] = (), thinking: bool | None = None
+    ) -> None:
+        return None
+
+    def open(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[dict[str, Any]] = (),
+        thinking: bool | None = None,
+        room: int | None = None,
     ) -> list[int]:
         if any(message.role == "oracle" for message in messages):
             raise ValueError("A message has the role 'oracle'.")
@@ -34,6 +46,7 @@ class FakeRenderer:
         new: Sequence[Message],
         tools: Sequence[dict[str, Any]] = (),
         thinking: bool | None = None,
+        room: int | None = None,
     ) -> Continuation:
         return Continuation(self.open(new), anew=self.rewrites)
 

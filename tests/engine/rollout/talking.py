@@ -14,6 +14,7 @@ from marlaas.engine.rollout.allowance import Allowance
 from marlaas.engine.rollout.conversation import Conversation, Voice
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.rendering import Rendering
 
 from .fake import FakeSampler
 
@@ -58,7 +59,7 @@ class Talk:
     """One agent's conversation, turn by turn."""
 
     def __init__(self, renderer: Renderer, thinking: bool | None = None, tokens: int = 10_000, **voice: Any) -> None:
-        self.renderer = renderer
+        self.renderer, self.rendering = renderer, Rendering(renderer)
         self.sampler = Parrot(context=voice.pop("context", 20_000))
         said = Voice("v1", 1, 1.0, tokens, voice.pop("episode", 100_000), seed=5, thinking=thinking)
         allowance = Allowance(said.max_episode_tokens)
@@ -74,7 +75,7 @@ class Talk:
         """Say something to the model, which answers with these ids."""
         self.sampler.saying = list(reply)
         messages = (Message("user", news),) if isinstance(news, str) else tuple(news)
-        return await self.conversation.answer(Ask("agent", messages, tools, stop=stop), self.sampler, self.renderer)
+        return await self.conversation.answer(Ask("agent", messages, tools, stop=stop), self.sampler, self.rendering)
 
     @property
     def prompts(self) -> list[list[int]]:

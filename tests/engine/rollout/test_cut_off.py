@@ -43,7 +43,7 @@ async def test_an_episode_is_cut_where_the_limit_ended_it(families: dict[str, Re
     for text in case.replies:
         talk.sampler.saying = letters(renderer, text)
         ask = Ask("agent", (Message("user", "?"),), max_tokens=case.asked)
-        await talk.conversation.answer(ask, talk.sampler, renderer)
+        await talk.conversation.answer(ask, talk.sampler, talk.rendering)
     assert [trajectory.cut for trajectory in talk.conversation.trajectories(1.0)] == [case.cut]
 
 

@@ -87,7 +87,7 @@ async def test_an_endless_questioner_fills_no_memory(stage: Stage) -> None:
 
 
 async def test_a_held_out_prompt_ends_the_episode_before_the_model_is_asked(stage: Stage, sampler: FakeSampler) -> None:
-    held_out = stage.rollout.prompt_hash(ask("0", "a"))
+    held_out = await stage.rollout.prompt_hash(ask("0", "a"), 40)
     with pytest.raises(HeldOutPrompt):
         await stage.play(two_agents, EpisodeSpec("train", 0, 0, 0), VOICE, "e", held_out.__eq__)
     assert sampler.ledger == []

