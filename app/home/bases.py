@@ -61,6 +61,10 @@ def _row(name: str, used: bool) -> BaseRow:
         check_base(base)
     except MarlaasError as error:
         return replace(row, problem=error.message, hint=error.hint)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # files from anywhere; some packages end with errors that are no Exception
+        return replace(row, problem=f"It cannot be read: {type(error).__name__}: {error}".rstrip(".") + ".")
     return row
 
 

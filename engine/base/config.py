@@ -76,7 +76,7 @@ def read_config(path: Path) -> BaseConfig:
         raise BaseModelError(f"{path} has no {error}; marlaas reads decoder-only language models.") from error
     except BaseModelError:
         raise
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, ArithmeticError, LookupError, RecursionError) as error:
         raise BaseModelError(f"{path} is no model configuration: {error}.") from error
 
 

@@ -40,7 +40,7 @@ def indexed(index: Path) -> list[str]:
             raise ValueError("it names no files")
     except OSError as error:
         raise BaseModelError(f"{index} cannot be read: {error.strerror}.") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BaseModelError(f"{index} is no index of weights: {error}.", "Copy the base again, whole.") from error
     return sorted(names)
 

@@ -74,7 +74,7 @@ def _ends(folder: Path) -> Iterator[tuple[Path, int]]:
     for name in ENDS:
         try:
             told = json.loads((folder / name).read_text("utf-8")).get("eos_token_id")
-        except (OSError, ValueError, AttributeError):
+        except (OSError, ValueError, AttributeError, RecursionError):
             continue
         for end in told if isinstance(told, list) else [told]:
             if isinstance(end, int):

@@ -97,5 +97,5 @@ def read_header(file: Path) -> Iterator[tuple[str, Tensor]]:
             if not all(isinstance(size, int) and size >= 0 for size in (*shape, start)):
                 raise ValueError(f"tensor {name} has no shape or place")
             yield name, Tensor(file, entry["dtype"], shape, 8 + length + start)
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, ArithmeticError) as error:
         raise BaseModelError(f"The weights {file} cannot be read: {error}.") from error

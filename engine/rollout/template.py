@@ -15,11 +15,17 @@ from typing import Any, NoReturn
 import jinja2
 
 from ..errors import BaseModelError
-from .sandbox import BoundedEnvironment
+from .sandbox import STEPS, BoundedEnvironment
+from .vetting import vet
 
+STEPS_EACH = 2000
+"""Beside those of any rendering: for each message and tool."""
+STEPS_CHARACTER = 4
+"""For each character of the messages, each of which a template may so touch a hundred times."""
 TODAY = datetime.datetime(2025, 1, 1)
 """What templates that ask for the date are told: prompts must not change from one day to the next."""
 FILE = "chat_template.jinja"
+_LONGEST_REASON = 500
 SETTINGS = "tokenizer_config.json"
 SWITCH = "enable_thinking"
 """The name by which templates know whether the model is to think."""
@@ -37,7 +43,7 @@ class ChatTemplate:
         self.source = source if with_tools is None else source + with_tools
         """All that was compiled, to look for words in."""
         self._environment = BoundedEnvironment()
-        self._environment.filters["tojson"] = _tojson
+        self._environment.add_filter("tojson", _tojson)
         self._environment.globals |= {"raise_exception": _raise, "strftime_now": TODAY.strftime, **tokens}
         self._template = self._compile(source, name)
         self._with_tools = self._template if with_tools is None else self._compile(with_tools, name)
@@ -52,14 +58,16 @@ class ChatTemplate:
         values: dict[str, Any] = {"messages": messages, "tools": tools or None, "add_generation_prompt": True}
         if thinking is not None:
             values[SWITCH] = thinking
+        size = sum(len(message["content"]) for message in messages)
+        steps = STEPS + STEPS_EACH * (len(messages) + len(tools or ())) + STEPS_CHARACTER * size
         try:
-            return self._environment.render(self._with_tools if tools else self._template, values)
+            return self._environment.render(self._with_tools if tools else self._template, values, steps)
         except RecursionError as error:
             raise BaseModelError("The base model's chat template calls itself without end.") from error
         except MemoryError as error:
             raise BaseModelError("The base model's chat template builds more than fits into memory.") from error
-        except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
-            reason = str(error).strip().rstrip(".") or type(error).__name__
+        except Exception as error:  # a template calls what it likes, which raises what it likes
+            reason = _reason(error)
             raise BaseModelError(
                 f"The base model's chat template refuses this conversation: {reason}.",
                 "Its rules are in the base's folder: an environment must keep to them, or they have a mistake.",
@@ -69,13 +77,15 @@ class ChatTemplate:
         try:
             return self._environment.load(source)
         except jinja2.TemplateSyntaxError as error:
-            reason = str(error.message).rstrip(".")
+            reason = _reason(error)
             raise BaseModelError(
                 f"The base model's chat template does not compile: {name}, line {error.lineno}: {reason}.",
                 "Mend the template, or take the model's files again from where they came.",
             ) from error
-        except (jinja2.TemplateError, RecursionError) as error:
-            raise BaseModelError(f"The base model's chat template does not compile: {name}: {error}.") from error
+        except Exception as error:  # Python's compiler has limits of its own: nested loops, memory
+            raise BaseModelError(
+                f"The base model's chat template does not compile: {name}: {_reason(error)}."
+            ) from error
 
 
 def load_template(folder: Path) -> ChatTemplate:
@@ -102,6 +112,7 @@ def load_template(folder: Path) -> ChatTemplate:
     with_tools = named.get("tool_use")
     tokens = {key: token_name(value) for key, value in settings.items() if key.endswith("_token") and value}
     tokens = {key: value for key, value in tokens.items() if value}
+    vet([text for text in (source, with_tools) if isinstance(text, str)], tokens, name)
     return ChatTemplate(source, tokens, name, with_tools if isinstance(with_tools, str) else None)
 
 
@@ -111,7 +122,7 @@ def read_settings(folder: Path, name: str = SETTINGS) -> dict[str, Any]:
         settings = json.loads((folder / name).read_text("utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BaseModelError(f"{folder / name} cannot be read: {error}.") from error
     return settings if isinstance(settings, dict) else {}
 
@@ -125,6 +136,13 @@ def token_name(token: Any) -> str:
 def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
     """Like Hugging Face's: not escaped for HTML, unlike jinja2's own."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
+
+
+def _reason(error: Exception) -> str:
+    """What an error says, in a line that has an end."""
+    said = str(error.message if isinstance(error, jinja2.TemplateSyntaxError) else error)
+    reason = " ".join(said[:_LONGEST_REASON].split()).rstrip(".") or type(error).__name__
+    return reason if len(said) <= _LONGEST_REASON else f"{reason}…"
 
 
 def _raise(message: str) -> NoReturn:

@@ -13,7 +13,7 @@ from marlaas.app.home import outcomes
 from marlaas.engine.base.model import load_base
 from marlaas.engine.paths import TINY_BASE, Home
 from marlaas.engine.store.reader import Reader
-from tests.engine.base.hub_cache import HubCache
+from tests.engine.base.hub_cache import COMMIT, HubCache
 
 from ..commanding import Commander, FakeEngine
 from ..filling import Filling
@@ -44,6 +44,27 @@ def bind(filling: Filling, base: str = "") -> None:
     fingerprint = load_base("tiny").fingerprint
     filling.execute("UPDATE tasks SET base = ?", base or fingerprint)
     filling.insert("engines", pid=1, state="stopped", started=0.0, heartbeat=0.0, base="tiny", fingerprint=fingerprint)
+
+
+def test_a_hostile_model_in_the_cache_is_named_and_hides_no_other(
+    marlaas: Commander, home: Home, cache: HubCache
+) -> None:
+    loops = "".join(f"{{% for a{n} in [1] %}}" for n in range(25)) + "{% endfor %}" * 25
+    hostile = {
+        "org/loops": ("chat_template.jinja", loops, "too many statically nested blocks"),
+        "org/wide": ("chat_template.jinja", "{{ 'a' | center(300000000) }}", "chat template refuses"),
+        "org/deep": ("config.json", "[" * 100_000, "config.json is no model configuration"),
+        "org/odd": ("config.json", '{"model_type": "qwen3", "hidden_size": 1e999}', "config.json"),
+        "org/words": ("tokenizer.json", "[" * 100_000, "tokenizer.json is no tokenizer"),
+    }
+    for name, (file, text, _) in hostile.items():
+        (cache.add(name) / file).unlink()
+        (cache.entry(name) / "snapshots" / COMMIT / file).write_text(text)
+    cache.add("org/sound")
+    rows = {row["name"]: row for row in marlaas("base", "list", "--json").json}
+    assert rows["org/sound"]["problem"] == "" and rows["tiny"]["problem"] == ""
+    for name, (_, _, says) in hostile.items():
+        assert says in rows[name]["problem"]
 
 
 def test_list(marlaas: Commander, home: Home, cache: HubCache, other: Path) -> None:

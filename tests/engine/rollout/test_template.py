@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from marlaas.engine.errors import BaseModelError
+from marlaas.engine.paths import TINY_BASE
+from marlaas.engine.rollout import vetting
 from marlaas.engine.rollout.template import ChatTemplate, load_template
 
 USER = [{"role": "user", "content": "Hi"}]
@@ -86,6 +89,14 @@ def test_a_template_that_refuses_is_one_sentence(source: str) -> None:
 
 
 LONG = "{% set r = range(100000) %}"
+BIG = "{% set b = 'a' * 16000000 %}"
+TEXT = "{% set b = 'a' * 1000000 %}"
+FOREVER = "{% for a in range(90000) %}"
+
+
+def doubled(how: str, first: str = "[1]") -> str:
+    """Twice itself, sixty times."""
+    return f"{{% set n = namespace(x={first}) %}}{{% for a in range(60) %}}{{% set n.x = {how} %}}{{% endfor %}}"
 
 
 @pytest.mark.parametrize(
@@ -106,6 +117,40 @@ LONG = "{% set r = range(100000) %}"
         "{% set n = namespace(x='a') %}{% for a in range(60) %}{% set n.x = n.x.replace('a', 'aa') %}{% endfor %}",
         "{% set n = namespace(x='a') %}{% for a in range(60) %}{% set n.x = '%s%s' % (n.x, n.x) %}{% endfor %}",
         "{% set n = namespace(x=[1]) %}{% for a in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}",
+        doubled("[n.x, n.x]") + "{{ n.x }}",
+        doubled("(n.x, n.x)", "(1,)") + "{{ {n.x: 1} }}",
+        doubled("{'a': n.x, 'b': n.x}") + "{{ n.x }}",
+        doubled("dict(a=n.x, b=n.x)") + "{{ n.x | tojson }}",
+        f"{{% set n = namespace(x=7) %}}{FOREVER}{{% set n.x = n.x - (0 - n.x) %}}{{% endfor %}}",
+        "{% set n = namespace(x='a') %}{% for a in range(60) %}{% set n.x %}{{ n.x }}{{ n.x }}{% endset %}{% endfor %}",
+        "{{ 'a' | center(300000000) }}",
+        "{{ 'a'.center(300000000) }}",
+        "{{ '%300000000d' % 1 }}",
+        "{{ '%*d' % (300000000, 1) }}",
+        "{{ '{:300000000}'.format(1) }}",
+        "{{ '{:{}}'.format(1, 300000000) }}",
+        "{{ 'a' | indent(300000000, true) }}",
+        "{{ (1).to_bytes(300000000, 'big') }}",
+        "{{ 'a'.encode() * 300000000 }}",
+        "{{ 1.5 | round(1000000000, 'ceil') }}",
+        "{{ lipsum(n=300000000) }}",
+        "{{ messages | tojson(indent=300000000) }}",
+        f"{BIG}{FOREVER}{{% if 'z' in b %}}{{% endif %}}{{% endfor %}}",
+        f"{BIG}{FOREVER}{{% set c = b[1:] %}}{{% endfor %}}",
+        f"{BIG}{FOREVER}{{{{ b | upper | length }}}}{{% endfor %}}",
+        f"{BIG}{{% set n = namespace(x=[]) %}}{FOREVER}{{% set n.x = n.x + [b ~ a] %}}{{% endfor %}}",
+        f"{BIG}{{{{ b.replace('a', b) }}}}",
+        f"{TEXT}{{{{ b | replace('a', b) }}}}",
+        f"{TEXT}{{{{ b.join(range(1000) | map('string')) }}}}",
+        f"{TEXT}{{{{ range(1000) | join(b) }}}}",
+        f"{TEXT}{{{{ b.translate({{97: b}}) }}}}",
+        f"{TEXT}{{{{ ('%(a)s' * 1000000) % {{'a': b}} }}}}",
+        f"{TEXT}{{{{ ('{{0}}' * 1000000).format(b) }}}}",
+        "{{ ([[1]] * 200000) | sum(start=[]) }}",
+        "{% for a in range(90000) recursive %}{{ loop(range(90000)) }}{% endfor %}",
+        f"{FOREVER}{'{{ 1 + 1 }}' * 1000}{{% endfor %}}",
+        f"{{% macro f() %}}{'{{ 1 + 1 }}' * 1000}{{% endmacro %}}{FOREVER}{{{{ f() }}}}{{% endfor %}}",
+        f"{FOREVER}{'x' * 200000}{{% endfor %}}",
     ],
 )
 def test_a_hostile_template_ends(source: str) -> None:
@@ -113,6 +158,41 @@ def test_a_hostile_template_ends(source: str) -> None:
     with pytest.raises(BaseModelError, match="chat template"):
         render(source)
     assert time.process_time() - began < 30
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("".join(f"{{% for a{n} in [1] %}}" for n in range(25)) + "{% endfor %}" * 25, "too many statically nested"),
+        (f"{{{{ {'(' * 3000}1{')' * 3000} }}}}", "recursion"),
+        (f"{{{{ x{'|upper' * 3000} }}}}", "recursion"),
+        ("x" * (1 << 19), "characters"),
+        ("{{ 'a' | center(300000000) }}", "refuses this conversation"),
+        ("{{ raise_exception('no ' * 2000) }}", "no…"),
+    ],
+)
+def test_a_template_that_no_model_has_is_refused_in_a_sentence(tmp_path: Path, source: str, said: str) -> None:
+    (tmp_path / "chat_template.jinja").write_text(source)
+    with pytest.raises(BaseModelError) as raised:
+        load_template(tmp_path)
+    assert said in raised.value.message and len(raised.value.message) < 700 and "\n" not in raised.value.message
+
+
+def test_a_template_is_tried_once_in_a_child_of_which_nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[Any] = []
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda *given, **options: runs.append(given) or run(*given, **options))
+    for _ in range(2):
+        vetting.vet(["{{ messages[0].content }} only once"], {}, "x")
+    load_template(TINY_BASE)
+    assert len(runs) == 1, "the template that ships is known"
+
+
+def test_a_child_that_gives_no_answer_means_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vetting, "_PATIENCE", 0.0)
+    for _ in range(2):
+        with pytest.raises(BaseModelError, match="more memory or time than any template may"):
+            vetting.vet(["{{ messages[0].content }} in no time"], {}, "x")
 
 
 def test_bounds_are_no_hindrance() -> None:
