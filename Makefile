@@ -1,13 +1,14 @@
 # make demo: set up and watch three tenants' tasks learn.  make test: run the whole test suite.
 # Variables: PYTHON (3.11 or newer), PROFILE (cpu, gpu, vulkan or metal), TORCH_INDEX (where to take torch from),
-# EXTRAS (serve), BENCH (what to measure: names of benchmarks, --quick), KILLS.
+# EXTRAS (serve), BENCH (what to measure: names of benchmarks, --quick), KILLS, MINUTES.
 
 PYTHON ?= python3
 KILLS ?= 200
+MINUTES ?= 60
 BIN := .venv/bin
 export PROFILE TORCH_INDEX
 
-.PHONY: demo install dev test test-slow test-slow-libraries test-slow-pythons test-slow-vllm test-slow-vulkan kills check format bench pictures lock base clean
+.PHONY: demo install dev test test-slow test-slow-libraries test-slow-pythons test-slow-vllm test-slow-vulkan kills fuzz check format bench pictures lock base clean
 
 demo: install
 	@$(BIN)/marlaas demo
@@ -49,6 +50,10 @@ test-slow-vulkan: dev
 	@$(BIN)/python -m tools.vulkan
 	@GGML_VK_VISIBLE_DEVICES=$${GGML_VK_VISIBLE_DEVICES-0} .vulkan/bin/python -m pytest -q -p no:xdist -m slow \
 		tests/engine/rollout/test_llama_cards.py tests/slow/test_task_on_a_card.py
+
+# Changed bytes at every border at which foreign ones come in, MINUTES in all; prints the seed that draws a fault again.
+fuzz: dev
+	@$(BIN)/python -m tests.fuzz --minutes $(MINUTES)
 
 # Kills processes of real engines, KILLS times, and proves that nothing was lost or doubled.
 kills: dev

@@ -228,7 +228,7 @@ def load_settings(home: Home) -> Settings:
     """
     try:
         table = tomllib.loads(home.config.read_text(encoding="utf-8")) if home.config.exists() else {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # numbers of thousands of digits, tables in tables in tables
         raise ConfigError(f"{home.config} cannot be read: {error}.") from error
     settings = build(Settings, table, str(home.config))
     try:

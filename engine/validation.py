@@ -56,7 +56,7 @@ def build(cls: type[T], table: dict[str, Any], where: str, prefix: str = "") -> 
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for key in table:
         if key not in fields:
-            raise ConfigError(f"{where}: unknown key {prefix + key!r}.", nearest(key, list(fields)))
+            raise ConfigError(f"{where}: unknown key {_shown(prefix + key)}.", nearest(key, list(fields)))
     values = {}
     for name, field in fields.items():
         if name in table:

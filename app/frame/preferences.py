@@ -47,7 +47,7 @@ def read_preferences(path: Path | None = None) -> Preferences:
         raise ConfigError(f"{path} cannot be read: {error}.") from error
     try:
         said = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is no TOML: {error}.") from error
     return _checked(path, said)
 

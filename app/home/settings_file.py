@@ -53,7 +53,7 @@ def _means(text: str, wanted: dict[str, object]) -> bool:
     """Whether the text says what is wanted; the documented line may have stood within a text of several lines."""
     try:
         return tomllib.loads(text) == wanted
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return False
 
 

@@ -6,6 +6,7 @@ Requests flow in; for each websocket that may, a process of the application runs
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 import aiohttp_jinja2
@@ -27,6 +28,11 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 CLOSED = "403: this page opens with the address that `marlaas serve` printed, once, in one browser.\n"
+
+_QUIET = logging.getLogger("marlaas.web")
+"""Takes what aiohttp has to say of requests that are none: anybody on this machine can send those."""
+_QUIET.addHandler(logging.NullHandler())
+_QUIET.propagate = False
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -64,7 +70,10 @@ class WebServer(Server):
         if verdict is Verdict.REFUSE:
             return web.Response(status=403, text=CLOSED)
         if verdict is Verdict.PASS:
-            return await handler(request)
+            try:
+                return await handler(request)
+            except OSError:  # a path that no file can have
+                raise web.HTTPNotFound from None
         response = web.Response(status=303, headers={"Location": self._gate.root})
         response.set_cookie(name, self._gate.session, path=self._gate.root, httponly=True, samesite="Lax")
         return response
@@ -119,7 +128,7 @@ async def serve(command: str, port: int, gate: Gate, ready: Callable[[str], None
     Raises ``OSError`` where the port cannot be had.
     """
     application = await WebServer(command, gate).application()
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=GOODBYE)
+    runner = web.AppRunner(application, access_log=None, logger=_QUIET, shutdown_timeout=GOODBYE)
     await runner.setup()
     try:
         await web.TCPSite(runner, HOST, port).start()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -164,8 +165,8 @@ def read_state(path: Path, moments: bool = True) -> PolicyState:
             for key in file.keys():  # noqa: SIM118 - safe_open is no mapping
                 part, _, name = key.partition("/")
                 if part == "adapter" or (moments and part in parts):
-                    parts[part][name] = file.get_tensor(key)
-    except (OSError, SafetensorError) as error:
+                    parts[part][name] = _float32(file.get_tensor(key))
+    except (OSError, SafetensorError, TypeError, AttributeError) as error:  # the last two: numbers that numpy lacks
         raise AdapterError(f"The state file {path} cannot be read: {error}.") from error
     if not parts["adapter"]:
         raise AdapterError(f"The state file {path} holds no adapter.")
@@ -181,10 +182,22 @@ def holds_moments(path: Path) -> bool:
         raise AdapterError(f"The state file {path} cannot be read: {error}.") from error
 
 
+def _float32(array: NDArray[Any]) -> Array:
+    """An array as it was written; ``TypeError`` for one of other numbers."""
+    if array.dtype != np.float32:
+        raise TypeError(f"its numbers are of the type {array.dtype}, not float32")
+    return array
+
+
 def _header(path: Path, metadata: dict[str, Any]) -> StateHeader:
     try:
         header = StateHeader(**json.loads(metadata["marlaas"]))
-    except (KeyError, TypeError, ValueError) as error:
+        numbers = (header.rank, header.step, header.format, header.updates or 0)
+        if not all(type(number) is int for number in numbers) or not isinstance(header.base, str):
+            raise TypeError("it says what is no number")
+        if type(header.alpha) not in (int, float) or not math.isfinite(header.alpha):
+            raise TypeError("its alpha is no number")
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise AdapterError(f"{path} is no marlaas state file.") from error
     if header.format != FORMAT:
         raise AdapterError(f"{path} has format {header.format}; this marlaas reads format {FORMAT}.")

@@ -49,7 +49,7 @@ def environments_in(path: Path) -> list[Environment]:
     text = path.read_text(encoding="utf-8")
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         place = _PLACE.search(str(error))
         line = int(place[1]) if place else text.count("\n") + 1
         raise _error(path, line, _PLACE.sub("", str(error))) from None

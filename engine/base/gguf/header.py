@@ -19,6 +19,10 @@ Value = str | int | float | bool
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """The format's numbers for types, in the words of ``struct``."""
 STRING, LIST = 8, 9
+MOST_AXES = 4
+"""Of a tensor."""
+LONGEST = 1 << 24
+"""Bytes of a name or a text: of a chat template, say."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ def read_header(path: Path) -> GgufHeader:
         raise BaseModelError(f"The GGUF file {path} ends within its header; it was not copied whole.") from error
     except BaseModelError:
         raise
-    except (ValueError, KeyError) as error:  # an empty file cannot be mapped; unknown numbers for types
+    except (ValueError, KeyError, RecursionError) as error:  # an empty file; unknown numbers for types; endless lists
         raise BaseModelError(f"{path} is no GGUF file.") from error
     if length < header.size:
         raise BaseModelError(f"The GGUF file {path} has {length} bytes of {header.size}; it was not copied whole.")
@@ -81,16 +85,24 @@ class _Cursor:
         shapes, end = {}, 0
         for _ in range(count):
             name = self._string()
-            shape = tuple(self._scalar("Q") for _ in range(self._scalar("I")))
+            shape = tuple(self._scalar("Q") for _ in range(self._axes()))
             kind, offset, elements = self._scalar("I"), self._scalar("Q"), 1
             for axis in shape:
                 elements *= axis
             shapes[name] = shape[::-1]
             block, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
             end = max(end, offset + elements // block * size)
-        alignment = int(fields.get("general.alignment", 32))
+        alignment = fields.get("general.alignment", 32)
+        if not isinstance(alignment, int) or not 0 < alignment < 1 << 32:
+            raise ValueError("no alignment")
         start = -(-self._at // alignment) * alignment
         return GgufHeader(fields, shapes, start + end)
+
+    def _axes(self) -> int:
+        count = self._scalar("I")
+        if count > MOST_AXES:
+            raise ValueError("no shape")
+        return count
 
     def _value(self, kind: int) -> Value | None:
         if kind == STRING:
@@ -112,8 +124,10 @@ class _Cursor:
         return value  # type: ignore[no-any-return]
 
     def _string(self) -> str:
-        start = self._at + 8
-        self._skip(self._scalar("Q"))
+        start, length = self._at + 8, self._scalar("Q")
+        if length > LONGEST:
+            raise ValueError("no text")
+        self._skip(length)
         return self._data[start : self._at].decode("utf-8", "replace")
 
     def _skip(self, count: int) -> None:

@@ -57,7 +57,7 @@ def requirements_of(source: Source) -> Requirements:
         return Requirements()
     try:
         content = tomllib.loads(declared.text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         message, line = _taken_apart(str(error), declared.text)
         raise declared.error(f"what it declares is no TOML: {message}", line) from None
     table = content.get(declared.table, {}) if declared.table else content

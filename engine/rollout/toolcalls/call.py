@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, NoReturn
+
+from marlaas.plugins.messages import within_limits
 
 from ...environments.protocol import ToolCall
 from ..vocabulary import well_formed
@@ -13,12 +16,13 @@ LONGEST_NAME = 128
 
 
 def read_call(text: str, arguments: str, required: bool = False) -> ToolCall | None:
-    """The call that JSON spells, or None if it is malformed in any way.
+    """The call that JSON spells, or None if it is malformed in any way, or larger than environments may send.
 
     ``arguments`` is the key of the object that holds them; where it is not ``required`` it may be left out.
     """
     try:
-        value = json.loads(text, parse_constant=_refuse)
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        within_limits(value, "a call")
     except (ValueError, RecursionError):
         return None
     if not isinstance(value, dict) or (required and arguments not in value):
@@ -37,6 +41,12 @@ def _clean(value: Any) -> Any:
     if isinstance(value, list):
         return [_clean(item) for item in value]
     return value
+
+
+def _finite(number: str) -> float:
+    """JSON may write numbers beyond all floats, which would become infinities."""
+    value = float(number)
+    return value if math.isfinite(value) else _refuse(number)
 
 
 def _refuse(constant: str) -> NoReturn:

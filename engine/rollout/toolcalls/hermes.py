@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import re
-
 from ...environments.protocol import ToolCall
 from .call import read_call
 
 TAG = "<tool_call>"
-_BLOCK = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+_END = "</tool_call>"
 
 
 def split(text: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
     """The text without its well-formed calls, and the calls in order; the tags say enough, with tools or without."""
     calls: list[ToolCall] = []
-
-    def take(block: re.Match[str]) -> str:
-        call = read_call(block[1], "arguments")
-        if call is None:
-            return block[0]
-        calls.append(call)
-        return ""
-
-    rest = _BLOCK.sub(take, text)
-    return (rest.strip() if calls else rest), tuple(calls)
+    rest: list[str] = []
+    at = 0
+    while (start := text.find(TAG, at)) >= 0 and (end := text.find(_END, start)) >= 0:
+        stop = end + len(_END)
+        call = read_call(text[start + len(TAG) : end], "arguments")
+        rest.append(text[at:stop] if call is None else text[at:start])
+        calls += [call] if call is not None else []
+        at = stop
+    rest.append(text[at:])
+    whole = "".join(rest)
+    return (whole.strip() if calls else whole), tuple(calls)
