@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import jinja2
 from jinja2 import nodes
@@ -63,7 +63,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             self.add_filter(name, function)
         for name in _NO_FILTERS:
             del self.filters[name]
-        self.tests = {name: self._looking(test) for name, test in self.tests.items()}
+        self.tests = {name: self._looking(cast(Callable[..., Any], test)) for name, test in self.tests.items()}
         self.filters |= {"turns of a loop": self._turns, "weight": self._weighed, "joined": self._joined}
 
     def add_filter(self, name: str, function: Callable[..., Any]) -> None:

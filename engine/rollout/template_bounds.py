@@ -29,8 +29,6 @@ _TEXTUAL = {"capitalize", "center", "count", "d", "default", "e", "escape", "for
 }
 """Filters that take a text as a text; the others take it apart."""
 
-Values = str | bytes | list[Any] | tuple[Any, ...] | dict[Any, Any]
-
 
 def weight(value: Any) -> int:
     """Raise unless ``value`` is small; how many steps it is to look at it."""
@@ -41,7 +39,8 @@ def weight(value: Any) -> int:
         raise jinja2.TemplateError("a template may not compute large numbers")
     if not isinstance(value, list | tuple | dict):
         return 0
-    entries, size, inside = 1, 0, [value]
+    entries, size = 1, 0
+    inside: list[Any] = [value]
     while inside:
         one = inside.pop()
         if isinstance(one, str):
@@ -76,7 +75,7 @@ def check_operation(operator: str, left: Any, right: Any) -> None:
         _check_format(left, [right], "%")
 
 
-def check_method(owner: Values, name: str, arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
+def check_method(owner: Any, name: str, arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
     """Raise where a method of one of Python's own values would build something large."""
     if name in _REFUSED:
         raise jinja2.TemplateError(f"a template may not call {name}")
@@ -89,7 +88,8 @@ def check_method(owner: Values, name: str, arguments: Sequence[Any], options: Ma
         case "replace":
             _check_replaced(owner, arguments)
         case "expandtabs":
-            check_size(owner.count("\t" if isinstance(owner, str) else b"\t") * max(8, *arguments, 0))
+            tabs = owner.count("\t") if isinstance(owner, str) else owner.count(b"\t")
+            check_size(tabs * max(8, *(one for one in arguments if isinstance(one, int))))
         case "split" | "rsplit" | "splitlines":
             if len(owner) > SIZE >> 2:
                 raise jinja2.TemplateError(f"{MOST} {SIZE >> 2} characters in a text that it splits")
@@ -141,10 +141,9 @@ def _check_numbers(values: Iterable[Any]) -> None:
 
 
 def _check_replaced(text: str | bytes, arguments: Sequence[Any]) -> None:
-    if len(arguments) >= 2 and all(isinstance(one, str | bytes) for one in arguments[:2]):
+    if len(arguments) >= 2 and all(isinstance(one, type(text)) for one in arguments[:2]):
         old, new = arguments[:2]
-        times = text.count(old) if old else len(text) + 1
-        check_size(times * len(new))
+        check_size((text.count(old) if old else len(text) + 1) * len(new))
 
 
 def _check_format(text: str | bytes, values: Sequence[Any], sign: str) -> None:

@@ -81,7 +81,7 @@ async def test_who_asks_on_after_its_episode_was_cancelled_is_ended_and_rests(
             told = (await world.until("died", "floods")) if time < 2 else await world.until("quarantined", "floods")
             assert told.failure is not None
             assert f"more than {MOST_ASKS} asks of episode" in told.failure.message
-    assert "rests" in told.failure.message
+    assert told.failure is not None and "rests" in told.failure.message
     with pytest.raises(EnvironmentFailure, match=r"floods does not serve: .*after that was cancelled"):
         await world.service.bind("floods")
     # Of each process: as many asks as may wait at once and one more, the ask before, and pongs. Without a bound the

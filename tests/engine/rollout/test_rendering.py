@@ -11,6 +11,7 @@ import pytest
 
 from marlaas.engine.environments.protocol import Ask, Message
 from marlaas.engine.rollout.conversation import Unplayable
+from marlaas.engine.rollout.marks import Said
 from marlaas.engine.rollout.renderer import Renderer, TooLong
 from marlaas.engine.rollout.rendering import SHORT, Rendering
 from marlaas.engine.rollout.ruler import PromptRuler
@@ -61,7 +62,7 @@ async def test_what_cannot_fit_is_never_rendered(renderer: Renderer, work: Work)
     with pytest.raises(TooLong) as raised:
         await rendering.open(ask(long), None, ROOM)
     assert raised.value.tokens == len(long) // renderer._vocabulary.longest
-    history = [Message("user", "Hi"), renderer.parse(letters(renderer, "Ho"))]
+    history: list[Said] = [Message("user", "Hi"), renderer.parse(letters(renderer, "Ho"))]
     work.done.clear()
     with pytest.raises(TooLong):
         await rendering.follow(history, [Message("user", long)], (), None, ROOM)

@@ -181,7 +181,12 @@ def test_a_template_that_no_model_has_is_refused_in_a_sentence(tmp_path: Path, s
 def test_a_template_is_tried_once_in_a_child_of_which_nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[Any] = []
     run = subprocess.run
-    monkeypatch.setattr(subprocess, "run", lambda *given, **options: runs.append(given) or run(*given, **options))
+
+    def counted(*given: Any, **options: Any) -> Any:
+        runs.append(given)
+        return run(*given, **options)
+
+    monkeypatch.setattr(subprocess, "run", counted)
     for _ in range(2):
         vetting.vet(["{{ messages[0].content }} only once"], {}, "x")
     load_template(TINY_BASE)

@@ -56,7 +56,7 @@ def test_words_that_spell_control_tokens_cost_no_more_than_their_length(
     odd: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every piece of text is looked at a few times at most, however many such words there are."""
-    looked = []
+    looked: list[int] = []
     plain = odd._plain
 
     class Counting:
