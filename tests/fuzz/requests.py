@@ -22,6 +22,8 @@ _PATIENCE = 0.5
 """Seconds: what is complete is answered in some milliseconds."""
 _OPEN = b"@cookie@"
 """Stands for the cookie of the browser that was let in."""
+ROOT = b"/@root@/"
+"""Stands for the secret path."""
 HEAD = b"Host: 127.0.0.1:8000\r\nCookie: " + _OPEN + b"\r\n"
 _UPGRADE = (
     b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
@@ -86,7 +88,7 @@ def requests(data: bytes) -> None:
     """Answered, or the connection is closed; never a fault of the server's own, and the next page opens."""
     server = served()
     for cookie in (server.cookie, b"none=x"):
-        answer = server.ask(data.replace(_OPEN, cookie))
+        answer = server.ask(data.replace(_OPEN, cookie).replace(ROOT, server.home))
         assert not answer or answer.startswith(b"HTTP/")
         assert b" 500 " not in answer.split(b"\r\n")[0], answer[:300]
     assert server.faults == []
@@ -104,12 +106,17 @@ REQUESTS = (
     Border(
         "requests",
         [
+            b"GET " + ROOT + b" HTTP/1.1\r\n" + HEAD + b"\r\n",
             b"GET / HTTP/1.1\r\n" + HEAD + b"\r\n",
-            b"GET /?token=abc HTTP/1.1\r\n" + HEAD + b"\r\n",
-            b"GET /static/js/textual.js HTTP/1.1\r\n" + HEAD + b"\r\n",
-            b"GET /ws?width=80&height=24 HTTP/1.1\r\n" + HEAD + _UPGRADE + b"\r\n\x81\x85\x00\x00\x00\x00hello",
-            b"GET /download/x HTTP/1.1\r\n" + HEAD + b"\r\n",
-            b"POST / HTTP/1.1\r\n" + HEAD + b"Content-Length: 3\r\n\r\nabc",
+            b"GET " + ROOT + b"static/js/textual.js HTTP/1.1\r\n" + HEAD + b"\r\n",
+            b"GET "
+            + ROOT
+            + b"ws?width=80&height=24 HTTP/1.1\r\n"
+            + HEAD
+            + _UPGRADE
+            + b"\r\n\x81\x85\x00\x00\x00\x00hello",
+            b"GET " + ROOT + b"download/x HTTP/1.1\r\n" + HEAD + b"\r\n",
+            b"POST " + ROOT + b" HTTP/1.1\r\n" + HEAD + b"Content-Length: 3\r\n\r\nabc",
         ],
         [
             b"\r\n",
@@ -124,7 +131,8 @@ REQUESTS = (
             b"HEAD",
             b"/ws",
             b"/static/",
-            b"token=",
+            b"//",
+            ROOT,
             b":",
             b";",
             b"Origin: ",

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from .binaries import BINARIES, META, gguf, gguf_of, state, state_file
 from .border import Border
 from .frames import ENVIRONMENT, FRAMES, PARAMETER, framed, frames
-from .requests import HEAD, REQUESTS
+from .requests import HEAD, REQUESTS, ROOT
 from .texts import TEXTS, task, tool_calls
 from .texts import settings as read_settings
 
@@ -71,5 +71,9 @@ def test_what_was_found_stays_mended(check: Callable[[bytes], object], data: byt
 @pytest.mark.processes
 def test_a_server_answers_whatever_is_asked() -> None:
     (border,) = REQUESTS
-    for sample in (*border.samples, b"GET /static/" + b"c/" * 4000 + b" HTTP/1.1\r\n" + HEAD + b"\r\n", b"GET /\n\r\n"):
+    for sample in (
+        *border.samples,
+        b"GET " + ROOT + b"static/" + b"c/" * 4000 + b" HTTP/1.1\r\n" + HEAD + b"\r\n",
+        b"GET /\n\r\n",
+    ):
         border.meet(sample)
