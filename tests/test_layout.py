@@ -20,20 +20,33 @@ DATA = {"bundled", "templates"}
 """Folders of plugins that are read and copied, never imported."""
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_file_is_one_idea_with_a_docstring(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert text.count("\n") <= MOST_LINES
-    assert ast.get_docstring(ast.parse(text)), "a module says what flows in and out"
+@pytest.fixture(scope="module")
+def parsed() -> dict[Path, ast.Module]:
+    """Every source file, read once."""
+    return {path: ast.parse(path.read_text("utf-8")) for path in SOURCES}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_inside_a_package_are_relative(path: Path) -> None:
-    package = path.relative_to(ROOT).parts[0]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            inside = node.module.startswith(f"marlaas.{package}") and not DATA & set(path.parts)
-            assert not inside, f"line {node.lineno}: {node.module}"
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_a_file_is_one_idea_with_a_docstring(parsed: dict[Path, ast.Module]) -> None:
+    long = {name(path): lines for path in parsed if (lines := path.read_text("utf-8").count("\n")) > MOST_LINES}
+    assert not long, f"a file has at most {MOST_LINES} lines"
+    silent = [name(path) for path, module in parsed.items() if not ast.get_docstring(module)]
+    assert not silent, "a module says what flows in and out"
+
+
+def test_imports_inside_a_package_are_relative(parsed: dict[Path, ast.Module]) -> None:
+    absolute = []
+    for path, module in parsed.items():
+        if DATA & set(path.parts):
+            continue
+        own = f"marlaas.{path.relative_to(ROOT).parts[0]}"
+        for node in ast.walk(module):
+            if isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").startswith(own):
+                absolute.append(f"{name(path)}:{node.lineno} {node.module}")
+    assert not absolute
 
 
 def test_sql_lives_in_the_store_alone() -> None:
