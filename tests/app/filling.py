@@ -6,16 +6,19 @@ import json
 import math
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 from marlaas.engine.store.database import open_database
 
 NOW = 1_800_000_000.0
 HOSTILE = "[/INST] [b \x1b[31m\x1b]0;owned\x07 \u202egnp.exe\u202c \x00\x07 \ud800 名前が広い [@click=app.quit]x[/] {0}"
 WORKERS = (("rollout", 812_000_000, 0.74), ("training", 640_000_000, 0.51), ("env arithmetic", 42_000_000, 0.03))
+
+P = ParamSpec("P")
 
 
 class Filling:
@@ -235,6 +238,27 @@ def metrics(task: int, step: int) -> dict[str, float]:
     }
 
 
+def kept(fill: Callable[P, Filling]) -> Callable[P, Filling]:
+    """A new database that is filled like one before is a copy of it."""
+    made: dict[object, bytes] = {}
+
+    @wraps(fill)
+    def filled(*path: P.args, **options: P.kwargs) -> Filling:
+        (database, *others), key = path, tuple(options.items())
+        if database.exists() or others or "now" in options:
+            return fill(*path, **options)
+        if key not in made:
+            with closing(sqlite3.connect(fill(*path, **options).path)) as connection:
+                made[key] = connection.serialize()
+        database.parent.mkdir(parents=True, exist_ok=True)
+        database.write_bytes(made[key])
+        database.chmod(0o600)
+        return Filling(database)
+
+    return filled
+
+
+@kept
 def fill_full(path: Path, now: float = NOW, tasks: int = 32) -> Filling:
     """Many tasks in every state."""
     filling = Filling(path, now)
@@ -252,6 +276,7 @@ def fill_full(path: Path, now: float = NOW, tasks: int = 32) -> Filling:
     return filling
 
 
+@kept
 def fill_hostile(path: Path, now: float = NOW) -> Filling:
     """Every text that somebody else may write is hostile; one trajectory is very long."""
     filling = Filling(path, now)
