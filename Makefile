@@ -21,15 +21,14 @@ dev:
 
 # Two rounds: tests of pure code, then those that start worker processes, a file of them at a time on each core.
 test: dev
-	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not processes and not slow and not libraries and not vllm"
-	@$(BIN)/python -m pytest -q -n auto --dist loadfile -m "processes and not slow and not libraries and not vllm"
+	@$(BIN)/python -m tools.suite
 
-# What takes minutes: kills, eight whole runs alone and together, 200 steps under the canary; then dear properties with
-# more examples than `make test` draws.
+# What takes minutes: kills, eight whole runs alone and together, 200 steps under the canary; then every property with
+# ten times the examples that `make test` draws.
 test-slow: dev
 	@$(BIN)/python -m pytest -q -p no:xdist -m slow --timeout 1800
-	@MARLAAS_EXAMPLES=50 $(BIN)/python -m pytest -q -p no:xdist --timeout 1800 \
-		tests/engine/orchestrator/test_pipeline.py tests/engine/training/decoder
+	@MARLAAS_EXAMPLES=10 $(BIN)/python -m pytest -q -p no:xdist --timeout 1800 \
+		-m "hypothesis and not slow and not libraries and not vllm"
 
 # Environments of other libraries, each with the real one: installs gigabytes into .libraries, once.
 test-slow-libraries: dev
