@@ -1,22 +1,60 @@
 """The same for every test, wherever and however the tests are started.
 
 Every property test draws the same examples everywhere, and takes the time that it needs. Ctrl-C ends what a test starts
-also where the tests run in the background of a shell, which has them ignore it.
+also where the tests run in the background of a shell, which has them ignore it. What was loaded to collect the tests
+stays to the end, so the garbage collector need not look through it again and again.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import sys
 import threading
+from collections.abc import Generator
 
 import hypothesis
+import pytest
+
+from .examples import examples
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # a test process per core: threads of one spin on the cores of the others
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, database=None)
+hypothesis.settings.register_profile(
+    "repeatable", max_examples=examples(), deadline=None, derandomize=True, database=None
+)
 hypothesis.settings.load_profile("repeatable")
 
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+YOUNG = 10_000
+"""Objects after which the garbage collector looks at the youngest: a torch or a Textual makes that many in a moment."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The second round of ``make test`` takes only files that name the mark: it must stand in each that has it."""
+    for path in {item.path for item in items if item.get_closest_marker("processes")}:
+        if "mark.processes" not in path.read_text(encoding="utf-8"):
+            raise pytest.UsageError(f"{path}: write pytest.mark.processes in the file itself, or no round runs it.")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collecting makes millions of objects, of which none goes before the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(YOUNG, 20, 20)
+        gc.enable()
+
+
+def pytest_collection_finish() -> None:
+    if "marlaas.engine.store.migrations" in sys.modules:  # some test may need a database
+        from .kept import keep_empty_database
+
+        keep_empty_database()

@@ -13,6 +13,7 @@ from marlaas.app.chart.draw import draw
 from marlaas.app.chart.plot import MOST_CURVES, SHAPES, Curve, Mark, Plot, Point
 from marlaas.app.words.format import cells
 
+from ...examples import examples
 from .reading import dots, joined, text
 
 STRAIGHT = """\
@@ -132,7 +133,7 @@ def plots(draw: st.DrawFn) -> Plot:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(plots(), st.integers(0, 90), st.integers(0, 30))
 def test_any_plot_fits_any_room_exactly(plot: Plot, width: int, height: int) -> None:
     lines = text(plot, width, height)
@@ -140,7 +141,7 @@ def test_any_plot_fits_any_room_exactly(plot: Plot, width: int, height: int) -> 
     assert all(len(one) == cells(one) == width for one in lines), "each cell has one character of width 1"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=300).map(sorted),
     st.integers(1, 40),

@@ -20,6 +20,8 @@ from marlaas.engine.paths import TINY_BASE
 from tools.random_base.families import FAMILIES
 from tools.random_base.make import make_base
 
+from ...examples import examples
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -146,7 +148,7 @@ def test_every_family_as_it_is_published_is_sound(tmp_path: Path, family: str) -
         check_base(base)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     file=st.sampled_from(["model.safetensors", "tokenizer.json", "tokenizer_config.json", "config.json"]),
     at=st.integers(0, 1500),

@@ -15,6 +15,8 @@ from marlaas.engine.devices.placement.place import place
 from marlaas.engine.devices.plan import Place, Placement
 from tests.engine.devices.placement.imaginary import ALL, B06, machine, shape
 
+from ...examples import examples
+
 EIGHT = machine(*("A100",) * 8)
 WINDOW = 60.0
 
@@ -78,7 +80,7 @@ def test_a_load_that_wavers_quickly_moves_nothing_for_ever() -> None:
     assert len(run(wavering, hours=8)) <= 1
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(10))
 @given(st.floats(0.3, 10.0), st.lists(st.floats(0.7, 1.4), min_size=5, max_size=40))
 def test_noise_makes_no_card_flap(sampling: float, noise: list[float]) -> None:
     moves = run(((Times(sampling, 1.0), factor) for factor in cycle(noise)), hours=6)
@@ -86,7 +88,7 @@ def test_noise_makes_no_card_flap(sampling: float, noise: list[float]) -> None:
     assert all(later - earlier >= DWELL for (earlier, _), (later, _) in pairwise(moves))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(10))
 @given(st.floats(0.1, 20.0))
 def test_a_constant_load_ends_within_a_worthless_gain_of_the_best(sampling: float) -> None:
     times = Times(sampling, 1.0)

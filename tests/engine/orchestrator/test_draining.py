@@ -19,6 +19,7 @@ from marlaas.engine.orchestrator.task_run import Ending
 from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.taskfile import submission
 
+from ...examples import examples
 from .test_learning import SPEC, check_history
 from .test_orchestrator import reaches, serving
 from .world import World
@@ -29,7 +30,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "POLL", 0.001)
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(4))
 @given(
     seed=st.integers(0, 10**6),
     most=st.integers(0, 6),

@@ -18,6 +18,7 @@ from marlaas.engine.orchestrator.task_run import Ending
 from marlaas.engine.policies import PolicySpec
 from marlaas.engine.spec import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 
+from ...examples import examples
 from .world import World
 
 SPEC = TaskSpec(
@@ -49,7 +50,7 @@ def check_history(world: World) -> None:
     assert all(f", {row['version']}]" in row["spans"] for row in spans)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(8))
 @given(
     seed=st.integers(0, 10**6),
     most=st.integers(0, 6),

@@ -28,7 +28,7 @@ from .crowd import Crowd, Happening, in_turns
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """A disk that does not wait, where there is one."""
-PARTS, EXAMPLES = 4, examples(15)
+PARTS, EXAMPLES = 4, examples(6)
 """In parts, since tests run in parallel. Failing examples are shown as drawn: making them smaller takes minutes."""
 BASE = TaskSpec(
     "lab",
@@ -96,6 +96,7 @@ HAPPENINGS = st.lists(
 )
 
 
+@pytest.mark.hypothesis
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_nothing_is_lost_doubled_stale_or_starved(part: int) -> None:

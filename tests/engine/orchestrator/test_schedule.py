@@ -14,6 +14,8 @@ from marlaas.engine.orchestrator.schedule import Act, Situation, Verdict, decide
 from marlaas.engine.store.tasks import Needed, QueuedTask
 from marlaas.engine.store.tenants import USUAL, Tenant
 
+from ...examples import examples
+
 STATES = ("submitted", "queued", "running", "paused")
 TENANTS = ("a", "b", "c")
 NOW = 1000.0
@@ -120,7 +122,7 @@ def test_while_the_engine_rests_nothing_runs_and_all_say_so(world: tuple[list[Qu
             assert verdict == decide(tasks, around)[task.id], "what it depends on is what it waits for"
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(5))
 @given(st.integers(0, 2**32), st.integers(1, 4))
 def test_under_contention_slots_follow_the_weights_and_nobody_starves(seed: int, slots: int) -> None:
     """Tenants with endless queues: a task runs for some turns, uses tokens, and another takes its place."""

@@ -25,6 +25,7 @@ from marlaas.engine.rest.resting import IDLE, Rest
 from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.taskfile import submission
 
+from ...examples import examples
 from .test_learning import SPEC, check_history
 from .test_waiting import Time, reached, retrying, saying, until
 from .world import World
@@ -94,7 +95,7 @@ async def test_tasks_say_why_they_wait_and_go_on(tmp_path: Path) -> None:
     assert ("stalled", world.task) not in told
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(3))
 @given(seed=st.integers(0, 10**6), most=st.integers(0, 6), staleness=st.integers(0, 2))
 def test_nothing_is_lost_or_doubled_whenever_it_begins(seed: int, most: int, staleness: int) -> None:
     async def play(root: Path) -> None:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.rest.hours import ActiveHours
 
+from ...examples import examples
+
 FORWARD = datetime(2026, 3, 29, 1, 0, tzinfo=UTC).timestamp()
 """When the clock jumps from 2:00 to 3:00."""
 BACK = datetime(2026, 10, 25, 1, 0, tzinfo=UTC).timestamp()
@@ -107,7 +109,7 @@ def ranges(draw: st.DrawFn) -> str:
 jumps = st.sampled_from([FORWARD, BACK, NOON])
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(50))
 @example("00:00-00:01, 00:01-00:00", NOON, 0)
 @given(st.lists(ranges(), min_size=1, max_size=3).map(", ".join), jumps, st.integers(-30 * 60, 30 * 60))
 def test_nothing_changes_before_it_is_said_to(text: str, jump: float, away: int) -> None:

@@ -23,6 +23,7 @@ from marlaas.engine.types import Group
 from marlaas.plugins import Agent
 from marlaas.plugins import Episode as Author
 
+from ...examples import examples
 from .fake import FakeSampler, _Version
 from .fake_renderer import FakeRenderer
 from .stations import station
@@ -126,7 +127,7 @@ def test_every_branch_has_the_history_that_was_its_agents(script: list[Step]) ->
         history += reply
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.sampled_from(FAMILIES[1:]), steps)
 def test_prompts_of_branches_read_as_the_template_writes_them(
     families: dict[str, Renderer], family: str, script: list[Step]

@@ -23,6 +23,8 @@ from marlaas.engine.rollout.batching.slots import Slots
 from marlaas.engine.rollout.batching.versions import Version, Versions
 from marlaas.engine.rollout.protocol import SampleRequest
 
+from ...examples import examples
+
 SEQUENCES, LENGTH = 16, 64
 
 
@@ -134,7 +136,7 @@ def run(play: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("mixes", [False, True])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(asked=turns)
 def test_every_turn_ends_whoever_else_is_there(mixes: bool, asked: list[tuple[str, int, int, int]]) -> None:
     async def play() -> None:

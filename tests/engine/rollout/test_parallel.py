@@ -22,6 +22,7 @@ from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.seats import Seats
 from marlaas.engine.rollout.station import Station
 
+from ...examples import examples
 from .fake import FakeSampler, _Version
 from .fake_renderer import FakeRenderer
 
@@ -105,7 +106,7 @@ async def test_agents_that_are_asked_at_once_are_sampled_at_once(seats: int, mos
     assert stage.sampler.most == most and stage.nothing_is_left()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(1, 3), st.lists(pauses, min_size=1, max_size=4), st.booleans(), st.booleans())
 def test_fewer_seats_than_agents_hold_nobody_up_for_ever(
     seats: int, scripts: list[Pauses], forks: bool, anew: bool
@@ -120,7 +121,7 @@ def test_fewer_seats_than_agents_hold_nobody_up_for_ever(
     asyncio.run(play())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(pauses, st.integers(1, 3), st.booleans())
 def test_a_deterministic_task_says_the_same_in_whatever_order_it_is_asked(
     script: Pauses, seats: int, forks: bool
@@ -139,7 +140,7 @@ async def test_only_that_is_why_a_deterministic_task_reads_anew() -> None:
     assert told[0] != told[1], "what a seat was taken from in between is computed otherwise"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(pauses, st.integers(0, 14), st.integers(1, 4))
 def test_forks_that_are_asked_at_once_share_the_limit_of_their_agent(script: Pauses, limit: int, seats: int) -> None:
     voice = replace(VOICE, max_episode_tokens=limit)
@@ -194,7 +195,7 @@ async def test_a_held_out_prompt_lets_nobody_through_who_is_asked_beside_it(orde
     assert not stage.sampler.ledger and stage.nothing_is_left()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(pauses, st.integers(1, 3), st.integers(0, 40), st.booleans(), st.booleans())
 def test_an_episode_that_is_cancelled_leaves_nothing(
     script: Pauses, seats: int, rounds: int, forks: bool, anew: bool

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from marlaas.engine.environments.protocol import Message
 from marlaas.engine.rollout.renderer import Renderer
 
+from ...examples import examples
 from .talking import FAMILIES, Talk, contains, letters
 
 TOOLS = ({"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"properties": {}}}},)
@@ -106,7 +107,7 @@ words = st.text("the answer is four\u00e9\U0001f600", min_size=1, max_size=12).m
 turns = st.lists(st.tuples(st.booleans(), st.one_of(st.none(), words), words), min_size=2, max_size=5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.sampled_from((*FAMILIES[1:], "deep")), st.sampled_from((None, False)), turns)
 def test_prompts_are_the_templates_and_replies_are_the_models(
     families: dict[str, Renderer],

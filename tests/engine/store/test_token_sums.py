@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.store import Store
 
+from ...examples import examples
+
 MOMENTS = count()
 """No two steps are made in the same moment."""
 
@@ -44,7 +46,7 @@ class Course:
         self._db.execute("UPDATE policies SET step = ?", [step])
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 99), st.booleans()), max_size=12))
 def test_a_sum_is_that_of_all_steps(store: Store, reader: Reader, moves: list[tuple[int, int, bool]]) -> None:
     store._database.conn.execute("PRAGMA foreign_keys = OFF")

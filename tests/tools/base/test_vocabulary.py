@@ -14,6 +14,8 @@ from tools.base import vocabulary
 from tools.base.skills.calculating import CALC
 from tools.base.vocabulary import CONTROL, SIZE, TAGS, TEMPLATE, render
 
+from ...examples import examples
+
 TOKENIZER = vocabulary.build()
 text = st.text(st.characters(codec="utf-8"), max_size=30)
 call = st.builds(
@@ -104,7 +106,7 @@ def test_no_system_turn_without_need() -> None:
     assert render(TOKENIZER, [{"role": "user", "content": " hi"}], []) == "<|user|> hi<|end|>"
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(8))
 @given(text)
 def test_the_light_tokenizer_agrees(tmp_path_factory: pytest.TempPathFactory, words: str) -> None:
     folder = tmp_path_factory.getbasetemp() / "tokenizer"

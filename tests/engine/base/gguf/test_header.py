@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from marlaas.engine.base.gguf.header import read_header
 from marlaas.engine.errors import BaseModelError
 
+from ....examples import examples
+
 NAMES = st.text(string.ascii_lowercase + "._", min_size=1, max_size=20)
 SCALARS = st.one_of(
     st.integers(0, 2**32 - 1),
@@ -48,7 +50,7 @@ def write(path: Path, fields: dict[str, Any], lists: dict[str, Any], tensors: di
     writer.close()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.dictionaries(NAMES, SCALARS, max_size=5),
     st.dictionaries(NAMES.map("list.{}".format), LISTS, max_size=3),

@@ -42,7 +42,7 @@ def outcome(model: Model[Any], config: PolicyConfig, groups: list[TrainGroup]) -
     return stats, memory.layout.views(memory.gradient.numpy())
 
 
-@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     shapes,
     st.integers(0, 10_000),
@@ -88,7 +88,7 @@ def test_gradients_and_statistics_are_those_of_peft(
         assert np.isclose(getattr(ours, what), getattr(theirs, what), rtol=2e-3, atol=1e-4), what
 
 
-@settings(max_examples=examples(5), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(3), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(shapes, st.integers(0, 10_000))
 def test_log_probabilities_are_those_of_peft(shape: dict[str, Any], seed: int) -> None:
     config = PolicyConfig(rank=4, seed=seed)

@@ -36,7 +36,7 @@ configs = st.builds(
 jobs = st.tuples(configs, st.integers(0, 10_000), st.integers(0, 3), st.integers(1, 4), st.integers(1, 12))
 
 
-@settings(max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(5), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(shapes, st.lists(jobs, min_size=2, max_size=8), st.sampled_from([30, 1_000]), st.booleans())
 def test_together_is_as_alone(
     shape: dict[str, Any],

@@ -11,6 +11,8 @@ from marlaas.engine.training.decoder.adapters import Adapters, Views, separate
 from marlaas.engine.training.decoder.grouped import Jagged, Kernel, Padded, grouped
 from marlaas.engine.training.decoder.spans import Spans
 
+from ....examples import examples
+
 MODULES, OUTPUTS, INPUTS = ("q", "k"), (24, 8), 16
 KERNELS: list[Jagged] = [Padded(), Kernel(torch.float32), Padded(torch.bfloat16), Kernel()]
 
@@ -43,7 +45,7 @@ def passed(adapters: Adapters, x: Tensor, grad: Tensor, spans: Spans) -> tuple[T
     return y, by_x
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 11), st.integers(0, 9)), min_size=1, max_size=6), st.integers(0, 3))
 def test_all_at_once_is_as_one_by_one(drawn: list[tuple[int, int]], unused: int) -> None:
     ranks, counts = [rank for rank, _ in drawn], [count for _, count in drawn]
