@@ -17,7 +17,7 @@ from marlaas.engine.training.protocol import GroupStats, Job, PolicyConfig, Refu
 from .contract import CONFIG, NewTrainer, train
 from .samples import group, sequence
 
-STEPS = 20
+STEPS = 10
 POLICIES = {
     "a": CONFIG,
     "same rank": replace(CONFIG, seed=1),
