@@ -58,3 +58,10 @@ def pytest_collection_finish() -> None:
         from .kept import keep_empty_database
 
         keep_empty_database()
+
+
+def pytest_unconfigure() -> None:
+    """llama_cpp opens two files when it is imported and closes neither: the interpreter would complain at its end."""
+    if utils := sys.modules.get("llama_cpp._utils"):
+        utils.outnull_file.close()
+        utils.errnull_file.close()

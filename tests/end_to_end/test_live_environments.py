@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.rows import EnvironmentRow
 
 from .conftest import PATIENCE, Lab
 
@@ -27,24 +28,21 @@ async def digits(ep):
 """
 
 
+def environment(lab: Lab, name: str, suits: Callable[[EnvironmentRow], bool]) -> EnvironmentRow:
+    """Wait until an environment is as wanted."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        with Reader(lab.home.database) as reader:
+            for row in reader.environments():
+                if row.name == name and suits(row):
+                    return row
+        time.sleep(0.02)  # the engine is another process: there is nothing to await
+    raise AssertionError(lab.marlaas("env", "list"))
+
+
 def served(lab: Lab, name: str, state: str, other_than: str = "") -> str:
     """Wait until an environment is in a state, in another version than the one given; returns its version."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        for row in json.loads(lab.marlaas("env", "list", "--json")):
-            if row["name"] == name and row["state"] == state and row["version"] != other_than:
-                return str(row["version"])
-    raise AssertionError(lab.marlaas("env", "list"))
-
-
-def checked(lab: Lab, name: str) -> dict[str, Any]:
-    """Wait until an environment was checked; returns its row."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        for row in json.loads(lab.marlaas("env", "list", "--json")):
-            if row["name"] == name and row["checked"] is not None:
-                return dict(row)
-    raise AssertionError(lab.marlaas("env", "list"))
+    return environment(lab, name, lambda row: row.state == state and row.version != other_than).version
 
 
 def test_new_edited_and_broken_files(lab: Lab) -> None:
@@ -102,7 +100,9 @@ def test_an_environment_that_always_fails_makes_its_task_wait_until_it_is_mended
     waiting = lab.row(task)
     assert waiting.state == "queued" and "blocked: " in waiting.reason and "broken.py:7" in waiting.reason
     assert served(lab, "broken/broken", "failing") == version
-    assert any("ZeroDivisionError" in found["message"] for found in checked(lab, "broken/broken")["findings"])
+    environment(lab, "broken/broken", lambda row: row.checked is not None)
+    (row,) = json.loads(lab.marlaas("env", "list", "broken", "--json"))
+    assert any("ZeroDivisionError" in found["message"] for found in row["findings"])
     lab.marlaas("env", "reload", "broken")
     assert lab.marlaas("logs").count(f"broken ({version}): loaded") == 2
     path.write_text(path.read_text().replace("1 / 0", "ep.noise.random()"))

@@ -128,8 +128,8 @@ async def infinite(ep):
 @env
 async def storms(ep):
     await ep.ask("x")
-    for _ in range(200_000):
-        print("x" * 100)
+    for _ in range(20_000):
+        print("x" * 1000)
     return 1
 
 @env

@@ -127,7 +127,7 @@ async def sampler(base: BaseModel, weights: str, tmp_path: Path) -> AsyncIterato
     await sampler.close()
 
 
-@pytest.mark.parametrize("steps", [20, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+@pytest.mark.parametrize("steps", [10, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
 async def test_honest_steps_raise_no_alarm(
     base: BaseModel, trainer: TorchTrainer, sampler: Sampler, weights: str, tmp_path: Path, steps: int
 ) -> None:

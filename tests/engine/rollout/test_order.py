@@ -169,10 +169,10 @@ async def test_accounts_that_always_ask_have_shares_by_weight(
     for account, (_, count, _) in asking.items():
         for _ in range(count):
             ask(account)
-    for step in range(500):
+    for step in range(300):
         for account in await game.step():
             ask(account)
-        if step == 150:
+        if step == 100:
             game.cost.clear()
     assert game.cost["many"] / game.cost["few"] == pytest.approx(weight, rel=0.1)
 
