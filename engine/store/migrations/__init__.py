@@ -6,6 +6,8 @@ little-endian bytes (int32 tokens, float32 log-probabilities, uint8 masks).
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from sqlite_utils import Database
 
 from . import first, later, several_policies, since_v0_1_0
@@ -13,5 +15,6 @@ from .registry import migrations
 
 __all__ = ["KNOWN_MIGRATIONS", "first", "later", "migrations", "several_policies", "since_v0_1_0"]
 
-KNOWN_MIGRATIONS = frozenset(migration.name for migration in migrations.pending(Database(memory=True)))
+with closing(Database(memory=True)) as _empty:
+    KNOWN_MIGRATIONS = frozenset(migration.name for migration in migrations.pending(_empty))
 """Names that a database of this program may have applied; any other name comes from a newer program."""
