@@ -13,7 +13,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from marlaas.engine.base.kernels import choose_float32_kernels
+from marlaas.engine.base.kernels import product
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.training.memory import keep_freed_memory
 from tools.random_base.make import make_base
@@ -30,7 +30,6 @@ def measure(quick: bool) -> Section:
     """All of it on one core; takes about 10 minutes, or 3 when quick."""
     repetitions = 1 if quick else 3
     keep_freed_memory()
-    choose_float32_kernels()
     torch.set_num_threads(1)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as name, pinned(all_cores()[:1]):
@@ -84,7 +83,7 @@ def product_rate(side: int = 1024) -> float:
     best = 0.0
     for _ in range(6):
         started = perf_counter()
-        torch.mm(left, right)
+        product(left, right)
         best = max(best, 2 * side**3 / (perf_counter() - started))
     return best
 

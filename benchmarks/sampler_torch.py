@@ -10,8 +10,6 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from marlaas.engine.base.kernels import small_products
-
 from .sampler_cases import ALPHA, EQUAL, UNEQUAL, Case, rank
 from .sampler_files import Files
 
@@ -30,10 +28,6 @@ class Torch:
     @torch.inference_mode()
     def run(self, case: Case, repetition: int) -> float:
         """One adapter after the other: nothing is gained by taking turns."""
-        with small_products():  # PyTorch's default kernels, whatever else this process has chosen
-            return self._run(case, repetition)
-
-    def _run(self, case: Case, repetition: int) -> float:
         prompts = torch.from_numpy(case.prompts(repetition).astype(np.int64))
         owner = torch.tensor([case.adapter(sequence) for sequence in range(case.sequences)])
         began = time.perf_counter()

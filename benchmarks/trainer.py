@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
 
-from marlaas.engine.base.kernels import choose_float32_kernels
+from marlaas.engine.base.kernels import product
 from marlaas.engine.base.model import load_base
 from marlaas.engine.training.decoder.compute import compute_on
 from marlaas.engine.training.decoder.decoder import Decoder
@@ -115,10 +116,8 @@ def _pass(model: Model[Any], groups: list[TrainGroup]) -> Callable[[], object]:
     """What a step runs before its optimizer: mounting included, which every step needs once."""
     layout = model.layout(CONFIG.rank)
     memory = PolicyMemory.of(CONFIG, layout, fresh(CONFIG, layout))
-    default = isinstance(model, PeftModel)
 
     def run() -> object:
-        _kernels(default)
         model.unmount()
         return add_gradient(model, memory, groups)
 
@@ -134,20 +133,12 @@ def _disagreement(exact: Decoder, rounded: Decoder, groups: list[TrainGroup]) ->
     return float((ours - theirs).abs().max())
 
 
-def _kernels(default: bool) -> None:
-    if default:
-        torch.backends.mkldnn.matmul.fp32_precision = "ieee"  # type: ignore[attr-defined]
-    else:
-        choose_float32_kernels()
-
-
 def _rate() -> float:
     """Operations a second of a large product, by the faster of both kernels: the best of a few."""
     left, right = torch.randn(1024, 1024), torch.randn(1024, 1024)
     best = 0.0
-    for default in (True, False):
-        _kernels(default)
-        best = max(best, *(2 * 1024**3 / _seconds(lambda: torch.mm(left, right)) for _ in range(4)))
+    for multiply in (torch.mm, product):
+        best = max(best, *(2 * 1024**3 / _seconds(partial(multiply, left, right)) for _ in range(4)))
     return best
 
 

@@ -14,6 +14,13 @@ from .errors import OutOfMemory
 
 WORDS = ("out of memory", "not enough memory", "can't allocate memory", "ALLOC_FAILED")
 """In messages of torch's allocators and of the libraries below it, which have no exception of their own for it."""
+ONEDNN = ("could not create a primitive", "could not execute a primitive")
+"""All that oneDNN says where there is no room for the code that it compiles, or for what that computes with.
+
+Shapes and types that it does not know end in other sentences ("could not create a primitive descriptor …"). A process
+that may not run what it compiles does not multiply with it, and one that has heard this goes on without it
+(``base/kernels.py``).
+"""
 STATUS = int(errno.ENOMEM)
 """Exit status of a process that ends for want of memory."""
 
@@ -22,7 +29,9 @@ def ran_out(error: BaseException) -> bool:
     """Whether an error says that memory is short."""
     if isinstance(error, MemoryError | OutOfMemory) or type(error).__name__ == "OutOfMemoryError":  # torch's own
         return True
-    return isinstance(error, RuntimeError) and any(word in str(error) for word in WORDS)
+    if not isinstance(error, RuntimeError):
+        return False
+    return str(error) in ONEDNN or any(word in str(error) for word in WORDS)
 
 
 def as_shortage(error: Exception) -> Exception:

@@ -1,74 +1,126 @@
-"""Chooses the fastest kernels for float32 matrix products that are still float32. Called once, before any product.
+"""Which library multiplies rows with the base's matrices in float32 on the processor: said here, once for a process.
 
 PyTorch's default library (MKL) leaves AVX-512 unused on processors not made by Intel; oneDNN, which PyTorch also holds,
-does not: on an AMD Zen 5 core it multiplies at 245 GFLOP/s instead of 110. PyTorch reaches for it only where float32
-products may be computed in bfloat16. They must not here (log-probabilities have to agree with the sampler's), so oneDNN
-is first held to instructions that have no bfloat16; what it then does is true float32, and a probe makes sure of it.
+does not: on an AMD Zen 5 core it multiplies at 245 GFLOP/s instead of 110. PyTorch's own switch for it is one for the
+whole process, all its threads, and is meant for bfloat16. It stays untouched: ``product`` calls oneDNN by name, which
+then computes in true float32 (log-probabilities have to agree with the sampler's), and a probe makes sure of it.
+
+Only products with the base go through here. Those of attention and adapters call torch, hence the default library,
+whatever is chosen: oneDNN prepares each new shape for a third of a millisecond, which many small products of ever new
+shapes do not earn back.
+
+What it prepares is code. Where there is no room for that, it multiplies nothing new in that thread from then on, also
+when there is room again, or the process ends by a signal. So a process with a limit on its addresses does without it,
+and one in which it has failed goes on without it.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from threading import Event
+from typing import Literal
 
 import torch
+from torch import Tensor
+
+from ..errors import ConfigError
+from ..memory import address_space
+from ..out_of_memory import ONEDNN
 
 log = logging.getLogger(__name__)
 
-INSTRUCTIONS = "AVX512_CORE"
-"""The newest set without bfloat16 or tiles (AMX)."""
+Library = Literal["mkl", "onednn"]
+"""``mkl`` stands for PyTorch's default library, which is another one where PyTorch was built without MKL."""
+
+VARIABLE = "MARLAAS_KERNELS"
+"""Environment variable that names the library; unset or empty: chosen by the processor."""
 TOLERANCE = 1e-5
 """Relative; float32 stays around 1e-6 in the probe, bfloat16 is beyond 1e-3."""
 
-
-def choose_float32_kernels() -> bool:
-    """Route products through oneDNN where it helps; returns whether it does. Cheap to call again."""
-    if torch.backends.cpu.get_cpu_capability() != "AVX512" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return False
-    if _made_by_intel():
-        return False
-    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", INSTRUCTIONS)  # read at its first use in this process
-    _allow_onednn(True)
-    if _precise():
-        return True
-    _allow_onednn(False)
-    log.warning("float32 products through oneDNN are not precise enough on this processor; MKL computes them.")
-    return False
+REMEMBERED = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "128"}
+"""Shapes whose code oneDNN, and PyTorch for it, keep. Left alone they keep 1024, which took 550 MB; these take 120."""
+_failed = Event()
 
 
-@contextmanager
-def small_products() -> Iterator[None]:
-    """Inside, the default library multiplies: oneDNN prepares each new shape for a third of a millisecond, which many
-    small products of ever new shapes do not earn back."""
-    before = torch.backends.mkldnn.matmul.fp32_precision  # type: ignore[attr-defined]
-    if before != "bf16":  # the default library multiplies anyway
-        yield
-        return
-    torch.backends.mkldnn.matmul.fp32_precision = "ieee"  # type: ignore[attr-defined]
+@cache
+def library() -> Library:
+    """The library of this process: the same answer each time. Raises ``ConfigError`` where the variable is wrong."""
+    wanted = os.environ.get(VARIABLE, "")
+    if wanted == "mkl":
+        return "mkl"
+    if wanted == "onednn":
+        if not _right():
+            raise ConfigError(f"oneDNN does not multiply in float32 here, but {VARIABLE} is onednn.", "Unset it.")
+        return "onednn"
+    if wanted:
+        raise ConfigError(f"{VARIABLE} is {wanted!r}: there are mkl and onednn.", "Set it to one of them, or unset it.")
+    if not _faster():
+        return "mkl"
+    if _right():
+        return "onednn"
+    log.warning("oneDNN does not multiply in float32 on this processor; PyTorch's default library does it.")
+    return "mkl"
+
+
+def product(left: Tensor, right: Tensor, bias: Tensor | None = None, room: Tensor | None = None) -> Tensor:
+    """(n, m) of (n, k) and (k, m), both float32, plus ``bias`` (m,). The result may lie in ``room`` (n, m)."""
+    result = _tried(left, right, bias)
+    if result is not None:
+        return result
+    return torch.mm(left, right, out=room) if bias is None else torch.addmm(bias, left, right, out=room)
+
+
+def add_product(sums: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add ``product(left, right)`` to ``sums``."""
+    result = _tried(left, right, None)
+    if result is not None:
+        sums.add_(result)
+    else:
+        sums.addmm_(left, right)
+
+
+def by_onednn(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``product`` through oneDNN, in float32 on a processor."""
+    result: Tensor = torch.ops.mkldnn._linear_pointwise(left, right.T, bias, "none", [], "")
+    return result
+
+
+def _tried(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor | None:
+    """The product by oneDNN; None where that is not to be used."""
+    if left.device.type != "cpu" or library() != "onednn" or _failed.is_set() or address_space() is not None:
+        return None
     try:
-        yield
-    finally:
-        torch.backends.mkldnn.matmul.fp32_precision = before  # type: ignore[attr-defined]
+        return by_onednn(left, right, bias)
+    except RuntimeError as error:
+        if str(error) not in ONEDNN:
+            raise
+        log.warning("oneDNN has no memory for a product; from now on PyTorch's default library multiplies.")
+        _failed.set()
+        return None
 
 
-def _made_by_intel() -> bool:
-    """MKL uses all of such a processor: as fast as oneDNN on large products, twice as fast on those of 8 rows."""
+def _faster() -> bool:
+    """Whether oneDNN is: MKL uses all of a processor made by Intel, and of others all but AVX-512."""
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":  # type: ignore[no-untyped-call]
+        return False
     try:
-        return "GenuineIntel" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        return "GenuineIntel" not in Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
+        return True
+
+
+def _right() -> bool:
+    """Whether oneDNN is here, may run what it compiles, and multiplies in float32: the factors need all 24 bits."""
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
-
-
-def _allow_onednn(allowed: bool) -> None:
-    torch.backends.mkldnn.matmul.fp32_precision = "bf16" if allowed else "ieee"  # type: ignore[attr-defined]
-
-
-def _precise() -> bool:
-    """Whether products are float32 indeed: the probe's factors need all 24 bits."""
+    os.environ.update(REMEMBERED | os.environ)  # read at its first use
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.rand(64, 64, generator=generator) + 1.0 for _ in range(2))
     exact = left.double() @ right.double()
-    return bool(((left @ right - exact).abs() / exact).max() < TOLERANCE)
+    try:
+        return bool(((by_onednn(left, right) - exact).abs() / exact).max() < TOLERANCE)
+    except RuntimeError:
+        return False

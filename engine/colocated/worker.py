@@ -16,7 +16,6 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Literal
 
-from ..base.kernels import choose_float32_kernels
 from ..base.model import load_base
 from ..base.sizes import PASS_BYTES
 from ..base.tensors import Base, load
@@ -54,7 +53,6 @@ class ColocatedWorker:
         cannot be used, or keeps the base in a form that cannot be shared.
         """
         require()
-        choose_float32_kernels()  # before vLLM multiplies
         self._base = load_base(trainer["base"])
         self._compute = compute_on(trainer.get("devices", ("cpu",))[0], trainer.get("precision", "f32"))
         self._room = trainer.get("room", PASS_BYTES)

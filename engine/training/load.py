@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from ..base.computed import unsupported
-from ..base.kernels import choose_float32_kernels
+from ..base.kernels import library
 from ..base.model import load_base
 from ..base.sizes import PASS_BYTES
 from ..devices.plan import Precision
@@ -22,8 +22,7 @@ def load_model(folder: str, device: str = "cpu", room: int = PASS_BYTES, precisi
 
     Raises ``BaseModelError`` if that cannot be done.
     """
-    if precision == "f32":
-        choose_float32_kernels()
+    library()  # what is wrong with it shows here
     base = load_base(folder)
     reason = unsupported(base.config)
     if not reason:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import count
 
-import torch
 from torch import Tensor
 
+from ...base.kernels import product
 from ...base.tensors import Base, Layer, Stacked
 from .mixing import Mix
 
@@ -29,7 +29,7 @@ class Linear:
 
     def __call__(self, x: Tensor, mix: Mix | None) -> Tensor:
         """(n, in) → (n, out)"""
-        y = torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
+        y = product(x, self.weight, self.bias)
         if mix is not None:
             mix.add(self.number, x, y)
         return y

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import rms_norm, silu
 
 from ...base.arithmetic import halves, rotate
-from ...base.kernels import small_products
+from ...base.kernels import product
 from ...base.model import BaseModel
 from ...base.modules import check_adapter
 from ...base.tensors import load
@@ -71,8 +71,7 @@ class TorchContext:
         eps, size = self._base.eps, (x.shape[1],)
         for number, block in enumerate(self._blocks):
             q, k, v = self._heads(block, rms_norm(x, size, block.attention_norm, eps), mix, cosine, sine)
-            with small_products():
-                attended = attention(self._memory[number], q, k, v)
+            attended = attention(self._memory[number], q, k, v)
             if number == len(self._blocks) - 1 and len(wanted) < len(tokens):
                 kept = _padded(wanted)
                 attended, x = attended[kept], x[kept]
@@ -80,7 +79,7 @@ class TorchContext:
             x = x + block.o(attended, mix)
             gate, up = halves(block.gate_up(rms_norm(x, size, block.mlp_norm, eps), mix))
             x = x + block.down(silu(gate).mul_(up), mix)
-        logits: Logits = torch.mm(rms_norm(x, size, self._base.norm, eps), self._base.head.T)[: len(wanted)].numpy()
+        logits: Logits = product(rms_norm(x, size, self._base.norm, eps), self._base.head.T)[: len(wanted)].numpy()
         return logits
 
     def _mix(self, rows: NDArray[np.int64]) -> Mix | None:

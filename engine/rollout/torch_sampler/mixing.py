@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...base.kernels import small_products
 from .bank import Bank
 from .tiles import TILE, tiling
 
@@ -29,14 +28,13 @@ class Mix:
 
     def add(self, number: int, x: Tensor, y: Tensor) -> None:
         """Add to ``y`` (n, out) what the adapters of fused layer ``number`` make of ``x`` (n, in)."""
-        with small_products():
-            tiles = (x if self._plain else x.index_select(0, self._rows)).view(-1, TILE, x.shape[1])
-            moved = y.new_empty(len(tiles), TILE, y.shape[1])
-            for shelf, slots, part in self._segments:
-                down, up = (_spread(each[number][slots], part) for each in (shelf.downs, shelf.ups))
-                torch.bmm(torch.bmm(tiles[part], down), up, out=moved[part])
-            rows = moved.view(-1, y.shape[1])
-            y += rows if self._plain else rows.index_select(0, self._places)
+        tiles = (x if self._plain else x.index_select(0, self._rows)).view(-1, TILE, x.shape[1])
+        moved = y.new_empty(len(tiles), TILE, y.shape[1])
+        for shelf, slots, part in self._segments:
+            down, up = (_spread(each[number][slots], part) for each in (shelf.downs, shelf.ups))
+            torch.bmm(torch.bmm(tiles[part], down), up, out=moved[part])
+        rows = moved.view(-1, y.shape[1])
+        y += rows if self._plain else rows.index_select(0, self._places)
 
 
 def _spread(matrices: Tensor, tiles: slice) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ...base.computed import unsupported
-from ...base.kernels import choose_float32_kernels
+from ...base.kernels import library
 from ...base.model import load_base
 from ...errors import BaseModelError
 from ..batching.pace import Pace
@@ -28,7 +28,7 @@ class TorchSampler(BatchingSampler):
         ``BaseModelError``, also for a base that only llama.cpp should sample from.
         """
         torch.set_num_threads(threads)
-        choose_float32_kernels()
+        library()  # what is wrong with it shows here
         model = load_base(base)
         reason = unsupported(model.config)
         if reason:

@@ -14,7 +14,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ...base.kernels import small_products
 from ..policy_memory import PolicyMemory
 from .spans import Spans
 
@@ -68,20 +67,18 @@ class Separate:
     def add(self, y: Tensor, x: Tensor, spans: Spans) -> Downs:
         """See ``Adapters``."""
         downs = []
-        with small_products():
-            for adapter, span in zip(self.policies, spans.rows, strict=True):
-                down = torch.mm(x[span].float(), adapter.a.T)
-                for part in adapter.parts:
-                    y[span, part.outputs].addmm_(down[:, part.columns], part.b.T, alpha=adapter.scale)
-                downs.append(down)
+        for adapter, span in zip(self.policies, spans.rows, strict=True):
+            down = torch.mm(x[span].float(), adapter.a.T)
+            for part in adapter.parts:
+                y[span, part.outputs].addmm_(down[:, part.columns], part.b.T, alpha=adapter.scale)
+            downs.append(down)
         return tuple(downs)
 
     def backward(self, grad: Tensor, x: Tensor, downs: Downs, by_x: Tensor, spans: Spans) -> None:
         """See ``Adapters``."""
-        with small_products():
-            for adapter, span, down in zip(self.policies, spans.rows, downs, strict=True):
-                if span.start < span.stop:
-                    _backward(adapter, grad[span], x[span].float(), down, by_x[span])
+        for adapter, span, down in zip(self.policies, spans.rows, downs, strict=True):
+            if span.start < span.stop:
+                _backward(adapter, grad[span], x[span].float(), down, by_x[span])
 
 
 def _backward(adapter: Adapter, grad: Tensor, x: Tensor, down: Tensor, by_x: Tensor) -> None:

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ...base.kernels import small_products
 from ...base.tensors import HeadShape
 from .places import Places
 from .slots import Slots
@@ -86,13 +85,11 @@ class AttentionPlan:
 
     def forward(self, turned: Tensor, v: Tensor) -> tuple[Tensor, AttentionTape]:
         """See ``Attention``."""
-        with small_products():
-            return attention(turned, v, self)
+        return attention(turned, v, self)
 
     def backward(self, grad: Tensor, tape: AttentionTape) -> tuple[Tensor, Tensor]:
         """See ``Attention``."""
-        with small_products():
-            return attention_backward(grad, tape, self)
+        return attention_backward(grad, tape, self)
 
     def by_row(self, answers: Tensor) -> Tensor:
         """(F · K, G · X, Y) seen as (F · K · G, X, Y)."""

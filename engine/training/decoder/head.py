@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...base.kernels import add_product, product
+
 Tile = tuple[int, int]
 """Places and entries."""
 CACHED: Tile = (512, 1024)
@@ -93,14 +95,14 @@ def _normalisers(hidden: Tensor, head: Tensor, tile: Tile, mean: Tensor | None) 
         sums = None if mean is None else mean[start : start + rows]
         for first in range(0, len(head), columns):
             entries = head[first : first + columns].float()
-            weights = room[: len(part) * len(entries)].view(len(part), len(entries))
-            torch.mm(part, entries.T, out=weights)
+            tiled = room[: len(part) * len(entries)].view(len(part), len(entries))
+            weights = product(part, entries.T, room=tiled)
             above = torch.maximum(largest, weights.amax(1, keepdim=True))
             shrink = (largest - above).exp_()
             weights.sub_(above).exp_()
             total.mul_(shrink).add_(weights.sum(1, keepdim=True))
             if sums is not None:
-                sums.mul_(shrink).addmm_(weights, entries)
+                add_product(sums.mul_(shrink), weights, entries)
             largest = above
         if sums is not None:
             sums.div_(total)

@@ -15,6 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ...base import kernels
 from ...devices.plan import Precision
 
 
@@ -59,7 +60,7 @@ def product(left: Tensor, right: Tensor) -> Tensor:
     Cards hand out the sums of a bfloat16 product as they are; processors round them first.
     """
     if left.dtype == torch.float32:
-        return torch.mm(left, right)
+        return kernels.product(left, right)
     if left.device.type == "cpu":
         return torch.mm(left, right).float()
     return torch.mm(left, right, out_dtype=torch.float32)

@@ -13,7 +13,6 @@ from marlaas.engine.base.arithmetic import (
     swiglu,
     swiglu_backward,
 )
-from marlaas.engine.base.kernels import choose_float32_kernels
 from marlaas.engine.training.decoder.head import token_logprobs, token_scores, token_scores_backward
 
 from ..largest import Largest
@@ -107,11 +106,3 @@ def test_the_head_never_holds_the_logits_of_a_step() -> None:
     with torch.no_grad(), Largest(head.numel()) as largest:
         token_scores(hidden, head, targets, targets, 0.9)
     assert largest.elements == 200 * 1024
-
-
-def test_chosen_kernels_multiply_in_float32() -> None:
-    chosen = choose_float32_kernels()
-    assert choose_float32_kernels() == chosen
-    left, right = draw(96, 128), draw(128, 80, seed=1)
-    exact = left.double() @ right.double()
-    assert float((left @ right - exact).abs().max()) < 1e-4  # bfloat16 would be off by about 0.1

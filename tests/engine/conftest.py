@@ -1,0 +1,25 @@
+"""``each_library``: a test that asks for it runs with each library that multiplies, or with the one that is forced."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+VARIABLE = "MARLAAS_KERNELS"
+FORCED = os.environ.get(VARIABLE)
+
+
+@pytest.fixture(params=[FORCED] if FORCED else ["mkl", "onednn"])
+def each_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Its name; processes that the test starts use it, too."""
+    torch = pytest.importorskip("torch")
+    from marlaas.engine.base.kernels import library
+
+    if request.param == "onednn" and not torch.backends.mkldnn.is_available():
+        pytest.skip("PyTorch without oneDNN")
+    monkeypatch.setenv(VARIABLE, request.param)
+    library.cache_clear()
+    yield request.param
+    library.cache_clear()
