@@ -43,6 +43,18 @@ class AdapterError(MarlaasError, ValueError):
     """An adapter or state file is missing, damaged or does not fit the base."""
 
 
+class AdapterDamaged(AdapterError):
+    """The bytes of a state file are proven not to be those of its version: a checksum or its format is wrong."""
+
+
+class AdapterMissing(AdapterError):
+    """A state file is not there, though others lie in its folder: it is really gone."""
+
+
+class AdapterUnreachable(AdapterError):
+    """A state file or its folder cannot be reached, which says nothing of what it holds: it may be so for a moment."""
+
+
 class HomeLocked(MarlaasError):
     """Another engine serves this home already."""
 

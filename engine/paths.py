@@ -6,10 +6,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import ConfigError
+from .errors import AdapterUnreachable, ConfigError
 
 BUNDLED_PLUGINS = Path(__file__).resolve().parent.parent / "plugins" / "bundled"
 TEMPLATES = BUNDLED_PLUGINS.with_name("templates")
+INSIDE = "marlaas reads and deletes nothing outside of its home: move the whole home instead of a part of it."
 TINY_BASE = Path(__file__).resolve().parent / "base" / "tiny"
 
 
@@ -38,6 +39,11 @@ class Home:
     def adapters(self) -> Path:
         """State files, one folder per task."""
         return self.root / "adapters"
+
+    @property
+    def lost(self) -> Path:
+        """Files that nobody names any more, kept because versions turned out to be damaged: for a person to look at."""
+        return self.root / "lost+found"
 
     @property
     def base(self) -> Path:
@@ -69,10 +75,30 @@ class Home:
         """Held by the engine that serves this home."""
         return self.root / "engine.lock"
 
+    def name_of(self, path: Path) -> str:
+        """How the database names a file of the home: by its place in it, so that the home may be moved and copied."""
+        return path.relative_to(self.root).as_posix()
+
+    def file(self, name: str | Path) -> Path:
+        """The file of the home that has this name. Raises ``AdapterUnreachable`` for one that lies outside of it."""
+        path = self.root / name
+        if not path.is_relative_to(self.root) or ".." in path.relative_to(self.root).parts:
+            raise AdapterUnreachable(f"{name} does not lie in the home {self.root}.", INSIDE)
+        real, root = os.path.realpath(path), os.path.realpath(self.root)
+        if os.path.commonpath((real, root)) != root:
+            raise AdapterUnreachable(f"{path} leads out of the home, to {real}.", INSIDE)
+        return path
+
     def create(self) -> Home:
-        """Make the folders, readable by their owner alone. Raises ``ConfigError`` where they cannot be."""
+        """Make the folders, readable by their owner alone. Raises ``ConfigError`` where they cannot be.
+
+        That for adapters is made with the home and never again: one that is gone may come back (its disk is mounted).
+        """
+        folders = [self.root, self.plugins, self.base, self.logs, self.scratch]
         try:
-            for folder in (self.root, self.plugins, self.adapters, self.base, self.logs, self.scratch):
+            if not self.database.exists():
+                folders.append(self.adapters)
+            for folder in folders:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(

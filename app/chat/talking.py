@@ -88,5 +88,5 @@ async def talking(home: Home, plan: LonePlan, sides: Sequence[Side]) -> AsyncIte
                 if side.version is None:
                     await lone.load_bare(Path(scratch))
                 else:
-                    await lone.load(side.name, home.root / side.version.path, side.version.checksum)
+                    await lone.load(side.name, home.file(side.version.path), side.version.checksum)
             yield lone

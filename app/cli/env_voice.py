@@ -63,7 +63,7 @@ async def loaded(home: Home, players: Players, scratch: Path) -> AsyncIterator[P
             lone.rollout.check_thinking(player.sampling.thinking)
         versions = {player.version.name: player.version for player in players.all if player.version is not None}
         for row in versions.values():
-            await lone.load(row.name, home.root / row.path, row.checksum)
+            await lone.load(row.name, home.file(row.path), row.checksum)
         if any(player.version is None for player in players.all):
             await lone.load_bare(scratch)
         yield Policies(lone.rollout, lone.station, players)

@@ -30,6 +30,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "engine": ("engine",),
     "keys": ("keys",),
     "doctor": ("doctor",),
+    "clean": ("clean",),
     "completion": ("completion",),
 }
 """Modules in the order of the help, with the verbs that they register."""

@@ -22,6 +22,6 @@ def export(home: Home, version: VersionRow, out: Path, gguf: bool = False) -> li
 
     from .machine import base_folder
 
-    state = home.root / version.path  # the store may name it relative to the home
+    state = home.file(version.path)
     brought = load_settings(home).rollout.gguf
     return export_adapter(state, base_folder(home), out, gguf, line(version.task_name), version.checksum, brought)

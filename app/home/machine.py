@@ -37,7 +37,8 @@ def base_folder(home: Home) -> Path:
 def examine(home: Home, devices: Devices) -> list[Finding]:
     """Every check, in the order in which a person would ask; ``devices`` were looked at before."""
     checks: tuple[Callable[[Home], Finding], ...] = (
-        _disk, _compiler, _torch, _llama, _home, _plugins, _installer, _libraries, _sandbox, _notify, _base, _engine,
+        _disk, _compiler, _torch, _llama, _home, _lost, _plugins, _installer, _libraries, _sandbox, _notify, _base,
+        _engine,
     )  # fmt: skip
     return [_python(home), *devices.findings, *decided(home, devices.seen), *(check(home) for check in checks)]
 
@@ -116,7 +117,22 @@ def _home(home: Home) -> Finding:
         return Finding("home", "ok", f"{home.root} (not made yet)")
     if not os.access(home.root, os.W_OK):
         return Finding("home", "missing", str(home.root), "It cannot be written: mend its permissions, or give --home.")
+    if home.database.exists() and not home.adapters.is_dir():
+        advice = "Tasks wait for it: bring it back, or mount its disk; where it is gone for good, make an empty one."
+        return Finding("home", "note", f"{home.adapters} is not there", advice)
     return Finding("home", "ok", str(home.root))
+
+
+def _lost(home: Home) -> Finding:
+    """What was kept when versions turned out to be damaged; only a person removes it."""
+    from marlaas.engine.adapters.leftovers import lost_files
+
+    found = lost_files(home.lost)
+    if not found:
+        return Finding("lost+found", "ok", "nothing")
+    files, taken = sum(one.files for one in found), size(sum(one.size for one in found))
+    value = f"{files} {'file' if files == 1 else 'files'}, {taken} in {home.lost}"
+    return Finding("lost+found", "note", value, "Damaged versions, and files beside them; `marlaas clean` shows them.")
 
 
 def _plugins(home: Home) -> Finding:

@@ -16,7 +16,7 @@ from ..base.gguf.names import names_like
 from ..base.model import BaseModel, load_base
 from ..errors import AdapterError
 from .peft_folder import write_peft_folder
-from .statefile import PolicyState, checksum, read_state
+from .statefile import PolicyState, read_expected, read_state
 
 GGUF = "adapter.gguf"
 
@@ -39,12 +39,7 @@ def export_adapter(
     """
     if out_dir.exists() or out_dir.is_symlink():
         raise AdapterError(f"{out_dir} exists already, and nothing is overwritten.", "Choose another folder.")
-    state = read_state(state_path, moments=False)
-    if expected and checksum(state.adapter) != expected:
-        raise AdapterError(
-            f"The state file {state_path} is damaged: its adapter is not the one that was trained.",
-            "`marlaas adapters list` shows other versions.",
-        )
+    state = read_expected(state_path, expected) if expected else read_state(state_path, moments=False)
     base = load_base(base_folder)
     if base.fingerprint != state.header.base:
         raise AdapterError(

@@ -17,7 +17,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from ..errors import AdapterError
-from .statefile import Array, PolicyState, StateHeader
+from .statefile import PolicyState, StateHeader
+from .tensor_file import Array
 
 CONFIG, WEIGHTS, README = "adapter_config.json", "adapter_model.safetensors", "README.md"
 OURS = "marlaas"

@@ -1,31 +1,34 @@
 """The state file of one policy version: adapter, optimizer moments and counters, in one safetensors file.
 
-The trainer writes it (write, fsync, rename), the sampler and the exporters read its adapter part. numpy only. Keys are
-``adapter/<module>.lora_A`` (r, in) and ``.lora_B`` (out, r), and ``moment1/…``, ``moment2/…`` under the same names,
-where <module> is the path in the Hugging Face model, for example ``model.layers.0.self_attn.q_proj``.
+The trainer writes it (write, fsync, rename, fsync of the folder), the sampler and the exporters read its adapter part.
+numpy only. Keys are ``adapter/<module>.lora_A`` (r, in) and ``.lora_B`` (out, r), and ``moment1/…``, ``moment2/…``
+under the same names, where <module> is the path in the Hugging Face model, say ``model.layers.0.self_attn.q_proj``.
+The metadata are ``marlaas``, the header as JSON, and ``sha256``, the seal over the header and all arrays; files of
+format 1 have no seal. What goes on from a file reads all of it, and so verifies the seal.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
 import os
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
-from ..errors import AdapterError
+from ..errors import AdapterDamaged, AdapterError, AdapterUnreachable
 from ..faults import Point, reach
+from .tensor_file import Array, Contents, damaged, pieces, read_arrays, read_contents
 
-Array = NDArray[np.float32]
-FORMAT = 1
+FORMAT = 2
+"""Of the files that are written."""
+READ = (1, 2)
+"""Those that can be read."""
 
 
 @dataclass(frozen=True)
@@ -61,17 +64,23 @@ class PolicyState:
 def checksum(adapter: dict[str, Array]) -> str:
     """First 16 hex digits of SHA-256 over names, shapes and bytes in sorted order: what trainer and sampler compare."""
     digest = hashlib.sha256()
-    for name in sorted(adapter):
-        array = np.ascontiguousarray(adapter[name], dtype=np.float32)
+    _digest(digest, adapter)
+    return digest.hexdigest()[:16]
+
+
+def _digest(digest: hashlib._Hash, arrays: Mapping[str, Array]) -> None:
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name], dtype=np.float32)
         digest.update(f"{name}{array.shape}".encode())
         digest.update(array.data)
-    return digest.hexdigest()[:16]
 
 
 def write_state(path: Path, state: PolicyState, sync: bool = True) -> int:
     """Write atomically and return the size in bytes; ``sync`` makes it survive a power cut.
 
-    Raises ``AdapterError`` when the disk refuses; a file that stood there before is then untouched.
+    Version 0 makes the folder of its task; later versions find it there: in the place of one that is gone for a while
+    (unmounted, say), no other is made. Raises ``AdapterUnreachable`` then, and ``AdapterError`` when the disk refuses;
+    a file that stood there before is untouched.
     """
     return _replace(path, state, sync, Point.STATE_WRITTEN, Point.STATE_NAMED)
 
@@ -79,32 +88,25 @@ def write_state(path: Path, state: PolicyState, sync: bool = True) -> int:
 def strip_moments(path: Path, expected: str) -> int:
     """Write a state file again without its moments, atomically, and return its size; doing so twice changes nothing.
 
-    Raises ``AdapterError`` where the adapter's checksum is not the ``expected`` one, or the file or the disk does not
-    do; the file then stays as it is.
+    Raises as ``read_expected`` and ``write_state`` do; the file then stays as it is.
     """
-    state = read_state(path, moments=False)
-    if (found := checksum(state.adapter)) != expected:
-        raise AdapterError(f"The state file {path} is damaged: it holds {found}, not {expected}.")
-    return _replace(path, state, True, Point.STRIP_WRITTEN, Point.STRIP_NAMED)
+    return _replace(path, read_expected(path, expected), True, Point.STRIP_WRITTEN, Point.STRIP_NAMED)
 
 
-def restart_moments(path: Path) -> int:
+def restart_moments(path: Path, expected: str) -> int:
     """Write a state file again with moments of zero, as a new optimizer has them, and return its size.
 
-    Raises ``AdapterError`` where the file or the disk does not do.
+    Raises as ``read_expected`` and ``write_state`` do; the file then stays as it is.
     """
-    return write_state(path, _with_new_optimizer(read_state(path, moments=False)))
+    return write_state(path, _with_new_optimizer(read_expected(path, expected)))
 
 
 def begin_from(start: Path, expected: str, path: Path) -> None:
     """Write the adapter of a state file as version 0 of another policy, with moments of zero.
 
-    Raises ``AdapterError`` where its checksum is not the ``expected`` one, or a file or the disk does not do.
+    Raises as ``read_expected`` and ``write_state`` do.
     """
-    state = read_state(start, moments=False)
-    if (found := checksum(state.adapter)) != expected:
-        raise AdapterError(f"The state file {start} is damaged: it holds {found}, not {expected}.")
-    begin(state, path)
+    begin(read_expected(start, expected), path)
 
 
 def begin(state: PolicyState, path: Path) -> None:
@@ -129,76 +131,116 @@ def write_blank(like: Path, path: Path) -> str:
     return checksum(zeros)
 
 
+def read_state(path: Path, moments: bool = True) -> PolicyState:
+    """Read a state file, all of it and verified by its seal, or only its adapter, which is not.
+
+    Raises ``AdapterDamaged`` where its bytes are proven wrong, ``AdapterMissing`` where it is gone, and
+    ``AdapterUnreachable`` where that cannot be told.
+    """
+    contents, arrays = read_arrays(path, lambda key: moments or key.startswith("adapter/"))
+    header, text = _header(path, contents)
+    sealed = header.format > 1 or "sha256" in contents.metadata
+    if moments and sealed and contents.metadata.get("sha256") != _seal(text, arrays):
+        raise damaged(path, "its checksum is not that of its contents")
+    parts: dict[str, dict[str, Array]] = {"adapter": {}, "moment1": {}, "moment2": {}}
+    for key, array in arrays.items():
+        part, _, name = key.partition("/")
+        if part in parts:
+            parts[part][name] = array
+    if not parts["adapter"]:
+        raise damaged(path, "it holds no adapter")
+    return PolicyState(header, parts["adapter"], parts["moment1"], parts["moment2"])
+
+
+def read_expected(path: Path, expected: str, moments: bool = False) -> PolicyState:
+    """``read_state``, which raises ``AdapterDamaged`` as well where the adapter's checksum is another one."""
+    state = read_state(path, moments)
+    if (found := checksum(state.adapter)) != expected:
+        raise damaged(path, f"it holds {found}, not {expected}")
+    return state
+
+
+def holds_moments(path: Path) -> bool:
+    """Whether training can go on from a state file. Raises as ``read_state`` does."""
+    return any(entry.name.startswith("moment1/") for entry in read_contents(path).entries)
+
+
 def _replace(path: Path, state: PolicyState, sync: bool, written: Point, named: Point) -> int:
-    tensors = {f"adapter/{name}": array for name, array in state.adapter.items()}
-    tensors |= {f"moment1/{name}": array for name, array in state.moment1.items()}
-    tensors |= {f"moment2/{name}": array for name, array in state.moment2.items()}
-    payload = save(tensors, metadata={"marlaas": json.dumps(asdict(state.header))})
+    contents = _sealed(state)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        new = state.header.step == 0 and not path.parent.exists()
+        if new:
+            path.parent.mkdir(exist_ok=True)
         with open(partial, "wb") as file:
             reach(Point.STATE_WRITING)
-            file.write(payload)
+            size = sum(file.write(piece) for piece in contents)
             file.flush()
             if sync:
                 os.fsync(file.fileno())
         reach(written)
         os.replace(partial, path)
+        if sync:
+            sync_names(path.parent, *([path.parent.parent] if new else []))
         reach(named)
     except OSError as error:
         with suppress(OSError):
             partial.unlink()
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise AdapterUnreachable(
+                f"The state file {path} could not be written: its folder is not there.",
+                "Bring the folder back, or mount its disk; where it is gone for good, make an empty one.",
+            ) from error
         raise AdapterError(
             f"The state file {path} could not be written: {error.strerror}.",
             "Free some space or move MARLAAS_HOME; training goes on from the last committed step.",
         ) from error
-    return len(payload)
+    return size
 
 
-def read_state(path: Path, moments: bool = True) -> PolicyState:
-    """Read a state file, or only its adapter. Raises ``AdapterError`` if it is missing or damaged."""
-    parts: dict[str, dict[str, Array]] = {"adapter": {}, "moment1": {}, "moment2": {}}
+def _sealed(state: PolicyState) -> Iterator[bytes | memoryview]:
+    """The whole file, piece by piece."""
+    parts = {"adapter": state.adapter, "moment1": state.moment1, "moment2": state.moment2}
+    arrays = {f"{part}/{name}": array for part, named in parts.items() for name, array in named.items()}
+    text = json.dumps(asdict(replace(state.header, format=FORMAT)))
+    return pieces(arrays, {"marlaas": text, "sha256": _seal(text, arrays)})
+
+
+def _seal(header: str, arrays: Mapping[str, Array]) -> str:
+    """SHA-256 over the header's text and all arrays: names, shapes and bytes in sorted order."""
+    digest = hashlib.sha256(header.encode())
+    _digest(digest, arrays)
+    return digest.hexdigest()
+
+
+def sync_names(*folders: Path) -> None:
+    """Bring to the disk which files lie in folders: a new name does not survive a power cut by itself. Raises
+    ``OSError``."""
+    for folder in folders:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot do so for folders
+                raise
+        finally:
+            os.close(descriptor)
+
+
+def _header(path: Path, contents: Contents) -> tuple[StateHeader, str]:
+    """The header, and the text that it was read from."""
     try:
-        with safe_open(path, framework="np") as file:
-            header = _header(path, file.metadata() or {})
-            for key in file.keys():  # noqa: SIM118 - safe_open is no mapping
-                part, _, name = key.partition("/")
-                if part == "adapter" or (moments and part in parts):
-                    parts[part][name] = _float32(file.get_tensor(key))
-    except (OSError, SafetensorError, TypeError, AttributeError) as error:  # the last two: numbers that numpy lacks
-        raise AdapterError(f"The state file {path} cannot be read: {error}.") from error
-    if not parts["adapter"]:
-        raise AdapterError(f"The state file {path} holds no adapter.")
-    return PolicyState(header, parts["adapter"], parts["moment1"], parts["moment2"])
-
-
-def holds_moments(path: Path) -> bool:
-    """Whether training can go on from a state file. Raises ``AdapterError`` if it is missing or damaged."""
-    try:
-        with safe_open(path, framework="np") as file:
-            return any(key.startswith("moment1/") for key in file.keys())  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise AdapterError(f"The state file {path} cannot be read: {error}.") from error
-
-
-def _float32(array: NDArray[Any]) -> Array:
-    """An array as it was written; ``TypeError`` for one of other numbers."""
-    if array.dtype != np.float32:
-        raise TypeError(f"its numbers are of the type {array.dtype}, not float32")
-    return array
-
-
-def _header(path: Path, metadata: dict[str, Any]) -> StateHeader:
-    try:
-        header = StateHeader(**json.loads(metadata["marlaas"]))
+        text = contents.metadata["marlaas"]
+        text.encode()  # what holds half of a character has no checksum
+        header = StateHeader(**json.loads(text))
         numbers = (header.rank, header.step, header.format, header.updates or 0)
         if not all(type(number) is int for number in numbers) or not isinstance(header.base, str):
             raise TypeError("it says what is no number")
         if type(header.alpha) not in (int, float) or not math.isfinite(header.alpha):
             raise TypeError("its alpha is no number")
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise AdapterError(f"{path} is no marlaas state file.") from error
-    if header.format != FORMAT:
-        raise AdapterError(f"{path} has format {header.format}; this marlaas reads format {FORMAT}.")
-    return header
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise AdapterDamaged(f"{path} is no marlaas state file.") from error
+    if header.format not in READ:
+        newest = max(READ)
+        raise AdapterError(f"{path} has format {header.format}; this marlaas reads formats up to {newest}.")
+    return header, text

@@ -14,7 +14,8 @@ from typing import cast
 
 import numpy as np
 
-from ..adapters.statefile import Array, PolicyState, StateHeader, checksum, write_state
+from ..adapters.statefile import PolicyState, StateHeader, checksum, write_state
+from ..adapters.tensor_file import Array
 from ..base.config import BaseConfig
 from ..base.fit import MemoryPlan
 from ..base.model import BaseModel, load_base

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 
-from ..errors import AdapterError, ConfigError
+from ..adapters.leftovers import MARK
+from ..errors import AdapterError, AdapterUnreachable, ConfigError
 from ..store.rows import FINISHED
 from ..store.store import Store
 
@@ -39,13 +40,25 @@ async def delete_versions(store: Store, task: int, number: int | None, policy: s
                 f"Task {waiting} is to begin from version {version.number} of task {task}, or plays with it.",
                 f"Wait until it is done, or `marlaas cancel {waiting}` first.",
             )
+    await asyncio.to_thread(_check, {Path(version.path).parent for version in versions})
     store.versions.prune(*(version.id for version in versions))
     store.telemetry.event("adapter", f"Deleted: {', '.join(version.name for version in versions)}.", task)
     files = [Path(version.path) for version in versions]
     if number is None and policy is None:  # also what a step left that was never committed
         own = {file.parent for file in files if file.parent.name == f"task-{task}"}
-        files += [file for folder in own for file in folder.glob("*.safetensors")]
+        files += [file for folder in own for file in (*folder.glob("*.safetensors"), folder / MARK)]
     await asyncio.to_thread(_remove, store, files)
+
+
+def _check(folders: Set[Path]) -> None:
+    """Raises ``AdapterUnreachable`` for a folder that is not there: its files would come back with it, and nobody would
+    know them any more."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise AdapterUnreachable(
+                f"The folder {folder} is not there, so nothing can be deleted in it.",
+                "Bring it back, or mount its disk; where it is gone for good, make an empty one.",
+            )
 
 
 def _remove(store: Store, files: Sequence[Path]) -> None:

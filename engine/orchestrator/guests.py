@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence, Set
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 from ..adapters.peft_folder import read_peft_folder
 from ..adapters.statefile import begin, checksum, write_blank
+from ..adapters.tensor_file import is_there
 from ..cast import BASE
 from ..cast_rules import inside
 from ..errors import AdapterError
@@ -77,7 +78,8 @@ class Guests:
         """Free the sampler, and remove what was made for it."""
         await asyncio.gather(self._shelf.clear(), return_exceptions=True)
         for path in self._made:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # then the task's next start removes it
+                path.unlink()
 
     def _invited(self) -> dict[str, str]:
         """By whom lineups call them: the words that say which version it is."""
@@ -103,7 +105,7 @@ class Guests:
 
     def _lent(self, version: Version, words: str) -> Version:
         """A version under a name of this task's own, since others serve it, too, and retire it when they are done."""
-        if not Path(version.path).is_file():
+        if not is_there(Path(version.path)):
             raise AdapterError(
                 f"The version {version.name}, which this task plays with as {words!r}, was deleted.",
                 "Submit the task with another one.",
@@ -133,14 +135,13 @@ class Guests:
         """Of a file that goes with these guests."""
         folder, incarnation = self._services.home.adapters / f"task-{self._task}", self._services.store.incarnation
         path = folder / f"guest-{next(self._numbers)}-i{incarnation}.safetensors"
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._made.append(path)
         return path
 
     def _kept(self, policy: PolicyLearner) -> Callable[[], Sequence[Version]]:
         """Its versions whose files are really there: somebody may have removed some by hand."""
         versions = self._services.store.versions
-        return lambda: [version for version in versions.candidates(policy.policy) if Path(version.path).is_file()]
+        return lambda: [version for version in versions.candidates(policy.policy) if is_there(Path(version.path))]
 
     def _scores(self, policy: PolicyLearner) -> Callable[[], dict[int, float]]:
         return lambda: self._services.store.versions.scores(policy.policy)

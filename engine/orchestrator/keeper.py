@@ -108,10 +108,13 @@ class Keeper:
         """Waits for the disk, so in a thread; returns the sizes of stripped files, by version, and what went wrong."""
         self._versions.barrier()  # else a power cut could bring back rows whose files or moments are gone
         reach(Point.RETAIN_MARKED)
-        for file in surplus:
-            file.unlink(missing_ok=True)
-            reach(Point.RETAIN_REMOVED)
         sizes, problems = {}, []
+        for file in surplus:
+            try:
+                file.unlink(missing_ok=True)
+            except OSError as error:  # the next start of the task removes it
+                problems.append(f"{file} cannot be removed: {error.strerror}.")
+            reach(Point.RETAIN_REMOVED)
         for version in heavy:
             try:
                 sizes[version.id] = strip_moments(Path(version.path), version.checksum)
@@ -130,14 +133,3 @@ class Keeper:
             newest = self._versions.candidates(self._policy)[0].number
             while self._experience.shrink(self._policy, newest - self._token_steps):
                 await asyncio.sleep(0)
-
-    def files(self) -> set[str]:
-        """Paths of the policy's files that committed versions name."""
-        return {version.path for version in self._versions.candidates(self._policy)}
-
-
-def sweep(folder: Path, known: Set[str]) -> None:
-    """Remove files of a task's folder that no committed version names: what a crash left behind."""
-    for path in folder.glob("*"):
-        if path.is_file() and str(path) not in known:
-            path.unlink(missing_ok=True)

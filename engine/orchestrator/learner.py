@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 
+from ..adapters.leftovers import sweep
 from ..cast import cast_of, spec_of
 from ..spec import TaskSpec
 from .admitting import Admitting
@@ -19,10 +21,8 @@ from .company import Company
 from .environment import History, TaskEnvironment
 from .guests import Guests
 from .held_out import HeldOutPrompts
-from .keeper import sweep
 from .policy_learner import PolicyLearner
 from .producer import Producer
-from .recovery import version_path
 from .servable import check_servable
 from .services import Services
 
@@ -79,8 +79,7 @@ class Learner:
             self._join()
             for policy in self._policies:
                 await policy.open()
-            folder = version_path(self._services, self._task, self._policies[0].name, 0).parent
-            sweep(folder, {path for policy in self._policies for path in policy.keeper.files()})
+            await self._sweep()
             async with AsyncExitStack() as stack:
                 await self._guests.enter(self._company, stack)
                 await self._play_and_train()
@@ -88,6 +87,18 @@ class Learner:
             self._services.router.leave(self._task)
             leaving = asyncio.gather(*(policy.leave() for policy in self._policies), self._guests.leave())
             await asyncio.shield(leaving)
+
+    async def _sweep(self) -> None:
+        """Clear the task's folder of what no committed version names."""
+        store, home, name = self._services.store, self._services.home, f"task-{self._task}"
+        known = {Path(version.path).name for version in store.versions.on_disk(self._task)}
+        swept = await asyncio.to_thread(sweep, home.file(f"adapters/{name}"), known, home.lost / name)
+        if swept.moved:
+            files = ", ".join(path.name for path in swept.moved)
+            said = f"Files that no version names lie in {home.lost / name} now: {files}."
+            store.telemetry.event("recovery", said, self._task, "warning")
+        for problem in swept.problems:
+            store.telemetry.event("adapter", problem, self._task, "warning")
 
     async def _play_and_train(self) -> None:
         async with self._environment.bound() as lease:

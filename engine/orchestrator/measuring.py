@@ -8,10 +8,12 @@ policy and the version that training has come to, and the old series ends.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from ..adapters.statefile import write_blank
+from ..adapters.tensor_file import is_there
 from ..environments.lease import Lease
 from ..spec import EvalSpec
 from ..store.versions import Version
@@ -142,7 +144,7 @@ class Measuring:
         long gone, and it added nothing, as an adapter of zeros does."""
         first = self._versions.first(self._policy)
         if self._keeper.given:
-            if Path(first.path).is_file():
+            if is_there(Path(first.path)):
                 async with self._shelf.lent(first):
                     await self._evaluator.evaluate(first, lease)
             return
@@ -153,4 +155,5 @@ class Measuring:
             async with self._shelf.lent(blank):
                 await self._evaluator.evaluate(blank, lease)
         finally:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # then the task's next start removes it
+                path.unlink()

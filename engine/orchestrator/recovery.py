@@ -9,9 +9,10 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
+from ..adapters.leftovers import spare
 from ..adapters.peft_folder import read_peft_folder
 from ..adapters.statefile import begin, begin_from, holds_moments, restart_moments
-from ..errors import AdapterError, ConfigError
+from ..errors import AdapterDamaged, AdapterMissing, ConfigError
 from ..faults import Point, reach
 from ..policies import start_folder
 from ..spec import TaskSpec
@@ -24,7 +25,7 @@ from .services import Services
 def version_path(services: Services, task: int, policy: str, number: int) -> Path:
     """Where the state file of a new version lies: under a name that none had before; no rerun overwrites one."""
     name = f"task-{task}/{policy}-v{number}-i{services.store.incarnation}"
-    return services.home.adapters / f"{services.store.versions.unused(name)}.safetensors"
+    return services.home.file(f"adapters/{services.store.versions.unused(name)}.safetensors")
 
 
 def new_version(result: StepResult) -> NewVersion:
@@ -36,10 +37,11 @@ def new_version(result: StepResult) -> NewVersion:
 async def open_policy(services: Services, task: int, policy: int, name: str, spec: TaskSpec) -> Version:
     """Bring a policy into the trainer and return the version that it stands at.
 
-    Versions whose file is missing or damaged are voided, with their steps, and reported. Where none with its moments
-    is sound, the newest that was kept without them is taken, with a new optimizer; where there is none either, the
-    version that the task is to begin from, or a fresh adapter. Raises ``AdapterError`` only if that version is gone or
-    does not fit, or the disk refuses what has to be written.
+    Versions whose file is gone or proven damaged are voided, with their steps, and reported; their files, and all
+    others that nobody names, then go to lost+found (``adapters.leftovers``). Where none with its moments is sound, the
+    newest that was kept without them is taken, with a new optimizer; where there is none either, the version that the
+    task is to begin from, or a fresh adapter. Raises ``AdapterUnreachable``, and voids nothing, where files cannot be
+    read; ``AdapterError`` where the version to begin from does not do, the trainer or the disk refuses.
     """
     versions, config, patiently = services.store.versions, policy_config(spec), services.store.patiently
     drop_unusable = services.store.experience.drop_unusable
@@ -54,6 +56,7 @@ async def open_policy(services: Services, task: int, policy: int, name: str, spe
             await patiently(partial(drop_unusable, policy, version.number))
             reach(Point.RECOVER_DONE)
             return version
+        await asyncio.to_thread(spare, Path(version.path).parent)
         message = f"Version {version.name} cannot be used and is void: {problem}"
         services.store.telemetry.event("recovery", message, task, "warning")
         await patiently(partial(versions.void_after, policy, version.number - 1))
@@ -93,12 +96,12 @@ def key(task: int, policy: str) -> str:
 
 
 async def _problem(services: Services, task: int, name: str, config: PolicyConfig, version: Version) -> str | None:
-    """Why a version cannot be gone on from, or None."""
+    """Why a version cannot be gone on from by anybody, or None. Raises what says nothing of its file."""
     try:
         if not await asyncio.to_thread(holds_moments, Path(version.path)):
             await _restart_optimizer(services, task, version)
         opened = await services.trainer.open(key(task, name), config, version.path, True)
-    except AdapterError as error:
+    except (AdapterDamaged, AdapterMissing) as error:
         return str(error)
     if opened.checksum != version.checksum or opened.step != version.number:
         return f"its file holds {opened.checksum} of step {opened.step}, not {version.checksum} of {version.number}."
@@ -107,7 +110,7 @@ async def _problem(services: Services, task: int, name: str, config: PolicyConfi
 
 async def _restart_optimizer(services: Services, task: int, version: Version) -> None:
     """Only the adapter of this version was kept, and nothing newer verifies."""
-    size = await asyncio.to_thread(restart_moments, Path(version.path))
+    size = await asyncio.to_thread(restart_moments, Path(version.path), version.checksum)
     services.store.versions.restart(version.id, size)
     message = f"Training goes on from {version.name} with a new optimizer: its moments had been given up for room."
     services.store.telemetry.event("recovery", message, task, "warning")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from ..adapters.statefile import checksum, read_state
+from ..adapters.statefile import read_expected
 from ..errors import AdapterError, ConfigError
 from ..queue import next_state
 from ..store.store import Store
@@ -64,9 +64,7 @@ def _check_wanted(store: Store, version: Version) -> None:
 
 def _check_file(version: Version) -> None:
     """Waits for the disk, so in a thread. Raises ``AdapterError`` for a file that is not what was trained."""
-    found = checksum(read_state(Path(version.path), moments=False).adapter)
-    if found != version.checksum:
-        raise AdapterError(f"The state file {version.path} is damaged: it holds {found}, not {version.checksum}.")
+    read_expected(Path(version.path), version.checksum, moments=True)
 
 
 def _listed(versions: list[Version]) -> str:

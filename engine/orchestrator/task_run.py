@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..errors import AdapterError, ConfigError, DatabaseLocked, MarlaasError, StoreError, WorkerDied
+from ..errors import AdapterError, AdapterUnreachable, ConfigError, DatabaseLocked, MarlaasError, StoreError, WorkerDied
 from ..fairness.line import Payer
 from ..spec import TaskSpec
 from .crew import Crew
@@ -64,6 +64,8 @@ async def run_task(task: int, spec: TaskSpec, crew: Crew, started: Callable[[Lea
             return Ending("queued", str(error))
         except DatabaseLocked:  # in a write that nobody tries again: on from the last commit once it is free
             await crew.store.unlocked()
+        except AdapterUnreachable as error:
+            return Ending("queued", f"waiting for its adapters: {error}")
         except (Paused, StoreError, AdapterError) as error:
             return Ending("paused", str(error), again=not isinstance(error, Fruitless))
         except (ConfigError, ValueError) as error:

@@ -62,10 +62,10 @@ def kept_marks(reader: Reader) -> Marks:
 def kept_versions(reader: Reader, policies: Iterable[int]) -> list[KeptVersion]:
     """Those of some policies, in no order."""
     wanted = ",".join(str(int(policy)) for policy in policies)
-    return [_kept(row) for row in reader.all(f"{_KEPT} AND v.policy IN ({wanted})")]
+    return [_kept(reader, row) for row in reader.all(f"{_KEPT} AND v.policy IN ({wanted})")]
 
 
-def _kept(row: sqlite3.Row) -> KeptVersion:
+def _kept(reader: Reader, row: sqlite3.Row) -> KeptVersion:
     values = dict(row)
     own = {name: values.pop(name) for name in _OWN}
-    return KeptVersion(VersionRow(**{**values, "resumable": bool(values["resumable"])}), **own)
+    return KeptVersion(reader.version(values), **own)

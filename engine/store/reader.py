@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -84,6 +84,7 @@ class Reader:
     """A read-only view of one home's database. Use it from one thread at a time; raises ``StoreError``."""
 
     def __init__(self, database: Path) -> None:
+        self._root = database.parent
         if not database.exists():
             raise StoreError(f"There is no database at {database}.", "Submit a task first, or give --home.")
         try:
@@ -249,7 +250,12 @@ class Reader:
             f" WHERE v.state != 'void' {where} ORDER BY t.id DESC, v.number DESC",
             *arguments,
         )
-        return [VersionRow(**{**dict(row), "resumable": bool(row["resumable"])}) for row in rows]
+        return [self.version(row) for row in rows]
+
+    def version(self, row: sqlite3.Row | Mapping[str, Any]) -> VersionRow:
+        """From its columns; the database names files by their place in the home."""
+        path, resumable = self._root / row["path"], bool(row["resumable"])
+        return VersionRow(**{**dict(row), "path": str(path), "resumable": resumable})
 
     def events(self, task: int | None = None, after: int = 0, limit: int = 200) -> list[EventRow]:
         """The last ``limit`` events with an id above ``after``, oldest first; of one task, or of all."""
@@ -289,7 +295,13 @@ class Reader:
             "SELECT e.*, c.findings, c.created AS checked FROM environments e"
             " LEFT JOIN conformance c ON c.environment = e.name AND c.version = e.version ORDER BY e.name"
         )
-        return [_environment(row) for row in rows]
+        return [self._environment(row) for row in rows]
+
+    def _environment(self, row: sqlite3.Row) -> EnvironmentRow:
+        found = tuple(Finding(**finding) for finding in json.loads(row["findings"] or "[]"))
+        lists = {name: tuple(json.loads(row[name])) for name in ("parameters", "agents")}
+        path = str(self._root / row["path"]) if row["path"] else ""
+        return EnvironmentRow(**{**dict(row), **lists, "findings": found, "path": path})
 
     def command_outcomes(self, commands: Iterable[int]) -> dict[int, str]:
         """Outcome of those of the commands that the engine has carried out; empty text is success."""
@@ -297,12 +309,6 @@ class Reader:
         marks = ",".join("?" * len(wanted))
         rows = self.all(f"SELECT id, outcome FROM commands WHERE done IS NOT NULL AND id IN ({marks})", *wanted)
         return {row["id"]: row["outcome"] for row in rows}
-
-
-def _environment(row: sqlite3.Row) -> EnvironmentRow:
-    found = tuple(Finding(**finding) for finding in json.loads(row["findings"] or "[]"))
-    lists = {name: tuple(json.loads(row[name])) for name in ("parameters", "agents")}
-    return EnvironmentRow(**{**dict(row), **lists, "findings": found})
 
 
 def _trajectory(row: sqlite3.Row) -> TrajectoryRow:

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from ..errors import DatabaseLocked
 from ..faults import Point, reach
+from ..paths import Home
 from .conformance import ConformanceTable
 from .database import GuardedConnection, barrier, checkpoint, open_database
 from .devices import DeviceTable
@@ -51,7 +52,7 @@ class Store:
         connection = self._database.conn
         assert isinstance(connection, GuardedConnection)
         self._connection = connection
-        self.telemetry = TelemetryTable(self._database)
+        self.telemetry = TelemetryTable(self._database, path.parent)
         self.conformance = ConformanceTable(self._database)
         self.tasks = TaskTable(self._database)
         self.tenants = TenantTable(self._database)
@@ -63,7 +64,7 @@ class Store:
         self.experience = ExperienceTable(self._database)
         self.yields = YieldTable(self._database)
         self.incarnation = self.telemetry.begin_incarnation(base, fingerprint, sampler)
-        self.versions = VersionTable(self._database, self.incarnation, self.barrier)
+        self.versions = VersionTable(self._database, Home(path.parent), self.incarnation, self.barrier)
 
     def changed(self) -> int:
         """A number that differs after another process has committed."""

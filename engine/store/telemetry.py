@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from sqlite_utils import Database
@@ -32,8 +33,10 @@ class TelemetryTable:
     ones or with the next heartbeat.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, root: Path) -> None:
+        """``root``: the home, whose own files are named by their place in it."""
         self._db = database
+        self._root = root
         self._held_events: list[dict[str, Any]] = []
         self._held_environments: Sequence[EnvironmentInfo] | None = None
 
@@ -106,7 +109,7 @@ class TelemetryTable:
                 "message": info.failure.message if info.failure else "",
                 "file": info.failure.file if info.failure else "",
                 "line": info.failure.line if info.failure else 0,
-                "path": info.path,
+                "path": info.path.removeprefix(f"{self._root}{os.sep}"),
                 "updated": now,
             }
             for info in infos

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, count
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from sqlite_utils import Database
 
 from ..faults import Point, reach
+from ..paths import Home
 from .database import insert, insert_all, transaction
 
 
@@ -30,6 +32,7 @@ class Version:
     name: str
     checksum: str
     path: str
+    """Of its file on this machine; the table holds its name in the home (``paths.Home.name_of``)."""
     size: int
     resumable: bool = True
     """Its file holds the optimizer's moments."""
@@ -65,8 +68,10 @@ _COLUMNS = "id, policy, number, name, checksum, path, size, resumable"
 class VersionTable:
     """Reads and writes of policies, versions, steps, metrics and evaluations."""
 
-    def __init__(self, database: Database, incarnation: int, barrier: Callable[[], None]) -> None:
+    def __init__(self, database: Database, home: Home, incarnation: int, barrier: Callable[[], None]) -> None:
+        """What returns a ``Version`` raises ``AdapterUnreachable`` where its file would lie outside of ``home``."""
         self._db = database
+        self._home = home
         self._incarnation = incarnation
         self.barrier = barrier
         """Bring all commits to the disk; safe in any thread, and slow."""
@@ -93,12 +98,12 @@ class VersionTable:
             f"SELECT {_COLUMNS} FROM versions WHERE policy = ? AND state = 'committed' ORDER BY number DESC, id DESC",
             [policy],
         )
-        return [_version(row) for row in rows]
+        return self._versions(rows)
 
     def first(self, policy: int) -> Version:
         """Version 0, whether its file is still there or not."""
         sql = f"SELECT {_COLUMNS} FROM versions WHERE policy = ? AND number = 0 AND state != 'void' ORDER BY id DESC"
-        return next(_version(row) for row in self._db.query(f"{sql} LIMIT 1", [policy]))
+        return self._versions(self._db.query(f"{sql} LIMIT 1", [policy]))[0]
 
     def start(self, task: int, words: str) -> Version | None:
         """The version of another task that ``words`` in a task's file mean, whether its file is still there or not."""
@@ -106,7 +111,7 @@ class VersionTable:
             f"SELECT {_COLUMNS} FROM versions WHERE id = (SELECT version FROM borrowed WHERE task = ? AND words = ?)",
             [task, words],
         )
-        return next(map(_version, rows), None)
+        return next(iter(self._versions(rows)), None)
 
     def wanted(self, policy: int) -> dict[int, int]:
         """Numbers of versions that unfinished tasks play with or have yet to begin from, each with one such task."""
@@ -298,7 +303,7 @@ class VersionTable:
             " AND policy IN (SELECT id FROM policies WHERE task = ? AND name = coalesce(?, name)) ORDER BY number, id",
             [task, policy],
         )
-        return [_version(row) for row in rows]
+        return self._versions(rows)
 
     def prune(self, *versions: int) -> None:
         """Record that versions' files are going away, all or none; call before removing them."""
@@ -316,6 +321,7 @@ class VersionTable:
         self._db.execute("UPDATE versions SET resumable = 1, restarted = 1, size = ? WHERE id = ?", [size, version])
 
     def _insert(self, policy: int, version: NewVersion) -> Version:
+        path = self._home.file(version.path)
         row = {
             "policy": policy,
             "number": version.number,
@@ -323,13 +329,19 @@ class VersionTable:
             "incarnation": self._incarnation,
             "state": "committed",
             "checksum": version.checksum,
-            "path": version.path,
+            "path": self._home.name_of(path),
             "size": version.size,
             "created": time.time(),
         }
         key = insert(self._db, "versions", row)
-        return Version(key, policy, version.number, version.name, version.checksum, version.path, version.size)
+        return Version(key, policy, version.number, version.name, version.checksum, str(path), version.size)
 
-
-def _version(row: dict[str, Any]) -> Version:
-    return Version(**{**row, "resumable": bool(row["resumable"])})
+    def _versions(self, rows: Iterable[dict[str, Any]]) -> list[Version]:
+        """Of the many that lie in one folder, that is looked at once."""
+        folder = cache(self._home.file)
+        found = []
+        for row in rows:
+            where, _, name = row["path"].rpartition("/")
+            path = str(folder(where) / name)
+            found.append(Version(**{**row, "path": path, "resumable": bool(row["resumable"])}))
+        return found

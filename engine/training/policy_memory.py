@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from ..adapters.statefile import Array, PolicyState, StateHeader
-from ..errors import AdapterError
+from ..adapters.statefile import PolicyState, StateHeader
+from ..adapters.tensor_file import Array
+from ..errors import AdapterDamaged
 from .adamw import AdamState
 from .layout import Layout
 from .protocol import PolicyConfig, TrainGroup
@@ -145,20 +146,20 @@ def to_state(optimised: AdamState, version: int, config: PolicyConfig, layout: L
 
 
 def from_state(state: PolicyState, config: PolicyConfig, layout: Layout, fingerprint: str) -> AdamState:
-    """Return the vectors of a resumable state, bit for bit; raises ``AdapterError`` if it fits not base or config."""
+    """Return the vectors of a resumable state, bit for bit; raises ``AdapterDamaged`` if it fits not base or config."""
     header = state.header
     if header.base != fingerprint:
-        raise AdapterError(
+        raise AdapterDamaged(
             f"The state belongs to base model {header.base}, but this trainer holds {fingerprint}.",
             "Adapters only fit the base they were trained on: set `base` back, or start the task anew.",
         )
     if (header.rank, header.alpha) != (config.rank, config.alpha):
-        raise AdapterError(
+        raise AdapterDamaged(
             f"The state has rank {header.rank} and alpha {header.alpha:g}, "
             f"the policy is configured with rank {config.rank} and alpha {config.alpha:g}."
         )
     if not state.resumable:
-        raise AdapterError(f"The state of step {header.step} holds no optimizer moments, so training cannot resume.")
+        raise AdapterDamaged(f"The state of step {header.step} holds no optimizer moments, so training cannot resume.")
     return AdamState(
         _flatten(state.adapter, layout, "adapter"),
         _flatten(state.moment1, layout, "first moments"),
@@ -173,7 +174,7 @@ def _flatten(arrays: dict[str, Array], layout: Layout, what: str) -> Tensor:
         strange = sorted(expected.keys() ^ arrays.keys()) or sorted(
             name for name, shape in expected.items() if arrays[name].shape != shape
         )
-        raise AdapterError(f"The state's {what} do not fit the base model: {strange[0]} differs.")
+        raise AdapterDamaged(f"The state's {what} do not fit the base model: {strange[0]} differs.")
     vector = torch.zeros(layout.size)
     for name, view in layout.views(vector).items():
         view.copy_(torch.from_numpy(np.array(arrays[name], dtype=np.float32)))

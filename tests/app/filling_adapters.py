@@ -19,6 +19,7 @@ def with_silent_adapter(filling: Filling, home: Home, made: int = 2) -> int:
     base = load_base("tiny")
     adapter = zeros(base.config)
     path = home.root / "adapters" / str(task) / f"{made}.safetensors"
+    path.parent.mkdir(parents=True)
     size = write_state(path, PolicyState(StateHeader(1, 1.0, made, base.fingerprint), adapter), sync=False)
     filling.execute(
         "UPDATE versions SET checksum = ?, size = ?, resumable = 0 WHERE number = ? AND policy ="

@@ -48,12 +48,12 @@ def said(lab: Lab, task: int, kind: str) -> list[str]:
         return [event.message for event in reader.events(task) if event.kind == kind]
 
 
-def waits(lab: Lab, task: int, state: str) -> str:
-    """Wait until a task is in a state, and return its reason."""
+def waits(lab: Lab, task: int, state: str, reason: str = "") -> str:
+    """Wait until a task is in a state, with a reason that begins so, and return the reason."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         row = lab.row(task)
-        if row.state == state:
+        if row.state == state and row.reason.startswith(reason):
             return row.reason
         time.sleep(0.02)  # the engine is another process: there is nothing to await
     raise AssertionError(f"Task {task} is {lab.row(task).state}, not {state}: {lab.row(task).reason}")
@@ -87,11 +87,18 @@ def foreign(path: Path) -> None:
     write_state(path, replace(state, header=replace(state.header, base="other")), sync=False)
 
 
+def without_moments(path: Path) -> None:
+    """Zeros where one of the optimizer's moments was."""
+    needle = max((array.tobytes() for array in read_state(path).moment2.values()), key=len)
+    path.write_bytes(path.read_bytes().replace(needle, bytes(len(needle))))
+
+
 DAMAGES: dict[str, tuple[Damage, str]] = {
-    "shortened": (shorten, "cannot be read"),
-    "empty": (lambda path: path.write_bytes(b""), "cannot be read"),
-    "missing": (Path.unlink, "cannot be read"),
-    "a flipped bit": (flip, "its file holds"),
+    "shortened": (shorten, "is damaged: it has"),
+    "empty": (lambda path: path.write_bytes(b""), "is damaged: it has 0 bytes"),
+    "missing": (Path.unlink, "is gone"),
+    "a flipped bit": (flip, "is damaged: its checksum"),
+    "zeros in the moments": (without_moments, "is damaged: its checksum"),
     "of another base": (foreign, "The state belongs to base model other"),
 }
 
@@ -101,10 +108,15 @@ def test_a_damaged_newest_file_costs_its_step_and_no_more(lab: Lab, damage: str)
     task = paused(lab, "damaged")
     newest, before, *_ = kept(lab, task)
     spoil, words = DAMAGES[damage]
-    spoil(Path(newest.path))
+    file = Path(newest.path)
+    spoil(file)
+    spoiled = file.read_bytes() if file.exists() else None
     goes_on(lab, task, newest.number)
-    (message,) = said(lab, task, "recovery")
+    message, *more = said(lab, task, "recovery")
     assert message.startswith(f"Version {newest.name} cannot be used and is void: ") and words in message
+    lost = lab.home.lost / f"task-{task}" / file.name
+    assert (lost.read_bytes() if lost.exists() else None) == spoiled
+    assert spoiled is None or f"in {lost.parent} now: " in more[0]
     with Reader(lab.home.database) as reader:
         names = {version.name for version in reader.versions(task)}
     assert before.name in names and newest.name not in names
@@ -121,7 +133,7 @@ def test_where_nothing_with_moments_is_sound_a_kept_version_goes_on_with_a_new_o
     for version in whole:
         shorten(Path(version.path))
     goes_on(lab, task, whole[0].number)
-    *void, last = said(lab, task, "recovery")
+    *void, last, _ = said(lab, task, "recovery")
     assert len(void) == len(whole) and bare.name in last and "a new optimizer" in last
 
 
@@ -139,20 +151,29 @@ def test_a_full_disk_pauses_the_task_and_loses_nothing(lab: Lab) -> None:
     goes_on(lab, task, lab.row(task).step)
 
 
-def test_a_folder_that_cannot_be_written_pauses_the_task(lab: Lab) -> None:
-    task = paused(lab, "folder")
-    before = lab.row(task).step
-    folder = lab.home.adapters / f"task-{task}"
-    aside = folder.with_name("aside")
-    folder.rename(aside)
-    folder.write_text("not a folder")
-    lab.marlaas("resume", str(task))
+def test_what_cannot_be_read_is_waited_for_and_nothing_is_lost(lab: Lab) -> None:
+    """All adapters are away, as where their disk is not mounted; then something is in the newest file's place that the
+    system does not read, whoever asks."""
+    task = paused(lab, "away")
+    newest, *_ = before = kept(lab, task)
+    away, file = lab.home.root / "away", Path(newest.path)
+    lab.home.adapters.rename(away)
     try:
-        assert "could not be written" in waits(lab, task, "paused")
+        lab.marlaas("resume", str(task))
+        assert f"task-{task} is not there" in waits(lab, task, "queued", "waiting for its adapters: ")
+        assert not lab.home.adapters.exists()
     finally:
-        folder.unlink()
-        aside.rename(folder)
-    assert before >= lab.row(task).step
+        (away / f"task-{task}" / file.name).rename(lab.home.root / "aside")
+        (away / f"task-{task}" / file.name).mkdir()
+        away.rename(lab.home.adapters)
+    assert waits(lab, task, "queued", f"waiting for its adapters: {file} cannot be read: Is a directory")
+    assert kept(lab, task) == before
+    file.rmdir()
+    (lab.home.root / "aside").rename(file)
+    assert lab.until(task, newest.number + 2).step >= newest.number + 2
+    lab.marlaas("cancel", str(task))
+    assert not said(lab, task, "recovery") and not (lab.home.lost / f"task-{task}").exists()
+    assert audit(lab.home.root, updates=False).problems == []
 
 
 def test_a_gradient_that_is_no_number_pauses_the_task_with_the_evidence(lab: Lab) -> None:

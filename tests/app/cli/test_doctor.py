@@ -41,6 +41,7 @@ def test_all_is_well(marlaas: Commander, probed: list[Any], home: Home) -> None:
         "torch",
         "llama.cpp",
         "home",
+        "lost+found",
         "plugins",
         "installer",
         "libraries",
@@ -135,3 +136,11 @@ def test_libraries_that_no_plugin_asks_for(marlaas: Commander, probed: list[Any]
     (finding,) = (f for f in marlaas("doctor", "--json").json["findings"] if f["name"] == "libraries")
     assert finding["verdict"] == "note" and str(home.venvs) in finding["value"]
     assert "No plugin asks for 0123abcd (5 MB)" in finding["advice"] and "pinned" in finding["advice"]
+
+
+def test_adapters_that_are_away_are_missed(marlaas: Commander, probed: list[Any], home: Home) -> None:
+    home.create()
+    home.database.touch()
+    assert f"✓ home       {home.root}" in marlaas("doctor").out
+    home.adapters.rmdir()
+    assert f"! home       {home.adapters} is not there" in marlaas("doctor").out

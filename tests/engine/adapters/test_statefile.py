@@ -1,20 +1,23 @@
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from marlaas.engine.adapters.statefile import (
     PolicyState,
     StateHeader,
     checksum,
     read_state,
+    restart_moments,
     write_blank,
     write_state,
 )
-from marlaas.engine.errors import AdapterError
+from marlaas.engine.errors import AdapterDamaged, AdapterError, AdapterMissing, AdapterUnreachable
 
 ADAPTER = {"q.lora_A": np.arange(6, dtype=np.float32).reshape(2, 3), "q.lora_B": np.ones((4, 2), dtype=np.float32)}
 STATE = PolicyState(
@@ -23,11 +26,12 @@ STATE = PolicyState(
     {name: array * 2 for name, array in ADAPTER.items()},
     {name: array * 3 for name, array in ADAPTER.items()},
 )
+FIRST = replace(STATE, header=replace(STATE.header, step=0))
 
 
 @pytest.mark.parametrize("sync", [True, False])
 def test_what_is_written_is_read(tmp_path: Path, sync: bool) -> None:
-    path = tmp_path / "new" / "7.safetensors"
+    path = tmp_path / "7.safetensors"
     assert write_state(path, STATE, sync) == path.stat().st_size
     read = read_state(path)
     assert read.header == STATE.header
@@ -37,6 +41,14 @@ def test_what_is_written_is_read(tmp_path: Path, sync: bool) -> None:
         assert expected.keys() == found.keys()
         assert all(np.array_equal(expected[name], found[name]) for name in expected)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_the_same_state_is_the_same_bytes_and_others_read_them(tmp_path: Path) -> None:
+    shuffled = replace(STATE, adapter=dict(reversed(ADAPTER.items())))
+    assert write_state(tmp_path / "7", STATE) == write_state(tmp_path / "8", shuffled)
+    assert (tmp_path / "7").read_bytes() == (tmp_path / "8").read_bytes()
+    read = load_file(tmp_path / "7")
+    assert len(read) == 6 and all(np.array_equal(read[f"adapter/{name}"], array) for name, array in ADAPTER.items())
 
 
 def test_moments_can_be_left_out(tmp_path: Path) -> None:
@@ -78,30 +90,147 @@ def test_a_refused_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_damage_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "7"
-    with pytest.raises(AdapterError, match="cannot be read"):
-        read_state(path)
+def test_a_version_0_makes_its_folder_and_a_later_one_does_not(tmp_path: Path) -> None:
+    """One that is gone may come back: a new one in its place would hide the files in it."""
+    path = tmp_path / "task-1" / "v.safetensors"
+    with pytest.raises(AdapterUnreachable, match="could not be written: its folder is not there"):
+        write_state(path, STATE)
+    with pytest.raises(AdapterUnreachable, match="could not be written"):
+        write_state(path / "further" / "v", FIRST)
+    write_state(path, FIRST)
     write_state(path, STATE)
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(AdapterError, match="cannot be read"):
+    assert os.listdir(tmp_path / "task-1") == [path.name]
+
+
+def test_names_are_brought_to_the_disk_with_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced, real = [], os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        real(descriptor)
+
+    monkeypatch.setattr("os.fsync", fsync)
+    path = tmp_path / "task-1" / "v.safetensors"
+    write_state(path, FIRST)
+    assert synced == [path.with_name(f".{path.name}.{os.getpid()}"), path.parent, tmp_path]
+    synced.clear()
+    write_state(path, STATE)
+    assert synced[1:] == [path.parent]
+
+
+@pytest.mark.parametrize("part", ["adapter", "moment1", "moment2"])
+def test_every_part_is_verified(tmp_path: Path, part: str) -> None:
+    path = tmp_path / "7"
+    write_state(path, STATE)
+    payload = path.read_bytes()
+    needle = getattr(STATE, part)["q.lora_B"].tobytes()
+    assert payload.count(needle) == 1
+    path.write_bytes(payload.replace(needle, bytes(len(needle))))
+    with pytest.raises(AdapterDamaged, match="its checksum is not that of its contents"):
         read_state(path)
-    path.write_bytes(b"not a safetensors file")
-    with pytest.raises(AdapterError, match="cannot be read"):
+
+
+def test_the_header_is_verified(tmp_path: Path) -> None:
+    path = tmp_path / "7"
+    write_state(path, STATE)
+    payload = path.read_bytes()
+    for before, after in ((rb"step\": 7", rb"step\": 8"), (rb"format\": 2", rb"format\": 1")):
+        assert payload.count(before) == 1
+        path.write_bytes(payload.replace(before, after))
+        with pytest.raises(AdapterDamaged, match="its checksum"):
+            read_state(path)
+
+
+def old_file(path: Path, state: PolicyState, **more: object) -> None:
+    """As version 0.1.0 wrote it."""
+    parts = {"adapter": state.adapter, "moment1": state.moment1, "moment2": state.moment2}
+    tensors = {f"{part}/{name}": array for part, named in parts.items() for name, array in named.items()}
+    header = {"rank": 2, "alpha": 4.0, "step": 7, "base": "abc", "format": 1, "updates": None, **more}
+    save_file(tensors, path, metadata={"marlaas": json.dumps(header)})
+
+
+def test_files_of_format_1_are_read_and_written_again_in_format_2(tmp_path: Path) -> None:
+    path = tmp_path / "7"
+    old_file(path, STATE)
+    assert read_state(path).header == replace(STATE.header, format=1)
+    restart_moments(path, checksum(ADAPTER))
+    assert read_state(path).header == replace(STATE.header, updates=0)
+
+
+def test_what_is_damaged_is_told_from_what_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "7"
+    with pytest.raises(AdapterUnreachable, match="is empty, but 7 should lie in it"):
+        read_state(path)
+    with pytest.raises(AdapterUnreachable, match=r"The folder .* is not there"):
+        read_state(tmp_path / "task-1" / "7")
+    write_state(tmp_path / "8", STATE)
+    with pytest.raises(AdapterMissing, match="7 is gone"):
+        read_state(path)
+    path.mkdir()
+    with pytest.raises(AdapterUnreachable, match="7 cannot be read: Is a directory"):
+        read_state(path)
+    with pytest.raises(AdapterUnreachable, match="Not a directory"):
+        read_state(tmp_path / "8" / "9")
+    path.rmdir()
+    path.symlink_to(tmp_path / "8")
+    with pytest.raises(AdapterUnreachable, match="it is a link"):
+        read_state(path)
+    path.unlink()
+    for payload in ((tmp_path / "8").read_bytes()[:-1], b"", b"not a safetensors file", bytes(8) + b"{}"):
+        path.write_bytes(payload)
+        with pytest.raises(AdapterDamaged):
+            read_state(path)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.ESTALE, errno.EMFILE])
+def test_what_the_system_refuses_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    write_state(tmp_path / "7", STATE)
+    monkeypatch.setattr("marlaas.engine.adapters.tensor_file._no_link", refuse)
+    with pytest.raises(AdapterUnreachable, match=os.strerror(number)):
+        read_state(tmp_path / "7")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[]",
+        b"{",
+        b"[" * 100_000,
+        b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 8]}}',
+        b'{"a": {"dtype": "F64", "shape": [1], "data_offsets": [0, 8]}}',
+        b'{"a": {"dtype": "F32", "shape": [-2], "data_offsets": [8, 0]}}',
+        b'{"a": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}}',
+        b'{"a": {"dtype": "F32", "shape": "2", "data_offsets": [0, 8]}}',
+        b'{"a": {"dtype": "F32", "shape": [2, 1000000000000], "data_offsets": [0, 8000000000000]}}',
+        b'{"a": 1}',
+        b'{"adapter/\\ud800": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}',
+        b'{"a": {"dtype": "F32", "shape": [0, 1000000000000000000000], "data_offsets": [0, 0]}}',
+        b'{"__metadata__": {"marlaas": "\\ud800"}, "a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}',
+        b'{"__metadata__": {"marlaas": 5}, "a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}',
+    ],
+)
+def test_hostile_headers_are_damage(tmp_path: Path, header: bytes) -> None:
+    path = tmp_path / "7"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    with pytest.raises(AdapterDamaged):
         read_state(path)
 
 
 def test_other_files_are_told_apart(tmp_path: Path) -> None:
     path = tmp_path / "7"
     save_file({"x": np.zeros(1, dtype=np.float32)}, path)
-    with pytest.raises(AdapterError, match="no marlaas state file"):
+    with pytest.raises(AdapterDamaged, match="no marlaas state file"):
         read_state(path)
-    header = {"rank": 2, "alpha": 4.0, "step": 0, "base": "abc", "format": 2}
+    header = {"rank": 2, "alpha": 4.0, "step": 0, "base": "abc", "format": 3}
     save_file({"x": np.zeros(1, dtype=np.float32)}, path, metadata={"marlaas": json.dumps(header)})
-    with pytest.raises(AdapterError, match="has format 2; this marlaas reads format 1"):
+    with pytest.raises(AdapterError, match="has format 3; this marlaas reads formats up to 2") as caught:
         read_state(path)
+    assert not isinstance(caught.value, AdapterDamaged)  # a newer marlaas reads it
     save_file({"x": np.zeros(1, dtype=np.float32)}, path, metadata={"marlaas": json.dumps({**header, "format": 1})})
-    with pytest.raises(AdapterError, match="holds no adapter"):
+    with pytest.raises(AdapterDamaged, match="holds no adapter"):
         read_state(path)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.errors import AdapterError, ConfigError
+from marlaas.engine.errors import AdapterError, AdapterUnreachable, ConfigError
 from marlaas.engine.orchestrator.deletion import delete_versions
 from marlaas.engine.spec import TaskSpec
 from marlaas.engine.store.store import Store
@@ -77,6 +77,16 @@ async def test_a_file_that_is_gone_or_cannot_go(store: Store, tmp_path: Path) ->
     await delete_versions(store, 1, 0)
     with pytest.raises(AdapterError, match=r"v1 cannot be removed.*by hand"):
         await delete_versions(store, 1, 1)
+    store.close()
+
+
+async def test_a_folder_that_is_away_keeps_its_versions(store: Store, tmp_path: Path) -> None:
+    """Its files would come back with it, and nobody would know them any more."""
+    (tmp_path / "adapters").rename(tmp_path / "away")
+    with pytest.raises(AdapterUnreachable, match="task-1 is not there, so nothing can be deleted"):
+        await delete_versions(store, 1, None)
+    (tmp_path / "away").rename(tmp_path / "adapters")
+    assert left(store, tmp_path, 1) == ([0, 1, 2], ["v0", "v1", "v2"])
     store.close()
 
 

@@ -182,10 +182,14 @@ async def test_a_borrowed_version_stays_and_is_not_deleted_while_it_plays(lender
 
 async def test_a_borrowed_version_whose_file_is_gone_pauses_the_task_with_its_words(lender: World) -> None:
     put(lender, mine=ONE, yours=NamedPolicySpec(frozen="1/critic@1"))
-    for version in lender.store.versions.on_disk(1):
+    for version in lender.store.versions.on_disk(1, "critic"):
         Path(version.path).unlink()
     ending = await lender.go()
     assert ending.state == "paused" and "'1/critic@1', was deleted." in ending.reason
+    folder = lender.home.adapters / "task-1"
+    folder.rename(lender.home.root / "elsewhere")
+    ending = await lender.go()
+    assert ending.state == "queued" and "task-1 is not there" in ending.reason
 
 
 async def test_a_folder_that_changes_between_two_runs_is_another_version(lender: World, tmp_path: Path) -> None:

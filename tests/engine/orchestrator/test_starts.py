@@ -113,7 +113,7 @@ async def test_a_task_whose_files_are_lost_begins_where_it_began(world: World) -
     task = put(world, spec)
     assert await run(world, task, spec) == Ending("done")
     for version in world.store.versions.on_disk(task):
-        Path(version.path).unlink()
+        Path(version.path).write_bytes(b"damaged")
     assert await run(world, task, spec) == Ending("done")
     assert (adapter(world, task, 0) == adapter(world, 1, 2)).all()
 

@@ -65,7 +65,7 @@ def test_a_submission_says_its_base(store: Store, database: Path) -> None:
 def test_only_the_unfinished_and_those_with_adapters_count(store: Store, database: Path, policy: int) -> None:
     store.tasks.set_state(1, "done")
     assert bound(database) == []
-    version = store.versions.commit_first(policy, NewVersion(0, "task-1/v0", "sum", "/nowhere/v0", 70))
+    version = store.versions.commit_first(policy, NewVersion(0, "task-1/v0", "sum", "adapters/task-1/v0", 70))
     (task,) = bound(database)
     assert (task.id, task.state, task.versions, task.size) == (1, "done", 1, 70)
     assert store.versions.on_disk(1) == [version] and store.versions.on_disk(2) == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from marlaas.engine.errors import AdapterError
+from marlaas.engine.errors import AdapterDamaged, AdapterError, AdapterMissing
 from marlaas.engine.training.protocol import PolicyConfig, Trainer, TrainGroup, TrainSequence
 
 from .contract import CONFIG, NewTrainer, train
@@ -75,12 +75,12 @@ class RefusalContract:
         await trainer.open("a", CONFIG, str(path), resume=False)
         with pytest.raises(AdapterError, match=r"rank 4 and alpha 8, .* rank 5 and alpha 8"):
             await trainer.open("a", replace(CONFIG, rank=5), str(path), resume=True)
-        with pytest.raises(AdapterError, match="cannot be read"):
+        with pytest.raises(AdapterMissing, match="missing is gone"):
             await trainer.open("a", CONFIG, str(tmp_path / "missing"), resume=True)
         with pytest.raises(AdapterError, match="Policy a is not open"):  # nor is what was there before
             await trainer.accumulate("a", (group(1),))
         path.write_bytes(path.read_bytes()[:-100])
-        with pytest.raises(AdapterError, match="cannot be read"):
+        with pytest.raises(AdapterDamaged, match="is damaged"):
             await trainer.open("a", CONFIG, str(path), resume=True)
 
     async def test_a_policy_that_is_not_open_is_refused(self, trainer: Trainer, tmp_path: Path) -> None:

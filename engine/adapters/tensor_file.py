@@ -1,0 +1,178 @@
+"""A safetensors file of float32 arrays, read and written as plainly as can be: the header first, then the arrays.
+
+A path and which arrays are wanted flow in; metadata and arrays flow out, or an error that says whether the bytes are
+wrong (``AdapterDamaged``), the file is gone (``AdapterMissing``), or nobody can tell (``AdapterUnreachable``). Nothing
+is mapped into memory: a disk that fails then is an error of one read, not the end of the process. Format:
+https://huggingface.co/docs/safetensors
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import AdapterDamaged, AdapterMissing, AdapterUnreachable
+
+Array = NDArray[np.float32]
+LONGEST_HEADER = 100_000_000
+"""Bytes, as safetensors has it."""
+_AGAIN = "It is tried again by itself: bring the folder back, mend its permissions, or mount its disk."
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where an array lies."""
+
+    name: str
+    shape: tuple[int, ...]
+    offset: int
+    """From the beginning of the file."""
+    size: int
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a file's header says."""
+
+    metadata: dict[str, Any]
+    entries: tuple[Entry, ...]
+    """In their order in the file, which they fill without gaps."""
+
+
+def read_contents(path: Path) -> Contents:
+    """The header alone. Raises as the module says."""
+    with _opened(path) as file:
+        return _contents(path, file)
+
+
+def read_arrays(path: Path, wanted: Callable[[str], bool]) -> tuple[Contents, dict[str, Array]]:
+    """The header, and the arrays whose names are ``wanted``. Raises as the module says."""
+    with _opened(path) as file:
+        contents = _contents(path, file)
+        return contents, {entry.name: _array(path, file, entry) for entry in contents.entries if wanted(entry.name)}
+
+
+def pieces(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
+    """A whole file, piece by piece: the same contents are always the same bytes."""
+    ordered = {name: np.ascontiguousarray(arrays[name], "<f4") for name in sorted(arrays)}
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    end = 0
+    for name, array in ordered.items():
+        header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": (end, end + array.nbytes)}
+        end += array.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # arrays begin where their numbers may lie
+    yield len(text).to_bytes(8, "little") + text
+    for array in ordered.values():
+        yield array.reshape(-1).view(np.uint8).data
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is such a file. Raises ``AdapterUnreachable`` where nobody can tell."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except FileNotFoundError:
+        absent(path)
+        return False
+    except OSError as error:
+        raise unreachable(path, error) from error
+
+
+def absent(path: Path) -> AdapterMissing:
+    """What to say of a file that is not there while others lie beside it.
+
+    Raises ``AdapterUnreachable`` where its folder is empty or gone, too: its disk may not be mounted.
+    """
+    folder = path.parent
+    try:
+        with os.scandir(folder) as entries:
+            if any(not entry.name.startswith(".") for entry in entries):
+                return AdapterMissing(f"The state file {path} is gone.")
+    except FileNotFoundError:
+        raise AdapterUnreachable(f"The folder {folder} is not there.", _AGAIN) from None
+    except OSError as error:
+        raise unreachable(folder, error) from error
+    raise AdapterUnreachable(f"The folder {folder} is empty, but {path.name} should lie in it.", _AGAIN)
+
+
+def unreachable(path: Path, error: OSError) -> AdapterUnreachable:
+    """What to say where the system does not let a file or folder be read."""
+    why = "it is a link, which may lead out of the home" if error.errno == errno.ELOOP else error.strerror or error
+    return AdapterUnreachable(f"{path} cannot be read: {why}.", _AGAIN)
+
+
+def damaged(path: Path, why: str) -> AdapterDamaged:
+    """What to say of a file whose bytes are wrong."""
+    return AdapterDamaged(f"The state file {path} is damaged: {why}.")
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BufferedReader]:
+    try:
+        with open(path, "rb", opener=_no_link) as file:
+            yield file
+    except FileNotFoundError:
+        raise absent(path) from None
+    except OSError as error:
+        raise unreachable(path, error) from error
+
+
+def _contents(path: Path, file: BufferedReader) -> Contents:
+    size = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(8), "little")
+    if length > min(LONGEST_HEADER, size - 8):
+        raise damaged(path, f"it has {size} bytes, which is less than its header takes")
+    text = file.read(length)
+    try:
+        header = json.loads(text)
+        metadata = header.pop("__metadata__", {})
+        entries = tuple(sorted((_entry(name, said, 8 + length) for name, said in header.items()), key=_place))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise damaged(path, "its header is not one of such a file") from None
+    end = 8 + length
+    for entry in entries:
+        if entry.offset != end:
+            raise damaged(path, f"its array {entry.name!r} does not begin where the one before it ends")
+        end += entry.size
+    if end != size:
+        raise damaged(path, f"it has {size} bytes instead of {end}")
+    return Contents(metadata if isinstance(metadata, dict) else {}, entries)
+
+
+def _entry(name: str, said: dict[str, Any], start: int) -> Entry:
+    """Raises ``ValueError``, ``KeyError`` or ``TypeError`` for what is no array of ours."""
+    name.encode()  # what holds half of a character has no checksum
+    shape, (begin, end) = tuple(said["shape"]), said["data_offsets"]
+    if said["dtype"] != "F32" or len(shape) > 8 or not all(type(number) is int for number in (*shape, begin, end)):
+        raise ValueError
+    if begin < 0 or min(shape, default=1) < 1 or end - begin != 4 * prod(shape):
+        raise ValueError
+    return Entry(name, shape, start + begin, end - begin)
+
+
+def _place(entry: Entry) -> tuple[int, int]:
+    return entry.offset, entry.size
+
+
+def _array(path: Path, file: BufferedReader, entry: Entry) -> Array:
+    array = np.empty(entry.shape, "<f4")
+    file.seek(entry.offset)
+    if file.readinto(array.reshape(-1).view(np.uint8).data) != entry.size:
+        raise AdapterUnreachable(f"{path} changed while it was read.", _AGAIN)
+    return array
