@@ -67,6 +67,10 @@ class EngineUnreachable(MarlaasError):
     exit_code = 3
 
 
+class BackupError(MarlaasError):
+    """A backup cannot be written, or is not one that can be restored."""
+
+
 class StoreError(MarlaasError):
     """The database cannot be read or written: a full disk, a newer schema, a damaged file."""
 

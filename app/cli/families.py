@@ -28,6 +28,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "chat": ("chat",),
     "serve": ("serve",),
     "engine": ("engine",),
+    "home": ("home",),
     "keys": ("keys",),
     "doctor": ("doctor",),
     "clean": ("clean",),

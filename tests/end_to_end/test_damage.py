@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.app.audit.audit import audit
 from marlaas.engine.adapters.statefile import checksum, read_state, write_state
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rows import VersionRow
-from tools.audit.audit import audit
 
 from .conftest import PATIENCE, Lab
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from marlaas.app.audit.audit import audit
 from marlaas.engine.daemon import control
 from marlaas.engine.store.reader import Reader
-from tools.audit.audit import audit
 
 from .conftest import Lab, configured, consumed_once
 

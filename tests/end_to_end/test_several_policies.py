@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.app.audit.audit import audit
 from marlaas.engine.faults import VARIABLE, Point, arm, recorded
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.rows import EvalRow
-from tools.audit.audit import audit
 from tools.kills.campaign import finish
 from tools.kills.lab import Lab
 from tools.kills.tasks import TaskFile, exact_pair, rivals

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.audit.audit import audit
+from marlaas.app.audit.audit import audit
 
 from .conftest import Lab, consumed_once
 

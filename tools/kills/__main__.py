@@ -1,8 +1,8 @@
 """``python -m tools.kills [--kills N]``: kill processes of real engines, and prove that nothing was lost or doubled.
 
 One uninterrupted run is the measure for tasks that are repeatable to the last bit. Then every run kills its share in a
-home of its own, lets the tasks finish, and has ``tools.audit`` check the home. The last run also gives up tokens for
-room, so that this, too, is interrupted. Exit code 1 if anything is wrong; homes are then kept and named.
+home of its own, lets the tasks finish, and has ``marlaas.app.audit`` check the home. The last run also gives up tokens
+for room, so that this, too, is interrupted. Exit code 1 if anything is wrong; homes are then kept and named.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 
+from marlaas.app.audit.audit import audit
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.faults import Point, Reached, recorded
-from tools.audit.audit import audit
 
 from .campaign import Points, finish, kill_many
 from .lab import Lab
@@ -90,7 +90,7 @@ def _run(
     problems += [f"{root.name}: the committed version {name} is lost" for name in lab.lost()]
     report = audit(root)
     print("\n".join(f"  {line}" for line in report.lines()), flush=True)
-    problems += [f"{root.name}: {problem}" for problem in report.problems]
+    problems += [f"{root.name}: {problem}" for problem in (*report.problems, *report.lost)]
     for task, file in lab.files.items():
         if file.exact and lab.checksums(task) != measure:
             problems.append(f"{root.name}: task {task} is not bit for bit what it is without kills")

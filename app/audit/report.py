@@ -1,4 +1,4 @@
-"""What a check found: what is proven, what is wrong, and what nobody can know any more."""
+"""What a check found: what is proven, what is wrong, what was lost, and what nobody can know any more."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 MOST_SHOWN = 40
-"""Problems that are printed; one mistake may show itself a thousand times."""
+"""Findings of one kind that are printed; one mistake may show itself a thousand times."""
 
 
 @dataclass
@@ -16,8 +16,18 @@ class Report:
     proven: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
+    """What contradicts itself, or is not as it should be."""
+    lost: list[str] = field(default_factory=list)
+    """What was made once and is gone, as the home itself says."""
+    spare: list[str] = field(default_factory=list)
+    """What lies in the home and is needed by nothing."""
     largest: dict[str, float] = field(default_factory=dict)
     """The largest difference that was found acceptable, by what was compared."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong and nothing was lost."""
+        return not self.problems and not self.lost
 
     def check(self, holds: bool, what: str, where: str, problem: str) -> bool:
         """Count one proof of ``what``, or note the problem; returns ``holds``."""
@@ -41,13 +51,23 @@ class Report:
 
     def lines(self) -> list[str]:
         """For people: problems first."""
-        shown = [f"WRONG    {problem}" for problem in self.problems[:MOST_SHOWN]]
-        if len(self.problems) > MOST_SHOWN:
-            shown.append(f"WRONG    and {len(self.problems) - MOST_SHOWN} more.")
+        shown = [*_shown("WRONG", self.problems), *_shown("LOST", self.lost), *_shown("spare", self.spare)]
         shown += [f"proven   {what}: {count:,}{self._within(what)}" for what, count in sorted(self.proven.items())]
         shown += [f"unknown  {what}: {count:,}" for what, count in sorted(self.unknown.items())]
-        verdict = f"{len(self.problems)} problems." if self.problems else "Nothing is wrong."
-        return [*shown, verdict]
+        return [*shown, self.verdict()]
+
+    def verdict(self) -> str:
+        """In one sentence."""
+        problems = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        losses = "1 loss" if len(self.lost) == 1 else f"{len(self.lost)} losses"
+        if self.problems and self.lost:
+            return f"{problems}, {losses}."
+        return f"{problems}." if self.problems else f"{losses}." if self.lost else "Nothing is wrong."
 
     def _within(self, what: str) -> str:
         return f" (largest difference {self.largest[what]:.1e})" if what in self.largest else ""
+
+
+def _shown(word: str, findings: list[str]) -> list[str]:
+    shown = [f"{word:<8} {finding}" for finding in findings[:MOST_SHOWN]]
+    return shown if len(findings) <= MOST_SHOWN else [*shown, f"{word:<8} and {len(findings) - MOST_SHOWN} more."]

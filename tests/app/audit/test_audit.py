@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -13,6 +14,11 @@ from typing import Any
 
 import pytest
 
+from marlaas.app.audit import history
+from marlaas.app.audit.audit import audit
+from marlaas.app.audit.report import Report
+from marlaas.app.audit.states import State, read
+from marlaas.app.cli.main import main
 from marlaas.engine.adapters.statefile import checksum, read_state, strip_moments, write_state
 from marlaas.engine.orchestrator.rollback import roll_back
 from marlaas.engine.paths import Home
@@ -20,12 +26,9 @@ from marlaas.engine.spec import TrainSpec
 from marlaas.engine.starts import find_starts
 from marlaas.engine.store.reader import Reader
 from marlaas.engine.store.store import Store
-from marlaas.engine.store.submissions import submit
+from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.taskfile import submission
 from tests.engine.training.tiny_qwen import save_tiny_qwen
-from tools.audit.__main__ import main
-from tools.audit.audit import audit
-from tools.audit.report import Report
 
 from .true_home import BATCH, SIZE, Slip, go_on, make_home, spec
 
@@ -65,9 +68,10 @@ def found(report: Report, words: str) -> bool:
 
 
 def test_a_true_home_is_proven(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(home.root)]) == 0
+    assert main(["home", "check", "--home", str(home.root), "--updates"]) == 0
     said = capsys.readouterr().out
-    assert "proven   updates: 3" in said and "Nothing is wrong." in said and "unknown" not in said
+    assert "proven   updates: 3" in said and "Nothing is wrong." in said
+    assert not any(word in said for word in ("unknown", "LOST", "spare"))
 
 
 async def test_a_home_whose_task_was_rolled_back_is_proven(home: Home, base: str) -> None:
@@ -77,11 +81,13 @@ async def test_a_home_whose_task_was_rolled_back_is_proven(home: Home, base: str
         if number == 1:
             version = store.versions.on_disk(1)[1]
             store.versions.strip(version.id, strip_moments(Path(version.path), version.checksum))
+        asked = command(home.database, "rollback", 1, version=number)
         await roll_back(store, 1, number)
-        assert not audit(home.root, updates=False).problems
+        store.tasks.finish_command(asked)
+        assert audit(home.root, updates=False).sound
         await go_on(home, store, base, 1, spec())
         report = audit(home.root)
-        assert not report.problems and report.proven["updates"] == 3
+        assert report.sound and report.proven["updates"] == 3
     store.close()
 
 
@@ -198,8 +204,8 @@ LIES: dict[str, tuple[str, str]] = {
 def test_lies_are_found(home: Home, lie: str, capsys: pytest.CaptureFixture[str]) -> None:
     sql, words = LIES[lie]
     doctor(home, lambda db: db.execute(sql))
-    fast = [] if "moments" in words else ["--fast"]
-    assert main([str(home.root), *fast]) == 1
+    updates = ["--updates"] if "moments" in words else []
+    assert main(["home", "check", "--home", str(home.root), *updates]) == 1
     assert words in capsys.readouterr().out
 
 
@@ -220,6 +226,86 @@ def test_a_missing_file_and_a_damaged_one_are_named(home: Home) -> None:
     assert found(report, "version 1: ") and found(report, "version 3: ")
 
 
+def test_a_file_that_an_engine_gives_up_meanwhile_is_no_damage(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows were read, then a version is pruned and its file goes, then the file is looked for."""
+    first = files(home)[0]
+
+    def read_late(path: Path) -> State:
+        if path == first:
+            doctor(home, lambda db: db.execute("UPDATE versions SET state = 'pruned' WHERE number = 0"))
+            path.unlink()
+        return read(path)
+
+    monkeypatch.setattr(history, "read", read_late)
+    report = audit(home.root, updates=False)
+    assert report.sound and report.unknown["state files: the version is pruned"] == 1
+
+
+async def test_a_home_whose_training_began_anew_is_told_of_what_it_lost(home: Home, base: str) -> None:
+    """All state files are damaged: the task begins anew, and all that it says then is true of its second try."""
+    for file in files(home):
+        file.write_bytes(b"damaged")
+    store = Store(home.database, base, "print")
+    await go_on(home, store, base, 1, spec())
+    store.close()
+    report = audit(home.root, updates=False)
+    assert not report.problems and not report.sound
+    assert report.lost == ["task 1: the versions 0, 1, 2, 3 could not be used; training began anew."]
+    assert report.verdict() == "1 loss."
+
+
+async def test_a_step_that_was_lost_is_told_of_and_not_taken_for_a_rollback(home: Home, base: str) -> None:
+    store = Store(home.database, base, "print")
+    asked = command(home.database, "rollback", 1, version=2)
+    await roll_back(store, 1, 2)
+    store.tasks.finish_command(asked)
+    await go_on(home, store, base, 1, spec())
+    (newest,) = (version for version in store.versions.on_disk(1) if version.number == 3)
+    (home.root / newest.path).unlink()
+    await go_on(home, store, base, 1, spec())
+    store.close()
+    report = audit(home.root, updates=False)
+    assert report.lost == ["task 1: version 3 could not be used; training went on from what was before."]
+
+
+def test_files_that_no_version_names_are_told_of_and_are_no_fault(home: Home) -> None:
+    shutil.copy(files(home)[0], files(home)[0].with_name("policy-v9-i9.safetensors"))
+    report = audit(home.root, updates=False)
+    assert report.sound
+    assert report.spare == [
+        "1 file that no version names, of a step under way or given up: adapters/task-1/policy-v9-i9.safetensors"
+    ]
+
+
+def test_a_file_outside_of_the_home_is_found(home: Home, tmp_path: Path) -> None:
+    away = tmp_path / "away.safetensors"
+    shutil.copy(files(home)[1], away)
+    doctor(home, lambda db: db.execute("UPDATE versions SET path = ? WHERE number = 1", [str(away)]))
+    assert found(audit(home.root, updates=False), f"version 1: its file is {away}")
+
+
+def test_a_damaged_database_is_a_finding(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = home.database.read_bytes()
+    for broken in (whole[: len(whole) // 2], b"no database" * 1000, whole[:8192] + bytes(8192) + whole[16384:]):
+        for path in home.root.glob("marlaas.db*"):
+            path.unlink()
+        home.database.write_bytes(broken)
+        assert main(["home", "check", "--home", str(home.root), "--json"]) == 1
+        said = json.loads(capsys.readouterr().out)
+        assert not said["ok"] and "is damaged" in said["problems"][0]
+
+
+def test_rows_that_hold_what_cannot_be_are_a_finding(home: Home) -> None:
+    doctor(home, lambda db: db.execute("UPDATE trajectories SET tokens = x'01'"))
+    doctor(home, lambda db: db.execute("UPDATE steps SET version = 999 WHERE number = 1"))
+    report = audit(home.root, updates=False)
+    assert found(report, "task 1: its rows hold what cannot be")
+    assert found(report, "1 rows of steps name versions that are not there")
+
+
 def test_what_is_no_home_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path)]) == 2
-    assert "cannot be checked" in capsys.readouterr().err
+    assert main(["home", "check", "--home", str(tmp_path)]) == 2
+    assert "There is no home at" in capsys.readouterr().err
+    doctor(Home(tmp_path), lambda db: db.execute("CREATE TABLE versions (name)"))
+    assert main(["home", "check", "--home", str(tmp_path)]) == 1
+    assert "no such table" in capsys.readouterr().err

@@ -6,11 +6,12 @@ A policy's rows and its state files flow in, findings flow out.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .record import Group, Policy, Record, Trajectory
 from .report import Report
-from .states import State, Unreadable, digest, read
+from .states import Unreadable, digest, read
 
 STRIDE = 1_000_003
 """Distance between the instances of successive attempts at one group number (documented in the engine's producer)."""
@@ -18,6 +19,8 @@ STRIDE = 1_000_003
 
 def check_home(record: Record, report: Report) -> None:
     """What concerns all policies at once."""
+    damage = record.damage()
+    report.check(not damage, "the database is whole", "home", "; ".join(damage[:3]))
     doubled = record.doubled_names()
     report.check(not doubled, "version names are unique", "home", f"names stand for several versions: {doubled}")
     strangers = record.strangers()
@@ -44,6 +47,10 @@ def check_steps(policy: Policy, report: Report) -> None:
         version = ids.get(step.version)
         agrees = version is not None and version.number == step.number and version.state != "void"
         report.check(agrees, "every step has its version", f"{where}, step {step.number}", "its version is another's")
+    lost = sorted({version.number for version in policy.lost()})
+    if lost:
+        after = "training began anew" if 0 in lost else "training went on from what was before"
+        report.lost.append(f"{where}: {_versions(lost)} could not be used; {after}.")
     order = [step.incarnation for step in sorted(policy.steps, key=lambda step: step.number)]
     report.check(order == sorted(order), "engines follow each other", where, "a later step has an earlier engine")
     for number, version_id in policy.evaluated:
@@ -61,18 +68,27 @@ def _check_start(policy: Policy, report: Report) -> None:
         report.check(agrees, "tasks begin where they were told to", policy.task.where, problem)
 
 
-def check_files(policy: Policy, home: Path, report: Report) -> dict[int, State]:
-    """Every version that should have a file has the recorded one; returns the sound ones by number."""
-    found: dict[int, State] = {}
+def check_files(policy: Policy, home: Path, state_now: Callable[[int], str], report: Report) -> dict[int, Path]:
+    """Every version that should have a file has the recorded one; returns the sound ones by number.
+
+    ``state_now`` says what a version's row (its id) has become meanwhile: an engine gives files up while this runs.
+    """
+    found: dict[int, Path] = {}
     for version in policy.versions:
         where = f"{policy.task.where}, version {version.number}"
         if version.state != "committed":
             report.skip("state files", f"the version is {version.state}")
             continue
+        path = home / version.path
+        inside = path.resolve().is_relative_to(home.resolve())
+        report.check(inside, "files lie in the home", where, f"its file is {path}")
         try:
-            state = read(home / version.path)
+            state = read(path)
         except Unreadable as error:
-            report.check(False, "state files", where, str(error))
+            if (now := state_now(version.id)) == "committed":
+                report.check(False, "state files", where, str(error))
+            else:
+                report.skip("state files", f"the version is {now or 'gone'}")
             continue
         told = digest(state.adapter)
         sound = report.check(
@@ -83,8 +99,23 @@ def check_files(policy: Policy, home: Path, report: Report) -> dict[int, State]:
         agrees = report.check(header == wanted, "headers agree", where, f"its header says {header}, not {wanted}")
         own = not policy.task.base or state.base == policy.task.base
         if report.check(own, "bases agree", where, f"it belongs to base {state.base}") and sound and agrees:
-            found[version.number] = state
+            found[version.number] = path
     return found
+
+
+def files_of(home: Path) -> list[Path]:
+    """What lies where state files do."""
+    return sorted(path for path in (home / "adapters").rglob("*") if path.is_file())
+
+
+def check_spare(policies: Sequence[Policy], home: Path, there: Sequence[Path], report: Report) -> None:
+    """Of the files that were ``there`` before the rows were read, those that no row names: they take room, no more."""
+    named = {(home / v.path).resolve() for p in policies for v in p.versions if v.state == "committed"}
+    spare = [path for path in there if path.resolve() not in named and path.exists()]
+    if spare:
+        shown = ", ".join(str(path.relative_to(home)) for path in spare[:3]) + (", …" if len(spare) > 3 else "")
+        count = "1 file" if len(spare) == 1 else f"{len(spare)} files"
+        report.spare.append(f"{count} that no version names, of a step under way or given up: {shown}")
 
 
 def check_groups(policy: Policy, report: Report) -> None:
@@ -140,6 +171,10 @@ def check_tokens(policy: Policy, group: Group, trajectories: list[Trajectory], r
 
 def _where(policy: Policy, group: Group) -> str:
     return f"{policy.task.where}, group {group.number}"
+
+
+def _versions(numbers: list[int]) -> str:
+    return f"version {numbers[0]}" if len(numbers) == 1 else f"the versions {_short(numbers)}"
 
 
 def _short(numbers: list[int]) -> str:

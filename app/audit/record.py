@@ -1,13 +1,15 @@
 """What the database says, as frozen rows. Reads ``marlaas.db`` with sqlite3 and knows nothing of the engine's code.
 
-Arrays are BLOBs of little-endian int32 tokens, uint8 masks and float32 log-probabilities; a trajectory whose arrays are
-empty though it has spans was shrunk to text and rewards.
+All of it is of one moment, also while an engine commits, but for ``state_now``. Arrays are BLOBs of little-endian int32
+tokens, uint8 masks and float32 log-probabilities; a trajectory whose arrays are empty though it has spans was shrunk to
+text and rewards.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -79,6 +81,17 @@ class Version:
     path: str
     restarted: bool
     """The optimizer began anew here, because no moments could be read."""
+    created: float
+
+
+@dataclass(frozen=True)
+class Rollback:
+    """A person had a policy go on from an earlier version: what came after it is void on purpose."""
+
+    number: int
+    """Of that version."""
+    done: float
+    """When, in seconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +171,16 @@ class Policy:
     """By step and name."""
     evaluated: tuple[tuple[int, int], ...]
     """(step, id of the version) of each held-out score."""
+    rollbacks: tuple[Rollback, ...]
+
+    def lost(self) -> list[Version]:
+        """Versions that are void although nobody asked for it: their files could not be used."""
+        return [
+            version
+            for version in self.versions
+            if version.state == "void"
+            and not any(back.number < version.number and version.created < back.done for back in self.rollbacks)
+        ]
 
     def living(self) -> dict[int, Version]:
         """Versions by number, those that were voided left out."""
@@ -167,8 +190,24 @@ class Policy:
 class Record:
     """A home's database, opened read-only; a running engine does not mind."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, database: Path, connection: sqlite3.Connection) -> None:
+        self._database = database
         self._connection = connection
+
+    def damage(self) -> list[str]:
+        """What sqlite finds wrong with the database itself, and rows that name others which are not there."""
+        found = [text for (text,) in self._rows("PRAGMA integrity_check") if text != "ok"]
+        broken = Counter((table, named) for table, _, named, _ in self._rows("PRAGMA foreign_key_check"))
+        lacking = [
+            f"{count} rows of {table} name {named} that are not there" for (table, named), count in broken.items()
+        ]
+        return [*found, *lacking]
+
+    def state_now(self, version: int) -> str:
+        """The state of a version at this very moment, not when the check began; empty where its row is gone."""
+        with closing(_connected(self._database)) as connection:
+            found = connection.execute("SELECT state FROM versions WHERE id = ?", [version]).fetchone()
+        return str(found[0]) if found else ""
 
     def policies(self) -> list[Policy]:
         """Every policy with all but its trajectories."""
@@ -181,7 +220,7 @@ class Record:
                 versions=tuple(
                     Version(*row)
                     for row in self._rows(
-                        "SELECT id, number, name, incarnation, state, checksum, path, restarted FROM versions"
+                        "SELECT id, number, name, incarnation, state, checksum, path, restarted, created FROM versions"
                         " WHERE policy = ? ORDER BY id",
                         id,
                     )
@@ -207,6 +246,7 @@ class Record:
                 evaluated=tuple(
                     (row[0], row[1]) for row in self._rows("SELECT step, version FROM evals WHERE policy = ?", id)
                 ),
+                rollbacks=tuple(self._rollbacks(task, name)),
             )
             for id, task, name, step in self._rows("SELECT id, task, name, step FROM policies ORDER BY id")
         ]
@@ -221,11 +261,23 @@ class Record:
         start = self.borrowed(id).get(tables["policy"].get("start", ""))
         return Task(id, name, tenant, state, steps, base, tables, start.checksum if start else None)
 
+    def _rollbacks(self, task: int, policy: str) -> Iterator[Rollback]:
+        """Those that were carried out; one that names no policy is about the only one."""
+        rows = self._rows(
+            "SELECT arguments, done FROM commands WHERE kind = 'rollback' AND task = ? AND done IS NOT NULL"
+            " AND outcome = ''",
+            task,
+        )
+        for text, done in rows:
+            arguments = json.loads(text)
+            if arguments.get("policy") in (None, policy):
+                yield Rollback(int(arguments["version"]), done)
+
     def borrowed(self, task: int) -> dict[str, Version]:
         """Versions of other tasks, by the words that mean them in this task's file."""
         rows = self._rows(
-            "SELECT b.words, v.id, v.number, v.name, v.incarnation, v.state, v.checksum, v.path, v.restarted"
-            " FROM borrowed b JOIN versions v ON v.id = b.version WHERE b.task = ?",
+            "SELECT b.words, v.id, v.number, v.name, v.incarnation, v.state, v.checksum, v.path, v.restarted,"
+            " v.created FROM borrowed b JOIN versions v ON v.id = b.version WHERE b.task = ?",
             task,
         )
         return {words: Version(*row) for words, *row in rows}
@@ -282,6 +334,10 @@ class Record:
 @contextmanager
 def opened(database: Path) -> Iterator[Record]:
     """The record of a database for the length of the block, as one moment saw it. Raises ``sqlite3.Error``."""
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as connection:
+    with closing(_connected(database)) as connection:
         connection.execute("BEGIN")  # one snapshot, also while an engine commits
-        yield Record(connection)
+        yield Record(database, connection)
+
+
+def _connected(database: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True, timeout=30)

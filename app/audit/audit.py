@@ -1,0 +1,99 @@
+"""The whole check, in order: the rows, the files, the groups, the rewards, and if asked each update made again.
+
+A home's folder flows in, a report flows out. A database that is damaged is a finding; one that cannot be looked at is
+``Unchecked``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .history import check_files, check_groups, check_home, check_spare, check_steps, check_tokens, files_of
+from .plays import check_own, check_plays
+from .record import Group, Policy, Record, opened
+from .report import Report
+from .rewards import check_advantages, check_metrics
+
+if TYPE_CHECKING:
+    from .updates import Oracle
+
+Say = Callable[[str], None]
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_ODD = (ValueError, KeyError, TypeError, IndexError, AttributeError)
+"""What comes of rows that hold something else than they should."""
+
+
+class Unchecked(Exception):
+    """Nobody can say whether a home is sound; the message says why."""
+
+
+def audit(home: Path, base: str = "", updates: bool = True, threads: int = 1, say: Say = lambda text: None) -> Report:
+    """Check a home; ``updates`` are made again on ``base``, by default the one that the home's newest engine served.
+
+    ``say`` is told what comes next. Raises ``Unchecked``.
+    """
+    report = Report()
+    try:
+        _audit(home, base, updates, threads, say, report)
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF not in _DAMAGED:
+            raise Unchecked(f"{home / 'marlaas.db'} cannot be read: {error}.") from error
+        report.check(False, "the database is whole", "home", f"{home / 'marlaas.db'} is damaged: {error}")
+    except OSError as error:
+        raise Unchecked(f"{home} cannot be checked: {error}.") from error
+    return report
+
+
+def _audit(home: Path, base: str, updates: bool, threads: int, say: Say, report: Report) -> None:
+    there = files_of(home)
+    with opened(home / "marlaas.db") as record:
+        oracle = _oracle(base or record.base(), threads) if updates else None
+        check_home(record, report)
+        policies = record.policies()
+        check_spare(policies, home, there, report)
+        for task in dict.fromkeys(policy.task.id for policy in policies):
+            check_plays(record, [policy for policy in policies if policy.task.id == task], report)
+        for policy in policies:
+            say(f"Checking {policy.task.where}: {policy.step} steps.")
+            try:
+                check_steps(policy, report)
+                files = check_files(policy, home, record.state_now, report)
+                check_groups(policy, report)
+                _check_experience(record, policy, files, oracle, report)
+            except _ODD as error:
+                problem = f"its rows hold what cannot be: {type(error).__name__}: {error}"
+                report.check(False, "rows can be read", policy.task.where, problem)
+
+
+def _oracle(base: str, threads: int) -> Oracle:
+    from .again import oracle
+
+    return oracle(base, threads)
+
+
+def _check_experience(
+    record: Record, policy: Policy, files: Mapping[int, Path], oracle: Oracle | None, report: Report
+) -> None:
+    """Step by step, so that only one step's trajectories are in memory."""
+    steps: defaultdict[int | None, list[Group]] = defaultdict(list)
+    for group in policy.groups:
+        steps[group.step if group.state == "consumed" else None].append(group)
+    again = None
+    if oracle is not None:
+        from .again import Again
+
+        again = Again(policy, files, oracle, report)
+    for step, groups in steps.items():
+        told = [(group, record.trajectories(group.id)) for group in groups]
+        for group, trajectories in told:
+            check_tokens(policy, group, trajectories, report)
+            check_own(policy, group, trajectories, report)
+            check_advantages(policy, group, trajectories, report)
+        if step is not None:
+            check_metrics(policy, step, told, report)
+            if again is not None:
+                again.check(step, [trajectories for _, trajectories in told])
