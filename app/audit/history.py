@@ -105,7 +105,7 @@ def check_files(policy: Policy, home: Path, state_now: Callable[[int], str], rep
 
 def files_of(home: Path) -> list[Path]:
     """What lies where state files do."""
-    return sorted(path for path in (home / "adapters").rglob("*") if path.is_file())
+    return sorted(path for path in (home / "adapters").rglob("[!.]*") if path.is_file())
 
 
 def check_spare(policies: Sequence[Policy], home: Path, there: Sequence[Path], report: Report) -> None:
@@ -116,6 +116,8 @@ def check_spare(policies: Sequence[Policy], home: Path, there: Sequence[Path], r
         shown = ", ".join(str(path.relative_to(home)) for path in spare[:3]) + (", …" if len(spare) > 3 else "")
         count = "1 file" if len(spare) == 1 else f"{len(spare)} files"
         report.spare.append(f"{count} that no version names, of a step under way or given up: {shown}")
+    if lost := sum(path.is_file() for path in (home / "lost+found").rglob("*")):
+        report.spare.append(f"{'1 file' if lost == 1 else f'{lost} files'} in lost+found, of versions that were void")
 
 
 def check_groups(policy: Policy, report: Report) -> None:

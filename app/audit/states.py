@@ -1,6 +1,7 @@
 """State files as they lie on the disk: safetensors with ``adapter/``, ``moment1/`` and ``moment2/`` and a header.
 
-Reads and hashes with code of its own, so that a mistake in the engine's is not repeated here.
+Reads and hashes with code of its own, so that a mistake in the engine's is not repeated here. From format 2 on a file
+is sealed: ``sha256`` in its metadata is of the header's text and then of every array, by name.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Matrices = dict[str, NDArray[np.float32]]
 
 
 class Unreadable(Exception):
-    """The file is missing or no state file."""
+    """The file is missing, damaged or no state file."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,15 @@ def read(path: Path) -> State:
     parts: dict[str, Matrices] = {"adapter": {}, "moment1": {}, "moment2": {}}
     try:
         with safe_open(path, framework="np") as file:
-            header = json.loads((file.metadata() or {})["marlaas"])
-            for key in file.keys():  # noqa: SIM118 - safe_open is no mapping
+            metadata = file.metadata() or {}
+            header = json.loads(metadata["marlaas"])
+            seal = hashlib.sha256(metadata["marlaas"].encode())
+            for key in sorted(file.keys()):
                 part, _, name = key.partition("/")
-                parts[part][name] = file.get_tensor(key)
+                matrix = parts[part][name] = file.get_tensor(key)
+                seal.update(f"{key}{matrix.shape}".encode() + matrix.tobytes())
+        if (header["format"] > 1 or "sha256" in metadata) and metadata.get("sha256") != seal.hexdigest():
+            raise ValueError("its seal is broken: some bytes are not those that were written")
         updates = header.get("updates")
         step = header["step"]
         return State(

@@ -14,7 +14,7 @@ import os
 import shutil
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -24,7 +24,7 @@ from typing import BinaryIO
 from marlaas.engine.errors import BackupError, ConfigError
 from marlaas.engine.paths import Home
 from marlaas.engine.private_folder import PrivateFolder
-from marlaas.engine.store.backup import Held, NamedFile
+from marlaas.engine.store.backup import Held
 
 from ..words.format import size
 from .archive import CONTENTS, DATABASE, PACKED, Contents, Entry
@@ -32,7 +32,7 @@ from .archive import CONTENTS, DATABASE, PACKED, Contents, Entry
 PREFIX = ".marlaas-backup-"
 """Begins the name of the folder in which a backup is made; the next one there removes what a killed one left."""
 SNAPSHOTS = "scratch/snapshots"
-_NOT_AS_IT_IS = frozenset({"base", "logs", "venvs", "scratch", "adapters", "rates.json", "engine.lock"})
+_NOT_AS_IT_IS = frozenset({"backups", "base", "logs", "venvs", "scratch", "adapters", "rates.json", "engine.lock"})
 """Of a home: what is made again, and the folders of which a part is copied."""
 _SPARE = 1 << 20
 _CHUNK = 1 << 20
@@ -129,25 +129,18 @@ def _hold(held: Held, home: Home, stack: ExitStack) -> tuple[list[_Open], tuple[
     later, and what is still named then and still not there is missing.
     """
     _allow_many_files()
-    opened: dict[NamedFile, _Open] = {}
-    gone: set[NamedFile] = set()
+    opened: dict[str, _Open] = {}
+    gone: set[str] = set()
     for _ in range(_TRIES):
         named = held.renew()
-        lacking = {one for one in named if one not in opened and not _try(one, home, stack, opened)}
+        opened |= {one.place: one for one in _all(((p, home.root / p) for p in named if p not in opened), stack)}
+        lacking = set(named) - opened.keys()
         if lacking <= gone:
             if lacking and not _entries(home.adapters):
                 raise BackupError(f"There is nothing in {home.adapters}.", "Is its disk mounted?")
-            return [opened[one] for one in named if one in opened], tuple(sorted(one.place for one in lacking))
+            return [opened[place] for place in named if place in opened], tuple(sorted(lacking))
         gone |= lacking
     raise BackupError("State files go faster than they can be opened.", "Try again, or stop the engine meanwhile.")
-
-
-def _try(one: NamedFile, home: Home, stack: ExitStack, opened: dict[NamedFile, _Open]) -> bool:
-    try:
-        opened[one] = _Open(one.place, _open(home.root / one.path, stack))
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _open(path: Path, stack: ExitStack) -> BinaryIO:
@@ -181,7 +174,7 @@ def _others(home: Home, stack: ExitStack, say: Say) -> list[_Open]:
     return opened
 
 
-def _all(files: Iterator[tuple[str, Path]], stack: ExitStack) -> list[_Open]:
+def _all(files: Iterable[tuple[str, Path]], stack: ExitStack) -> list[_Open]:
     """Those that are still there."""
     opened = []
     for place, path in files:
@@ -197,7 +190,11 @@ def _below(path: Path, place: str, home: Home, say: Say) -> Iterator[tuple[str, 
     elif path.is_dir() and path.is_symlink() and home.plugins not in (path, path.parent):
         say(f"Left out: {place}, a link to another folder.")
     elif path.is_dir():
-        for entry in _entries(path):
+        try:
+            entries = _entries(path)
+        except PermissionError:
+            return say(f"Left out: {place}, which cannot be read.")
+        for entry in entries:
             if entry.name != "__pycache__":
                 yield from _below(path / entry.name, f"{place}/{entry.name}", home, say)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 
@@ -20,17 +19,7 @@ from .schema import is_newer
 PAGES = 2_000
 """Copied at once; progress is told after each."""
 _PLACE = "CASE WHEN path LIKE '/%' THEN 'adapters/' || name || '.safetensors' ELSE path END"
-"""Where a version's file belongs in a home; older rows name it by its whole path."""
-
-
-@dataclass(frozen=True)
-class NamedFile:
-    """The state file of a committed version."""
-
-    path: str
-    """As the row has it: relative to the home, or absolute."""
-    place: str
-    """Where it belongs in a copy of the home, relative to it."""
+"""Where a version's file lies in its home; older rows name it by its whole path, wherever the home lay then."""
 
 
 class Held:
@@ -49,8 +38,8 @@ class Held:
     ) -> None:
         self._connection.close()
 
-    def renew(self) -> list[NamedFile]:
-        """Let go of the moment and hold this one: the files that its committed versions name.
+    def renew(self) -> list[str]:
+        """Let go of the moment and hold this one: the files that its committed versions name, relative to the home.
 
         Raises ``StoreError`` also for a database of a newer marlaas, and for names that lead out of a home.
         """
@@ -59,8 +48,8 @@ class Held:
                 self._connection.execute("ROLLBACK")
             self._connection.execute("BEGIN")
             _check(self._connection)
-            rows = self._connection.execute(f"SELECT path, {_PLACE} FROM versions WHERE state = 'committed'")
-            return [NamedFile(*row) for row in rows]
+            rows = self._connection.execute(f"SELECT {_PLACE} FROM versions WHERE state = 'committed' ORDER BY id")
+            return [place for (place,) in rows]
 
     def size(self) -> int:
         """Bytes of a copy."""

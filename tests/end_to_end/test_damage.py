@@ -112,6 +112,7 @@ def test_a_damaged_newest_file_costs_its_step_and_no_more(lab: Lab, damage: str)
     spoil(file)
     spoiled = file.read_bytes() if file.exists() else None
     goes_on(lab, task, newest.number)
+    assert any(text.startswith(f"task {task}: ") for text in audit(lab.home.root, updates=False).lost)
     message, *more = said(lab, task, "recovery")
     assert message.startswith(f"Version {newest.name} cannot be used and is void: ") and words in message
     lost = lab.home.lost / f"task-{task}" / file.name

@@ -61,4 +61,4 @@ def test_a_sampler_without_memory_goes_on_with_fewer_conversations(lab: Lab) -> 
     for task in (small, wide):
         consumed_once(lab.home, task)
     assert lab.worker_pids("rollout") != [sampler]
-    assert audit(lab.home.root, updates=False).problems == []
+    assert audit(lab.home.root, updates=False).sound

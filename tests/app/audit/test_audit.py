@@ -9,10 +9,13 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import save
 
 from marlaas.app.audit import history
 from marlaas.app.audit.audit import audit
@@ -270,10 +273,14 @@ async def test_a_step_that_was_lost_is_told_of_and_not_taken_for_a_rollback(home
 
 def test_files_that_no_version_names_are_told_of_and_are_no_fault(home: Home) -> None:
     shutil.copy(files(home)[0], files(home)[0].with_name("policy-v9-i9.safetensors"))
+    put = home.root / "lost+found" / "task-1" / "policy-v1-i1.safetensors"
+    put.parent.mkdir(parents=True)
+    put.write_bytes(b"damaged")
     report = audit(home.root, updates=False)
     assert report.sound
     assert report.spare == [
-        "1 file that no version names, of a step under way or given up: adapters/task-1/policy-v9-i9.safetensors"
+        "1 file that no version names, of a step under way or given up: adapters/task-1/policy-v9-i9.safetensors",
+        "1 file in lost+found, of versions that were void",
     ]
 
 
@@ -301,6 +308,26 @@ def test_rows_that_hold_what_cannot_be_are_a_finding(home: Home) -> None:
     report = audit(home.root, updates=False)
     assert found(report, "task 1: its rows hold what cannot be")
     assert found(report, "1 rows of steps name versions that are not there")
+
+
+def test_a_flipped_bit_in_the_moments_breaks_the_seal(home: Home) -> None:
+    """The adapter's own checksum says nothing of the optimizer's moments."""
+    path = files(home)[2]
+    with safe_open(path, framework="np") as file:
+        arrays, header = {key: file.get_tensor(key) for key in file.keys()}, json.loads(file.metadata()["marlaas"])  # noqa: SIM118
+    text = json.dumps(header | {"format": 2})
+    seal = sha256(text.encode())
+    for key in sorted(arrays):
+        seal.update(f"{key}{arrays[key].shape}".encode() + arrays[key].tobytes())
+    whole = save(arrays, metadata={"marlaas": text, "sha256": seal.hexdigest()})
+    path.write_bytes(whole)
+    assert audit(home.root, updates=False).sound
+    place = whole.index(arrays[max(arrays)].tobytes())
+    assert max(arrays).startswith("moment2/")
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    assert found(audit(home.root, updates=False), "its seal is broken")
+    path.write_bytes(save(arrays, metadata={"marlaas": text}))
+    assert found(audit(home.root, updates=False), "its seal is broken")
 
 
 def test_what_is_no_home_is_refused_in_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

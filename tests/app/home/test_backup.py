@@ -81,7 +81,7 @@ def test_what_is_pruned_and_written_meanwhile_does_not_tear_it(
     ]
 
     class Busy(Held):
-        def renew(self) -> list[backup_module.NamedFile]:
+        def renew(self) -> list[str]:
             named = super().renew()
             if acts:
                 acts.pop()()
