@@ -144,9 +144,8 @@ def _check_room(folder: Path, needed: int) -> None:
 
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, entry: Entry, root: Path) -> None:
     """Write one file, never more of it than the list says, and compare its checksum."""
-    data: IO[bytes] = _opened(tar, member)
-    if name == DATABASE:
-        data = gzip.GzipFile(fileobj=data)
+    packed = _opened(tar, member)
+    data = gzip.GzipFile(fileobj=packed) if name == DATABASE else packed
     digest, left = hashlib.sha256(), entry.size
     try:
         target = root / name

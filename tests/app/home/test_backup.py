@@ -72,19 +72,16 @@ def test_what_is_pruned_and_written_meanwhile_does_not_tear_it(
 ) -> None:
     """An engine commits version 3 and prunes version 0 between the moment and the opening of the files, then prunes
     and strips what is held while it is copied."""
-    acts: list[Callable[[], object]] = [
-        lambda: (
-            version(filling, filled, 3),
-            filling.execute("UPDATE versions SET state = 'pruned' WHERE number = 0"),
-            (filled.adapters / "task-1/policy-v0-i1.safetensors").unlink(),
-        )
-    ]
+    renewed: list[int] = []
 
     class Busy(Held):
         def renew(self) -> list[str]:
             named = super().renew()
-            if acts:
-                acts.pop()()
+            if not renewed:
+                renewed.append(1)
+                version(filling, filled, 3)
+                filling.execute("UPDATE versions SET state = 'pruned' WHERE number = 0")
+                (filled.adapters / "task-1/policy-v0-i1.safetensors").unlink()
             return named
 
         def copy(self, target: Path, progress: Callable[[int, int], None]) -> None:
@@ -149,7 +146,7 @@ def test_places_that_will_not_do_are_refused(filled: Home, marlaas: Commander, t
 def test_a_disk_that_is_too_small_is_told_of_before(
     filled: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backup_module.shutil, "disk_usage", lambda path: Usage(1000))
+    monkeypatch.setattr("shutil.disk_usage", lambda path: Usage(1000))
     with pytest.raises(BackupError, match=r"needs up to .* 1 kB are free"):
         back_up(filled, tmp_path / "kept.tar")
     assert not list(tmp_path.glob("*kept*")) and not list(tmp_path.glob(".marlaas-*"))
