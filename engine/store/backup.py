@@ -14,7 +14,7 @@ from types import TracebackType
 
 from ..errors import StoreError
 from .database import guarded
-from .schema import is_newer
+from .schema import is_newer, newer, read_only
 
 PAGES = 2_000
 """Copied at once; progress is told after each."""
@@ -27,8 +27,7 @@ class Held:
 
     def __init__(self, database: Path) -> None:
         with guarded():
-            uri = f"{database.absolute().as_uri()}?mode=ro"
-            self._connection = sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None)
+            self._connection = sqlite3.connect(read_only(database), uri=True, timeout=30, isolation_level=None)
 
     def __enter__(self) -> Held:
         return self
@@ -77,8 +76,7 @@ def check_copy(database: Path) -> int:
 
     Raises ``StoreError`` where it is damaged, made by a newer marlaas, or names files outside of a home.
     """
-    uri = f"{database.absolute().as_uri()}?mode=ro&immutable=1"
-    with guarded(), closing(sqlite3.connect(uri, uri=True)) as connection:
+    with guarded(), closing(sqlite3.connect(f"{read_only(database)}&immutable=1", uri=True)) as connection:
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise StoreError(f"The database in the backup is damaged: {verdict}.")
@@ -88,7 +86,7 @@ def check_copy(database: Path) -> int:
 
 def _check(connection: sqlite3.Connection) -> None:
     if is_newer(connection):
-        raise StoreError("A newer marlaas has changed the database.", "Update marlaas, or use another --home.")
+        raise newer()
     for (place,) in connection.execute(f"SELECT DISTINCT {_PLACE} FROM versions"):
         parts = PurePosixPath(place).parts
         if not parts or parts[0] != "adapters" or ".." in parts:
