@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.app.audit.audit import audit
 from marlaas.engine.daemon import control
 from marlaas.engine.paths import Home
-from tools.audit.audit import audit
 
 from .conftest import Lab, configured, consumed_once
 
