@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+LONG = ROOT / "tests" / "end_to_end"
 EVERY_DAY = "not slow and not libraries and not vllm"
 OUTCOMES = ("passed", "failed", "skipped")
 ENDED_BY_TESTS = (0, 1)
@@ -49,15 +50,18 @@ class Round:
 def main() -> int:
     """Both rounds."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    pure = ["-n", str(cores), "--dist", "worksteal", "-m", f"not processes and {EVERY_DAY}"]
-    processes = ["-n", str(cores), "--dist", "loadfile", "-m", f"processes and {EVERY_DAY}", *files_with_processes()]
+    workers = ["-n", str(cores + 1)]  # one more: tests of screens and of processes wait for a part of their time
+    pure = [*workers, "--dist", "worksteal", "-m", f"not processes and {EVERY_DAY}"]
+    by_file = ["--dist", "loadfile", "--no-loadscope-reorder"]
+    processes = [*workers, *by_file, "-m", f"processes and {EVERY_DAY}", *files_with_processes()]
     return rounds([pure, processes], ROOT)
 
 
 def files_with_processes() -> list[str]:
-    """Test files that name the mark: no worker of the second round need load the others."""
-    paths = sorted((ROOT / "tests").rglob("test_*.py"))
-    return [str(path.relative_to(ROOT)) for path in paths if "mark.processes" in path.read_text("utf-8")]
+    """Test files that name the mark: no worker of the second round need load the others. The long ones come first, so
+    that no core waits for another at the end."""
+    paths = [path for path in (ROOT / "tests").rglob("test_*.py") if "mark.processes" in path.read_text("utf-8")]
+    return [str(path.relative_to(ROOT)) for path in sorted(paths, key=lambda path: (path.parent != LONG, path))]
 
 
 def rounds(calls: Sequence[Sequence[str]], folder: Path) -> int:
