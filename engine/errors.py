@@ -6,6 +6,9 @@ prints both and exits with the class's code. Nothing here knows who raises or pr
 
 from __future__ import annotations
 
+LONGEST = 4000
+"""Characters of a sentence. Some quote what a file says, and files say what they like."""
+
 
 class MarlaasError(Exception):
     """The root of the family: ``message`` says what and where, ``hint`` how to mend it."""
@@ -13,6 +16,7 @@ class MarlaasError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, hint: str = "") -> None:
+        message = _readable(message)
         super().__init__(message)
         self.message = message
         self.hint = hint
@@ -93,3 +97,10 @@ class CallFailed(MarlaasError):
 
 class EnvironmentFailure(MarlaasError):
     """An environment broke its own contract: recorded with file and line, never a reward."""
+
+
+def _readable(message: str) -> str:
+    """A message without the middle of what is too long to be read: its end says what is allowed."""
+    if len(message) <= LONGEST:
+        return message
+    return f"{message[: LONGEST // 2]} … {message[-LONGEST // 4 :]}"

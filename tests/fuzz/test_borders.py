@@ -49,6 +49,8 @@ FOUND = [
     (read_settings, f"x = {nested(3000)}".encode()),
     (read_settings, b"x = " + b"9" * 5000),
     (task, b"[[" + b"A" * 70_000 + b"]]"),
+    (read_settings, b'[resources]\nactive_hours = "' + b"A" * 70_000 + b'"'),
+    (read_settings, b'[resources]\ngpus = "' + b"A" * 70_000 + b'"'),
     (state_file, state(META.replace('"rank": 2', '"rank": "x"'))),
     (state_file, state(META.replace("4.0", "NaN"))),
     (state_file, state(nested(100_000))),

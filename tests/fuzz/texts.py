@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from marlaas.engine.config import load_settings
-from marlaas.engine.errors import BaseModelError, ConfigError
+from marlaas.engine.errors import LONGEST, BaseModelError, ConfigError
 from marlaas.engine.paths import TINY_BASE, Home
 from marlaas.engine.rollout.template import ChatTemplate
 from marlaas.engine.rollout.toolcalls import hermes, llama
@@ -113,7 +113,7 @@ def tool_calls(data: bytes) -> None:
 
 
 def _sentence(message: str) -> None:
-    assert message and len(message) < 20_000
+    assert message and len(message) <= LONGEST
     message.encode()
 
 
