@@ -104,7 +104,7 @@ def _tried(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor | None:
 
 def _faster() -> bool:
     """Whether oneDNN is: MKL uses all of a processor made by Intel, and of others all but AVX-512."""
-    if torch.backends.cpu.get_cpu_capability() != "AVX512":  # type: ignore[no-untyped-call]
+    if torch.backends.cpu.get_cpu_capability() != "AVX512":
         return False
     try:
         return "GenuineIntel" not in Path("/proc/cpuinfo").read_text(encoding="utf-8")

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from marlaas.engine.base import kernels
 from marlaas.engine.base.kernels import VARIABLE, add_product, library, product
 from marlaas.engine.errors import ConfigError
 
+ONEDNN = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 SHAPES = [(96, 128, 80), (8, 160, 480), (1, 33, 7), (0, 16, 5)]
 
 
@@ -48,7 +50,12 @@ def test_products_are_float32_in_every_order_of_memory(rows: int, inner: int, co
 def test_the_variable_says_which_library_multiplies(each_library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = []
     by_onednn = kernels.by_onednn
-    monkeypatch.setattr(kernels, "by_onednn", lambda *given: (ran.append("onednn"), by_onednn(*given))[1])
+
+    def noted(*given: Tensor) -> Tensor:
+        ran.append("onednn")
+        return by_onednn(*given)
+
+    monkeypatch.setattr(kernels, "by_onednn", noted)
     product(draw(2, 3), draw(3, 4))
     assert (library(), bool(ran)) == (each_library, each_library == "onednn")
 
@@ -69,7 +76,7 @@ def test_unless_it_is_set_the_processor_decides(
     monkeypatch: pytest.MonkeyPatch, capability: str, processor: str, chosen: str
 ) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    monkeypatch.setattr(kernels.Path, "read_text", lambda *_, **__: f"vendor_id : {processor}\n")
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: f"vendor_id : {processor}\n")
     assert library() == chosen
 
 
@@ -133,7 +140,8 @@ assert torch.equal(kernels.product(left[:8600], right), expected[1])
 
 
 @pytest.mark.processes
-@pytest.mark.skipif(sys.platform != "linux" or not torch.backends.mkldnn.is_available(), reason="limits of Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
+@pytest.mark.skipif(not ONEDNN, reason="PyTorch without oneDNN")
 def test_where_there_is_no_room_for_its_code_onednn_is_left_alone() -> None:
     done = subprocess.run([sys.executable, "-P", "-c", LITTLE_ROOM], capture_output=True, text=True, timeout=50)
     assert done.returncode == 0, done.stderr
