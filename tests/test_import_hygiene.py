@@ -80,6 +80,7 @@ def test_the_application_needs_no_tensors() -> None:
     assert not found & (HEAVY - {"textual", "rich", "asyncio"})
 
 
+@pytest.mark.torch
 def test_training_a_known_architecture_waits_for_no_transformers() -> None:
     statement = (
         "from marlaas.engine.base.model import load_base; "

@@ -41,10 +41,10 @@ class Filling:
         sql = f'INSERT OR REPLACE INTO "{table}" ({names}) VALUES ({marks})'
         return connection.execute(sql, list(values.values())).lastrowid or 0
 
-    def execute(self, sql: str, *arguments: Any) -> None:
+    def execute(self, sql: str, *arguments: Any, **named: Any) -> None:
         """Any statement."""
         with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
-            connection.execute(sql, arguments)
+            connection.execute(sql, named or arguments)
 
     def engine(self, state: str = "running", age: float = 1.0, pid: int | None = None) -> None:
         """An engine that is this very process, and its workers."""

@@ -69,6 +69,7 @@ def test_results_survive_their_file_and_keep_the_order_of_names(tmp_path: Path) 
     assert results.load(tmp_path, ["missing", "one_task", "engine"]) == kept
 
 
+@pytest.mark.torch
 def test_a_stamp_has_date_commit_and_versions(tmp_path: Path) -> None:
     stamped = results.stamp(result(ALONE).section, MACHINE, tmp_path)
     assert stamped.commit == "unknown", "not a repository"

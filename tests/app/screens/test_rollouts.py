@@ -251,17 +251,17 @@ async def test_tiny_terminals_do_not_crash(home: Home, played: Filling, size: tu
 async def test_everything_foreign(home: Home, filling: Filling) -> None:
     """What a model and a plugin wrote, and tokens that no model samples."""
     fill_rollouts(filling, 1)
-    failure = "json_object('message', ?1, 'file', ?1, 'traceback', ?1)"
+    failure = "json_object('message', :text, 'file', :text, 'traceback', :text)"
     for member, text in enumerate(TEXTS.values()):
         turns = [{"role": role, "text": said} for role in (text, "assistant", "tool") for said in (text, "")]
         tokens = np.random.default_rng(member).integers(-9, 2**31 - 1 if member % 2 else 90, 24, np.int32)
         filling.execute(
-            "UPDATE trajectories SET agent = ?1, status = ?1, parts = json_object(?1, 1), turns = ?2,"
-            f" metrics = json_object(?1, ?1), failure = {failure}, tokens = ?3 WHERE id = ?4",
-            text,
-            json.dumps(turns),
-            tokens.tobytes(),
-            member + 1,
+            "UPDATE trajectories SET agent = :text, status = :text, parts = json_object(:text, 1), turns = :turns,"
+            f" metrics = json_object(:text, :text), failure = {failure}, tokens = :tokens WHERE id = :id",
+            text=text,
+            turns=json.dumps(turns),
+            tokens=tokens.tobytes(),
+            id=member + 1,
         )
     async with rollouts(home) as driver:
         for key in ("v", "n", "v", "n"):

@@ -50,6 +50,7 @@ print(anonymous() - before)
 """
 
 
+@pytest.mark.torch
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the kernel's own count")
 @pytest.mark.parametrize(
     ("vocabulary", "sequences", "length", "exact"),

@@ -66,7 +66,9 @@ class Stage:
         roles = alike(voice, self.station)
         return await asyncio.wait_for(self.rollout.play(play, SPEC, roles, name, refuse), 20)
 
-    def nothing_is_left(self) -> bool:
+    async def nothing_is_left(self) -> bool:
+        for _ in range(40):  # what is given up ends beside the play
+            await asyncio.sleep(0)
         return not self.sampler.conversations and (self.seats.active, self.seats.waiting) == (0, 0)
 
 
@@ -103,7 +105,7 @@ def said(played: Played) -> list[tuple[str, list[int], list[float]]]:
 async def test_agents_that_are_asked_at_once_are_sampled_at_once(seats: int, most: int) -> None:
     stage = Stage(seats)
     await stage.play(at_once([[0, 0]] * 3))
-    assert stage.sampler.most == most and stage.nothing_is_left()
+    assert stage.sampler.most == most and await stage.nothing_is_left()
 
 
 @settings(max_examples=examples(20), deadline=None)
@@ -116,7 +118,7 @@ def test_fewer_seats_than_agents_hold_nobody_up_for_ever(
         played = await asyncio.gather(
             *(stage.play(at_once(script, forks), f"e{number}") for number, script in enumerate(scripts))
         )
-        assert {one.episode.status for one in played} == {"ok"} and stage.nothing_is_left()
+        assert {one.episode.status for one in played} == {"ok"} and await stage.nothing_is_left()
 
     asyncio.run(play())
 
@@ -192,7 +194,7 @@ async def test_a_held_out_prompt_lets_nobody_through_who_is_asked_beside_it(orde
     held_out = await stage.rollout.prompt_hash(ask(order[0], order[0]), 400)
     with pytest.raises(HeldOutPrompt):
         await stage.play(environment, refuse=held_out.__eq__)
-    assert not stage.sampler.ledger and stage.nothing_is_left()
+    assert not stage.sampler.ledger and await stage.nothing_is_left()
 
 
 @settings(max_examples=examples(20), deadline=None)
@@ -208,11 +210,9 @@ def test_an_episode_that_is_cancelled_leaves_nothing(
         for one in plays:
             one.cancel()
         await asyncio.gather(*plays, return_exceptions=True)
-        for _ in range(40):  # what was aborted ends there
-            await asyncio.sleep(0)
-        assert stage.nothing_is_left()
+        assert await stage.nothing_is_left()
         again = await stage.play(at_once(script, forks), "again")
-        assert again.episode.status == "ok" and stage.nothing_is_left()
+        assert again.episode.status == "ok" and await stage.nothing_is_left()
 
     asyncio.run(play())
 
@@ -229,7 +229,7 @@ async def test_agents_that_are_still_asked_when_their_episode_has_ended_leave_no
 
     assert (await stage.play(environment)).episode.status == "error"
     await asyncio.wait_for(asyncio.gather(*others, return_exceptions=True), 20)
-    assert stage.nothing_is_left()
+    assert await stage.nothing_is_left()
     assert (await stage.play(at_once([[0]]))).episode.status == "ok"
 
 
