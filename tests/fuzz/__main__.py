@@ -9,6 +9,7 @@ import argparse
 import os
 import random
 import resource
+import shutil
 import sys
 import time
 import traceback
@@ -17,7 +18,7 @@ import hypothesis
 from hypothesis import HealthCheck, given, settings
 
 from .binaries import BINARIES
-from .border import Border
+from .border import FOLDER, Border
 from .frames import FRAMES
 from .requests import REQUESTS
 from .texts import TEXTS
@@ -46,6 +47,7 @@ def main() -> int:
     for border in chosen:
         faults += fuzz(border, 60 * given_.minutes / len(chosen), seed)
     print(f"{faults} faults at {len(chosen)} borders.", flush=True)
+    shutil.rmtree(FOLDER, ignore_errors=True)
     sys.stdout.flush()
     os._exit(1 if faults else 0)  # the server of the requests has a thread of its own
 

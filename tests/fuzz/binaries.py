@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -16,21 +14,20 @@ from marlaas.engine.base.gguf.brought import brought_names
 from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.paths import TINY_BASE
 
-from .border import Border
+from .border import FOLDER, Border
 
-_FOLDER = Path(tempfile.mkdtemp(prefix="marlaas-fuzz-"))
 _CONFIG = read_config(TINY_BASE / "config.json")
 
 
 def _file(name: str, data: bytes) -> Path:
-    path = _FOLDER / f"{os.getpid()}-{name}"
+    path = FOLDER / name
     path.write_bytes(data)
     return path
 
 
 def _state() -> bytes:
     adapter = {"q.lora_A": np.arange(6, dtype=np.float32).reshape(2, 3), "q.lora_B": np.ones((4, 2), np.float32)}
-    path = _FOLDER / "sample.safetensors"
+    path = FOLDER / "sample.safetensors"
     write_state(path, PolicyState(StateHeader(2, 4.0, 7, "abc"), adapter, adapter, adapter), sync=False)
     return path.read_bytes()
 

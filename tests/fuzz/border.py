@@ -6,12 +6,19 @@ else comes of an input. Inputs are samples with some of their bytes changed, lef
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from hypothesis import strategies as st
 
+FOLDER = Path(tempfile.mkdtemp(prefix="marlaas-fuzz-"))
+"""For inputs that are files; it goes with the process."""
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
 SECONDS = 10.0
 """Of a processor that one input may take; what is bounded takes less than one, what is not takes minutes."""
 _LARGEST = 1 << 20

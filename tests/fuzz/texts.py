@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 
 from marlaas.engine.config import load_settings
@@ -14,10 +12,9 @@ from marlaas.engine.rollout.template import ChatTemplate
 from marlaas.engine.rollout.toolcalls import hermes, llama
 from marlaas.engine.taskfile import load
 
-from .border import Border
+from .border import FOLDER, Border
 
 ROOT = Path(__file__).parents[2]
-_FOLDER = Path(tempfile.mkdtemp(prefix="marlaas-fuzz-"))
 _TOML = [b"=", b"[", b"]", b"[[x]]", b"\n", b'"', b"'''", b"true", b"1979-05-27", b"inf", b"0x", b"{", b"}", b"#", b"."]
 SETTINGS = b"""
 base = "tiny"
@@ -61,8 +58,7 @@ depends_on = ["other", 3]
 
 
 def _file(name: str, data: bytes) -> Path:
-    path = _FOLDER / str(os.getpid()) / name
-    path.parent.mkdir(exist_ok=True)
+    path = FOLDER / name
     path.write_bytes(data)
     return path
 
