@@ -24,8 +24,8 @@ POLICIES = {
     "other rank": replace(CONFIG, rank=7, kl=0.3, learning_rate=0.05),
     "other scale": replace(CONFIG, alpha=64.0, temperature=2.0),
     "other loss": replace(CONFIG, loss="grpo", seed=3),
-    # three times that rate is chaotic: sums in another order end at five times the bound. Of the tokens of later updates
-    # 3 % are clipped with this one
+    # three times that rate is chaotic: sums in another order end at five times the bound; with this one the clip still
+    # cuts 3 % of the tokens of later updates
     "epochs": replace(CONFIG, loss="ppo", epochs=3, learning_rate=1e-2),
     "schedule": replace(CONFIG, schedule="cosine", warmup=3, steps=STEPS, rank=1, weight_decay=0.1),
     "small": replace(CONFIG, loss="cispo", rank=2, temperature=0.7),
@@ -117,7 +117,7 @@ class SharingContract:
             (tmp_path / "expected").write_bytes(expected)
             ours, theirs = read_state(tmp_path / policy), read_state(tmp_path / "expected")
             assert ours.header == theirs.header
-            # a weight moves by about the rate in a step; sums in other orders, of other instructions, came to 0.4 % of this
+            # a weight moves by about the rate in a step; sums in other orders came to 0.4 % of the bound
             for name, array in theirs.adapter.items():
                 assert np.abs(ours.adapter[name] - array).max() < 0.02 * POLICIES[policy].learning_rate * STEPS, policy
 
