@@ -40,13 +40,20 @@ SHAPE = {
 @pytest.fixture(scope="module", params=["qwen2", "qwen3", "llama"])
 def base(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> BaseModel:
     shape: dict[str, Any] = SHAPE | {"family": request.param}
-    return load_base(save_model(tmp_path_factory.mktemp("base"), shape, 1))
+    return load_base(save_model(tmp_path_factory.mktemp("base"), shape, 2))
 
 
 def gradient(model: Decoder) -> torch.Tensor:
     memory = policy(model, CONFIG)
     add_gradient(model, memory, random_groups(3, 3, 6, 16))
     return memory.gradient
+
+
+def logprobs(model: Decoder) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    """Of some hundred tokens, in twelve sequences."""
+    memory = policy(model, CONFIG)
+    drawn = (random_groups(seed, 1, 1, 40)[0].sequences[0].tokens for seed in range(5, 17))
+    return np.concatenate([sequence_logprobs(model, memory, tokens, 1, 1.0) for tokens in drawn])
 
 
 def apart(found: torch.Tensor, expected: torch.Tensor) -> tuple[float, float]:
@@ -58,14 +65,13 @@ def apart(found: torch.Tensor, expected: torch.Tensor) -> tuple[float, float]:
 def test_gradients_and_log_probabilities_in_bfloat16_are_near(base: BaseModel) -> None:
     exact = Decoder.of(base)
     expected = gradient(exact)
-    tokens = random_groups(5, 1, 1, 40)[0].sequences[0].tokens
-    scores = sequence_logprobs(exact, policy(exact, CONFIG), tokens, 1, 1.0)
+    scores = logprobs(exact)
     for compute in (compute_on("cpu", "bf16"), for_card(torch.device("cpu"), "bf16", (9, 0))):
         rounded = Decoder.of(base, compute)
         cosine, share = apart(gradient(rounded), expected)
-        assert cosine > 0.999 and share < 0.04
-        found = sequence_logprobs(rounded, policy(rounded, CONFIG), tokens, 1, 1.0)
-        assert np.abs(found - scores).mean() < 0.02
+        assert cosine > 0.999 and share < 0.04  # factors of 8 bits, through four layers: half of this was seen
+        # 0.014 to 0.016, by 3 % more or less with other instructions; the mean of a single sequence varies by 20 %
+        assert np.abs(logprobs(rounded) - scores).mean() < 0.02
 
 
 def test_a_base_stored_in_bfloat16_is_kept_so_head_and_embedding_included(base: BaseModel) -> None:
