@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from marlaas.engine.environments.process.launch import LARGEST_LOG
 from marlaas.engine.environments.protocol import Ask, Reply, ToolCall
 
 from .conftest import World, a_spec
@@ -226,5 +227,5 @@ async def test_prints_go_to_the_plugins_log(bad: World) -> None:
 
 async def test_a_storm_of_prints_fills_no_disk(bad: World) -> None:
     assert (await bad.play("storms")).status == "ok"
-    while (bad.scratch / "logs" / "bad.log").stat().st_size > 1 << 20:  # looked at once a beat
+    while (bad.scratch / "logs" / "bad.log").stat().st_size > LARGEST_LOG:  # looked at once a beat, of 20 MB
         assert (await bad.play("prints")).status == "ok"
