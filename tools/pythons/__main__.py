@@ -8,6 +8,7 @@ PyTorch is skipped (``without_torch``); one whose child processes would is left 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -19,17 +20,9 @@ from pathlib import Path
 from ..install import HASHES, ROOT, StepFailed, checked, fail, last_complaint, pip, step
 
 PROMISED = ("3.11", "3.12", "3.13")
-WHOLE = ("tests/end_to_end", "tests/slow")
-"""Folders whose tests run real engines with all their workers."""
 FOLDER = ROOT / ".pythons"
 PLACES = (".pyenv/versions/{0}*/bin/python{0}", ".local/share/uv/python/cpython-{0}*/bin/python{0}")
 """Where pyenv and uv keep theirs, below the person's folder."""
-ROUNDS = (
-    ("--dist", "worksteal", "-m", "not processes and not torch and not slow and not libraries and not vllm"),
-    ("--dist", "loadfile", "-m", "processes and not torch and not slow and not libraries and not vllm"),
-)
-"""As ``make test`` divides them."""
-COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
 KINDS = ("passed", "failed", "skipped")
 
 
@@ -87,40 +80,24 @@ def made(version: str, python: str) -> Path:
 
 
 def tested(version: str, python: Path) -> Counter[str]:
-    """Both rounds; what failed is printed, all else is in the log."""
-    counts: Counter[str] = Counter()
+    """The rounds of ``make test``; what failed is printed, all else is in the log."""
     log = FOLDER / f"{version}.log"
-    said = ""
-    for words in ROUNDS:
-        command = [str(python), "-m", "pytest", "-q", "-n", "auto", "-p", "no:cacheprovider"]
-        done = subprocess.run(
-            [*command, "-p", "tools.pythons.without_torch", *words, *(f"--ignore={folder}" for folder in WHOLE)],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-        said += done.stdout
-        counts += counted(done.stdout, done.returncode)
-    log.write_text(said, encoding="utf-8")
-    for line in failures(said):
-        print(f"  {line}")
+    environment = os.environ | {"PYTEST_ADDOPTS": "-p tools.pythons.without_torch -p no:cacheprovider"}
+    with log.open("wb") as file:
+        command = [str(python), "-m", "tools.suite"]
+        subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+    said = log.read_text(encoding="utf-8", errors="replace")
+    counts = counted(said)
     if counts["failed"]:
-        print(f"  The log is {log}.")
+        print(*(f"  {line}" for line in failures(said)), f"  The log is {log}.", sep="\n")
     return counts
 
 
-def counted(said: str, code: int) -> Counter[str]:
-    """The counts of pytest's closing line; a round that ended badly without one counts as a failure."""
-    closing = next((line for line in reversed(said.splitlines()) if COUNT.search(line) and " in " in line), "")
-    counts: Counter[str] = Counter()
-    for number, kind in COUNT.findall(closing):
-        counts["failed" if kind.startswith("error") else kind] += int(number)
-    if code not in (0, 5) and not counts["failed"]:
-        counts["failed"] += 1
-    return counts
+def counted(said: str) -> Counter[str]:
+    """The counts of the closing line; where there is none, that is a failure."""
+    last = (said.splitlines() or [""])[-1]
+    found = {kind: int(number) for number, kind in re.findall(r"(\d+) (\w+)", last)}
+    return Counter(found if found.keys() == set(KINDS) else {"failed": 1})
 
 
 def failures(said: str) -> Iterator[str]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -37,17 +40,35 @@ def test_what_needs_torch_is_skipped(name: str, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    ("said", "code", "counts"),
+    ("said", "counts"),
     [
-        ("12 passed, 3 skipped, 8 deselected in 4.20s", 0, "12 passed, 0 failed, 3 skipped"),
-        ("1 failed in x\n2 failed, 12 passed, 1 error in 64.01s (0:01:04)\n", 1, "12 passed, 3 failed, 0 skipped"),
-        ("5 deselected in 0.12s", 5, "0 passed, 0 failed, 0 skipped"),
-        ("Killed", 137, "0 passed, 1 failed, 0 skipped"),
-        ("12 passed in 4.20s\nPytestUnraisableExceptionWarning", 1, "12 passed, 1 failed, 0 skipped"),
+        ("....\n12 passed in 4s\n12 passed, 0 failed, 3 skipped\n", "12 passed, 0 failed, 3 skipped"),
+        ("12 passed, 0 failed, 3 skipped\nKilled", "0 passed, 1 failed, 0 skipped"),
+        ("No module named pytest", "0 passed, 1 failed, 0 skipped"),
+        ("", "0 passed, 1 failed, 0 skipped"),
     ],
 )
-def test_rounds_are_counted_by_their_closing_line(said: str, code: int, counts: str) -> None:
-    assert pythons.in_words(pythons.counted(said, code)) == counts
+def test_the_closing_line_counts(said: str, counts: str) -> None:
+    assert pythons.in_words(pythons.counted(said)) == counts
+
+
+def test_what_a_child_process_needs_torch_for_is_left_out() -> None:
+    """By its mark, or with the folder of whole engines."""
+
+    @dataclass
+    class Item:
+        path: Path
+        mark: str = ""
+
+        def get_closest_marker(self, name: str) -> bool:
+            return name == self.mark
+
+    stays, marked = Item(Path("tests/app/test_a.py"), "processes"), Item(Path("tests/app/test_b.py"), "torch")
+    items: list[Any] = [stays, marked, Item(Path("tests/end_to_end/test_c.py"))]
+    told: list[Any] = []
+    config = SimpleNamespace(hook=SimpleNamespace(pytest_deselected=lambda items: told.extend(items)))
+    without_torch.pytest_collection_modifyitems(cast(pytest.Config, config), items)
+    assert items == [stays] and len(told) == 2
 
 
 def test_what_failed_is_named() -> None:
