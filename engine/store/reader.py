@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -87,17 +88,20 @@ class Reader:
         self._root = database.parent
         if not database.exists():
             raise StoreError(f"There is no database at {database}.", "Submit a task first, or give --home.")
-        try:
-            self._connection = sqlite3.connect(
-                read_only(database), uri=True, timeout=5, isolation_level=None, check_same_thread=False
-            )
-            self._connection.row_factory = sqlite3.Row
-            self._connection.execute("PRAGMA query_only = 1")
-            self._tokens = TokenSums(self.all)
-            self._policies = PolicyRows(self.all, self._tokens)
-            self.check_schema()
-        except sqlite3.Error as error:
-            raise StoreError(f"The database {database} cannot be opened: {error}.") from error
+        with ExitStack() as undo:
+            try:
+                self._connection = sqlite3.connect(
+                    read_only(database), uri=True, timeout=5, isolation_level=None, check_same_thread=False
+                )
+                undo.callback(self._connection.close)
+                self._connection.row_factory = sqlite3.Row
+                self._connection.execute("PRAGMA query_only = 1")
+                self._tokens = TokenSums(self.all)
+                self._policies = PolicyRows(self.all, self._tokens)
+                self.check_schema()
+            except sqlite3.Error as error:
+                raise StoreError(f"The database {database} cannot be opened: {error}.") from error
+            undo.pop_all()
 
     def __enter__(self) -> Reader:
         return self

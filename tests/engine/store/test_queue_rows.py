@@ -6,6 +6,7 @@ import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from sqlite_utils import Database
 
@@ -97,6 +98,9 @@ def test_a_database_of_a_newer_marlaas_is_left_alone(database: Path) -> None:
     opened.close()
     with pytest.raises(StoreError, match="newer marlaas"):
         open_database(database)
+    with pytest.raises(StoreError, match="newer marlaas") as caught:
+        Reader(database)
+    assert caught.tb and str(database) not in [file.path for file in psutil.Process().open_files()]
 
 
 def test_a_full_disk_is_named(store: Store) -> None:
