@@ -56,7 +56,7 @@ class KeyOrder(App[None]):
     async def on_key_order_climbed(self, message: Climbed) -> None:
         """Once more where something has been set off, else the next key."""
         message.stop()
-        if not self._under_way:
+        if not self._under_way or not self.screen_stack:  # without a screen the application is closing
             return
         self._under_way -= 1
         busy = any(node.message_queue_size for node in (self.focused or self.screen).ancestors_with_self)

@@ -212,7 +212,7 @@ class Filling:
         parameters = [{"name": "digits", "type": "int", "default": 2, "required": False}]
         self.insert(
             "environments", name=name, version="9f2c41aa", state=state, parameters=json.dumps(parameters),
-            description="Sums of whole numbers.", message=message, file="arithmetic.py", line=7, path="x",
+            description="Sums of whole numbers.", message=message, file="arithmetic.py", line=7, path="/x",
             updated=self.now,
         )  # fmt: skip
 

@@ -82,4 +82,4 @@ def test_an_environment_that_nobody_serves_may_be_looked_up() -> None:
 def test_a_database_that_cannot_be_read_is_a_sentence(home: Home) -> None:
     home.create()
     Path(home.database).write_text("this is no database, but a long enough text to be read as one")
-    assert "cannot be read" in read_sources(home, 1).problem
+    assert "file is not a database" in read_sources(home, 1).problem
