@@ -19,7 +19,7 @@ APPLY = migrations.apply
 
 def keep_empty_database() -> None:
     """From now on the migrations copy where there is nothing yet."""
-    migrations.apply = _applied  # type: ignore[method-assign]
+    migrations.apply = _applied  # type: ignore[method-assign, assignment]
 
 
 def _applied(database: Database, **options: Any) -> None:

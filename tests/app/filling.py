@@ -244,8 +244,9 @@ def kept(fill: Callable[P, Filling]) -> Callable[P, Filling]:
 
     @wraps(fill)
     def filled(*path: P.args, **options: P.kwargs) -> Filling:
-        (database, *others), key = path, tuple(options.items())
-        if database.exists() or others or "now" in options:
+        database, key = path[0], tuple(options.items())
+        assert isinstance(database, Path)
+        if database.exists() or len(path) > 1 or "now" in options:
             return fill(*path, **options)
         if key not in made:
             with closing(sqlite3.connect(fill(*path, **options).path)) as connection:
