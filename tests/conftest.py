@@ -30,7 +30,7 @@ hypothesis.settings.load_profile("repeatable")
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-YOUNG = 10_000
+YOUNG = 50_000
 """Objects after which the garbage collector looks at the youngest: a torch or a Textual makes that many in a moment."""
 
 
@@ -49,7 +49,7 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(YOUNG, 20, 20)
+        gc.set_threshold(YOUNG, 20, 50)
         gc.enable()
 
 

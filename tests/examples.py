@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-USUAL = 40
+USUAL = 25
 """Of a property that says nothing else."""
 
 

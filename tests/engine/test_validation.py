@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.validation import between, build, one_of
+
+from ..examples import examples
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ _json = st.recursive(
 )
 
 
+@settings(max_examples=examples(10))
 @given(st.dictionaries(st.sampled_from(["name", "count", "inner", "parts", "x"]) | st.text(), _json))
 def test_any_table_is_built_or_refused_in_words(table: dict[str, object]) -> None:
     try:

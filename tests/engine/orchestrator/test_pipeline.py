@@ -28,7 +28,7 @@ from .crowd import Crowd, Happening, in_turns
 
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """A disk that does not wait, where there is one."""
-PARTS, EXAMPLES = 4, examples(6)
+PARTS, EXAMPLES = 4, examples(4)
 """In parts, since tests run in parallel. Failing examples are shown as drawn: making them smaller takes minutes."""
 BASE = TaskSpec(
     "lab",
