@@ -19,6 +19,12 @@ from .contract import LONG, PositionalContract, State, alone, request, same, unt
 from .random_base import write_adapter, write_base
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Files that llama.cpp reads the base from, each written once."""
+    return str(tmp_path_factory.mktemp("cache"))
+
+
 class TestLlamaSampler(PositionalContract):
     @pytest.fixture(params=["fast", "exact", "large", "quantised"])
     async def sampler(
@@ -26,14 +32,13 @@ class TestLlamaSampler(PositionalContract):
         request: pytest.FixtureRequest,
         base: BaseModel,
         state: State,
-        tmp_path: Path,
+        cache: str,
         monkeypatch: pytest.MonkeyPatch,
     ) -> AsyncIterator[Sampler]:
         if request.param == "large":
             monkeypatch.setattr(pace, "CACHE", 0)
         exact = request.param == "exact"
         weights = "q8_0" if request.param == "quantised" else "f32"
-        cache = str(tmp_path / "cache")
         llama = LlamaSampler(str(base.path), cache, sequences=64, context=2048, exact=exact, weights=weights)
         for number in (0, 1):
             await llama.load(f"v{number}", str(state(number)))
@@ -42,8 +47,8 @@ class TestLlamaSampler(PositionalContract):
 
 
 @pytest.fixture
-async def sampler(base: BaseModel, state: State, tmp_path: Path) -> AsyncIterator[LlamaSampler]:
-    llama = LlamaSampler(str(base.path), str(tmp_path / "cache"), sequences=16, context=2048)
+async def sampler(base: BaseModel, state: State, cache: str) -> AsyncIterator[LlamaSampler]:
+    llama = LlamaSampler(str(base.path), cache, sequences=16, context=2048)
     await llama.load("v0", str(state(0)))
     yield llama
     await llama.close()
