@@ -8,7 +8,7 @@ MINUTES ?= 60
 BIN := .venv/bin
 export PROFILE TORCH_INDEX
 
-.PHONY: demo install dev test test-slow test-slow-libraries test-slow-pythons test-slow-vllm test-slow-vulkan kills fuzz check format bench pictures lock base clean
+.PHONY: demo install dev test test-slow test-slow-libraries test-slow-processors test-slow-pythons test-slow-vllm test-slow-vulkan kills fuzz check format bench pictures lock base clean
 
 demo: install
 	@$(BIN)/marlaas demo
@@ -33,6 +33,11 @@ test-slow: dev
 # Environments of other libraries, each with the real one: installs gigabytes into .libraries, once.
 test-slow-libraries: dev
 	@$(BIN)/python -m pytest -q -p no:xdist -m libraries
+
+# Tests of arithmetic with each library that multiplies, instruction set of this processor and number of threads: a line
+# each, and a closing count. Then llama.cpp for AVX2 alone, which is compiled into .avx2, once.
+test-slow-processors: dev
+	@$(BIN)/python -m tools.processors
 
 # Under each other Python that marlaas promises and this machine has, without PyTorch: a line each, and a closing count.
 test-slow-pythons: dev
@@ -85,4 +90,4 @@ base: dev
 	@$(BIN)/python -m tools.base
 
 clean:
-	rm -rf .venv .venv-setup.log .libraries .vllm .vulkan .pythons .bench build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-setup.log .libraries .vllm .vulkan .avx2 .processors.log .pythons .bench build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -7,6 +7,7 @@ those that go to oneDNN by name.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -22,7 +23,9 @@ def _linear(left: Shape, weight: Shape, *unused: object, **also: object) -> int:
     return 2 * left[0] * left[1] * weight[0]
 
 
-UNCOUNTED = {torch.ops.aten.addmm_: _added, torch.ops.mkldnn._linear_pointwise: _linear}
+UNCOUNTED: dict[Any, Callable[..., int]] = {torch.ops.aten.addmm_: _added}
+if torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+    UNCOUNTED[torch.ops.mkldnn._linear_pointwise] = _linear
 
 
 def operations(run: Callable[[], object]) -> float:

@@ -18,6 +18,9 @@ import hypothesis
 import pytest
 
 from .examples import examples
+from .kernels import each_library
+
+__all__ = ["each_library"]
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # a test process per core: threads of one spin on the cores of the others
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -22,6 +22,7 @@ from .random_base import write_adapter
 pytestmark = [pytest.mark.processes, pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")]
 
 
+@pytest.mark.usefixtures("each_library")
 async def test_a_step_without_memory_ends_the_worker_and_every_turn_hears_why(tmp_path: Path) -> None:
     base = load_base("tiny")
     adapter = write_adapter(tmp_path / "adapter", base, 0)

@@ -61,6 +61,7 @@ def rotate_plainly(x: Tensor, angles: Tensor) -> Tensor:
     return x * cosine + torch.cat([-x[..., 4:], x[..., :4]], -1) * sine
 
 
+@pytest.mark.usefixtures("each_library")
 @pytest.mark.parametrize("tile", [(1, 1), (2, 5), (6, 4), (100, 100)])
 def test_the_head_gives_the_same_in_tiles_of_any_size(tile: tuple[int, int]) -> None:
     hidden, head, grad = draw(6, 4), draw(11, 4, seed=1), draw(9, seed=2)
@@ -80,6 +81,7 @@ def test_the_head_gives_the_same_in_tiles_of_any_size(tile: tuple[int, int]) -> 
     torch.testing.assert_close(by_hidden, by_autograd(plain, hidden, grad))
 
 
+@pytest.mark.usefixtures("each_library")
 @pytest.mark.parametrize("size", [30.0, 300.0])
 def test_the_head_is_precise_where_logits_are_large(size: float) -> None:
     """Sums relative to the largest logit so far neither overflow nor vanish, whichever tile holds the largest."""

@@ -21,5 +21,6 @@ def each_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         pytest.skip("PyTorch without oneDNN")
     monkeypatch.setenv(VARIABLE, request.param)
     library.cache_clear()
+    assert library() == request.param
     yield request.param
     library.cache_clear()

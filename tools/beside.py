@@ -1,0 +1,66 @@
+"""Environments beside ``.venv`` that have a llama.cpp of their own and take everything else from ``.venv``.
+
+A folder and flags for the compiler flow in. Standard library only. What was compiled is kept for this user.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from .install import (
+    HASHES,
+    ROOT,
+    StepFailed,
+    alone,
+    build_key,
+    build_llama,
+    fail,
+    kept_builds,
+    last_complaint,
+    log_path,
+    minutes,
+    pip,
+    step,
+)
+from .processor import instruction_sets
+
+
+def stands(venv: Path, flags: str) -> bool:
+    """Whether it is there, as it would be made now."""
+    stamp = venv / ".installed"
+    return stamp.exists() and stamp.read_text() == _wanted(flags)
+
+
+def make(venv: Path, flags: str, words: str) -> int:
+    """Make it, unless it stands; an exit code. ``words`` say what it is and how long that takes."""
+    if stands(venv, flags):
+        return 0
+    print(f"Into {venv}: {words}.", flush=True)
+    started = time.monotonic()
+    try:
+        _install(venv, flags)
+    except StepFailed as error:
+        return fail(f"Set-up stopped while {error}: {last_complaint()}", f"The whole log is {log_path()}.")
+    (venv / ".installed").write_text(_wanted(flags))
+    print(f"Set-up is done after {minutes(time.monotonic() - started)}.", flush=True)
+    return 0
+
+
+def _install(venv: Path, flags: str) -> None:
+    python = venv / "bin" / "python"
+    if not python.exists():
+        step(f"making {venv.name}", [sys.executable, "-m", "venv", str(venv)])
+    key = build_key(flags)
+    kept = sorted(kept_builds(key).glob("*.whl"))
+    wheel = kept[0] if kept else build_llama(key, flags)
+    step("installing llama.cpp", pip(*alone(wheel), python=python))
+    site = next((venv / "lib").glob("python*/site-packages"))
+    rest = next((ROOT / ".venv" / "lib").glob("python*/site-packages"))
+    (site / "rest.pth").write_text(f"import site; site.addsitedir({str(rest)!r})\n", encoding="utf-8")
+
+
+def _wanted(flags: str) -> str:
+    """Changes whenever an installation would give something else."""
+    return f"{sys.version} {instruction_sets()} {flags} {(HASHES / 'llama.txt').read_text(encoding='utf-8')}"

@@ -1,0 +1,52 @@
+"""In which ways this processor can compute what others compute in one: by library, instruction set and threads.
+
+The processor's flags flow in; environments for child processes flow out. Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+ALL = "all instructions"
+SETS = {
+    "SSE4": ("default", "SSE41", "SSE4_2"),
+    "AVX2": ("avx2", "AVX2", "AVX2"),
+    "AVX-512": ("avx512", "AVX512_CORE", "AVX512"),
+}
+"""How PyTorch, oneDNN and MKL are each told to use no newer one. MKL listens on processors made by Intel alone."""
+HELD = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
+NEWER = {"SSE4": "avx2", "AVX2": "avx512f", "AVX-512": "avx512_bf16"}
+"""The flag of the next set: to use no more than this one is then something else than to use all."""
+LIBRARIES = ("mkl", "onednn")
+
+
+@dataclass(frozen=True)
+class Way:
+    """One combination."""
+
+    library: str
+    instructions: str
+    threads: int
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return f"{self.library}, {self.instructions}, {self.threads} thread{'s'[: self.threads - 1]}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process is told."""
+        held = zip(HELD, SETS.get(self.instructions, ()), strict=False)
+        return {"MARLAAS_KERNELS": self.library, "OMP_NUM_THREADS": str(self.threads), **dict(held)}
+
+
+def ways(flags: str, cores: int) -> Iterator[Way]:
+    """All of them: each instruction set on one thread, and the newest on two where there are two cores."""
+    older = [name for name, flag in NEWER.items() if flag in flags.split()]
+    for instructions in (*older, ALL):
+        for library in LIBRARIES:
+            yield Way(library, instructions, 1)
+    if cores > 1:
+        for library in LIBRARIES:
+            yield Way(library, ALL, 2)
