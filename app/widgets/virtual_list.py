@@ -178,6 +178,7 @@ class VirtualList(PagedView[Row], can_focus=True):
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Other rows are in sight."""
         super().watch_scroll_y(old_value, new_value)
+        self.vertical_scrollbar.position = new_value  # also before it is shown, when Textual leaves it at the top
         self.read_on()
 
     def on_resize(self) -> None:
