@@ -18,27 +18,27 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 
 
 def test_a_person_watches_steers_and_leaves(lab: Lab) -> None:
-    task = lab.submit("watched", steps=2000, train={"patience": 1000}, eval={"prompts": 8, "every": 20})
+    task = lab.submit("steered", steps=2000, train={"patience": 1000}, eval={"prompts": 8, "every": 20})
     lab.until(task, 3)
     with terminal(lab.home) as screen:
-        screen.until("watched", "● running", "engine: ● alive")
-        screen.press("/watched\r")
+        screen.until("steered", "● running", "engine: ● alive")
+        screen.press("/steered\r")
         screen.until("1 of ")
         screen.press("\r")
-        screen.until("watched (arithmetic)", "reward", "held-out", "staleness")
+        screen.until("steered (arithmetic)", "reward", "held-out", "staleness")
         screen.press("3")
         screen.until("all steps", "groups")
         screen.press("4")
         screen.until("arithmetic", "● ready")
         screen.press("5")
-        screen.until("watched", "version")
+        screen.until("steered", "version")
         screen.press("6")
         screen.until("rollout", "training", "core")
         screen.press("7")
         screen.until("running")
         screen.resize(120, 40)
         screen.press("1")
-        screen.until("environment", "progress", "watched")
+        screen.until("environment", "progress", "steered")
         screen.press("p")
         screen.until("‖ paused", "u takes it back")
         assert lab.row(task).state == "paused"
