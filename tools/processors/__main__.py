@@ -51,19 +51,19 @@ def main() -> int:
     LOG.unlink(missing_ok=True)
     total: Counter[str] = Counter()
     for way in ways(flags, cores):
-        total += tested(way.title, Path(sys.executable), way.environment, ARITHMETIC)
+        total += tested(way.title, Path(sys.executable), way.environment, ARITHMETIC, cores // way.threads)
     if "avx2" in flags.split():
         if code := make(AVX2, FLAGS, WORDS):
             return code
-        total += tested("llama.cpp for AVX2", AVX2 / "bin" / "python", {}, LLAMA)
+        total += tested("llama.cpp for AVX2", AVX2 / "bin" / "python", {}, LLAMA, cores)
     print(in_words(total))
     return 1 if total["failed"] else 0
 
 
-def tested(title: str, python: Path, environment: dict[str, str], files: Sequence[str]) -> Counter[str]:
+def tested(title: str, python: Path, environment: dict[str, str], files: Sequence[str], workers: int) -> Counter[str]:
     """Run them; what failed is printed, all else is in the log."""
     kept = {name: value for name, value in os.environ.items() if name not in HELD}
-    command = [str(python), "-m", "pytest", "-q", "-n", "auto", "--dist", "loadfile", "-p", "no:cacheprovider"]
+    command = [str(python), "-m", "pytest", "-q", "-n", str(workers), "--dist", "loadfile", "-p", "no:cacheprovider"]
     done = subprocess.run(
         [*command, "--timeout", "600", *files],
         cwd=ROOT,

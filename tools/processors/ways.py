@@ -36,9 +36,10 @@ class Way:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process is told."""
+        """What a process is told; its threads do not spin on cores that others want."""
         held = zip(HELD, SETS.get(self.instructions, ()), strict=False)
-        return {"MARLAAS_KERNELS": self.library, "OMP_NUM_THREADS": str(self.threads), **dict(held)}
+        threads = {"OMP_NUM_THREADS": str(self.threads), "OMP_WAIT_POLICY": "passive"}
+        return {"MARLAAS_KERNELS": self.library, **threads, **dict(held)}
 
 
 def ways(flags: str, cores: int) -> Iterator[Way]:

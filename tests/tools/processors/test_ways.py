@@ -30,13 +30,14 @@ def test_a_way_is_told_by_variables() -> None:
     assert way.environment == {
         "MARLAAS_KERNELS": "onednn",
         "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "passive",
         "ATEN_CPU_CAPABILITY": "avx2",
         "ONEDNN_MAX_CPU_ISA": "AVX2",
         "MKL_ENABLE_INSTRUCTIONS": "AVX2",
     }
     way = Way("mkl", "all instructions", 2)
     assert way.title == "mkl, all instructions, 2 threads"
-    assert way.environment == {"MARLAAS_KERNELS": "mkl", "OMP_NUM_THREADS": "2"}
+    assert way.environment == {"MARLAAS_KERNELS": "mkl", "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
 
 
 def test_what_is_tried_is_there() -> None:
