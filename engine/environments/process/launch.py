@@ -98,13 +98,19 @@ class Launched:
     def trim_log(self) -> None:
         """Keep only the newest lines once prints have made the log large."""
         with contextlib.suppress(OSError):
-            if (size := self._log.stat().st_size) > LARGEST_LOG:
-                with self._log.open("rb") as file:
-                    file.seek(max(0, size - KEPT_LOG))
+            if self._log.lstat().st_size > LARGEST_LOG:
+                # appends, as the plugin's processes do, who may be writing
+                with open(self._log, "a+b", opener=open_log) as file:
+                    file.seek(-KEPT_LOG, os.SEEK_END)
                     newest = file.read(KEPT_LOG)
-                os.truncate(self._log, 0)
-                with self._log.open("ab") as file:  # as the plugin's processes do, who may be writing
+                    file.truncate(0)
                     file.write(newest.partition(b"\n")[2] or newest)
+
+
+def open_log(path: str | Path, flags: int) -> int:
+    """Open a plugin's log, for this account alone. The plugin can replace it by a link: the file behind it is not ours,
+    and the call fails with OSError."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 async def launch(path: Path, folders: Folders) -> Launched:
@@ -112,7 +118,7 @@ async def launch(path: Path, folders: Folders) -> Launched:
     folders.scratch.mkdir(parents=True, exist_ok=True)
     folders.log.parent.mkdir(parents=True, exist_ok=True)
     confined = folders.runtime.confinement is not None
-    log = os.open(folders.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    log = open_log(folders.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         ours, theirs = socket.socketpair()
     except BaseException:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.process.launch import Launched
+from marlaas.engine.environments.process.launch import Folders, Launched, launch
 from marlaas.engine.environments.protocol import Ask, EpisodeOutcome, Reply
 from marlaas.engine.errors import ConfigError, EnvironmentFailure, EnvironmentMissing
 
@@ -253,6 +253,21 @@ async def test_of_a_large_log_the_newest_lines_stay(
     log.write_text(printed)
     Launched(None, None, log).trim_log()  # type: ignore[arg-type]  # the log alone is looked at
     assert log.read_text() == kept
+
+
+async def test_a_log_that_became_a_link_is_neither_shortened_nor_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("marlaas.engine.environments.process.launch.LARGEST_LOG", 0)
+    mine = tmp_path / "mine"
+    mine.write_text("not a log\n")
+    folders = Folders.of(tmp_path, "x")
+    folders.log.parent.mkdir()
+    folders.log.symlink_to(mine)
+    Launched(None, None, folders.log).trim_log()  # type: ignore[arg-type]  # the log alone is looked at
+    with pytest.raises(OSError):
+        await launch(tmp_path / "x.py", folders)
+    assert mine.read_text() == "not a log\n"
 
 
 async def test_an_import_that_hangs_does_not_hold_up_the_start(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
