@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from marlaas.engine.devices.plan import SamplerKind
-from marlaas.engine.policies import NamedPolicySpec
-from marlaas.engine.spec import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.spec.policies import NamedPolicySpec
+from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 
 from .agents_stage import Outcome, Part, Scene, stage
 from .figures import Row, Section, Series

@@ -16,29 +16,29 @@ from pathlib import Path
 from time import monotonic
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.config import RolloutSettings, Settings
 from marlaas.engine.daemon.control import create_database
 from marlaas.engine.devices.plan import SamplerKind
-from marlaas.engine.devices.routing import Share
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
-from marlaas.engine.orchestrator.learner import Learner
-from marlaas.engine.orchestrator.opening import Opening
-from marlaas.engine.orchestrator.posts import worker_specs
-from marlaas.engine.orchestrator.router import Router
-from marlaas.engine.orchestrator.services import Services
-from marlaas.engine.orchestrator.staffing import staffing
-from marlaas.engine.orchestrator.stations import Stations
-from marlaas.engine.paths import Home
+from marlaas.engine.fleet.assignment import worker_specs
+from marlaas.engine.fleet.opening import Opening
+from marlaas.engine.fleet.placement_plan import staffing
+from marlaas.engine.fleet.routing.assignment import Share
+from marlaas.engine.fleet.routing.endpoints import Stations
+from marlaas.engine.fleet.routing.router import Router
+from marlaas.engine.fleet.services import Services
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import RolloutSettings, Settings
+from marlaas.engine.rollout.endpoint import Station
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.seats import Guest, Seats
-from marlaas.engine.rollout.station import Station
-from marlaas.engine.spec import TaskSpec
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.rollout.slots import Guest, Seats
+from marlaas.engine.run.learner import Learner
+from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.taskfile import submission
+from marlaas.engine.submission.taskfile import submission
 from marlaas.engine.workers.handle import WorkerHandle
 
 from .pinning import all_cores

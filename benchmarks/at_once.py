@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from marlaas.engine.spec import TaskSpec
+from marlaas.engine.spec.task import TaskSpec
 
 from .fleet import ENGINE, WIDE_ENGINE, FleetRun, fleet
 from .meter import STAGES

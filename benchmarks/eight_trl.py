@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from marlaas.engine.paths import Home
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
 
 from . import one_task_tables, one_task_trl
 from . import one_task_workload as fixed

@@ -24,11 +24,11 @@ import numpy as np
 import psutil
 
 from marlaas.engine.daemon.control import create_database
-from marlaas.engine.paths import Home
-from marlaas.engine.spec import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.taskfile import submission
+from marlaas.engine.submission.taskfile import submission
 from marlaas.engine.workers.handle import WorkerHandle
 
 from .engine_worker import FACTORY

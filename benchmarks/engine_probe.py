@@ -19,14 +19,15 @@ from typing import Any
 from marlaas.engine.daemon.main import run
 from marlaas.engine.environments.process.child import Child
 from marlaas.engine.environments.process.wire import Asked, Ended
-from marlaas.engine.environments.protocol import Answer, EpisodeOutcome, EpisodeSpec, Unscored
-from marlaas.engine.orchestrator.pool import GroupPool
-from marlaas.engine.paths import Home
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, Unscored
+from marlaas.engine.home.paths import Home
+from marlaas.engine.run.group_pool import GroupPool
 from marlaas.engine.training.advantages import ClosedGroup
 from marlaas.engine.training.protocol import TrainGroup
 from marlaas.engine.workers import wire
 from marlaas.engine.workers.handle import WorkerHandle
 from marlaas.plugins.host.channel import Channel, Record
+from marlaas.plugins.messages import Answer
 
 TURN, REPLY, GROUP, STEP, VERSION = (
     "ask → sampler",

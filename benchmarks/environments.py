@@ -20,8 +20,9 @@ import psutil
 
 from marlaas.engine.environments.lease import Lease
 from marlaas.engine.environments.process.launch import Folders
-from marlaas.engine.environments.protocol import Ask, EnvironmentEvent, EpisodeSpec, Reply
+from marlaas.engine.environments.protocol import EnvironmentEvent, EpisodeSpec
 from marlaas.engine.environments.service import EnvironmentService
+from marlaas.plugins.messages import Ask, Reply
 
 from .environments_worker import Driver
 from .figures import Row, Section, Series

@@ -11,8 +11,9 @@ from time import perf_counter
 
 from marlaas.engine.environments.process.launch import Folders, launch
 from marlaas.engine.environments.process.wire import encode_reply, encode_start
-from marlaas.engine.environments.protocol import EpisodeSpec, Reply
+from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.plugins.host.channel import Channel, Record
+from marlaas.plugins.messages import Reply
 
 
 class Driver:

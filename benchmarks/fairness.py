@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from marlaas.engine.spec import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
-from marlaas.engine.store.statistics import Statistics
+from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.store.queries.statistics import Statistics
 from marlaas.engine.store.submissions import command, submit
-from marlaas.engine.taskfile import submission
+from marlaas.engine.submission.taskfile import submission
 
 from .figures import Row, Section, Series
 from .fleet import POLL, Fleet, fleet

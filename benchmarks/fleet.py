@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from marlaas.engine.daemon.control import alive, create_database
-from marlaas.engine.paths import Home
-from marlaas.engine.spec import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EvalRow, StepRow, TaskRow
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.taskfile import submission
+from marlaas.engine.submission.taskfile import submission
 
 from .meter import Meter, Usage
 from .pinning import all_cores

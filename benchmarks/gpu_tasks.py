@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from marlaas.engine.spec import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 
 from .figures import Row, Series
 from .fleet import fleet

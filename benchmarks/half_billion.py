@@ -15,7 +15,7 @@ import torch
 
 from marlaas.engine.base.kernels import product
 from marlaas.engine.base.model import BaseModel
-from marlaas.engine.training.memory import keep_freed_memory
+from marlaas.engine.training.load import keep_freed_memory
 from tools.random_base.make import make_base
 
 from .figures import Row, Section, Series

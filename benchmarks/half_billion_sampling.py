@@ -15,7 +15,7 @@ from marlaas.engine.base.modules import linear_shapes
 from marlaas.engine.rollout.llama.base_file import ensure_base_gguf
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import SampleRequest
-from marlaas.engine.types import Tokens
+from marlaas.engine.trajectories import Tokens
 
 WEIGHTS = ("f32", "f16", "q8_0")
 PROMPT, TOKENS, RANK = 32, 12, 16

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 
 from . import bystanders
 

@@ -21,8 +21,8 @@ from statistics import fmean
 
 import psutil
 
-from marlaas.engine.paths import Home
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import StepRow
 
 from . import bystanders

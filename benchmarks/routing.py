@@ -11,13 +11,13 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from marlaas.engine.cast import ONLY
-from marlaas.engine.config import RolloutSettings, Settings
 from marlaas.engine.devices.plan import SamplerKind
-from marlaas.engine.devices.routing import Share
-from marlaas.engine.orchestrator.router import Router
-from marlaas.engine.paths import Home
-from marlaas.engine.spec import TaskSpec, TrainSpec
+from marlaas.engine.fleet.routing.assignment import Share
+from marlaas.engine.fleet.routing.router import Router
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import RolloutSettings, Settings
+from marlaas.engine.spec.agents import ONLY
+from marlaas.engine.spec.task import TaskSpec, TrainSpec
 
 from .figures import Row, Section, Series
 from .pinning import all_cores

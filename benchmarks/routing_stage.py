@@ -15,21 +15,21 @@ from typing import TypeAlias
 import numpy as np
 
 from marlaas.engine.base.model import BaseModel
-from marlaas.engine.cast import ONLY
-from marlaas.engine.config import Settings
 from marlaas.engine.devices.plan import Place, SamplerKind, SamplerPost
-from marlaas.engine.devices.routing import Share, sampler_of
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
-from marlaas.engine.orchestrator.staffing import plans_of
-from marlaas.engine.orchestrator.stations import Stations, open_station
-from marlaas.engine.orchestrator.worker_plan import sampler_spec
-from marlaas.engine.paths import Home
+from marlaas.engine.fleet.placement_plan import plans_of
+from marlaas.engine.fleet.routing.assignment import Share, sampler_of
+from marlaas.engine.fleet.routing.endpoints import Stations, open_station
+from marlaas.engine.fleet.worker_specs import sampler_spec
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import Settings
+from marlaas.engine.rollout.endpoint import Station
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest
+from marlaas.engine.rollout.sampler_client import Speaker
 from marlaas.engine.rollout.seeds import noise_seed
-from marlaas.engine.rollout.speaker import Speaker
-from marlaas.engine.rollout.station import Station
-from marlaas.engine.spec import TaskSpec
+from marlaas.engine.spec.agents import ONLY
+from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.workers.handle import WorkerHandle
 
 ASKED = 0.25

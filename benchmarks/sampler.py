@@ -135,7 +135,7 @@ def _draw(times: dict[tuple[str, Case | None], list[float]], repetitions: int) -
     import numpy as np
     import torch
 
-    from marlaas.engine.rollout.choose import choose
+    from marlaas.engine.rollout.sampling import choose
 
     from .sampler_torch import seconds_of_drawing
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from marlaas.engine.spec import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 
 from . import bystanders
 from .figures import Row, Section, Series

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import fmean, stdev
 
-from marlaas.engine.spec import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
 
 from . import bystanders
 from .at_once import staleness

@@ -15,8 +15,8 @@ from pathlib import Path
 from time import perf_counter, sleep, time
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.paths import Home
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
 
 from .figures import Row, Section, Series
 

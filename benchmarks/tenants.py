@@ -16,10 +16,10 @@ from time import perf_counter
 import torch
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.orchestrator.worker_plan import TRAINER, WorkerSpec
+from marlaas.engine.fleet.worker_specs import TRAINER, WorkerSpec
 from marlaas.engine.training.adamw import adamw, clip
 from marlaas.engine.training.group_pass import add_gradient
-from marlaas.engine.training.memory import keep_freed_memory
+from marlaas.engine.training.load import keep_freed_memory
 from marlaas.engine.training.peft_model import PeftModel
 from marlaas.engine.training.policy_memory import PolicyMemory, fresh
 from marlaas.engine.training.protocol import GroupStats, Job, PolicyConfig, Trainer, TrainGroup

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from . import terminal_empty
 from .figures import Row, Section, Series

@@ -18,7 +18,7 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 from marlaas.engine.store.database import insert, insert_all, open_database, transaction
 
 TENANTS = ("physics", "bio", "chemistry", "maths")

@@ -20,7 +20,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.training.decoder.compute import compute_on
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.group_pass import add_gradient
-from marlaas.engine.training.memory import keep_freed_memory
+from marlaas.engine.training.load import keep_freed_memory
 from marlaas.engine.training.model import Model
 from marlaas.engine.training.peft_model import PeftModel
 from marlaas.engine.training.policy_memory import PolicyMemory, fresh

@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from marlaas.engine.daemon.main import run
-from marlaas.engine.devices import cores as processor
-from marlaas.engine.devices.cores import on_cores
 from marlaas.engine.devices.plan import Place, Placement, SamplerKind
-from marlaas.engine.paths import Home
+from marlaas.engine.fleet.placement import cores as processor
+from marlaas.engine.fleet.placement.cores import on_cores
+from marlaas.engine.home.paths import Home
 
 
 def wide(kinds: Sequence[SamplerKind], cores: Sequence[int]) -> Placement:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from marlaas.engine.spec import TaskSpec, parse
+from marlaas.engine.spec.task import TaskSpec, parse
 
 FOLDER = Path(__file__).resolve().parent / "workloads"
 

@@ -104,3 +104,19 @@ def _readable(message: str) -> str:
     if len(message) <= LONGEST:
         return message
     return f"{message[: LONGEST // 2]} … {message[-LONGEST // 4 :]}"
+
+
+class Blocked(MarlaasError):
+    """The task waits for something outside itself (a repaired environment, room on the disk) and goes on by itself."""
+
+
+class Paused(MarlaasError):
+    """The task pauses itself, because going on would waste the machine; it is tried again, or a person resumes it."""
+
+
+class Fruitless(Paused):
+    """It would end the same way at every further try: the task itself is the cause, and a person has to see to it."""
+
+
+class Replaced(Exception):
+    """A newer environment version took the place of the one that was measured on, which did not get to a score."""

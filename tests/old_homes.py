@@ -5,7 +5,7 @@ from __future__ import annotations
 import tarfile
 from pathlib import Path
 
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 FIXTURES = Path(__file__).with_name("fixtures")
 

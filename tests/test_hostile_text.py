@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from .app.driving import Driver, driving
 from .app.filling import HOSTILE, Filling, fill_hostile

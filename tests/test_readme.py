@@ -7,8 +7,8 @@ import re
 import tomllib
 from pathlib import Path
 
-from marlaas.engine.cast import check_declared
-from marlaas.engine.spec import TaskSpec, parse
+from marlaas.engine.spec.agents import check_declared
+from marlaas.engine.spec.task import TaskSpec, parse
 from marlaas.plugins.host.loading import load
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,15 +56,15 @@ def test_the_task_file_of_several_policies_is_valid() -> None:
 
 
 def test_the_settings_of_a_guest_are_valid() -> None:
-    from marlaas.engine.config import Settings
-    from marlaas.engine.validation import build
+    from marlaas.engine.home.settings import Settings
+    from marlaas.engine.spec.validation import build
 
     assert build(Settings, tomllib.loads(block("toml", "shared_gpus")), "README").resources.cores == 4
 
 
 def test_the_settings_of_the_placement_are_valid() -> None:
-    from marlaas.engine.config import Settings
-    from marlaas.engine.validation import build
+    from marlaas.engine.home.settings import Settings
+    from marlaas.engine.spec.validation import build
 
     settings = build(Settings, tomllib.loads(block("toml", "[rollout]\nsampler")), "README")
     assert settings.rollout.devices == ("gpu 1",)
@@ -80,7 +80,7 @@ def test_every_linked_file_exists() -> None:
 def test_every_setting_is_documented() -> None:
     from dataclasses import asdict, fields
 
-    from marlaas.engine.config import DOCUMENTED, Settings
+    from marlaas.engine.home.settings import DOCUMENTED, Settings
 
     shown = tomllib.loads(re.sub(r"^# (\w+ = )", r"\1", DOCUMENTED, flags=re.MULTILINE))
     assert shown == json.loads(json.dumps(asdict(Settings())))  # a file has lists where settings have tuples

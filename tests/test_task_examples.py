@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.cast import check_declared
-from marlaas.engine.paths import BUNDLED_PLUGINS
-from marlaas.engine.spec import parse
+from marlaas.engine.home.paths import BUNDLED_PLUGINS
+from marlaas.engine.spec.agents import check_declared
+from marlaas.engine.spec.task import parse
 from marlaas.plugins.host.loading import load
 
 TASKS = sorted((Path(__file__).parent.parent / "examples" / "tasks").glob("*.toml"))

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from marlaas.engine.adapter_names import choose_at
-from marlaas.engine.orchestrator.alone import BARE, LonePlan, LoneSampler, lone_sampler
-from marlaas.engine.paths import Home
+from marlaas.engine.fleet.lone_sampler import BARE, LonePlan, LoneSampler, lone_sampler
+from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.talk import Manner, Talk
-from marlaas.engine.spec import parse
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.spec.task import parse
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import VersionRow
+from marlaas.engine.submission.version_names import choose_at
 
 from ..home.references import owner, reference
 from ..words.format import line, size

@@ -13,10 +13,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from marlaas.engine.config import load_settings
 from marlaas.engine.errors import MarlaasError, WorkerDied
-from marlaas.engine.orchestrator.alone import LoneSampler, plan_alone
-from marlaas.engine.paths import Home
+from marlaas.engine.fleet.lone_sampler import LoneSampler, plan_alone
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import load_settings
 from marlaas.engine.rollout.talk import Manner, Speech, Talk
 
 from .talking import Side, cost_of, talking

@@ -14,8 +14,8 @@ from .verbs import Verbs, add_family, add_verb, home_of
 
 if TYPE_CHECKING:
     from marlaas.engine.base.model import BaseModel
-    from marlaas.engine.home_base import HomeBase
-    from marlaas.engine.paths import Home
+    from marlaas.engine.home.paths import Home
+    from marlaas.engine.submission.home_base import HomeBase
 
 
 def register(verbs: Verbs) -> None:
@@ -80,8 +80,8 @@ def run_use(args: argparse.Namespace) -> int:
     from marlaas.engine.base.sealed import forget_others
     from marlaas.engine.base.soundness import check_base
     from marlaas.engine.daemon import control
-    from marlaas.engine.home_base import HomeBase, check_use
     from marlaas.engine.rollout.renderer import Renderer
+    from marlaas.engine.submission.home_base import HomeBase, check_use
 
     from ..home.settings_file import write_base
 
@@ -131,9 +131,9 @@ def _before(home: Home) -> HomeBase | None:
 def _without_gguf(base: BaseModel, home: Home) -> str:
     """Why llama.cpp cannot sample this base under the home's settings as they are; empty where it can."""
     from marlaas.engine.base.gguf.names import names_of
-    from marlaas.engine.config import load_settings
     from marlaas.engine.errors import BaseModelError
-    from marlaas.engine.orchestrator.worker_plan import with_sampler
+    from marlaas.engine.fleet.worker_specs import with_sampler
+    from marlaas.engine.home.settings import load_settings
 
     rollout = with_sampler(load_settings(home), base).rollout
     if rollout.gguf or rollout.sampler != "llama.cpp":

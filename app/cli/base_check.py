@@ -18,10 +18,10 @@ from .verbs import Verbs, add_verb, home_of
 if TYPE_CHECKING:
     from marlaas.engine.base.fit import MemoryPlan
     from marlaas.engine.base.model import BaseModel
-    from marlaas.engine.config import Settings
-    from marlaas.engine.orchestrator.base_trial import Tried
-    from marlaas.engine.paths import Home
+    from marlaas.engine.home.paths import Home
+    from marlaas.engine.home.settings import Settings
     from marlaas.engine.rollout.renderer import Renderer
+    from marlaas.engine.run.trial.base import Tried
 
 WORTHWHILE = 1.15
 """Times as fast that another setting must be to be spoken of; less is noise."""
@@ -59,10 +59,10 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.base.find import anchored
     from marlaas.engine.base.model import load_base
     from marlaas.engine.base.soundness import check_base
-    from marlaas.engine.config import load_settings
     from marlaas.engine.daemon import control
-    from marlaas.engine.memory import available_memory
-    from marlaas.engine.orchestrator.worker_plan import with_sampler
+    from marlaas.engine.devices.memory import available_memory
+    from marlaas.engine.fleet.worker_specs import with_sampler
+    from marlaas.engine.home.settings import load_settings
     from marlaas.engine.rollout.renderer import Renderer
 
     from ..home.decided import cards_used
@@ -106,7 +106,7 @@ def _precisions(text: str) -> tuple[str, ...]:
 def _chosen(base: BaseModel, settings: Settings, free: int) -> str:
     """The precision that the settings lead to; none where that one has no room."""
     from marlaas.engine.errors import BaseModelError
-    from marlaas.engine.orchestrator.worker_plan import plan_of
+    from marlaas.engine.fleet.worker_specs import plan_of
 
     try:
         return plan_of(base, settings, free).weights
@@ -119,8 +119,8 @@ def _plans(
 ) -> dict[str, MemoryPlan]:
     """By precision; those without room are left out, unless they were asked for or none is left."""
     from marlaas.engine.errors import BaseModelError
-    from marlaas.engine.orchestrator.base_trial import precisions, with_weights
-    from marlaas.engine.orchestrator.worker_plan import plan_of
+    from marlaas.engine.fleet.worker_specs import plan_of
+    from marlaas.engine.run.trial.base import precisions, with_weights
 
     plans, refused = {}, {}
     for weights in precisions(settings, asked):
@@ -145,7 +145,7 @@ async def _try(
 ) -> list[Tried]:
     from contextlib import aclosing
 
-    from marlaas.engine.orchestrator.base_trial import try_base
+    from marlaas.engine.run.trial.base import try_base
 
     output.talk(f"Measuring {', '.join(plans)}: a step of the default task with real workers …")
     tried = []
@@ -209,7 +209,7 @@ class _Report:
 
     def end(self, tried: list[Tried]) -> None:
         """The verdict on the fastest."""
-        from marlaas.engine.orchestrator.trial import TASK
+        from marlaas.engine.run.trial.step import TASK
 
         best = min(tried, key=lambda one: one.trial.seconds)
         verdict = judge(best.trial.seconds, TASK.steps)

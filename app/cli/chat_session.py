@@ -12,8 +12,8 @@ import signal
 from collections.abc import Iterator, Sequence
 
 from marlaas.engine.errors import MarlaasError, WorkerDied
-from marlaas.engine.orchestrator.alone import LonePlan, LoneSampler
-from marlaas.engine.paths import Home
+from marlaas.engine.fleet.lone_sampler import LonePlan, LoneSampler
+from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.talk import Manner, Speech, Talk
 
 from .. import output

@@ -12,7 +12,7 @@ from .choosing import add_policy, add_tasks, chosen, faces
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.store.reader import Reader
+    from marlaas.engine.store.queries.reader import Reader
     from marlaas.engine.store.rows import TaskRow
 
 NAMED = ("tenant", "name", "environment")

@@ -15,10 +15,10 @@ from .terminal import has_terminal
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.config import EnvironmentSettings
     from marlaas.engine.environments.dependencies.venv import Venv
     from marlaas.engine.environments.files.source import Source
-    from marlaas.engine.paths import Home
+    from marlaas.engine.home.paths import Home
+    from marlaas.engine.home.settings import EnvironmentSettings
 
 
 def register(family: Verbs) -> None:
@@ -37,10 +37,10 @@ def register(family: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show the list, ask, install."""
-    from marlaas.engine.config import load_settings
     from marlaas.engine.environments.dependencies.interpreters import Refused, needs_of
     from marlaas.engine.environments.plugin import said
     from marlaas.engine.errors import ConfigError
+    from marlaas.engine.home.settings import load_settings
 
     home = home_of(args).create()
     settings = load_settings(home).environments
@@ -72,8 +72,8 @@ def _source(name: str, home: Home) -> Source:
     from marlaas.engine.environments.alone import meant
     from marlaas.engine.environments.files.source import SourceError, plugin_paths, read_source
     from marlaas.engine.errors import ConfigError, EnvironmentMissing
-    from marlaas.engine.paths import BUNDLED_PLUGINS
-    from marlaas.engine.validation import nearest
+    from marlaas.engine.home.paths import BUNDLED_PLUGINS
+    from marlaas.engine.spec.validation import nearest
 
     wish = meant(name, [BUNDLED_PLUGINS, home.plugins])
     paths = {plugin: path for folder in wish.folders for plugin, path in plugin_paths(folder).items()}

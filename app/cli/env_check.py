@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from marlaas.engine.environments.conformance.finding import Finding
     from marlaas.engine.environments.conformance.lengths import Ruler
     from marlaas.engine.environments.protocol import EnvironmentInfo
-    from marlaas.engine.paths import Home
+    from marlaas.engine.home.paths import Home
 
     Checks = AsyncGenerator[tuple[str, list[Finding]], None]
 
@@ -83,12 +83,12 @@ async def _checked(home: Home, name: str, pairs: list[str], prompts: int) -> Che
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
-    from marlaas.engine.config import load_settings
     from marlaas.engine.environments.alone import meant, settled
     from marlaas.engine.environments.conformance.check import Scope, check
     from marlaas.engine.environments.dependencies.interpreters import Interpreters
     from marlaas.engine.environments.service import EnvironmentService
-    from marlaas.engine.paths import BUNDLED_PLUGINS
+    from marlaas.engine.home.paths import BUNDLED_PLUGINS
+    from marlaas.engine.home.settings import load_settings
 
     from .env_config import typed
 
@@ -116,12 +116,12 @@ def _chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> list[Environment
 def _ruler(home: Home) -> Ruler | None:
     """Of the home's base; None where that cannot be used, which is somebody else's to mend."""
     from marlaas.engine.base.model import load_base
-    from marlaas.engine.config import load_settings
+    from marlaas.engine.devices.memory import available_memory
     from marlaas.engine.errors import ConfigError
-    from marlaas.engine.memory import available_memory
-    from marlaas.engine.orchestrator.worker_plan import plan_of
+    from marlaas.engine.fleet.worker_specs import plan_of
+    from marlaas.engine.home.settings import load_settings
     from marlaas.engine.rollout.renderer import Renderer
-    from marlaas.engine.rollout.ruler import PromptRuler
+    from marlaas.engine.rollout.rendering import PromptRuler
 
     try:
         settings = load_settings(home)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from marlaas.engine.environments.protocol import Answer, Ask, Reply
+from marlaas.plugins.messages import Answer, Ask, Reply
 from marlaas.plugins.rewards import DEFAULT_AGENT
 
 from .. import output

@@ -18,11 +18,11 @@ from .verbs import Verbs, add_verb, home_of, task_number
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from marlaas.engine.paths import Home
+    from marlaas.engine.home.paths import Home
     from marlaas.engine.replay.verdicts import Verdict
-    from marlaas.engine.spec import TaskSpec
-    from marlaas.engine.store.recorded import RecordedGroup
-    from marlaas.engine.types import Split
+    from marlaas.engine.spec.task import TaskSpec
+    from marlaas.engine.store.queries.recorded import RecordedGroup
+    from marlaas.engine.trajectories import Split
 
 GROUPS = 64
 MOST_GROUPS = 1_000_000
@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
     """Replay, then print the differences."""
     import asyncio
 
-    from marlaas.engine.spec import parse
-    from marlaas.engine.store.recorded import Recordings
+    from marlaas.engine.spec.task import parse
+    from marlaas.engine.store.queries.recorded import Recordings
 
     from ..home.reading import find_task, reading
 
@@ -92,9 +92,9 @@ async def _replayed(
     from tempfile import TemporaryDirectory
 
     from marlaas.engine.base.model import load_base
-    from marlaas.engine.config import load_settings
     from marlaas.engine.environments.alone import serve_alone
     from marlaas.engine.environments.dependencies.interpreters import Interpreters
+    from marlaas.engine.home.settings import load_settings
     from marlaas.engine.replay.replay import Replay
     from marlaas.engine.rollout.renderer import Renderer
 
@@ -111,7 +111,7 @@ async def _replayed(
 def _folders(home: Home, spec: TaskSpec, version: str | None) -> tuple[Path, ...]:
     """Where the environment lies: with the plugins, or in the kept copy of an earlier version."""
     from marlaas.engine.errors import EnvironmentMissing
-    from marlaas.engine.paths import BUNDLED_PLUGINS
+    from marlaas.engine.home.paths import BUNDLED_PLUGINS
 
     if version is None:
         return (BUNDLED_PLUGINS, home.plugins)

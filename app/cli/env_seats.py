@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from marlaas.engine.adapter_names import choose, named_by
-from marlaas.engine.cast import BASE
-from marlaas.engine.cast_rules import inside
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.paths import Home
-from marlaas.engine.spec import SamplingSpec, TaskSpec, parse
+from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.agent_rules import inside
+from marlaas.engine.spec.agents import BASE
+from marlaas.engine.spec.task import SamplingSpec, TaskSpec, parse
 from marlaas.engine.store.rows import VersionRow
+from marlaas.engine.submission.version_names import choose, named_by
 
 from ..home.reading import reading
 from ..words.format import line

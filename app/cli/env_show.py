@@ -12,8 +12,8 @@ from ..words.format import clip, line, pad, plain
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.paths import Home
-    from marlaas.engine.store.environment_use import EnvironmentUse
+    from marlaas.engine.home.paths import Home
+    from marlaas.engine.store.queries.environment_use import EnvironmentUse
     from marlaas.engine.store.rows import EnvironmentRow
 
 TAIL, WIDTH = 5, 160
@@ -36,7 +36,7 @@ def register(family: Verbs) -> None:
 
 def run_show(args: argparse.Namespace) -> int:
     """Print one environment, or those of a plugin."""
-    from marlaas.engine.store.environment_use import EnvironmentUse, environment_use
+    from marlaas.engine.store.queries.environment_use import EnvironmentUse, environment_use
 
     from ..home.reading import reading
     from ..words.environments import lately_json, plugin_of

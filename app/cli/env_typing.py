@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from marlaas.engine.environments.protocol import Ask, Reply, ToolCall
+from marlaas.plugins.messages import Ask, Reply, ToolCall
 
 COMMANDS = {
     "again": "begin the same instance anew",

@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from marlaas.engine.config import load_settings
-from marlaas.engine.orchestrator.alone import BARE, lone_sampler, plan_alone
-from marlaas.engine.paths import Home
+from marlaas.engine.fleet.lone_sampler import BARE, lone_sampler, plan_alone
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import load_settings
 from marlaas.engine.rollout.conversation import Voice
+from marlaas.engine.rollout.endpoint import Station
 from marlaas.engine.rollout.episodes import Role, Roles, Rollout
 from marlaas.engine.rollout.seeds import noise_seed
-from marlaas.engine.rollout.station import Station
 
 from .. import output
 from ..words.format import line

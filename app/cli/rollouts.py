@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Sequence
 
-    from marlaas.engine.store.reader import Reader
-    from marlaas.engine.store.rollout_rows import GroupSummary, StepSummary
+    from marlaas.engine.store.queries.reader import Reader
+    from marlaas.engine.store.queries.rollout_rows import GroupSummary, StepSummary
 
 
 def register(verbs: Verbs) -> None:
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(reader: Reader, args: argparse.Namespace) -> None:
-    from marlaas.engine.store import rollouts
+    from marlaas.engine.store.queries import rollouts
 
     from ..rollouts import exporting, records
 
@@ -120,7 +120,7 @@ def _in_scope(reader: Reader, args: argparse.Namespace) -> array[int]:
     from array import array
 
     from marlaas.engine.errors import ConfigError
-    from marlaas.engine.store import rollouts
+    from marlaas.engine.store.queries import rollouts
 
     split = _split(args)
     if args.group is not None:

@@ -24,7 +24,7 @@ def register(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check every file, start the engine if need be, check environments, then insert."""
-    from marlaas.engine import taskfile
+    from marlaas.engine.submission import taskfile
 
     from ..home.resting import why_tasks_wait
     from ..home.submitting import enqueue

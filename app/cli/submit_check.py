@@ -14,7 +14,7 @@ from ..words.format import line, pad
 
 if TYPE_CHECKING:
     from marlaas.engine.environments.peek import Peek
-    from marlaas.engine.paths import Home
+    from marlaas.engine.home.paths import Home
     from marlaas.engine.store.submissions import Submission
 
     from ..home.estimates import Estimates
@@ -49,9 +49,9 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
 
 def _checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
     from marlaas.engine.daemon import control
-    from marlaas.engine.dependencies import link
-    from marlaas.engine.home_base import check_wish
-    from marlaas.engine.queue import check_environment
+    from marlaas.engine.submission.dependencies import link
+    from marlaas.engine.submission.home_base import check_wish
+    from marlaas.engine.submission.queue import check_environment
 
     from ..home.reading import reading
 
@@ -93,8 +93,8 @@ def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
 
 def _print_casts(linked: Sequence[Submission]) -> None:
     """Who speaks for whom, once for all tasks of which that is the same."""
-    from marlaas.engine.cast import cast_of
-    from marlaas.engine.spec import parse
+    from marlaas.engine.spec.agents import cast_of
+    from marlaas.engine.spec.task import parse
 
     from ..words.casts import cast_lines
 

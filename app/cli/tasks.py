@@ -13,7 +13,7 @@ from .verbs import Verbs, add_verb, home_of, task_number
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from marlaas.engine.store.policy_rows import PolicyRow
+    from marlaas.engine.store.queries.policies import PolicyRow
     from marlaas.engine.store.rows import EvalRow, TaskRow
 
 _FILTER = (

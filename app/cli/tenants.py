@@ -59,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
 def run_set(args: argparse.Namespace) -> int:
     """Start the engine if need be, which alone writes tenants, and report what it answered."""
     from marlaas.engine.daemon import control
+    from marlaas.engine.spec.tenant import LIMITS, tenant_change
     from marlaas.engine.store.submissions import command
-    from marlaas.engine.tenancy import LIMITS, tenant_change
 
     from ..home.reading import reading
 

@@ -12,7 +12,7 @@ from .. import output
 from .verbs import home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.paths import Home
+    from marlaas.engine.home.paths import Home
 
     from ..frame.preferences import Preferences
 

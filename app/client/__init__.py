@@ -4,8 +4,8 @@ Needs no Textual, no torch and no numpy: ``from marlaas.app.client import Home``
 """
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store.matchups import Matchup
-from marlaas.engine.store.policy_rows import PolicyRow
+from marlaas.engine.store.queries.matchups import Matchup
+from marlaas.engine.store.queries.policies import PolicyRow
 from marlaas.engine.store.rows import (
     EngineRow,
     EnvironmentRow,

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from marlaas.engine.paths import find_home
+from marlaas.engine.home.paths import find_home
 
 from ..home.reading import find_task, reading
 from .table import Tasks
 
 if TYPE_CHECKING:
-    from marlaas.engine.store.matchups import Matchup
-    from marlaas.engine.store.reader import Reader
+    from marlaas.engine.store.queries.matchups import Matchup
+    from marlaas.engine.store.queries.reader import Reader
     from marlaas.engine.store.rows import (
         EngineRow,
         EnvironmentRow,
@@ -83,7 +83,7 @@ class Home:
 
     def matchups(self, task: int) -> tuple[Matchup, ...]:
         """What its policies' versions were paid where others spoke, too: sums over episodes, for each pair of them."""
-        from marlaas.engine.store.matchups import matchups
+        from marlaas.engine.store.queries.matchups import matchups
 
         return tuple(self._of(task, lambda reader: matchups(reader, task)))
 
@@ -181,7 +181,7 @@ class Home:
         ``version``: a number, "best" or "last"; None takes the best, else the last. ``gguf`` adds a file for llama.cpp.
         ``policy`` must be given where the task trains several. Raises ``AdapterError``, ``ConfigError``.
         """
-        from marlaas.engine.adapter_names import choose
+        from marlaas.engine.submission.version_names import choose
 
         from ..home.exporting import export
 
@@ -224,7 +224,7 @@ class Home:
 
 def _read(task: TaskFile) -> list[Submission]:
     """The tasks of a file, or of a table; a folder in a table counts from the working folder."""
-    from marlaas.engine import taskfile
+    from marlaas.engine.submission import taskfile
 
     if not isinstance(task, Mapping):
         return taskfile.load(Path(task).expanduser())

@@ -1,6 +1,6 @@
 """The fields of the form: every key of a task file, and the parameters of the environment that was chosen.
 
-Rows of ``engine/spec_fields.py`` and of the store flow in, fields flow out. Pure.
+Rows of ``engine/spec/fields.py`` and of the store flow in, fields flow out. Pure.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from marlaas.engine.spec_fields import REQUIRED, spec_fields
+from marlaas.engine.spec.fields import REQUIRED, spec_fields
 
 PARAMETERS = "environment_config"
 """The table of the environment's own parameters."""

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from marlaas.engine.errors import ConfigError, MarlaasError
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 from marlaas.engine.store.submissions import Submission
 
 from ..words.format import line

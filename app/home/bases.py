@@ -10,7 +10,7 @@ from pathlib import Path
 
 from marlaas.engine.base.find import SHIPPED, cached_bases
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class BaseRow:
 
 def list_bases(home: Home) -> list[BaseRow]:
     """Every base that is here, incomplete ones with what they lack. Raises ``ConfigError`` for bad settings."""
-    from marlaas.engine.config import load_settings
+    from marlaas.engine.home.settings import load_settings
 
     used = load_settings(home).base
     names = [*SHIPPED, *(base.name for base in cached_bases())]

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from marlaas.engine.devices.guest import Guest
 from marlaas.engine.devices.survey import Survey
+from marlaas.engine.devices.usable import Guest
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..words.format import line
 from .finding import Finding
 
 if TYPE_CHECKING:
     from marlaas.engine.base.model import BaseModel
-    from marlaas.engine.config import Settings
+    from marlaas.engine.home.settings import Settings
 
 NAME = "placement"
 
@@ -30,8 +30,8 @@ def decided(home: Home, seen: Survey) -> Iterator[Finding]:
     Cards that are left alone have lines of their own.
     """
     from marlaas.engine.base.model import load_base
-    from marlaas.engine.config import load_settings
-    from marlaas.engine.orchestrator.machine_staffing import placed
+    from marlaas.engine.fleet.placement_plan import placed
+    from marlaas.engine.home.settings import load_settings
 
     try:
         settings = load_settings(home)
@@ -49,8 +49,8 @@ def decided(home: Home, seen: Survey) -> Iterator[Finding]:
 
 def cards_used(base: BaseModel, settings: Settings, seen: Survey) -> str:
     """The cards that an engine would compute on, ``gpu 0 and gpu 1``; empty where it takes none."""
-    from marlaas.engine.devices.placement.words import cards
-    from marlaas.engine.orchestrator.machine_staffing import placed
+    from marlaas.engine.fleet.placement.words import cards
+    from marlaas.engine.fleet.placement_plan import placed
 
     try:
         placement = placed(base, settings, seen.guest, seen.software)

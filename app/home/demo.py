@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 if TYPE_CHECKING:
     from marlaas.engine.store.rows import TaskRow
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 def begin(home: Home, say: Callable[[str], None]) -> list[int]:
     """Start the engine; the numbers of the tasks to watch, new or from an earlier run. ``say`` hears what happens."""
-    from marlaas.engine import demo
     from marlaas.engine.daemon import control
-    from marlaas.engine.store.reader import Reader
+    from marlaas.engine.store.queries.reader import Reader
     from marlaas.engine.store.submissions import command, submit
+    from marlaas.engine.submission import demo
 
     submissions = demo.tasks()
     control.create_database(home)

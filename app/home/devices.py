@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from marlaas.engine.config import ResourceSettings
 from marlaas.engine.devices.machine import Cpu, Gpu
 from marlaas.engine.devices.nvml import NO_DRIVER
 from marlaas.engine.devices.ours import Ours
+from marlaas.engine.devices.resources import ResourceSettings
 from marlaas.engine.devices.survey import Survey, survey
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..words import devices as words
 from ..words.format import counted, line, size
@@ -51,7 +51,7 @@ class Devices:
 
 def look(home: Home, measure: bool = False) -> Devices:
     """Look; with ``measure`` every device that may be used is measured anew, which takes some seconds for each."""
-    from marlaas.engine.config import load_settings
+    from marlaas.engine.home.settings import load_settings
 
     try:
         resources = load_settings(home).resources
@@ -68,7 +68,7 @@ def surveyed(home: Home, resources: ResourceSettings, measure: bool = False) -> 
 
 def _engine(home: Home) -> frozenset[int]:
     """Ids of the processes of this home's engine, as it last wrote them down."""
-    from marlaas.engine.store.reader import Reader
+    from marlaas.engine.store.queries.reader import Reader
 
     try:
         if home.database.exists():

@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from marlaas.engine.base.model import BaseModel, load_base
-from marlaas.engine.config import Settings, load_settings
 from marlaas.engine.daemon import control
+from marlaas.engine.devices.memory import available_memory
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.estimate import TaskEstimate, estimate, together
-from marlaas.engine.memory import available_memory
-from marlaas.engine.orchestrator.worker_plan import plan_of, with_sampler
-from marlaas.engine.paths import Home
-from marlaas.engine.spec import parse
-from marlaas.engine.store.past_runs import PastRun, past_runs
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.fleet.worker_specs import plan_of, with_sampler
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import Settings, load_settings
+from marlaas.engine.spec.task import parse
+from marlaas.engine.store.queries.past_runs import PastRun, past_runs
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import Submission
+from marlaas.engine.submission.estimate import TaskEstimate, estimate, together
 
 from .decided import cards_used
 from .devices import surveyed

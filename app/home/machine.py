@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..words.format import line, size
 from .decided import decided
@@ -29,7 +29,7 @@ LOW_DISK = 2e9
 def base_folder(home: Home) -> Path:
     """Where the base model of a home lies. Raises ``ConfigError`` where it cannot be used."""
     from marlaas.engine.base.model import load_base
-    from marlaas.engine.config import load_settings
+    from marlaas.engine.home.settings import load_settings
 
     return load_base(load_settings(home).base).path.resolve()
 
@@ -154,7 +154,7 @@ def _installer(home: Home) -> Finding:
 def _libraries(home: Home) -> Finding:
     """What plugins brought along; nothing of it is ever removed by itself."""
     from marlaas.engine.environments.dependencies.unclaimed import installed
-    from marlaas.engine.paths import BUNDLED_PLUGINS
+    from marlaas.engine.home.paths import BUNDLED_PLUGINS
 
     sets = installed(home.venvs, (BUNDLED_PLUGINS, home.plugins))
     value = (
@@ -171,8 +171,8 @@ def _libraries(home: Home) -> Finding:
 
 
 def _sandbox(home: Home) -> Finding:
-    from marlaas.engine.config import load_settings
     from marlaas.engine.environments.process.confinement import obstacle
+    from marlaas.engine.home.settings import load_settings
 
     reason = line(obstacle(), 160)
     if not reason:
@@ -190,7 +190,7 @@ def _sandbox(home: Home) -> Finding:
 
 def _notify(home: Home) -> Finding:
     """The command that hears of tasks is looked for as the engine will: else it is missed when the night is over."""
-    from marlaas.engine.config import load_settings
+    from marlaas.engine.home.settings import load_settings
 
     try:
         words = shlex.split(load_settings(home).notify.command)
@@ -208,7 +208,7 @@ def _notify(home: Home) -> Finding:
 def _base(home: Home) -> Finding:
     from marlaas.engine.base.model import load_base
     from marlaas.engine.base.soundness import check_base
-    from marlaas.engine.config import load_settings
+    from marlaas.engine.home.settings import load_settings
 
     try:
         name = load_settings(home).base
@@ -222,7 +222,7 @@ def _base(home: Home) -> Finding:
 def _engine(home: Home) -> Finding:
     import time
 
-    from marlaas.engine.store.reader import Reader
+    from marlaas.engine.store.queries.reader import Reader
 
     from ..words.tasks import liveness
 

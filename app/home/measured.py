@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from marlaas.engine.cast import ONLY
+from marlaas.engine.spec.agents import ONLY
 from marlaas.engine.store.rows import EvalRow, StepRow
 
 from ..words.format import line

@@ -10,8 +10,8 @@ from .. import output
 
 if TYPE_CHECKING:
     from marlaas.engine.errors import EngineUnreachable
-    from marlaas.engine.paths import Home
-    from marlaas.engine.store.reader import Reader
+    from marlaas.engine.home.paths import Home
+    from marlaas.engine.store.queries.reader import Reader
 
 ANSWER_SECONDS = 30.0
 

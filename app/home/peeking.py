@@ -13,11 +13,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from marlaas.engine.config import load_settings
 from marlaas.engine.environments.dependencies.interpreters import Interpreters
 from marlaas.engine.environments.peek import Peek, peek
-from marlaas.engine.environments.protocol import Ask
-from marlaas.engine.paths import BUNDLED_PLUGINS, Home
+from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
+from marlaas.engine.home.settings import load_settings
+from marlaas.plugins.messages import Ask
 
 from ..words import env_transcript as transcript
 from ..words.format import excerpt

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from marlaas.engine.errors import UnknownTask
-from marlaas.engine.paths import Home
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow
 from marlaas.engine.store.schema import is_current
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from marlaas.engine.cast import ONLY
+from marlaas.engine.spec.agents import ONLY
 from marlaas.engine.store.rows import VersionRow
 
 from ..words.format import line

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from .outcomes import unanswered, wait_for_outcomes
 
 if TYPE_CHECKING:
-    from marlaas.engine.paths import Home
-    from marlaas.engine.store.reader import Reader
+    from marlaas.engine.home.paths import Home
+    from marlaas.engine.store.queries.reader import Reader
 
 
 def steer(home: Home, reader: Reader, kind: str, tasks: Sequence[int]) -> dict[int, str]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from marlaas.engine.paths import Home
+    from marlaas.engine.home.paths import Home
     from marlaas.engine.store.submissions import Submission
 
 LOADING_SECONDS = 5.0
@@ -25,11 +25,11 @@ def enqueue(home: Home, submissions: Sequence[Submission], notice: Callable[[str
     dependency that nobody is, an environment that there is not, parameters that it does not take.
     """
     from marlaas.engine.daemon import control
-    from marlaas.engine.dependencies import link
-    from marlaas.engine.home_base import check_wish
-    from marlaas.engine.starts import find_starts
-    from marlaas.engine.store.reader import Reader
+    from marlaas.engine.store.queries.reader import Reader
     from marlaas.engine.store.submissions import submit
+    from marlaas.engine.submission.dependencies import link
+    from marlaas.engine.submission.home_base import check_wish
+    from marlaas.engine.submission.starts import find_starts
 
     control.create_database(home, notice)
     base = control.served_base(home)
@@ -45,8 +45,8 @@ def enqueue(home: Home, submissions: Sequence[Submission], notice: Callable[[str
 def _check_environments(home: Home, submissions: Sequence[Submission]) -> None:
     """Raise where an environment is not served or its parameters do not fit; wait for those that are loading."""
     from marlaas.engine.errors import EnvironmentMissing
-    from marlaas.engine.queue import check_environment
-    from marlaas.engine.store.reader import Reader
+    from marlaas.engine.store.queries.reader import Reader
+    from marlaas.engine.submission.queue import check_environment
 
     deadline = time.monotonic() + LOADING_SECONDS
     with Reader(home.database) as reader:

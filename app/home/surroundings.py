@@ -12,9 +12,9 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 
-from marlaas.engine.disk import GB, HomeSize, home_size
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.paths import Home
+from marlaas.engine.home.disk import GB, HomeSize, home_size
+from marlaas.engine.home.paths import Home
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ def memory() -> Memory:
     """Of now."""
     import psutil  # here, because only this view needs it
 
-    from marlaas.engine.memory import available_memory
+    from marlaas.engine.devices.memory import available_memory
 
     return Memory(int(psutil.virtual_memory().total), available_memory())
 
 
 def disk(home: Home) -> Disk | None:
     """Counts the files of the home, which takes its time where there are many; None where it cannot be looked at."""
-    from marlaas.engine.config import DiskSettings, load_settings
+    from marlaas.engine.home.settings import DiskSettings, load_settings
 
     settings = DiskSettings()
     with suppress(MarlaasError):

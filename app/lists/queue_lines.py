@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from marlaas.engine.store.policy_rows import PolicyRow
+from marlaas.engine.store.queries.policies import PolicyRow
 from marlaas.engine.store.rows import TaskRow
 
 from ..words.tasks import GLYPHS, queue_order

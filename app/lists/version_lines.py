@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from marlaas.engine.cast import ONLY
-from marlaas.engine.store.kept import KeptVersion
+from marlaas.engine.spec.agents import ONLY
+from marlaas.engine.store.queries.kept import KeptVersion
 from marlaas.engine.store.rows import VersionRow
 
 from ..home.references import reference

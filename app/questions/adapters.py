@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from marlaas.engine.store.kept import KeptVersion, Marks, kept_marks, kept_versions
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.kept import KeptVersion, Marks, kept_marks, kept_versions
+from marlaas.engine.store.queries.reader import Reader
 
 
 @dataclass(frozen=True)

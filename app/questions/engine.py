@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from marlaas.engine.paths import Home
-from marlaas.engine.store import timeline
+from marlaas.engine.home.paths import Home
 from marlaas.engine.store.days import day_of
-from marlaas.engine.store.device_rows import DeviceRow, devices
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.devices import DeviceRow, devices
+from marlaas.engine.store.queries import timeline
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.queries.timeline import StandingRow, TenantSeconds
 from marlaas.engine.store.rows import EngineRow
-from marlaas.engine.store.stage_sample import StageSample
-from marlaas.engine.store.timeline import StandingRow, TenantSeconds
+from marlaas.engine.store.stages import StageSample
 
 from ..home import surroundings
 from ..home.surroundings import Disk, Memory

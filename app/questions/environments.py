@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from marlaas.engine.store.environment_use import EnvironmentUse, environment_use
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.environment_use import EnvironmentUse, environment_use
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EnvironmentRow
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from marlaas.engine.cast import ONLY
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.paths import Home
-from marlaas.engine.store.matchups import matchups
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.agents import ONLY
+from marlaas.engine.store.queries.matchups import matchups
+from marlaas.engine.store.queries.reader import Reader
 
 from ..lists.learners import Learner
 from ..words.matrix import Matrix, matrices

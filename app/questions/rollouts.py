@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from marlaas.engine.store import rollouts
-from marlaas.engine.store.reader import Reader
-from marlaas.engine.store.rollout_rows import StepSummary
+from marlaas.engine.store.queries import rollouts
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.queries.rollout_rows import StepSummary
 
 from ..lists.learners import Learner, learners
 

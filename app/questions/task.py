@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from marlaas.engine.store.history import History, Track, ages, history, measured, samples
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.history import History, Track, ages, history, measured, samples
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EvalRow, TrajectoryRow
 
 from ..lists.learners import Learner

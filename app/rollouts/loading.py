@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from marlaas.engine.paths import Home
-from marlaas.engine.store.conversations import episode
-from marlaas.engine.store.reader import Reader
-from marlaas.engine.store.rollout_rows import Conversation
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.conversations import episode
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.queries.rollout_rows import Conversation
 
 from .document import Block
 from .pieces import home_decoder

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -56,7 +56,7 @@ def decoder(base: Path) -> Decode:
 def home_decoder(home: Home) -> tuple[Decode | None, str]:
     """The decoder of the base that a home is set to, or why there is none, in one sentence."""
     from marlaas.engine.base.find import find_base
-    from marlaas.engine.config import load_settings
+    from marlaas.engine.home.settings import load_settings
 
     try:
         return decoder(find_base(load_settings(home).base)), ""

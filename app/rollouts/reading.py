@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from marlaas.engine.cast import ONLY
-from marlaas.engine.store.rollout_rows import Conversation, Part
+from marlaas.engine.spec.agents import ONLY
+from marlaas.engine.store.queries.rollout_rows import Conversation, Part
 from marlaas.engine.store.rows import Turn
 
 from ..words.casts import who

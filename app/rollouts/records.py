@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from marlaas.engine.store.rollout_rows import Conversation, Part
+from marlaas.engine.store.queries.rollout_rows import Conversation, Part
 
 from .document import Block
 from .reading import blocks

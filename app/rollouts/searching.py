@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from marlaas.engine.store import rollouts
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries import rollouts
+from marlaas.engine.store.queries.reader import Reader
 
 CHUNK = 256
 """Conversations that are read at once."""

@@ -16,7 +16,7 @@ from textual.containers import Container
 
 from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store.environment_use import EnvironmentUse
+from marlaas.engine.store.queries.environment_use import EnvironmentUse
 from marlaas.engine.store.rows import EnvironmentRow
 
 from ..frame.child_verb import verb_command, verb_output

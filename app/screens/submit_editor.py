@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from textual.app import SuspendNotSupported
 
-from marlaas.engine import taskfile
 from marlaas.engine.errors import ConfigError
+from marlaas.engine.submission import taskfile
 
 from ..form.editing import edited, editor, line_of
 

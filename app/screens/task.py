@@ -12,7 +12,7 @@ from textual.containers import Container
 from textual.events import Resize
 from textual.widgets import ContentSwitcher, Static
 
-from marlaas.engine.store.history import Track
+from marlaas.engine.store.queries.history import Track
 from marlaas.engine.store.rows import TaskRow
 
 from ..chart.plot import MOST_CURVES

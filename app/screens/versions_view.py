@@ -17,9 +17,9 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.queue import TRANSITIONS
-from marlaas.engine.store.kept import KeptVersion
+from marlaas.engine.store.queries.kept import KeptVersion
 from marlaas.engine.store.rows import FINISHED
+from marlaas.engine.submission.queue import TRANSITIONS
 
 from ..home.exporting import export
 from ..home.references import arguments, owner, reference

@@ -14,7 +14,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from marlaas.engine.cast import ONLY
+from marlaas.engine.spec.agents import ONLY
 from marlaas.engine.store.rows import TrajectoryRow, Turn
 
 from ..words.casts import who

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from marlaas.engine.cast import BASE, ONLY, Cast
-from marlaas.engine.policies import NamedPolicySpec
-from marlaas.engine.store.policy_rows import PolicyRow
+from marlaas.engine.spec.agents import BASE, ONLY, Cast
+from marlaas.engine.spec.policies import NamedPolicySpec
+from marlaas.engine.store.queries.policies import PolicyRow
 
 from .format import line
 

@@ -10,8 +10,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from marlaas.engine.environments.protocol import EpisodeOutcome, Message, Parameter, Reply, ToolCall
-from marlaas.engine.types import Failure
+from marlaas.engine.environments.protocol import EpisodeOutcome
+from marlaas.engine.trajectories import Failure
+from marlaas.plugins.messages import Message, Reply, ToolCall
+from marlaas.plugins.parameters import Parameter
 
 from .format import duration, excerpt, line, number, pad
 

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from marlaas.engine.store.matchups import Matchup
-from marlaas.engine.store.policy_rows import PolicyRow
+from marlaas.engine.store.queries.matchups import Matchup
+from marlaas.engine.store.queries.policies import PolicyRow
 
 from .casts import LONGEST
 from .format import line, score

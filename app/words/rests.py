@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from marlaas.engine.rest.resting import HOURS, IDLE, YIELDED, Rest
-from marlaas.engine.rest.words import TAKEN_BACK, state
-from marlaas.engine.store.rows import EngineRow
+from marlaas.engine.fleet.yielding.words import TAKEN_BACK, state
+from marlaas.engine.store.rows import HOURS, IDLE, YIELDED, EngineRow, Rest
 
 IDLENESS = "Nothing runs: cards and memory were given back; the next task starts the workers."
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from marlaas.engine.rest.words import state
+from marlaas.engine.fleet.yielding.words import state
 from marlaas.engine.store.rows import EngineRow, EvalRow, StepRow, TaskRow
 
 from .format import ago, clip_start, line, score

@@ -26,9 +26,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..devices.memory import address_space
+from ..devices.out_of_memory import ONEDNN
 from ..errors import ConfigError
-from ..memory import address_space
-from ..out_of_memory import ONEDNN
 
 log = logging.getLogger(__name__)
 

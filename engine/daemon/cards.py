@@ -14,17 +14,16 @@ import time
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from ..config import ResourceSettings
-from ..devices.changes import changes
-from ..devices.guest import Guest, as_guest
+from ..devices.card_watch import Vigil, changes
 from ..devices.holders import own_account
 from ..devices.inventory import probe
 from ..devices.machine import Inventory
 from ..devices.nvml import has_driver
 from ..devices.ours import Ours, claimed
-from ..devices.vigil import Vigil
+from ..devices.resources import ResourceSettings
+from ..devices.usable import Guest, as_guest
 from ..errors import MarlaasError, StoreError
-from ..store.device_rows import DeviceRow
+from ..store.devices import DeviceRow
 from ..store.store import Store
 
 INTERVAL = 5.0

@@ -14,7 +14,7 @@ from ..environments.conformance.finding import Finding, count
 from ..environments.conformance.lengths import Ruler
 from ..environments.service import EnvironmentService
 from ..errors import StoreError
-from ..paths import BUNDLED_PLUGINS
+from ..home.paths import BUNDLED_PLUGINS
 from ..store.store import Store
 
 Log = Callable[[str, str, str], None]

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from ..base.find import anchored
 from ..errors import ConfigError, EngineUnreachable, HomeLocked, MarlaasError, StoreError
-from ..home_base import HomeBase, settled_base
-from ..home_guard import check_place, make_private
-from ..paths import Home
-from ..program import version
-from ..store.reader import Reader
+from ..home.guard import check_place, make_private
+from ..home.paths import Home
+from ..home.program import version
+from ..store.queries.reader import Reader
 from ..store.rows import EngineRow
 from ..store.schema import is_current
 from ..store.submissions import command
+from ..submission.home_base import HomeBase, settled_base
 from ..workers.ending import signal_name
 from .lock import EngineLock, holder
 
@@ -51,7 +51,7 @@ def make_home(home: Home, notice: Callable[[str], None] | None = None) -> None:
         if notice is not None:
             notice(sentence)
     if not home.config.exists():
-        from ..config import DOCUMENTED
+        from ..home.settings import DOCUMENTED
 
         home.config.write_text(DOCUMENTED, encoding="utf-8")
 

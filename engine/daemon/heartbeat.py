@@ -15,7 +15,7 @@ import psutil
 from ..environments.outcomes import OutcomeCounts
 from ..errors import StoreError
 from ..fairness.ledger import Ledger
-from ..orchestrator.crew import Crew
+from ..fleet.supervisor import Crew
 from ..store.rows import WorkerRow
 from ..store.store import Store
 from .processes import Processes, Seen

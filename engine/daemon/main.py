@@ -18,23 +18,23 @@ from typing import Any
 from ..base.fit import MemoryPlan
 from ..base.model import BaseModel, load_base
 from ..base.soundness import check_base
-from ..config import Settings, load_settings
 from ..devices.processor import keep_within
-from ..disk import DiskGuard
 from ..environments.dependencies.interpreters import Interpreters
 from ..environments.protocol import EnvironmentEvent, EnvironmentInfo
 from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, StoreError
 from ..fairness.ledger import Ledger
 from ..faults import switch_on
-from ..home_base import HomeBase, check_serve
-from ..orchestrator.crew import Crew
-from ..orchestrator.orchestrator import Orchestrator
-from ..orchestrator.rests import Rests
-from ..orchestrator.staffing import Staffing
-from ..paths import BUNDLED_PLUGINS, Home
+from ..fleet.placement_plan import Staffing
+from ..fleet.supervisor import Crew
+from ..fleet.yielding.loop import Rests
+from ..home.disk import DiskGuard
+from ..home.paths import BUNDLED_PLUGINS, Home
+from ..home.settings import Settings, load_settings
+from ..scheduler.scheduler import Orchestrator
 from ..store.schema import is_current
 from ..store.store import Store
+from ..submission.home_base import HomeBase, check_serve
 from .cards import CardWatch
 from .conformance import background
 from .control import make_home, open_database

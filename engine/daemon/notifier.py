@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import StoreError
-from ..paths import Home
-from ..store.reader import Reader
+from ..home.paths import Home
+from ..store.queries.reader import Reader
 
 LIMIT = 30.0
 """Seconds that the command may take for one event."""

@@ -5,18 +5,17 @@ cards; what is decided is the placement's business.
 from __future__ import annotations
 
 from ..base.model import BaseModel
-from ..config import Settings
-from ..devices.guest import Guest
 from ..devices.machine import Machine
+from ..devices.memory import available_memory
 from ..devices.ours import NOTHING, Ours
-from ..devices.placement.asked import Times
 from ..devices.plan import Sharing
 from ..devices.software import software
 from ..devices.survey import survey
-from ..memory import available_memory
-from ..orchestrator.machine_staffing import on_machine
-from ..orchestrator.staffing import Staffing
-from ..paths import Home
+from ..devices.usable import Guest
+from ..fleet.placement.asked import Times
+from ..fleet.placement_plan import Staffing, on_machine
+from ..home.paths import Home
+from ..home.settings import Settings
 
 
 def plan(

@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from ..devices.balance import Balance, Window, card_seconds, modelled
 from ..devices.machine import Machine
-from ..devices.placement.asked import Times
 from ..fairness.ledger import TRAINING, Ledger
-from ..orchestrator.staffing import Staffing
+from ..fleet.placement.asked import Times
+from ..fleet.placement.balance import Balance, Window, card_seconds, modelled
+from ..fleet.placement_plan import Staffing
 
 INTERVAL = 60.0
 """Seconds of a window."""

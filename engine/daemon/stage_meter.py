@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable, Mapping
 
 from ..fairness.ledger import ENVIRONMENT, ROLLOUT, TRAINING, Ledger, stage_of
-from ..orchestrator.services import Load
-from ..store.stage_sample import StageSample
+from ..fleet.services import Load
+from ..store.stages import StageSample
 from .processes import Seen
 
 ENGINE = "engine"

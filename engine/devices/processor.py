@@ -11,9 +11,9 @@ import os
 import platform
 from pathlib import Path
 
-from ..cgroups import MEMBERSHIP, MOUNTED, Group, groups, number
-from ..memory import available_memory
+from .cgroups import MEMBERSHIP, MOUNTED, Group, groups, number
 from .machine import Cpu
+from .memory import available_memory
 
 
 def read_processor() -> Cpu:

@@ -10,14 +10,14 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..config import ResourceSettings
 from .calibration import with_rates
-from .guest import Guest, as_guest
 from .holders import own_account
 from .inventory import also, probe
 from .machine import Inventory, Software
 from .ours import NOTHING, Ours, claimed
+from .resources import ResourceSettings
 from .software import software
+from .usable import Guest, as_guest
 
 
 @dataclass(frozen=True)

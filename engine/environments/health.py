@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from ..types import Failure
+from ..trajectories import Failure
 
 WINDOW = 60.0
 """Seconds within which deaths count together; also the first rest."""

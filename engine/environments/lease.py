@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from ..types import Failure
+from ..trajectories import Failure
 from .process.wire import Described
 from .serving import Serving, settings_of
 

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from marlaas.plugins.messages import Ask
+
 from ..errors import EnvironmentFailure
 from .alone import serve_alone
 from .dependencies.interpreters import Interpreters
 from .probe import PATIENCE
-from .protocol import Ask, EnvironmentInfo, EpisodeSpec
+from .protocol import EnvironmentInfo, EpisodeSpec
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import EnvironmentFailure, EnvironmentMissing
-from ..types import Failure
+from ..trajectories import Failure
 from .dependencies.interpreters import Interpreters, Refused, Waiting
 from .files.snapshots import Snapshots
 from .files.source import Source, Stamp, read_source

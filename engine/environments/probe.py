@@ -10,10 +10,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from ..types import Failure
+from marlaas.plugins.messages import Answer, Ask, Reply
+
+from ..trajectories import Failure
 from .process.child import BrokenPlugin, Child
 from .process.wire import Described
-from .protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Reply, Unscored
+from .protocol import EpisodeOutcome, EpisodeSpec, Unscored
 
 PATIENCE = 10.0
 """Seconds of its own that an environment has until its first ask."""

@@ -9,29 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from marlaas.plugins.messages import Answer, Ask, Fork, Message, Reply, ToolCall
 from marlaas.plugins.parameters import Parameter
 from marlaas.plugins.scoring import Transcript
 
-from ..types import EpisodeStatus, Failure, Split, TurnReward
-
-__all__ = [
-    "Answer",
-    "Ask",
-    "EnvironmentEvent",
-    "EnvironmentInfo",
-    "EpisodeOutcome",
-    "EpisodeSpec",
-    "EventKind",
-    "Fork",
-    "Message",
-    "Parameter",
-    "Ranking",
-    "Reply",
-    "ToolCall",
-    "Transcript",
-    "Unscored",
-]
+from ..trajectories import EpisodeStatus, Failure, Split, TurnReward
 
 EventKind = Literal[
     "loading",

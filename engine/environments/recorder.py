@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from marlaas.plugins.messages import Answer, Ask, Message, Reply
 from marlaas.plugins.scoring import Transcript
-
-from .protocol import Answer, Ask, Message, Reply
 
 LARGEST = 2 << 20
 """Characters of all messages of an episode: together with its task it has to fit into one message of the wire."""

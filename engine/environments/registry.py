@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from pathlib import Path
 
 from ..errors import EnvironmentFailure, EnvironmentMissing
-from ..types import Failure
+from ..trajectories import Failure
 from .dependencies.interpreters import Interpreters
 from .files.snapshots import Snapshots
 from .files.source import Found, SourceError, discover, fresh, read_source, shown, stamp

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TypeVar
 
-from ..types import Failure
+from ..trajectories import Failure
 from .process.child import BrokenPlugin, Child, Owner
 from .process.wire import Described
 from .protocol import EpisodeOutcome, Ranking, Unscored

@@ -12,17 +12,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
+from marlaas.plugins.messages import Answer, Ask
 from marlaas.plugins.parameters import complete
 
-from ..config import EnvironmentSettings
 from ..errors import ConfigError, EnvironmentFailure, EnvironmentMissing
+from ..home.settings import EnvironmentSettings
 from .dependencies.interpreters import Interpreters
 from .lease import Lease
 from .names import find
 from .outcomes import OutcomeCounts
 from .plugin import unserved
 from .probe import first_ask
-from .protocol import Answer, Ask, EnvironmentEvent, EnvironmentInfo, EpisodeOutcome, EpisodeSpec, Ranking
+from .protocol import EnvironmentEvent, EnvironmentInfo, EpisodeOutcome, EpisodeSpec, Ranking
 from .registry import Registry
 from .serving import Serving, settings_of
 

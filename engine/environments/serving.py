@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..types import Failure
-from .draining import EpisodeTimes
+from marlaas.plugins.messages import Answer
+
+from ..trajectories import Failure
 from .health import Health
 from .probe import probe
 from .process.child import BrokenPlugin, Child
 from .process.launch import Folders
 from .process.wire import Described
-from .protocol import Answer, EpisodeOutcome, EpisodeSpec, EventKind, Ranking
+from .protocol import EpisodeOutcome, EpisodeSpec, EventKind, Ranking
 from .recorder import Recorder
 from .scoring import ScoringPool
 
@@ -277,3 +279,31 @@ def _retrieve(task: asyncio.Task[Child]) -> None:
     """Look at the error of a start that nobody waits for: the next one who needs the process meets it anew."""
     if not task.cancelled():
         task.exception()
+
+
+SHORTEST = 30.0
+LONGEST = 3600.0
+"""Whatever the plugin says that its episodes take."""
+FACTOR = 3.0
+REMEMBERED = 256
+"""Episodes whose times are kept."""
+
+
+class EpisodeTimes:
+    """The seconds that the last episodes of a version took, the model's included."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=REMEMBERED)
+        self.add = self._seconds.append
+        """Called for every episode: one call, no more."""
+
+    @property
+    def grace(self) -> float:
+        """Seconds that episodes under way get to end: three times what 95 % of them take."""
+        return min(LONGEST, max(SHORTEST, FACTOR * percentile(self._seconds, 0.95)))
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that ``share`` of all do not exceed; 0 where there is none."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..types import Failure
+from ..trajectories import Failure
 from .files.source import shown
 from .protocol import EnvironmentInfo
 from .serving import Serving

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..environments.protocol import Ask, Reply, ToolCall
+from marlaas.plugins.messages import Ask, Reply, ToolCall
+
 from ..errors import MarlaasError
 from ..rollout.spoken import before_stop
-from ..store.recorded import RecordedAgent, RecordedEpisode
+from ..store.queries.recorded import RecordedAgent, RecordedEpisode
 
 Calls = Callable[[str, bool], tuple[str, tuple[ToolCall, ...]]]
 """(what a model wrote, whether it had tools) to (the text without its calls, the calls): the base's form."""

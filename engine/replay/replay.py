@@ -17,9 +17,9 @@ from ..environments.protocol import EpisodeSpec
 from ..environments.ranking import ranked
 from ..environments.service import EnvironmentService
 from ..errors import ConfigError
-from ..spec import TaskSpec
-from ..store.recorded import RecordedEpisode, RecordedGroup
-from ..types import Split
+from ..spec.task import TaskSpec
+from ..store.queries.recorded import RecordedEpisode, RecordedGroup
+from ..trajectories import Split
 from .playback import BeyondRecord, Calls, Playback
 from .verdicts import Replayed, Verdict, verdicts
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..environments.protocol import EpisodeOutcome
-from ..store.recorded import RecordedEpisode, RecordedGroup
+from ..store.queries.recorded import RecordedEpisode, RecordedGroup
 
 Kind = Literal["unchanged", "changed", "not comparable", "failing"]
 

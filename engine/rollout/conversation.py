@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from ..environments.protocol import Ask, Message, Reply
+from marlaas.plugins.messages import Ask, Message, Reply
+
 from ..errors import BaseModelError, MarlaasError
-from ..types import Trajectory, Transcript
+from ..trajectories import Span, Trajectory, Transcript
 from .allowance import Allowance
 from .marks import Said
-from .part import Part
 from .protocol import SampleRequest, SampleResult, Turns
 from .renderer import Renderer, TooLong
 from .rendering import Rendering
 from .seeds import noise_seed
-from .spoken import before_stop
+from .spoken import Spoken, before_stop
 
 DEAF_ASKS = 100
 """Empty replies that an environment may get before its episode is ended."""
@@ -225,3 +225,47 @@ def overfull(tokens: str, context: int) -> Unplayable:
 def _excerpt(message: Message, most: int) -> Message:
     """A message that was too long to be read, for people to see."""
     return message if len(message.content) <= most else replace(message, content=f"{message.content[:most]}…")
+
+
+@dataclass
+class Part:
+    """Tokens, which of them were sampled, and with which log-probabilities."""
+
+    tokens: list[int] = field(default_factory=list)
+    turns: list[tuple[str, str]] = field(default_factory=list)
+    """(role, text) of what was said here for the first time."""
+    spans: list[Span] = field(default_factory=list)
+    _mask: list[int] = field(default_factory=list)
+    _logprobs: list[float] = field(default_factory=list)
+
+    def hear(self, tokens: Sequence[int], messages: Sequence[Message]) -> None:
+        """Append what was given to the model."""
+        self.turns.extend((message.role, message.content) for message in messages)
+        self._append(tokens, [0.0] * len(tokens), 0)
+
+    def speak(self, tokens: Sequence[int], logprobs: Sequence[float], version: int, spoken: Spoken) -> None:
+        """Append what a policy version sampled."""
+        self.spans.append(Span(len(self.tokens), len(self.tokens) + len(tokens), version))
+        if spoken.thinking:
+            self.turns.append(("thinking", spoken.thinking))
+        if spoken.shown or not spoken.thinking:
+            self.turns.append(("assistant", spoken.shown))
+        self._append(tokens, logprobs, 1)
+
+    def trajectory(self, agent: str, reward: float | None, cut: bool) -> Trajectory:
+        """The arrays, up to the end of the last reply."""
+        end = self.spans[-1].stop if self.spans else 0
+        return Trajectory(
+            agent=agent,
+            tokens=np.array(self.tokens[:end], dtype=np.int32),
+            mask=np.array(self._mask[:end], dtype=np.uint8),
+            logprobs=np.array(self._logprobs[:end], dtype=np.float32),
+            spans=tuple(self.spans),
+            reward=reward,
+            cut=cut,
+        )
+
+    def _append(self, tokens: Sequence[int], logprobs: Sequence[float], sampled: int) -> None:
+        self.tokens.extend(tokens)
+        self._mask.extend([sampled] * len(tokens))
+        self._logprobs.extend(logprobs)

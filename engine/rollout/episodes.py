@@ -15,18 +15,20 @@ from typing import Protocol
 
 import numpy as np
 
-from ..environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Reply
+from marlaas.plugins.messages import Answer, Ask, Reply
+
+from ..environments.protocol import EpisodeOutcome, EpisodeSpec
 from ..errors import BaseModelError, ConfigError, MarlaasError
 from ..fairness.ledger import Ledger
 from ..fairness.line import NOBODY, Payer
-from ..types import Episode, Failure, Trajectory, Transcripts
+from ..trajectories import Episode, Failure, Trajectory, Transcripts
 from .allowance import Allowance
 from .conversation import Conversation, Unplayable, Voice, overfull
+from .endpoint import Station
 from .renderer import Renderer, TooLong
 from .rendering import Rendering
+from .sampler_client import Speaker
 from .seeds import noise_seed
-from .speaker import Speaker
-from .station import Station
 
 PromptHash = bytes
 

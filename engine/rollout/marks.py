@@ -10,7 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ..environments.protocol import Message
+from marlaas.plugins.messages import Message
+
 from .spoken import CLOSE, OPEN, Spoken
 from .vocabulary import Guard, Vocabulary
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from ..types import Logprobs, Tokens
+from ..trajectories import Logprobs, Tokens
 
 Finish = Literal["stop", "length", "abort"]
 

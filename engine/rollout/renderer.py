@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..environments.protocol import Message, ToolCall
+from marlaas.plugins.messages import Message, ToolCall
+
+from ..base.chat.template import SWITCH, load_template, read_settings, token_name
 from ..errors import BaseModelError, ConfigError
 from .marks import Marks, Said, plain
 from .spoken import CLOSE, Spoken, opened_thought, read_plain, read_reply, stopped_at
-from .template import SWITCH, load_template, read_settings, token_name
 from .toolcalls import form_of
 from .vocabulary import Vocabulary, strings
 

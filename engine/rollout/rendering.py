@@ -11,9 +11,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ..environments.protocol import Ask, Message
+from marlaas.plugins.messages import Ask, Message
+
 from .marks import Said
-from .renderer import Continuation, Renderer, Tools, characters
+from .renderer import Continuation, Renderer, TooLong, Tools, characters
 
 SHORT = 4000
 """Characters that are rendered on the loop: a few milliseconds at the most. To change threads takes about as long."""
@@ -58,3 +59,22 @@ class Rendering:
                     await asyncio.sleep(0)  # everybody else's turn, before the next of this payer
                 return made
             return await asyncio.get_running_loop().run_in_executor(self.renderer.thread, make)
+
+
+class PromptRuler:
+    """Measures as the conversations of this base do."""
+
+    def __init__(self, renderer: Renderer, context: int) -> None:
+        self.context = context
+        """Tokens that a conversation may grow to."""
+        self._rendering = Rendering(renderer)
+
+    async def tokens(self, ask: Ask) -> int:
+        """Of an agent's first ask; of one that is much too long, as many as it has at least.
+
+        Raises ``ValueError`` or ``BaseModelError`` where the template refuses it.
+        """
+        try:
+            return len(await self._rendering.open(ask, None, self.context))
+        except TooLong as error:
+            return error.tokens

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..environments.protocol import ToolCall
+from marlaas.plugins.messages import ToolCall
+
 from .toolcalls import Form
 
 OPEN, CLOSE = "<think>", "</think>"

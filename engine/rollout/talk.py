@@ -13,7 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from ..environments.protocol import Ask, Message
+from marlaas.plugins.messages import Ask, Message
+
 from .allowance import Allowance
 from .conversation import Conversation, Voice
 from .protocol import SampleRequest, SampleResult, Turns

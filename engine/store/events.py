@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .reader import Reader
+from .queries.reader import Reader
 from .rows import EventRow
 
 LEVELS = ("info", "warning", "error")

@@ -12,7 +12,7 @@ import numpy as np
 from sqlite_utils import Database
 
 from ..faults import Point, reach
-from ..types import Episode, EpisodeStatus, Failure, Group, Span, Split, Trajectory, Transcript, Transcripts
+from ..trajectories import Episode, EpisodeStatus, Failure, Group, Span, Split, Trajectory, Transcript, Transcripts
 from .database import insert, insert_all, transaction
 
 _NOTHING = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..environments.conformance.finding import Finding
-from .policy_rows import PolicyRow
+from .queries.policies import PolicyRow
 
 ACTIVE = ("submitted", "queued", "running", "paused")
 FINISHED = ("done", "failed", "cancelled")
@@ -301,3 +301,34 @@ class EnvironmentRow:
     """When; None where that version was not checked yet."""
     agents: tuple[str, ...] = ()
     """Who speaks in it; empty where its author does not say."""
+
+
+YIELDED = "yielded"
+"""A person wants the machine."""
+HOURS = "hours"
+"""It is outside of the active hours."""
+IDLE = "idle"
+"""Nothing runs; the next task ends it."""
+
+
+@dataclass(frozen=True)
+class Yielded:
+    """That a person wants the machine, as the store keeps it."""
+
+    until: float | None
+    """In seconds since 1970; None: until it is taken back."""
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Why there are no workers."""
+
+    kind: str
+    """``YIELDED``, ``HOURS`` or ``IDLE``."""
+    until: float | None = None
+    """When it ends by itself, in seconds since 1970; None: never."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether tasks have to wait for its end."""
+        return self.kind != IDLE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .reader import Reader
+from .queries.reader import Reader
 
 
 def task_source(reader: Reader, task: int) -> str:

@@ -1,18 +1,18 @@
-"""How busy each stage was, second by second; older seconds are put together. Engine side.
+"""How busy each stage was, and where tenants stand in its line. Written by the engine with every beat, read by screens.
 
-One sample a stage flows in with every beat of the engine. After an hour they become one row a minute, after a day one
-an hour, and after a month they go: about 25,000 rows stay.
+One sample a stage flows in with every beat. After an hour they become one row a minute, after a day one an hour, and
+after a month they go: about 25,000 rows stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 from sqlite_utils import Database
 
+from ..fairness.line import Standing
 from .database import insert_all, transaction
-from .stage_sample import StageSample
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 THINNED = ((HOUR, MINUTE), (DAY, HOUR))
@@ -55,3 +55,49 @@ class StageTable:
         self._db.conn.executemany(
             f"INSERT INTO stages (id, {columns}) VALUES ({', '.join('?' * 11)})", [tuple(row[:11]) for row in rows]
         )
+
+
+class StandingTable:
+    """Holds the newest standings alone."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._written: Mapping[str, Sequence[Standing]] | None = None
+
+    def replace(self, standings: Mapping[str, Sequence[Standing]]) -> None:
+        """Write down who stands where, by stage; nothing is written while nothing moves."""
+        if standings == self._written:
+            return
+        with transaction(self._db):
+            self._db.execute("DELETE FROM standings")
+            rows = ({"stage": stage, **asdict(one)} for stage, many in standings.items() for one in many if one.tenant)
+            insert_all(self._db, "standings", rows)
+        self._written = standings
+
+
+@dataclass(frozen=True)
+class StageSample:
+    """What a stage did in some seconds, or one of its workers."""
+
+    stage: str
+    """rollout, environment, training or engine; or a worker of the environment stage: env NAME"""
+    device: str
+    """What it computes on, in words."""
+    begun: float
+    wall: float
+    """Seconds that the sample covers."""
+    busy: float
+    """Of them, those with useful work; of several processes, the sum of their processor time."""
+    waiting: float
+    """Requests that waited."""
+    active: float
+    """Requests under way."""
+    ended: int
+    """Turns, episodes or calls that ended."""
+    tokens: int = 0
+    """Sampled (rollout), or trained on (training)."""
+
+    @property
+    def share(self) -> float:
+        """Of the time in which it was busy."""
+        return self.busy / self.wall if self.wall > 0 else 0.0

@@ -16,14 +16,12 @@ from typing import TypeVar
 
 from ..errors import DatabaseLocked
 from ..faults import Point, reach
-from ..paths import Home
-from .conformance import ConformanceTable
+from ..home.paths import Home
 from .database import GuardedConnection, barrier, checkpoint, open_database
 from .devices import DeviceTable
+from .environments import ConformanceTable, OutcomeTable
 from .experience import ExperienceTable
-from .outcomes import OutcomeTable
-from .stages import StageTable
-from .standings import StandingTable
+from .stages import StageTable, StandingTable
 from .tasks import TaskTable
 from .telemetry import TelemetryTable
 from .tenants import TenantTable

@@ -15,10 +15,9 @@ from sqlite_utils import Database
 
 from ..environments.protocol import EnvironmentInfo
 from ..errors import DatabaseLocked, StoreError
-from ..program import version
-from ..rest.resting import Rest
+from ..home.program import version
 from .database import insert, insert_all, transaction
-from .rows import WorkerRow
+from .rows import Rest, WorkerRow
 
 KEEP_EVENTS = 100_000
 """Of the newest lines of the log."""

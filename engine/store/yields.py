@@ -6,8 +6,8 @@ import time
 
 from sqlite_utils import Database
 
-from ..rest.resting import Yielded
 from .database import insert_all, transaction
+from .rows import Yielded
 
 
 class YieldTable:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..types import Episode, Group
-from .losses.published import AdvantageKind
+from ..spec.losses import AdvantageKind
+from ..trajectories import Episode, Group
 from .overlong import KEEP, Overlong
 
 DEVIATION_FLOOR = 1e-4

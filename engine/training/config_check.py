@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from .losses.published import published
+from ..spec.losses import published
 from .protocol import PolicyConfig
-from .schedule import SCHEDULES
+from .step import SCHEDULES
 
 
 def check_config(config: PolicyConfig) -> None:

@@ -1,10 +1,12 @@
-"""Refuses groups that cannot be trained on, in words that name the sequence. Pure; knows nothing of tensors."""
+"""Groups that cannot be trained on: checked before a pass, and explained where a loss is not finite."""
 
 from __future__ import annotations
 
 import numpy as np
+from torch import Tensor
 
 from .protocol import TrainGroup, TrainSequence
+from .tokens import Lesson
 
 
 def check_group(group: TrainGroup, vocabulary: int) -> None:
@@ -33,3 +35,18 @@ def _fault(sequence: TrainSequence, vocabulary: int) -> str:
     if not (logprobs <= 1e-3).all() or not np.isfinite(logprobs).all():
         return "a log-probability is positive or not finite"
     return ""
+
+
+def fault_of(lesson: Lesson, logp: Tensor, gradient: Tensor) -> str:
+    """Name the first trained token at which ``logp`` or ``gradient``, (N,) each, is not finite; empty where all are."""
+    broken = ~(logp.isfinite() & gradient.isfinite())
+    count = int(broken.sum())
+    if not count:
+        return ""
+    first, trained = int(broken.nonzero()[0]), lesson.trained
+    group = lesson.groups[int(trained.sequence[first])]
+    return (
+        f"{count} of {len(trained.targets)} tokens, the first of them in group {group}: token {trained.targets[first]} "
+        f"has log-probability {float(logp[first]):.4g} (the sampler's: {trained.behaviour[first]:.4g}), advantage "
+        f"{trained.advantage[first]:.4g} and gradient {float(gradient[first]):.4g}"
+    )

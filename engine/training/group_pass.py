@@ -15,9 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..types import Logprobs, Tokens
-from .evidence import fault_of
-from .group_check import check_group
+from ..trajectories import Logprobs, Tokens
+from .group_check import check_group, fault_of
 from .importance import ImportanceNotes
 from .model import B, Model
 from .policy_loss import PolicyLoss

@@ -10,7 +10,7 @@ from collections import Counter
 
 import numpy as np
 
-from ..types import Episode, Group, Trajectory
+from ..trajectories import Episode, Group, Trajectory
 from .overlong import KEEP, Overlong
 from .protocol import LogWeights, TrainGroup, TrainSequence
 

@@ -13,7 +13,7 @@ from time import perf_counter
 
 from ..errors import AdapterError
 from ..faults import Point, reach
-from .bank import AdapterBank
+from .adapter_cache import AdapterBank
 from .group_check import check_group
 from .group_pass import Gradients
 from .protocol import GroupStats, Job, Refused

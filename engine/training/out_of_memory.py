@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import torch
 
+from ..devices.out_of_memory import ran_out
 from ..errors import AdapterError
-from ..out_of_memory import ran_out
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")

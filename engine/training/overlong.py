@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..types import Trajectory
+from ..trajectories import Trajectory
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..spec.losses import published
 from .losses.catalogue import LOSSES
 from .losses.divergence import kl_to_base
-from .losses.published import published
 from .losses.terms import TokenView
 from .protocol import PolicyConfig
 from .tokens import TrainedTokens

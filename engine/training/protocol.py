@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import AdapterError
-from ..types import Logprobs, Mask, Tokens
+from ..trajectories import Logprobs, Mask, Tokens
 
 LogWeights: TypeAlias = "NDArray[np.float16]"
 """Logarithms of importance weights, trainer over sampler, before any bound, (N,)."""

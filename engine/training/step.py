@@ -1,22 +1,26 @@
-"""One step of a policy: its gradient becomes one update, or one in each epoch, on copies of its vectors.
+"""One optimizer step, from a summed gradient: what it is divided by, the learning rate, clipping, epoch after epoch.
 
-A policy in memory flows in and stays as it is, so that a step whose state file cannot be written has not happened; the
-vectors after it flow out. Knows nothing of files.
+Groups are accumulated as they arrive, undivided, at fixed weights; the sum is divided once, at the step. So the update
+is the same in whatever order and in however many calls the groups came, also for losses that are a mean over all tokens
+of the step. The learning rate is a pure function of the configuration, so that a restart goes on with it: a rise over
+the first ``warmup`` steps, then constant, or a fall to 0 after step ``steps`` that is linear or half a cosine (arXiv
+1608.03983, equation 5, without restarts), as in the schedules of transformers.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
 
 from ..errors import AdapterError
+from ..spec.losses import published
 from .adamw import AdamState, adamw, clip
 from .group_pass import Gradients
-from .normaliser import divisor
 from .policy_memory import PolicyMemory
-from .schedule import learning_rate
+from .protocol import PolicyConfig
 
 
 @dataclass(frozen=True)
@@ -56,3 +60,26 @@ def _update(memory: PolicyMemory, optimised: AdamState, gradient: Tensor, rate: 
             "A smaller learning rate usually helps; resume from the last committed step.",
         )
     return adamw(optimised, gradient, rate, config.betas, config.weight_decay), norm
+
+
+def divisor(config: PolicyConfig, tokens: int) -> float:
+    """Of a step of ``tokens`` trained tokens, those of groups without signal included."""
+    return float(max(1, tokens)) if published(config.loss).mean == "token" else config.denominator
+
+
+SCHEDULES = ("constant", "linear", "cosine")
+
+
+def learning_rate(config: PolicyConfig, step: int) -> float:
+    """The rate of the step that makes version ``step + 1``, where ``step`` counts from 0.
+
+    The first step of a warm-up over n steps has 1/n of the full rate, the n-th the whole. The last step of the run
+    still moves: the fall would reach 0 in the step after it.
+    """
+    if step < config.warmup:
+        return config.learning_rate * (step + 1) / config.warmup
+    if config.schedule == "constant":
+        return config.learning_rate
+    done = min(1.0, (step - config.warmup) / max(1, config.steps - config.warmup))
+    left = 1.0 - done if config.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+    return config.learning_rate * left

@@ -25,13 +25,12 @@ from ..base.sizes import PASS_BYTES
 from ..devices.plan import Precision
 from ..errors import AdapterError
 from ..faults import Point, reach
-from ..types import Logprobs, Tokens
-from .bank import AdapterBank
+from ..trajectories import Logprobs, Tokens
+from .adapter_cache import AdapterBank
 from .config_check import check_config
 from .group_pass import Work
 from .jobs import Jobs
-from .load import load_model
-from .memory import keep_freed_memory
+from .load import keep_freed_memory, load_model
 from .model import Model
 from .out_of_memory import Thrift, once_more
 from .pages import Pages

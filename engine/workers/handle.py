@@ -18,8 +18,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
+from ..devices.out_of_memory import STATUS
 from ..errors import OutOfMemory, WorkerDied
-from ..out_of_memory import STATUS
 from .ending import last_line, sentence
 from .failures import rebuild
 from .wire import PING, Answer, Call, Failed, Message, Outbox, Ready, Start, pack, read

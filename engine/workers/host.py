@@ -21,9 +21,9 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, NoReturn
 
+from ..devices.out_of_memory import end_process
 from ..errors import OutOfMemory
 from ..faults import switch_on
-from ..out_of_memory import end_process
 from .failures import describe
 from .wire import PING, Answer, Call, Failed, Message, Outbox, Ready, Start, pack, read
 

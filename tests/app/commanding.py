@@ -10,7 +10,7 @@ import pytest
 
 from marlaas.app.cli.main import main
 from marlaas.engine.daemon import control
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 
 @dataclass

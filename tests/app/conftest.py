@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from .commanding import Commander, FakeEngine
 from .filling import Filling, fill_full, fill_hostile

@@ -14,7 +14,7 @@ from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 
 from marlaas.app.app import MarlaasApp
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from .filling import NOW
 

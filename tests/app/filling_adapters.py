@@ -6,9 +6,9 @@ import json
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, write_state
 from marlaas.engine.base.model import load_base
-from marlaas.engine.orchestrator.alone import zeros
-from marlaas.engine.paths import Home
-from marlaas.engine.spec import SamplingSpec, TaskSpec
+from marlaas.engine.fleet.lone_sampler import zeros
+from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.task import SamplingSpec, TaskSpec
 
 from .filling import Filling
 

@@ -10,8 +10,8 @@ import pytest
 
 from marlaas.app.home import surroundings
 from marlaas.app.home.surroundings import Disk, Memory
-from marlaas.engine.disk import HomeSize
-from marlaas.engine.paths import Home
+from marlaas.engine.home.disk import HomeSize
+from marlaas.engine.home.paths import Home
 from marlaas.engine.store.database import insert, insert_all, open_database, transaction
 from marlaas.engine.store.days import day_of
 

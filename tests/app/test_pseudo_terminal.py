@@ -11,7 +11,7 @@ import subprocess
 import sys
 import termios
 
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from .filling import Filling
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from marlaas.app.screenshot import VIEWS, save_screenshots
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from .filling import fill_hostile
 

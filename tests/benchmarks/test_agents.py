@@ -19,8 +19,8 @@ from benchmarks.agents import (
     spec_of,
 )
 from benchmarks.agents_stage import Outcome
-from marlaas.engine.cast import cast_of
-from marlaas.engine.devices.routing import Share
+from marlaas.engine.fleet.routing.assignment import Share
+from marlaas.engine.spec.agents import cast_of
 
 
 def outcome(seconds: float) -> Outcome:

@@ -9,11 +9,11 @@ import pytest
 
 from benchmarks import engine, startup
 from benchmarks.engine_probe import GROUP, TURN, Watch
-from marlaas.engine.demo import tasks
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.store.versions import NewVersion
+from marlaas.engine.submission.demo import tasks
 from marlaas.engine.training.protocol import TrainGroup
 
 

@@ -10,7 +10,7 @@ from benchmarks import wide_engine
 from benchmarks.fleet import fleet
 from benchmarks.pinning import all_cores
 from benchmarks.workload import load
-from marlaas.engine.devices import cores as processor
+from marlaas.engine.fleet.placement import cores as processor
 
 
 def test_the_wide_engine_gives_all_cores_to_both_workers(monkeypatch: pytest.MonkeyPatch) -> None:

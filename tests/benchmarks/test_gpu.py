@@ -11,9 +11,9 @@ from benchmarks import gpu, gpu_stage
 from benchmarks.figures import Unmeasurable
 from benchmarks.gpu_stage import chosen
 from benchmarks.gpu_tasks import tasks
-from marlaas.engine.devices.guest import Guest, LeftOut
 from marlaas.engine.devices.machine import Cpu, Gpu, Inventory, Machine, Software
 from marlaas.engine.devices.survey import Survey
+from marlaas.engine.devices.usable import Guest, LeftOut
 
 CARD = Gpu(0, "GPU-1", "H200", "cuda", 140 << 30, 139 << 30, capability=(9, 0))
 

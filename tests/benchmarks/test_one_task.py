@@ -14,7 +14,7 @@ from benchmarks import one_task_workload as fixed
 from benchmarks.one_task_run import OURS, THEIRS, Case, Results, Run
 from benchmarks.one_task_workload import LONG, SHORT
 from benchmarks.plugins.sums.grading import reward
-from marlaas.engine import taskfile
+from marlaas.engine.submission import taskfile
 from marlaas.engine.training.protocol import PolicyConfig
 
 

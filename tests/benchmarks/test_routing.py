@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.routing import READERS, READS, WRITERS, WRITES, _even, _work, _wrong
-from marlaas.engine.devices.routing import sampler_of
-from marlaas.engine.orchestrator.router import under_way
+from marlaas.engine.fleet.routing.assignment import sampler_of
+from marlaas.engine.fleet.routing.router import under_way
 
 
 def test_half_of_the_groups_are_at_each_sampler_where_they_are_spread_evenly() -> None:

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.terminal import empty_paint, engine
 from benchmarks.terminal_home import filled, name, serve
 from benchmarks.terminal_session import Session
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 
 ECHO = """
 import sys, time

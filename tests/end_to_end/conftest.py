@@ -19,8 +19,8 @@ import pytest
 
 from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import holder
-from marlaas.engine.paths import Home
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow
 
 PATIENCE = 100.0

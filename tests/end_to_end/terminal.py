@@ -18,7 +18,7 @@ from functools import partial
 
 import pyte
 
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 PATIENCE = 60.0
 _OURS = ("NO_COLOR", "COLORTERM")

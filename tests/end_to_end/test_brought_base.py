@@ -12,7 +12,7 @@ import pytest
 
 from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import holder
-from marlaas.engine.paths import TINY_BASE, Home
+from marlaas.engine.home.paths import TINY_BASE, Home
 
 from .conftest import Lab
 

@@ -17,7 +17,7 @@ import pytest
 
 from marlaas.app.audit.audit import audit
 from marlaas.engine.adapters.statefile import checksum, read_state, write_state
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import VersionRow
 
 from .conftest import PATIENCE, Lab

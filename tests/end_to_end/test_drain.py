@@ -6,7 +6,7 @@ import pytest
 
 from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import holder
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 
 from .conftest import Lab
 

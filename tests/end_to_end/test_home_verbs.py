@@ -12,7 +12,7 @@ from marlaas.app.audit.audit import audit
 from marlaas.app.home.backup import back_up
 from marlaas.app.home.restore import restore
 from marlaas.engine.daemon import control
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from .conftest import Lab, configured, consumed_once
 

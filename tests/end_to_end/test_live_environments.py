@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EnvironmentRow
 
 from .conftest import PATIENCE, Lab

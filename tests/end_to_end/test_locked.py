@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 
 from .conftest import Lab
 

@@ -34,9 +34,9 @@ def check_peft_agrees_with_llama(out: Path) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
-    from marlaas.engine.environments.protocol import Message
-    from marlaas.engine.paths import TINY_BASE
+    from marlaas.engine.home.paths import TINY_BASE
     from marlaas.engine.rollout.renderer import Renderer
+    from marlaas.plugins.messages import Message
 
     (config,) = out.rglob("adapter_config.json")
     model = PeftModel.from_pretrained(

@@ -12,7 +12,7 @@ import pytest
 
 from marlaas.app.audit.audit import audit
 from marlaas.engine.daemon import control
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from .conftest import Lab, configured, consumed_once
 

@@ -14,8 +14,8 @@ import pytest
 from marlaas.app.audit.audit import audit
 from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import holder
-from marlaas.engine.paths import Home
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
 
 from .conftest import PATIENCE, Lab, consumed_once
 

@@ -10,7 +10,7 @@ import pytest
 
 from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import holder
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 from tools.random_base.make import make_base
 
 from .conftest import Lab

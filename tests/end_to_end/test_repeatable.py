@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 
 from .conftest import Lab
 

@@ -10,7 +10,7 @@ import pytest
 
 from marlaas.app.audit.audit import audit
 from marlaas.engine.daemon import control
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 
 from .conftest import Lab, configured, consumed_once
 

@@ -9,7 +9,7 @@ import pytest
 
 from marlaas.app.audit.audit import audit
 from marlaas.engine.faults import VARIABLE, Point, arm, recorded
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EvalRow
 from tools.kills.campaign import finish
 from tools.kills.lab import Lab

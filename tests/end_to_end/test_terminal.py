@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..app.filling import fill_full
 from .conftest import Lab

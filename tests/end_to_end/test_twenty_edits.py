@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EnvironmentRow
 
 from .conftest import PATIENCE, Lab, consumed_once

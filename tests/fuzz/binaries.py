@@ -12,7 +12,7 @@ from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum
 from marlaas.engine.base.config import read_config
 from marlaas.engine.base.gguf.brought import brought_names
 from marlaas.engine.errors import AdapterError, BaseModelError
-from marlaas.engine.paths import TINY_BASE
+from marlaas.engine.home.paths import TINY_BASE
 
 from .border import FOLDER, Border
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from marlaas.engine.config import load_settings
+from marlaas.engine.base.chat.template import ChatTemplate
 from marlaas.engine.errors import LONGEST, BaseModelError, ConfigError
-from marlaas.engine.paths import TINY_BASE, Home
-from marlaas.engine.rollout.template import ChatTemplate
+from marlaas.engine.home.paths import TINY_BASE, Home
+from marlaas.engine.home.settings import load_settings
 from marlaas.engine.rollout.toolcalls import hermes, llama
-from marlaas.engine.taskfile import load
+from marlaas.engine.submission.taskfile import load
 
 from .border import FOLDER, Border
 

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.config import EnvironmentSettings
 from marlaas.engine.environments.dependencies.interpreters import Interpreters
 from marlaas.engine.environments.files.source import plugin_paths
-from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, Reply, ToolCall
+from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.environments.service import EnvironmentService
-from marlaas.engine.types import Failure
+from marlaas.engine.home.settings import EnvironmentSettings
+from marlaas.engine.trajectories import Failure
+from marlaas.plugins.messages import Answer, Ask, Reply, ToolCall
 
 from ..engine.environments.conftest import World, a_spec
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.environments.protocol import Ask
+from marlaas.plugins.messages import Ask
 
 from .conftest import PATIENCE, Shelf, calling
 

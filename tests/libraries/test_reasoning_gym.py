@@ -7,7 +7,7 @@ import re
 import pytest
 
 from marlaas.engine.environments.conformance.check import Scope, check
-from marlaas.engine.environments.protocol import Ask
+from marlaas.plugins.messages import Ask
 
 from .conftest import PATIENCE, Shelf
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from marlaas.engine.environments.protocol import Ask
+from marlaas.plugins.messages import Ask
 
 from .conftest import PATIENCE, Says, Shelf
 

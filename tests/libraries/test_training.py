@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.daemon import control
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..end_to_end.conftest import Lab
 from .conftest import LIBRARIES, PATIENCE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.environments.protocol import Ask
+from marlaas.plugins.messages import Ask
 
 from .conftest import PATIENCE, Shelf, calling
 

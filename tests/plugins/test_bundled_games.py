@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from marlaas.engine.paths import BUNDLED_PLUGINS
+from marlaas.engine.home.paths import BUNDLED_PLUGINS
 from marlaas.plugins import Environment
 from marlaas.plugins.host.loading import load
 from marlaas.plugins.messages import Ask

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from marlaas.engine.daemon import control
-from marlaas.engine.paths import Home
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
 
 from ..end_to_end.conftest import Lab
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.fleet import WARM_UP, fleet
 from marlaas.engine.devices.software import software
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes, pytest.mark.timeout(1200)]
 GAP = 0.02

@@ -17,8 +17,8 @@ from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import holder
 from marlaas.engine.errors import EngineUnreachable
 from marlaas.engine.faults import VARIABLE
-from marlaas.engine.paths import Home
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow
 
 from .tasks import TaskFile

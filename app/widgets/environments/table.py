@@ -7,7 +7,7 @@ from typing import Any
 
 from textual.events import Resize
 
-from marlaas.engine.store.environment_use import EnvironmentUse
+from marlaas.engine.store.queries.environment_use import EnvironmentUse
 from marlaas.engine.store.rows import EnvironmentRow, TaskRow
 
 from ...words.environments import failed_share, takes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from marlaas.engine.store.policy_rows import PolicyRow
+from marlaas.engine.store.queries.policies import PolicyRow
 from marlaas.engine.store.rows import PaceRow, TaskRow
 
 from ...lists.queue_lines import QueueLine, spread, standing

@@ -1,7 +1,7 @@
 """A GGUF file that the user made: is it the base's, as far as its header tells?
 
 A path and the sizes of the base's folder flow in, the names for its tensors flow out. Whether the weights are the same
-is found by comparing log-probabilities (``engine/orchestrator/agreement.py``), not here.
+is found by comparing log-probabilities (``engine/fleet/agreement.py``), not here.
 """
 
 from __future__ import annotations

@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from marlaas.plugins.messages import Ask
+
 from ...errors import ConfigError, EnvironmentFailure
-from ...types import Failure, Split
+from ...trajectories import Failure, Split
 from ..lease import Lease
 from ..plugin import said
-from ..protocol import Ask, EnvironmentInfo
+from ..protocol import EnvironmentInfo
 from ..service import EnvironmentService
 from . import determinism, floor, instances, junk, latency, leaks, lengths, rewards, speakers, variety
 from .draws import Draw, draws

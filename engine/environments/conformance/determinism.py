@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from marlaas.plugins.messages import Ask
+
 from ..plugin import said
-from ..protocol import Ask, EpisodeOutcome
+from ..protocol import EpisodeOutcome
 from .draws import Draw, draw
 from .finding import Finding
 from .pace import Pace

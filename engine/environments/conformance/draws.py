@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 
-from ...types import Split
+from marlaas.plugins.messages import Ask
+
+from ...trajectories import Split
 from ..probe import first_ask
-from ..protocol import Ask, EpisodeOutcome
+from ..protocol import EpisodeOutcome
 from .pace import Pace
 from .subject import Subject, instance
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ...types import Split
+from ...trajectories import Split
 from .draws import Draw
 from .finding import Finding
 

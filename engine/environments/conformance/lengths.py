@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from marlaas.plugins.messages import Ask
+
 from ...errors import MarlaasError
-from ..protocol import Ask
 from .draws import Draw
 from .finding import Finding
 from .pace import Pace

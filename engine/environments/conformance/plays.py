@@ -6,7 +6,9 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-from ..protocol import Ask, EpisodeOutcome, Reply
+from marlaas.plugins.messages import Ask, Reply
+
+from ..protocol import EpisodeOutcome
 from .pace import Pace
 from .replies import Canned
 from .subject import Subject, instance

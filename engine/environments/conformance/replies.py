@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..protocol import Ask, Reply, ToolCall
+from marlaas.plugins.messages import Ask, Reply, ToolCall
 
 _LONGEST_TOKEN = 8
 """Characters; of what an environment limits in tokens, so much is said."""

@@ -12,8 +12,10 @@ import time
 from collections.abc import Iterable
 from types import TracebackType
 
+from marlaas.plugins.messages import Answer
+
 from ..lease import Lease
-from ..protocol import Answer, EpisodeOutcome, EpisodeSpec
+from ..protocol import EpisodeOutcome, EpisodeSpec
 from ..serving import Serving
 
 NICENESS = 15

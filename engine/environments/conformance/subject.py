@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from ...types import Split
+from marlaas.plugins.messages import Answer
+
+from ...trajectories import Split
 from ..probe import PATIENCE
-from ..protocol import Answer, EpisodeOutcome, EpisodeSpec
+from ..protocol import EpisodeOutcome, EpisodeSpec
 
 
 class Subject(Protocol):

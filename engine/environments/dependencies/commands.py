@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from ...config import EnvironmentSettings
+from ...home.settings import EnvironmentSettings
 from .venv import Venv
 
 _KEPT = (

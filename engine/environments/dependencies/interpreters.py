@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from ...config import EnvironmentSettings
-from ...types import Failure
+from ...home.settings import EnvironmentSettings
+from ...trajectories import Failure
 from ..files.source import Source
 from ..process.confinement import Confinement, obstacle, readable_for
 from ..process.launch import NICE, Runtime

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from watchfiles import Change, awatch
 
-from ...mounts import networked
+from ...home.mounts import networked
 from .source import ignored
 
 _DEBOUNCE_MS = 50

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from marlaas.plugins.host.channel import Channel, Record
-from marlaas.plugins.messages import MOST_ASKS, MOST_VALUES
+from marlaas.plugins.messages import MOST_ASKS, MOST_VALUES, Answer
+from marlaas.plugins.scoring import Transcript
 
 from ...errors import EnvironmentFailure
-from ...types import EpisodeStatus, Failure
-from ..protocol import Answer, EpisodeOutcome, EpisodeSpec, Ranking, Transcript, Unscored
+from ...trajectories import EpisodeStatus, Failure
+from ..protocol import EpisodeOutcome, EpisodeSpec, Ranking, Unscored
 from .fields import WireError
 from .launch import Folders, Launched, launch
 from .scoring_wire import encode_rank, encode_score

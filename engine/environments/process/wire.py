@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from marlaas.plugins.host.channel import Record
+from marlaas.plugins.messages import Ask, Fork, Message, Reply, ToolCall
+from marlaas.plugins.parameters import Parameter
 
-from ...types import EpisodeStatus, Failure, TurnReward
-from ..protocol import Ask, EpisodeOutcome, EpisodeSpec, Fork, Message, Parameter, Ranking, Reply, ToolCall, Unscored
+from ...trajectories import EpisodeStatus, Failure, TurnReward
+from ..protocol import EpisodeOutcome, EpisodeSpec, Ranking, Unscored
 from .fields import (
     LONGEST_NAME,
     LONGEST_PAGE,

@@ -14,9 +14,9 @@ import numpy as np
 
 from ...base.sizes import PREFILL
 from ...errors import CallFailed
-from ...types import Logprobs, Tokens
-from ..choose import choose
+from ...trajectories import Logprobs, Tokens
 from ..protocol import Finish, SampleRequest, SampleResult, SamplerStats
+from ..sampling import choose
 from .answers import Answer
 from .burst import Pressed, burst, never
 from .context import Context, Logits

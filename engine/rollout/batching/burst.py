@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ...types import Logprobs, Tokens
-from ..choose import choose
+from ...trajectories import Logprobs, Tokens
+from ..sampling import choose
 from .context import Context
 from .slots import rows_with_fillers
 from .turn import Turn

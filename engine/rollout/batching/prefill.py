@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import CallFailed
-from ...types import Tokens
+from ...trajectories import Tokens
 from .context import Context, Logits
 from .turn import Turn
 

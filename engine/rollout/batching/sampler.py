@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ...base.model import BaseModel
-from ...types import Logprobs, Tokens
+from ...trajectories import Logprobs, Tokens
 from ..protocol import SamplerLimits
 from .board import Board
 from .context import Context

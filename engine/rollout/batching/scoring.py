@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...base.sizes import scored_rows
-from ...types import Logprobs, Tokens
-from ..choose import logprobs_of
+from ...trajectories import Logprobs, Tokens
+from ..sampling import logprobs_of
 from .context import Context
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ...types import Tokens
-from ..choose import Floats, uniforms
+from ...trajectories import Tokens
 from ..protocol import Finish, SampleRequest, SampleResult
+from ..sampling import Floats, uniforms
 from .answers import Answer
 from .prompts import Prompt
 from .versions import Version

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from ...environments.protocol import ToolCall
+from marlaas.plugins.messages import ToolCall
+
 from . import hermes, llama
 
 Form = Callable[[str, bool], tuple[str, tuple[ToolCall, ...]]]

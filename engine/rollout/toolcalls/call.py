@@ -6,9 +6,8 @@ import json
 import math
 from typing import Any, NoReturn
 
-from marlaas.plugins.messages import within_limits
+from marlaas.plugins.messages import ToolCall, within_limits
 
-from ...environments.protocol import ToolCall
 from ..vocabulary import well_formed
 
 LONGEST_NAME = 128

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...environments.protocol import ToolCall
+from marlaas.plugins.messages import ToolCall
+
 from .call import read_call
 
 TAG = "<tool_call>"

@@ -5,7 +5,8 @@ Without that tag nothing but the tools tells a call from an answer in JSON: wher
 
 from __future__ import annotations
 
-from ...environments.protocol import ToolCall
+from marlaas.plugins.messages import ToolCall
+
 from .call import read_call
 
 TAG = "<|python_tag|>"

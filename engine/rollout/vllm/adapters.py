@@ -16,7 +16,7 @@ from typing import Protocol
 from ...adapters.peft_folder import read_peft_folder, write_peft_folder
 from ...adapters.statefile import PolicyState, StateHeader, checksum
 from ...errors import AdapterError
-from ...private_folder import PrivateFolder
+from ...home.private_folder import PrivateFolder
 from ..batching.context import Arrays
 
 HANDLES = itertools.count(1)

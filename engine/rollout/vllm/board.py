@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from ...errors import AdapterError, CallFailed
-from ...types import Logprobs, Tokens
+from ...trajectories import Logprobs, Tokens
 from ..batching.answers import Answer
 from ..batching.burst import Pressed
 from ..batching.turn import check

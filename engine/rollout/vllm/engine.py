@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...base.vllm_memory import SPARE
+from ...devices.out_of_memory import ran_out
 from ...errors import AdapterError, BaseModelError
-from ...out_of_memory import ran_out
 from .installed import INSTEAD, require
 from .settings import ARCHITECTURES, VllmSettings, engine_arguments, environment
 

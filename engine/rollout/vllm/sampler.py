@@ -11,10 +11,10 @@ from typing import Any
 
 from ...base.model import BaseModel, load_base
 from ...base.vllm_memory import SLOTS, Device, whole_blocks
+from ...devices.out_of_memory import end_process
 from ...errors import BaseModelError
-from ...out_of_memory import end_process
-from ...private_folder import PrivateFolder
-from ...types import Logprobs, Tokens
+from ...home.private_folder import PrivateFolder
+from ...trajectories import Logprobs, Tokens
 from ..batching.answers import Answer
 from ..batching.threaded import Gate, ThreadedSampler
 from ..batching.versions import Versions

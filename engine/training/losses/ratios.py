@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...spec.losses import published
 from ..protocol import PolicyConfig
-from .published import published
 
 LOG_RATIO_LIMIT = 20.0
 """Keeps a ratio finite, so that one absurd token cannot make the loss NaN (as in verl)."""

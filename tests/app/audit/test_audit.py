@@ -23,14 +23,14 @@ from marlaas.app.audit.report import Report
 from marlaas.app.audit.states import State, read
 from marlaas.app.cli.main import main
 from marlaas.engine.adapters.statefile import checksum, read_state, strip_moments, write_state
-from marlaas.engine.orchestrator.rollback import roll_back
-from marlaas.engine.paths import Home
-from marlaas.engine.spec import TrainSpec
-from marlaas.engine.starts import find_starts
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.scheduler.rollback import roll_back
+from marlaas.engine.spec.task import TrainSpec
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import command, submit
-from marlaas.engine.taskfile import submission
+from marlaas.engine.submission.starts import find_starts
+from marlaas.engine.submission.taskfile import submission
 from tests.engine.training.tiny_qwen import save_tiny_qwen
 
 from .true_home import BATCH, SIZE, Slip, go_on, make_home, spec

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from marlaas.app.audit.audit import audit
-from marlaas.engine.orchestrator.task_run import Ending
-from marlaas.engine.paths import Home
-from marlaas.engine.policies import NamedPolicySpec
-from tests.engine.orchestrator.test_several_policies import SPEC, Quiet
-from tests.engine.orchestrator.world import World
+from marlaas.engine.home.paths import Home
+from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.spec.policies import NamedPolicySpec
+from tests.engine.run.test_several_policies import SPEC, Quiet
+from tests.engine.scheduler.world import World
 
 AGENTS = ("solver", "critic", "rival", "judge")
 SOLVER = NamedPolicySpec(rank=1, alpha=1.0)

@@ -9,20 +9,20 @@ from typing import cast
 
 import numpy as np
 
-from marlaas.engine.orchestrator.recovery import key, new_version, open_policy, version_path
-from marlaas.engine.orchestrator.rules import closing_rules
-from marlaas.engine.orchestrator.services import Services
-from marlaas.engine.orchestrator.step_metrics import StepTally
-from marlaas.engine.paths import Home
-from marlaas.engine.policies import PolicySpec
-from marlaas.engine.spec import KeepSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.fleet.services import Services
+from marlaas.engine.home.paths import Home
+from marlaas.engine.run.recovery import key, new_version, open_policy, version_path
+from marlaas.engine.run.rules import closing_rules
+from marlaas.engine.run.step_metrics import StepTally
+from marlaas.engine.spec.policies import PolicySpec
+from marlaas.engine.spec.task import KeepSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.taskfile import submission
+from marlaas.engine.submission.taskfile import submission
 from marlaas.engine.training.advantages import ClosedGroup, close_group
 from marlaas.engine.training.intake import train_group
 from marlaas.engine.training.torch_trainer import TorchTrainer
-from marlaas.engine.types import Episode, Group, Span, Trajectory
+from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
 from tests.engine.training.tiny_qwen import VOCABULARY
 
 BATCH, SIZE, STEPS = 2, 3, 3

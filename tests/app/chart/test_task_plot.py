@@ -13,7 +13,7 @@ from marlaas.app.chart.plot import MOST_CURVES
 from marlaas.app.chart.task_plot import Look, inspected, kept_places, moved, plot
 from marlaas.app.lists.learners import Learner
 from marlaas.app.questions.task import LearningCurve, TaskAnswer
-from marlaas.engine.store.history import Change, History, Track
+from marlaas.engine.store.queries.history import Change, History, Track
 from marlaas.engine.store.rows import EvalRow
 
 

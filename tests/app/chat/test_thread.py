@@ -12,9 +12,9 @@ import pytest
 
 from marlaas.app.chat.talking import Side, side_of
 from marlaas.app.chat.thread import ChatThread, Event, Heard, Message, Told, TurnOver
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.talk import Manner
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 
 from ..filling import Filling
 from ..filling_adapters import with_silent_adapter
@@ -90,7 +90,7 @@ def test_a_version_says_what_the_base_says_and_goes_on_after_a_rest(filling: Fil
 def test_what_cannot_be_loaded_is_told_and_the_conversation_goes_on(
     filling: Filling, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("marlaas.engine.orchestrator.alone.available_memory", lambda limit: 1_000_000)
+    monkeypatch.setattr("marlaas.engine.fleet.lone_sampler.available_memory", lambda limit: 1_000_000)
     with talking(home, [Side()]) as (chat, listener):
         (look,) = listener.until(Told)
         assert isinstance(look, Told) and look.bad and "The base needs" in look.text

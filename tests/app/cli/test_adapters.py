@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from marlaas.app.home import outcomes as cli_outcomes
-from marlaas.engine.adapter_names import choose
 from marlaas.engine.adapters import export
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.paths import Home
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import VersionRow
+from marlaas.engine.submission.version_names import choose
 
 from ..commanding import Commander, FakeEngine
 from ..filling import Filling

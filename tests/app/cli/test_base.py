@@ -11,8 +11,8 @@ import pytest
 
 from marlaas.app.home import outcomes
 from marlaas.engine.base.model import load_base
-from marlaas.engine.paths import TINY_BASE, Home
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import TINY_BASE, Home
+from marlaas.engine.store.queries.reader import Reader
 from tests.engine.base.hub_cache import COMMIT, HubCache
 
 from ..commanding import Commander, FakeEngine

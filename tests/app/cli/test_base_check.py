@@ -12,11 +12,11 @@ import pytest
 from marlaas.app.cli.base_check import _chosen, advice
 from marlaas.engine.base.fit import MemoryPlan
 from marlaas.engine.base.model import load_base
-from marlaas.engine.config import Settings
-from marlaas.engine.orchestrator.agreement import Agreement
-from marlaas.engine.orchestrator.base_trial import Tried
-from marlaas.engine.orchestrator.trial import Trial
-from marlaas.engine.paths import TINY_BASE
+from marlaas.engine.fleet.agreement import Agreement
+from marlaas.engine.home.paths import TINY_BASE
+from marlaas.engine.home.settings import Settings
+from marlaas.engine.run.trial.base import Tried
+from marlaas.engine.run.trial.step import Trial
 
 from ..commanding import Commander
 
@@ -70,7 +70,7 @@ def test_a_damaged_folder_is_refused_before_anything_is_measured(
 
 
 def test_a_base_that_cannot_fit_is_refused_once(marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("marlaas.engine.memory.available_memory", lambda limit: 1 << 20)
+    monkeypatch.setattr("marlaas.engine.devices.memory.available_memory", lambda limit: 1 << 20)
     for more in ((), ("--weights", "f16,q8_0")):
         said = marlaas("base", "check", "tiny", *more)
         assert said.code == 2 and said.err.count("of memory") == 1 and "Measuring" not in said.err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander
 

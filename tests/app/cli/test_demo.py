@@ -11,11 +11,11 @@ import pytest
 from marlaas.app.cli import demo
 from marlaas.app.home.demo import unfinished_run
 from marlaas.app.home.progress import Follower
-from marlaas.engine import demo as demo_tasks
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 from marlaas.engine.store import submissions
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow
+from marlaas.engine.submission import demo as demo_tasks
 
 from ..commanding import Commander, FakeEngine
 from ..filling import Filling

@@ -11,7 +11,7 @@ import pytest
 
 from marlaas.app.home import machine
 from marlaas.engine.devices import inventory
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander
 from ..filling import Filling

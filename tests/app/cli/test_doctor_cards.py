@@ -14,7 +14,7 @@ import pytest
 from marlaas.app.home import machine as checks
 from marlaas.engine.devices import calibration, survey
 from marlaas.engine.devices.machine import Rates, Software
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ...imaginary.cards import GB, Card, Held, ImaginaryMachine, Part, imagine, uuid_of
 from ..commanding import Commander

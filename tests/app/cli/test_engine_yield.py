@@ -11,7 +11,7 @@ import pytest
 from marlaas.app.home import outcomes
 from marlaas.engine.daemon import control, lock
 from marlaas.engine.errors import EngineUnreachable
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 from marlaas.engine.store.store import Store
 
 from ..commanding import Commander

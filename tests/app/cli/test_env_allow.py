@@ -12,7 +12,7 @@ from marlaas.app.cli import env_allow
 from marlaas.engine.environments.dependencies.pythons import OWN
 from marlaas.engine.environments.dependencies.requirements import Requirements
 from marlaas.engine.environments.dependencies.venv import Venv
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments import serving
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander, Said
 

@@ -8,7 +8,7 @@ import pytest
 
 from marlaas.app.cli.env_game import Game
 from marlaas.app.cli.env_keyboard import Keyboard, Left
-from marlaas.engine.environments.protocol import Ask, Fork, Message, Reply, ToolCall
+from marlaas.plugins.messages import Ask, Fork, Message, Reply, ToolCall
 
 TOOL = {"function": {"name": "price", "parameters": {"properties": {"item": {"type": "string"}}}}}
 

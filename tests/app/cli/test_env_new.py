@@ -10,11 +10,12 @@ import pytest
 
 from marlaas.app.home.templates import SHAPES, written
 from marlaas.engine.environments.conformance.check import Scope, check
-from marlaas.engine.environments.protocol import Ask, EpisodeSpec, Reply, ToolCall
+from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.paths import TEMPLATES, Home
-from marlaas.engine.types import Split
+from marlaas.engine.home.paths import TEMPLATES, Home
+from marlaas.engine.trajectories import Split
+from marlaas.plugins.messages import Ask, Reply, ToolCall
 
 from ..commanding import Commander
 

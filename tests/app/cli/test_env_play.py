@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander
 

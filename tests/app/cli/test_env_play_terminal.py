@@ -12,7 +12,7 @@ import termios
 
 import pytest
 
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 COMMAND = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "env", "play", "guess"]
 BACKSPACE, CTRL_C = b"\x7f", b"\x03"

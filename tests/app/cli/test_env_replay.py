@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from marlaas.engine.environments.files.source import read_source
-from marlaas.engine.paths import Home
-from marlaas.engine.spec import TaskSpec
+from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.taskfile import submission
-from marlaas.engine.types import Episode, Group, Span, Trajectory, Transcript, Transcripts
+from marlaas.engine.submission.taskfile import submission
+from marlaas.engine.trajectories import Episode, Group, Span, Trajectory, Transcript, Transcripts
 
 from ..commanding import Commander, Said
 

@@ -9,13 +9,13 @@ import pytest
 
 from marlaas.app.cli.env_seats import ROOMY, Players, Speaking, players
 from marlaas.engine.errors import AdapterError, ConfigError
-from marlaas.engine.paths import Home
-from marlaas.engine.policies import NamedPolicySpec
-from marlaas.engine.spec import SamplingSpec, TaskSpec
+from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.policies import NamedPolicySpec
+from marlaas.engine.spec.task import SamplingSpec, TaskSpec
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.store.versions import NewVersion
-from marlaas.engine.taskfile import submission
+from marlaas.engine.submission.taskfile import submission
 
 SHORT = SamplingSpec(max_tokens=8, max_episode_tokens=16)
 DUEL = TaskSpec(

@@ -12,7 +12,7 @@ import pytest
 from marlaas.app.home import outcomes
 from marlaas.app.words.environments import bounds, short
 from marlaas.engine.environments.process.launch import Folders
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander, FakeEngine
 from ..filling import HOSTILE, Filling

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marlaas.app.cli.env_typing import COMMANDS, Typed, as_reply, call_of, command_of, reply_of
-from marlaas.engine.environments.protocol import Ask, Message, ToolCall
+from marlaas.plugins.messages import Ask, Message, ToolCall
 from marlaas.plugins.tools import schema_of
 
 TOOL = {

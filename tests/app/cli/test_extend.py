@@ -7,8 +7,8 @@ import json
 import pytest
 
 from marlaas.app.home import outcomes
-from marlaas.engine.paths import Home
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
 
 from ..commanding import Commander, FakeEngine
 from ..filling import Filling

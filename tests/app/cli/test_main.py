@@ -15,7 +15,7 @@ import pytest
 from marlaas.app.cli import tasks
 from marlaas.app.cli.families import FAMILIES, needed
 from marlaas.engine.errors import StoreError
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander
 from ..filling import Filling, fill_full

@@ -12,7 +12,7 @@ import pytest
 from marlaas.app.cli import adapters_delete, adapters_rollback
 from marlaas.app.client import Home as Client
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander, FakeEngine
 from ..filling import Filling

@@ -11,8 +11,8 @@ from contextlib import closing
 
 import pytest
 
-from marlaas.engine.paths import Home
-from marlaas.engine.spec import TaskSpec, parse
+from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.task import TaskSpec, parse
 
 from ..commanding import Commander
 from ..filling import Filling, fill_full, fill_hostile

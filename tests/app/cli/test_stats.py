@@ -7,7 +7,7 @@ import time
 import pytest
 
 from marlaas.app.cli.stats import begin
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander
 from ..filling import HOSTILE, Filling

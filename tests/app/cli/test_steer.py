@@ -11,8 +11,8 @@ from marlaas.app.cli import steer
 from marlaas.app.home import outcomes, progress, steering
 from marlaas.app.home.progress import Follower
 from marlaas.engine.errors import EngineUnreachable
-from marlaas.engine.paths import Home
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow
 
 from ..commanding import Commander, FakeEngine

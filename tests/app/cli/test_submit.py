@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.paths import Home
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
 
 from ..commanding import Commander, FakeEngine
 from ..filling import Filling

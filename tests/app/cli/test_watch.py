@@ -11,8 +11,8 @@ import pytest
 
 from marlaas.app.cli import watch
 from marlaas.app.home.progress import Follower, sentence
-from marlaas.engine.paths import Home
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
 
 from ..commanding import Commander, FakeEngine
 from ..filling import HOSTILE, Filling

@@ -12,8 +12,8 @@ import pytest
 
 from marlaas.app.client import Home, MarlaasError
 from marlaas.app.home import outcomes, steering
-from marlaas.engine import paths
 from marlaas.engine.errors import AdapterError, ConfigError, EngineUnreachable, UnknownTask
+from marlaas.engine.home import paths
 
 from ..commanding import FakeEngine
 from ..filling import HOSTILE, Filling

@@ -13,9 +13,9 @@ from marlaas.app.form.checking import Checked, check
 from marlaas.app.form.fields import parameter_fields, shown, task_fields
 from marlaas.app.form.texts import table_of, texts_of
 from marlaas.app.form.words import about, standing
-from marlaas.engine.spec import TaskSpec, parse
+from marlaas.engine.spec.task import TaskSpec, parse
+from marlaas.engine.spec.validation import build
 from marlaas.engine.store.rows import EnvironmentRow
-from marlaas.engine.validation import build
 
 PARAMETERS = (
     {"name": "digits", "type": "int", "default": 2, "required": False, "low": 1, "high": 4, "choices": []},

@@ -9,8 +9,8 @@ import pytest
 
 from marlaas.app.form.form import Form
 from marlaas.app.form.sources import Sources, read_sources
-from marlaas.engine.paths import Home
-from marlaas.engine.spec import TaskSpec, TrainSpec
+from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.task import TaskSpec, TrainSpec
 
 from ..filling import Filling
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from marlaas.app.frame.clipboard import LARGEST, copy
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..driving import driving
 

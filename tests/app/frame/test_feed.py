@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.app.frame.feed import Feed
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..driving import driving
 from ..filling import NOW, Filling

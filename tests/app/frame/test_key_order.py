@@ -9,7 +9,7 @@ from textual.widgets import Input
 from marlaas.app.screens.dialogs.confirm import Confirm
 from marlaas.app.widgets.filter_bar import FilterBar
 from marlaas.app.widgets.queue.table import QueueTable
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..driving import Driver, driving
 from ..filling import fill_full

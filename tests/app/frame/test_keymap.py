@@ -14,7 +14,7 @@ from marlaas.app import app, screens, widgets
 from marlaas.app.frame.keymap import check_keys, known_keys
 from marlaas.app.frame.preferences import Preferences
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander
 from ..driving import driving

@@ -12,7 +12,7 @@ from textual.color import Color
 from marlaas.app.frame.line_filters import Colourless, to_ascii
 from marlaas.app.frame.preferences import Preferences
 from marlaas.app.words.format import cells, plain
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..driving import driving
 from ..filling import fill_full, fill_hostile

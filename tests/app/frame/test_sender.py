@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..driving import driving
 from ..filling import NOW, Filling

@@ -6,7 +6,7 @@ import pytest
 
 from marlaas.app.frame.preferences import Preferences
 from marlaas.app.frame.themes import THEMES
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..driving import driving
 from ..filling import fill_full

@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..filling import Filling
 

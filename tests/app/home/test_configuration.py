@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from marlaas.app.home.configuration import Setting, settings
 from marlaas.app.screens.dialogs.configuration import table
-from marlaas.engine.spec import TaskSpec
+from marlaas.engine.spec.task import TaskSpec
 
 
 def by_key(rows: list[Setting]) -> dict[str, Setting]:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from marlaas.app.home.decided import cards_used, decided
 from marlaas.engine.base.model import load_base
-from marlaas.engine.config import RolloutSettings, Settings, TrainingSettings
-from marlaas.engine.devices.guest import Guest
 from marlaas.engine.devices.machine import Inventory, Machine, Software
 from marlaas.engine.devices.survey import Survey
-from marlaas.engine.paths import Home
+from marlaas.engine.devices.usable import Guest
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
 from tests.engine.devices.placement.imaginary import ALL, NOTHING, machine
 
 

@@ -17,7 +17,7 @@ from marlaas.app.home.archive import CONTENTS, Contents, Entry
 from marlaas.app.home.backup import back_up
 from marlaas.app.home.restore import restore
 from marlaas.engine.errors import BackupError, ConfigError, MarlaasError
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander
 from .kept_home import files, fill, put

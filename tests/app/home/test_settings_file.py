@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marlaas.app.home.settings_file import with_base, write_base
-from marlaas.engine.config import DOCUMENTED, Settings
 from marlaas.engine.errors import ConfigError
+from marlaas.engine.home.settings import DOCUMENTED, Settings
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=30)
 LINES = st.sampled_from(

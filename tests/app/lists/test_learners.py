@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from marlaas.app.lists.learners import Learner, learner, learners
-from marlaas.engine.store.policy_rows import PolicyRow
+from marlaas.engine.store.queries.policies import PolicyRow
 
 from ..rows import task
 

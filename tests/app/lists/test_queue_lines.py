@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from marlaas.app.lists.filters import parse
 from marlaas.app.lists.queue_lines import Arrangement, Spread, arrange, spread, standing
-from marlaas.engine.store.policy_rows import PolicyRow
+from marlaas.engine.store.queries.policies import PolicyRow
 from marlaas.engine.store.rows import ACTIVE, FINISHED, TaskRow
 
 from ..rows import task

@@ -8,9 +8,9 @@ import pytest
 
 from marlaas.app.questions import adapters
 from marlaas.app.questions.adapters import AdaptersQuestion
-from marlaas.engine.paths import Home
-from marlaas.engine.store.kept import KeptVersion, kept_versions
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.kept import KeptVersion, kept_versions
+from marlaas.engine.store.queries.reader import Reader
 
 from ..filling import Filling
 

@@ -8,9 +8,9 @@ import pytest
 
 from marlaas.app.home import surroundings
 from marlaas.app.questions.engine import EngineAnswer, EngineQuestion
-from marlaas.engine.paths import Home
-from marlaas.engine.store import timeline
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries import timeline
+from marlaas.engine.store.queries.reader import Reader
 
 from ..filling import NOW
 from ..filling_machine import fill_machine, same_machine

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from marlaas.app.questions.logs import EVENTS, LogsQuestion
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 from marlaas.engine.store.events import EventFilter
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 
 from ..filling import Filling
 

@@ -6,8 +6,8 @@ import pytest
 
 from marlaas.app.lists.learners import Learner
 from marlaas.app.questions.task import TaskAnswer, TaskQuestion
-from marlaas.engine.paths import Home
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
 
 from ..filling import Filling
 

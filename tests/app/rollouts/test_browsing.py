@@ -17,11 +17,11 @@ from marlaas.app.rollouts.exporting import export, scopes
 from marlaas.app.rollouts.marks import FAILED, UNPAID, age, marks, numbers
 from marlaas.app.rollouts.searching import CHUNK, search
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.paths import Home
-from marlaas.engine.store import rollouts
-from marlaas.engine.store.conversations import conversation
-from marlaas.engine.store.reader import Reader
-from marlaas.engine.store.rollout_rows import GroupSummary, MemberSummary, StepSummary
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries import rollouts
+from marlaas.engine.store.queries.conversations import conversation
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.queries.rollout_rows import GroupSummary, MemberSummary, StepSummary
 
 from ..filling import Filling
 from ..filling_rollouts import fill_rollouts

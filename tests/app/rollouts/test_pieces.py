@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from marlaas.app.rollouts.pieces import LONGEST, decoder, home_decoder, pieces
 from marlaas.engine.base.find import find_base
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 TINY = decoder(find_base("tiny"))
 

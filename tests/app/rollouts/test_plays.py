@@ -16,9 +16,9 @@ from marlaas.app.rollouts.loading import Wish, load
 from marlaas.app.rollouts.reading import episode_blocks
 from marlaas.app.rollouts.records import joined
 from marlaas.app.rollouts.shading import ADVANTAGE, TURNS, shading_of
-from marlaas.engine.paths import Home
-from marlaas.engine.store.conversations import episode
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.conversations import episode
+from marlaas.engine.store.queries.reader import Reader
 
 from ..filling_casts import fill_duel
 

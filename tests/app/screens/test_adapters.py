@@ -15,8 +15,8 @@ from marlaas.app.frame.modes import ALL_MODES
 from marlaas.app.screens import adapters
 from marlaas.app.screens.chat import ChatScreen
 from marlaas.app.screens.submit import SubmitScreen
-from marlaas.engine.disk import HomeSize
-from marlaas.engine.paths import Home
+from marlaas.engine.home.disk import HomeSize
+from marlaas.engine.home.paths import Home
 
 from ..driving import SIZES, Driver, assert_snapshot, driving
 from ..filling import Filling, fill_full, fill_hostile

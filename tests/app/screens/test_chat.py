@@ -12,9 +12,9 @@ from marlaas.app.chat.thread import Event, Heard, Message, Told, TurnOver
 from marlaas.app.screens import chat
 from marlaas.app.screens.chat import ChatScreen
 from marlaas.app.screens.dialogs.manner import MannerDialog
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.talk import Speech
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 
 from ..driving import SIZES, Driver, assert_snapshot, driving
 from ..filling import HOSTILE, Filling, fill_hostile

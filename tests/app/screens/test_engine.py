@@ -11,8 +11,8 @@ from contextlib import closing
 import pytest
 
 from marlaas.app.widgets.engine.head import stop_question
-from marlaas.engine.paths import Home
-from marlaas.engine.store.stage_sample import StageSample
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.stages import StageSample
 
 from ..driving import SIZES, assert_snapshot, driving
 from ..filling import NOW, Filling

@@ -11,7 +11,7 @@ import pytest
 from textual.widgets import Input
 
 from marlaas.app.frame.modes import ALL_MODES
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..driving import SIZES, assert_snapshot, driving
 from ..filling import Filling

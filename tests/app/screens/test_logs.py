@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from marlaas.app.widgets.logs.log_list import LogList
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..driving import SIZES, assert_snapshot, driving
 from ..filling import Filling

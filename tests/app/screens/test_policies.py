@@ -10,7 +10,7 @@ import pytest
 
 from marlaas.app.screens.task import TaskScreen
 from marlaas.app.widgets.queue.table import QueueTable
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..driving import SIZES, Driver, driving
 from ..filling_casts import fill_duel

@@ -9,7 +9,7 @@ from contextlib import closing
 from marlaas.app.screens.queue import QueueScreen
 from marlaas.app.widgets.filter_bar import FilterBar
 from marlaas.app.widgets.queue.table import QueueTable
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..driving import Driver, driving
 from ..filling import Filling, fill_full

@@ -14,7 +14,7 @@ from marlaas.app.screens.rollouts import RolloutsScreen
 from marlaas.app.widgets.rollouts.browser import Browser
 from marlaas.app.widgets.rollouts.desk import Desk
 from marlaas.app.widgets.rollouts.search import Search
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ...test_hostile_text import TEXTS, harmless
 from ..driving import SIZES, Driver, assert_snapshot, driving

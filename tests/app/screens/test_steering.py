@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 
 from marlaas.app.screens.dialogs.confirm import Confirm
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..driving import driving
 from ..filling import HOSTILE, Filling

@@ -18,8 +18,8 @@ from marlaas.app.screens.submit import SubmitScreen
 from marlaas.app.widgets.submit.field_row import FieldRow
 from marlaas.app.widgets.submit.outlook import Outlook
 from marlaas.app.widgets.submit.section import Section
-from marlaas.engine.paths import Home
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow
 
 from ..commanding import FakeEngine

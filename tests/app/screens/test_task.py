@@ -13,7 +13,7 @@ from marlaas.app.screens.task import TaskScreen
 from marlaas.app.widgets.task.metric_chart import MetricChart
 from marlaas.app.widgets.task.metric_list import MetricList
 from marlaas.app.widgets.trajectory_pane import TrajectoryPane
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..driving import SIZES, Driver, assert_snapshot, driving
 from ..filling import HOSTILE, NOW, Filling, fill_hostile

@@ -18,7 +18,7 @@ import aiohttp
 import pytest
 
 from marlaas.app.cli.serve import served
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..commanding import Commander
 from ..filling import fill_full

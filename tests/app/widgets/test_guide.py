@@ -12,8 +12,8 @@ from marlaas.app.frame import opening
 from marlaas.app.screens.submit import SubmitScreen
 from marlaas.app.widgets.guide import Guide
 from marlaas.app.widgets.queue.table import QueueTable
-from marlaas.engine.paths import Home
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
 
 from ..commanding import FakeEngine
 from ..driving import Driver, driving

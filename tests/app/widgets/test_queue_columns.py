@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from marlaas.app.lists.queue_lines import Arrangement, arrange
 from marlaas.app.widgets.queue.columns import NARROW, Course, cell_text, layout
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 
 from ..filling import Filling
 

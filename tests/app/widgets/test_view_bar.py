@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 from ..driving import driving
 from ..filling import Filling

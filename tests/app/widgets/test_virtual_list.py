@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from marlaas.app.lists.paging import PAGE, Listing, Pages
 from marlaas.app.widgets.virtual_list import VirtualList
 from marlaas.engine.errors import StoreError
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 
 
 class Disk:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from marlaas.app.words.casts import cast_lines, kind, names, voice, who
-from marlaas.engine.cast import cast_of
-from marlaas.engine.policies import NamedPolicySpec
-from marlaas.engine.spec import TaskSpec
+from marlaas.engine.spec.agents import cast_of
+from marlaas.engine.spec.policies import NamedPolicySpec
+from marlaas.engine.spec.task import TaskSpec
 
 from ..filling import HOSTILE
 

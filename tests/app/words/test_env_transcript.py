@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marlaas.app.words import env_transcript as transcript
-from marlaas.engine.environments.protocol import EpisodeOutcome, Message, Parameter, Reply, ToolCall
-from marlaas.engine.types import Failure
+from marlaas.engine.environments.protocol import EpisodeOutcome
+from marlaas.engine.trajectories import Failure
+from marlaas.plugins.messages import Message, Reply, ToolCall
+from marlaas.plugins.parameters import Parameter
 from marlaas.plugins.tools import schema_of
 
 from ..filling import HOSTILE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from marlaas.app.words.environments import Fact, facts, failed_share, takes
 from marlaas.engine.environments.conformance.finding import Finding
-from marlaas.engine.store.environment_use import EnvironmentUse, EpisodeFailure, EpisodeUse
+from marlaas.engine.store.queries.environment_use import EnvironmentUse, EpisodeFailure, EpisodeUse
 from marlaas.engine.store.rows import EnvironmentRow
 
 NOTHING = EnvironmentUse()

@@ -8,7 +8,7 @@ import pytest
 
 from marlaas.app.home.estimates import Estimates, Workers
 from marlaas.app.words.estimates import as_json, rough, task_json, time_cell, told
-from marlaas.engine.estimate import DiskEstimate, TaskEstimate, TimeEstimate
+from marlaas.engine.submission.estimate import DiskEstimate, TaskEstimate, TimeEstimate
 
 TIME = TimeEstimate(720.0, 700.0, 800.0, runs=3, alike=True, rollout=300.0, training=500.0)
 TASK = TaskEstimate(TIME, DiskEstimate(5_000_000, 9_000_000, True), 8_000_000, 983_040)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marlaas.app.words.matrix import CELL, Meeting, cell_text, matrices, shown
-from marlaas.engine.store.matchups import Matchup
-from marlaas.engine.store.policy_rows import PolicyRow
+from marlaas.engine.store.queries.matchups import Matchup
+from marlaas.engine.store.queries.policies import PolicyRow
 
 CAST = (
     PolicyRow("player", ("first",)),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from marlaas.app.words.tasks import liveness, newest_series, queue_order
-from marlaas.engine.paths import Home
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EngineRow, EvalRow
 
 from ..filling import Filling

@@ -4,7 +4,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from marlaas.engine.paths import TINY_BASE
+from marlaas.engine.home.paths import TINY_BASE
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -23,7 +23,7 @@ from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 from marlaas.engine.training.protocol import TrainGroup, TrainSequence
 from marlaas.engine.training.torch_trainer import TorchTrainer
-from marlaas.engine.types import Logprobs, Tokens
+from marlaas.engine.trajectories import Logprobs, Tokens
 
 PROMPT = "A farmer has twelve cows and sells a quarter of them. How many are left?\n"
 CONTEXT = 256

@@ -15,7 +15,7 @@ import pytest
 from marlaas.engine.base.find import cached_bases, find_base
 from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.paths import TINY_BASE
+from marlaas.engine.home.paths import TINY_BASE
 
 from .small_hub import COMMIT, small_hub
 

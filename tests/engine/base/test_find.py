@@ -20,7 +20,7 @@ from marlaas.engine.base.find import (
 )
 from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.paths import TINY_BASE
+from marlaas.engine.home.paths import TINY_BASE
 
 from .hub_cache import COMMIT, HubCache
 

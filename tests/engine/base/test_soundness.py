@@ -16,7 +16,7 @@ from marlaas.engine.base.model import load_base
 from marlaas.engine.base.soundness import check_base, parameters
 from marlaas.engine.base.weights import Weights
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.paths import TINY_BASE
+from marlaas.engine.home.paths import TINY_BASE
 from tools.random_base.families import FAMILIES
 from tools.random_base.make import make_base
 

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.config import ResourceSettings
 from marlaas.engine.daemon import cards
 from marlaas.engine.daemon.cards import CardWatch
-from marlaas.engine.devices import vigil
-from marlaas.engine.devices.guest import as_guest
+from marlaas.engine.devices import card_watch as vigil
+from marlaas.engine.devices.card_watch import LEAVE
 from marlaas.engine.devices.inventory import probe
 from marlaas.engine.devices.machine import Holder
 from marlaas.engine.devices.ours import Ours, claimed
-from marlaas.engine.devices.vigil import LEAVE
+from marlaas.engine.devices.resources import ResourceSettings
+from marlaas.engine.devices.usable import as_guest
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.store.device_rows import devices, held_by
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.devices import devices, held_by
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 
 from ...imaginary.cards import GB, Card, Held, ImaginaryMachine, imagine, uuid_of

@@ -11,7 +11,7 @@ import pytest
 from marlaas.engine.daemon import control
 from marlaas.engine.daemon.control import _why_not
 from marlaas.engine.errors import ConfigError, EngineUnreachable
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 
 
 @pytest.mark.parametrize(

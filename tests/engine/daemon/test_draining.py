@@ -11,7 +11,7 @@ import pytest
 from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import EngineLock
 from marlaas.engine.errors import EngineUnreachable
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 from marlaas.engine.store.store import Store
 
 

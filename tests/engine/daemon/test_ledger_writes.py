@@ -17,16 +17,16 @@ from marlaas.engine.environments.outcomes import OutcomeCounts
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.errors import StoreError
 from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.orchestrator.crew import Crew
-from marlaas.engine.orchestrator.stations import Stations
+from marlaas.engine.fleet.routing.endpoints import Stations
+from marlaas.engine.fleet.supervisor import Crew
 from marlaas.engine.rollout.protocol import SamplerStats
-from marlaas.engine.spec import TaskSpec
-from marlaas.engine.store.environment_use import environment_use
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.store.queries.environment_use import environment_use
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.taskfile import submission
-from marlaas.engine.types import Failure
+from marlaas.engine.submission.taskfile import submission
+from marlaas.engine.trajectories import Failure
 
 from ..rollout.fake import FakeSampler
 from ..rollout.stations import station

@@ -13,7 +13,7 @@ import pytest
 from marlaas.engine.daemon import notifier
 from marlaas.engine.daemon.control import create_database
 from marlaas.engine.daemon.notifier import Notifier, described
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import Submission, submit
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 from marlaas.engine.daemon.rebalancing import INTERVAL, Rebalancing
 from marlaas.engine.devices.machine import Machine
-from marlaas.engine.devices.placement.asked import Choices, Times
-from marlaas.engine.devices.placement.place import place
 from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.orchestrator.staffing import Staffing
+from marlaas.engine.fleet.placement.asked import Choices, Times
+from marlaas.engine.fleet.placement.place import place
+from marlaas.engine.fleet.placement_plan import Staffing
 from tests.engine.devices.placement.imaginary import ALL, B06, NOTHING, machine, shape
 
 EIGHT = machine(*("A100",) * 8)

@@ -10,7 +10,7 @@ import pytest
 from marlaas.engine.base.fit import MemoryPlan
 from marlaas.engine.daemon.main import describe, in_words, names_of, say
 from marlaas.engine.environments.protocol import EnvironmentEvent, EnvironmentInfo
-from marlaas.engine.types import Failure
+from marlaas.engine.trajectories import Failure
 
 
 class FullDisk(io.StringIO):

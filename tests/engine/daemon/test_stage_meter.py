@@ -5,8 +5,8 @@ from __future__ import annotations
 from marlaas.engine.daemon.processes import Seen
 from marlaas.engine.daemon.stage_meter import StageMeter
 from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.orchestrator.services import Load
-from marlaas.engine.store.stage_sample import StageSample
+from marlaas.engine.fleet.services import Load
+from marlaas.engine.store.stages import StageSample
 
 LOADS = {"rollout": Load(3, 8), "training": Load(1, 2)}
 

@@ -10,8 +10,8 @@ import pytest
 
 from marlaas.engine.daemon import starting
 from marlaas.engine.daemon.starting import start_up
-from marlaas.engine.paths import Home
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import command
 

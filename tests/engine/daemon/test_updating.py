@@ -15,9 +15,9 @@ from marlaas.app.home.reading import reading
 from marlaas.engine.daemon import control
 from marlaas.engine.daemon.lock import PREPARES, EngineLock, holder
 from marlaas.engine.errors import HomeLocked, StoreError
-from marlaas.engine.paths import Home
-from marlaas.engine.program import version
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.program import version
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.schema import is_current
 from marlaas.engine.store.store import Store
 
@@ -27,7 +27,7 @@ MAKE = """
 import sys
 from pathlib import Path
 from marlaas.engine.daemon.control import create_database
-from marlaas.engine.paths import Home
+from marlaas.engine.home.paths import Home
 from marlaas.engine.store.submissions import command
 sys.stdin.readline()
 home = Home(Path(sys.argv[1]))

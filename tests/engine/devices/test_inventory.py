@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.config import ResourceSettings
-from marlaas.engine.devices.guest import as_guest
 from marlaas.engine.devices.holders import own_account
 from marlaas.engine.devices.inventory import also, look, probe
 from marlaas.engine.devices.machine import Cpu, Gpu, Holder, Inventory, Machine
 from marlaas.engine.devices.nvml import has_driver
+from marlaas.engine.devices.resources import ResourceSettings
+from marlaas.engine.devices.usable import as_guest
 
 from ...imaginary.cards import GB, Card, Held, ImaginaryMachine, Part, imagine, uuid_of
 

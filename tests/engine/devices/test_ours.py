@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.config import ResourceSettings
-from marlaas.engine.devices.changes import changes
-from marlaas.engine.devices.guest import as_guest
+from marlaas.engine.devices.card_watch import changes
 from marlaas.engine.devices.machine import Cpu, Gpu, Holder, Inventory, Machine
 from marlaas.engine.devices.ours import NOTHING, Ours, claimed
+from marlaas.engine.devices.resources import ResourceSettings
+from marlaas.engine.devices.usable import as_guest
 
 GB = 1_000_000_000
 UNSEEN, ANNA = Holder(0, "", 60 * GB), Holder(7, "anna", GB)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.engine.cgroups import Group
 from marlaas.engine.devices import processor
+from marlaas.engine.devices.cgroups import Group
 from marlaas.engine.devices.processor import affinity, keep_within, own_cores, quota, read_processor, whole
 
 

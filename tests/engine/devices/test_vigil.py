@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.engine.devices.vigil import LEAVE, TAKE, Vigil
+from marlaas.engine.devices.card_watch import LEAVE, TAKE, Vigil
 
 A, B = "GPU-0", "GPU-1"
 looks = st.lists(st.frozensets(st.sampled_from([A, B])), max_size=40)

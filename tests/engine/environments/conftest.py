@@ -13,8 +13,9 @@ import pytest
 
 from marlaas.engine.environments import plugin
 from marlaas.engine.environments.lease import Lease
-from marlaas.engine.environments.protocol import Ask, EnvironmentEvent, EpisodeOutcome, EpisodeSpec, EventKind, Reply
+from marlaas.engine.environments.protocol import EnvironmentEvent, EpisodeOutcome, EpisodeSpec, EventKind
 from marlaas.engine.environments.service import EnvironmentService
+from marlaas.plugins.messages import Ask, Reply
 
 ECHO = """
 from marlaas.plugins import env

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.alone import Meant, meant, serve_alone, settled
-from marlaas.engine.environments.protocol import Reply
 from marlaas.engine.errors import EnvironmentFailure, EnvironmentMissing
+from marlaas.plugins.messages import Reply
 
 from .conftest import ECHO, a_spec
 

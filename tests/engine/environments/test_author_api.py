@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from marlaas.engine.environments.protocol import Ask, Fork, Reply
+from marlaas.plugins.messages import Ask, Fork, Reply
 
 from .conftest import World, a_spec, echoing
 

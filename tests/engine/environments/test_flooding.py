@@ -8,7 +8,6 @@ import pytest
 
 from marlaas.engine.base.find import find_base
 from marlaas.engine.environments.process.child import Child
-from marlaas.engine.environments.protocol import Ask, Reply
 from marlaas.engine.errors import EnvironmentFailure
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.rollout.conversation import Voice
@@ -16,7 +15,7 @@ from marlaas.engine.rollout.episodes import Rollout, alike
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.vocabulary import Vocabulary
 from marlaas.plugins.host.channel import Record
-from marlaas.plugins.messages import MOST_ASKS
+from marlaas.plugins.messages import MOST_ASKS, Ask, Reply
 
 from ..rollout.fake import FakeSampler, _Version
 from ..rollout.stations import station

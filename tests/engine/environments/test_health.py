@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from marlaas.engine.environments.health import LONGEST_REST, MOST_DEATHS, MOST_FAILURES, WINDOW, Health
-from marlaas.engine.types import Failure
+from marlaas.engine.trajectories import Failure
 
 SUMS = ("sums", '{"digits": 2}')
 BROKE = Failure("ZeroDivisionError", "sums.py", 7)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marlaas.engine.environments.process.launch import LARGEST_LOG
-from marlaas.engine.environments.protocol import Ask, Reply, ToolCall
+from marlaas.plugins.messages import Ask, Reply, ToolCall
 
 from .conftest import World, a_spec
 

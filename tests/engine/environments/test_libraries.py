@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.config import EnvironmentSettings
 from marlaas.engine.environments.dependencies.interpreters import Interpreters, needs_of
 from marlaas.engine.environments.dependencies.venv import Venv
 from marlaas.engine.environments.files.source import read_source
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.errors import EnvironmentFailure
+from marlaas.engine.home.settings import EnvironmentSettings
 
 from .conftest import ECHO, World, a_spec, echoing
 from .dependencies.wheels import make_wheel

@@ -6,7 +6,7 @@ from collections import Counter
 
 from marlaas.engine.environments.outcomes import Counted, OutcomeCounts
 from marlaas.engine.environments.protocol import EpisodeOutcome
-from marlaas.engine.types import Failure
+from marlaas.engine.trajectories import Failure
 
 OK = EpisodeOutcome("ok", {"agent": 1.0}, seconds=0.4)
 BROKEN = EpisodeOutcome("error", failure=Failure("KeyError: 'x'", "shop.py", 7), seconds=0.1)

@@ -7,7 +7,7 @@ import pytest
 from marlaas.engine.environments import plugin
 from marlaas.engine.environments.plugin import said
 from marlaas.engine.environments.protocol import EventKind
-from marlaas.engine.types import Failure
+from marlaas.engine.trajectories import Failure
 
 from .conftest import ECHO, World
 

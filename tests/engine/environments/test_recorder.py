@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from marlaas.engine.environments import recorder
-from marlaas.engine.environments.protocol import Ask, Message, Reply, ToolCall
 from marlaas.engine.environments.recorder import Recorder
+from marlaas.plugins.messages import Ask, Message, Reply, ToolCall
 
 
 async def replying(ask: Ask) -> Reply:

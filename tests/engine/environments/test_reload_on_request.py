@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from marlaas.engine.environments.protocol import Ask, Reply
 from marlaas.engine.errors import EnvironmentFailure, EnvironmentMissing
+from marlaas.plugins.messages import Ask, Reply
 
 from .conftest import ECHO, World, a_spec, echoing
 

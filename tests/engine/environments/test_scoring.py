@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments import recorder, scoring
-from marlaas.engine.environments.protocol import Ask, EpisodeOutcome, Ranking, Reply
+from marlaas.engine.environments.protocol import EpisodeOutcome, Ranking
+from marlaas.plugins.messages import Ask, Reply
 
 from .conftest import World, a_spec, echoing
 

@@ -11,10 +11,12 @@ import pytest
 from marlaas.engine.environments import scoring
 from marlaas.engine.environments.process.child import BrokenPlugin, Child, Owner
 from marlaas.engine.environments.process.wire import Described
-from marlaas.engine.environments.protocol import Answer, EpisodeOutcome, Transcript, Unscored
+from marlaas.engine.environments.protocol import EpisodeOutcome, Unscored
 from marlaas.engine.environments.recorder import Recorder
 from marlaas.engine.environments.scoring import MOST_PROCESSES, ScoringPool
-from marlaas.engine.types import Failure
+from marlaas.engine.trajectories import Failure
+from marlaas.plugins.messages import Answer
+from marlaas.plugins.scoring import Transcript
 
 FOUND = Described("e", 60.0, "", (), scored=True, score_timeout=5.0)
 OK = EpisodeOutcome("ok", {"agent": 1.0})

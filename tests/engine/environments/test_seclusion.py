@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.config import EnvironmentSettings
 from marlaas.engine.environments.dependencies.interpreters import Interpreters
 from marlaas.engine.environments.process import child
 from marlaas.engine.environments.process.confinement import obstacle
 from marlaas.engine.environments.service import EnvironmentService
+from marlaas.engine.home.settings import EnvironmentSettings
 
 from .conftest import World
 
@@ -110,7 +110,7 @@ async def test_it_is_interrupted_where_it_blocks_and_ends_with_all_that_it_start
 ENGINE = """
 import asyncio, sys
 from pathlib import Path
-from marlaas.engine.config import EnvironmentSettings
+from marlaas.engine.home.settings import EnvironmentSettings
 from marlaas.engine.environments.dependencies.interpreters import Interpreters
 from marlaas.engine.environments.service import EnvironmentService
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.process.launch import Folders, Launched, launch
-from marlaas.engine.environments.protocol import Ask, EpisodeOutcome, Reply
+from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.errors import ConfigError, EnvironmentFailure, EnvironmentMissing
+from marlaas.plugins.messages import Ask, Reply
 
 from .conftest import ECHO, Slow, World, a_spec, echoing, under_way
 
@@ -97,7 +98,7 @@ async def test_the_shapes_of_environments(world: World) -> None:
     async def model(ask: Ask) -> Reply:
         asks.append(ask)
         if ask.tools:
-            from marlaas.engine.environments.protocol import ToolCall
+            from marlaas.plugins.messages import ToolCall
 
             return Reply("", "tool", 0, (ToolCall("price", {"item": "ink"}),))
         return await echoing(ask)

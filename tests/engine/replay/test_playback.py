@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.engine.environments.protocol import Ask, Fork, Message, Reply, ToolCall
 from marlaas.engine.replay.playback import DEAF_ASKS, BeyondRecord, Playback
 from marlaas.engine.rollout.toolcalls.hermes import split
-from marlaas.engine.store.recorded import RecordedAgent, RecordedEpisode
+from marlaas.engine.store.queries.recorded import RecordedAgent, RecordedEpisode
 from marlaas.engine.store.rows import Turn
+from marlaas.plugins.messages import Ask, Fork, Message, Reply, ToolCall
 
 CALL = '<tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>'
 TOOL = {"type": "function", "function": {"name": "f"}}

@@ -14,17 +14,17 @@ import pytest
 from marlaas.engine.environments.process.wire import Described
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, Ranking
 from marlaas.engine.environments.service import EnvironmentService
-from marlaas.engine.orchestrator.task_run import Ending
-from marlaas.engine.policies import NamedPolicySpec, PolicySpec
 from marlaas.engine.replay.replay import Replay
 from marlaas.engine.replay.verdicts import Summary, Verdict, summarise
 from marlaas.engine.rollout.toolcalls.hermes import split as calls
-from marlaas.engine.spec import EvalSpec, parse
-from marlaas.engine.store.recorded import Recordings
-from marlaas.engine.types import Split
+from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
+from marlaas.engine.spec.task import EvalSpec, parse
+from marlaas.engine.store.queries.recorded import Recordings
+from marlaas.engine.trajectories import Split
 
-from ..orchestrator.test_learning import SPEC
-from ..orchestrator.world import World
+from ..run.test_learning import SPEC
+from ..scheduler.world import World
 
 
 @pytest.fixture(params=["one turn", "used up", "rewritten", "two agents"])

@@ -6,8 +6,8 @@ import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.replay.verdicts import Replayed, summarise, verdicts
-from marlaas.engine.store.recorded import RecordedAgent, RecordedEpisode, RecordedGroup
-from marlaas.engine.types import Failure
+from marlaas.engine.store.queries.recorded import RecordedAgent, RecordedEpisode, RecordedGroup
+from marlaas.engine.trajectories import Failure
 
 OLD = RecordedEpisode(2, "ok", {"agent": RecordedAgent((), (), 0.5, False, 4)}, {"style": 1.0, "length": 3.0})
 FAILED = RecordedEpisode(2, "error", {"agent": RecordedAgent((), (), None, False, 4)}, failure="KeyError: 'x'")

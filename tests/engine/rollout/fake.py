@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.rollout.choose import choose, logprobs_of, uniforms
 from marlaas.engine.rollout.protocol import Finish, SampleRequest, SampleResult, SamplerLimits, SamplerStats
-from marlaas.engine.types import Logprobs, Tokens
+from marlaas.engine.rollout.sampling import choose, logprobs_of, uniforms
+from marlaas.engine.trajectories import Logprobs, Tokens
 
 
 @dataclass(frozen=True)

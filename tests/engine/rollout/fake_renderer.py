@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from marlaas.engine.environments.protocol import Message
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.rollout.marks import Said
 from marlaas.engine.rollout.renderer import Continuation
 from marlaas.engine.rollout.spoken import Spoken
+from marlaas.plugins.messages import Message
 
 
 class FakeRenderer:

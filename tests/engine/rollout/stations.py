@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from marlaas.engine.fairness.line import Line
-from marlaas.engine.rollout.seats import Seats
-from marlaas.engine.rollout.station import Station
+from marlaas.engine.rollout.endpoint import Station
+from marlaas.engine.rollout.slots import Seats
 
 
 def station(sampler: Any, sequences: int, context: int, name: str = "rollout") -> Station:

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from marlaas.engine.environments.protocol import Ask, Message, Reply
 from marlaas.engine.rollout.allowance import Allowance
 from marlaas.engine.rollout.conversation import Conversation, Voice
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.rendering import Rendering
+from marlaas.plugins.messages import Ask, Message, Reply
 
 from .fake import FakeSampler
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from marlaas.engine.environments.protocol import Ask, Message
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.plugins.messages import Ask, Message
 
 from .talking import Talk, letters
 

@@ -9,12 +9,13 @@ from typing import cast
 
 import pytest
 
-from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Message
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.rollout.conversation import Voice
+from marlaas.engine.rollout.endpoint import Station
 from marlaas.engine.rollout.episodes import HeldOutPrompt, Play, Played, PromptHash, Rollout, alike
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.station import Station
+from marlaas.plugins.messages import Answer, Ask, Message
 
 from .fake import FakeSampler, _Version
 from .fake_renderer import FakeRenderer

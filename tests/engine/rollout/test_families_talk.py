@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.protocol import Message, ToolCall
 from marlaas.engine.errors import BaseModelError, ConfigError
 from marlaas.engine.rollout.conversation import Unplayable
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.plugins.messages import Message, ToolCall
 from tools.random_base.make import make_base
 
 from .talking import Talk, contains, letters, write_template

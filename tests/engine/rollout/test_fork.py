@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Fork, Message
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import Voice
@@ -19,9 +19,10 @@ from marlaas.engine.rollout.episodes import Play, Played, Rollout, alike
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.training.advantages import ClosedGroup, close_group
-from marlaas.engine.types import Group
+from marlaas.engine.trajectories import Group
 from marlaas.plugins import Agent
 from marlaas.plugins import Episode as Author
+from marlaas.plugins.messages import Answer, Ask, Fork, Message
 
 from ...examples import examples
 from .fake import FakeSampler, _Version

@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Fork, Message
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.rollout import episodes
 from marlaas.engine.rollout.conversation import Voice
+from marlaas.engine.rollout.endpoint import Station
 from marlaas.engine.rollout.episodes import HeldOutPrompt, Play, Played, PromptHash, Role, Rollout, Stopwatch, alike
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.seats import Seats
-from marlaas.engine.rollout.station import Station
+from marlaas.engine.rollout.slots import Seats
+from marlaas.plugins.messages import Answer, Ask, Fork, Message
 
 from ...examples import examples
 from .fake import FakeSampler, _Version

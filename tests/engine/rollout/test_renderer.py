@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marlaas.engine.base.model import SHIPPED
-from marlaas.engine.environments.protocol import Message, ToolCall
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.rollout.marks import Said
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.spoken import Spoken
+from marlaas.plugins.messages import Message, ToolCall
 
 from .chatml import TEMPLATE, write_chatml
 

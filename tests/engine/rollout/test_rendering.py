@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from marlaas.engine.environments.protocol import Ask, Message
 from marlaas.engine.rollout.conversation import Unplayable
 from marlaas.engine.rollout.marks import Said
 from marlaas.engine.rollout.renderer import Renderer, TooLong
-from marlaas.engine.rollout.rendering import SHORT, Rendering
-from marlaas.engine.rollout.ruler import PromptRuler
+from marlaas.engine.rollout.rendering import SHORT, PromptRuler, Rendering
 from marlaas.engine.rollout.vocabulary import Vocabulary
+from marlaas.plugins.messages import Ask, Message
 
 from .talking import Talk, letters
 

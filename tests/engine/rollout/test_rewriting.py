@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marlaas.engine.environments.protocol import Message
 from marlaas.engine.rollout.renderer import Renderer
+from marlaas.plugins.messages import Message
 
 from ...examples import examples
 from .talking import FAMILIES, Talk, contains, letters

@@ -14,7 +14,7 @@ from string import ascii_letters
 import pytest
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Message
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.rollout.conversation import Voice
 from marlaas.engine.rollout.episodes import Played, Rollout, alike
@@ -24,7 +24,8 @@ from marlaas.engine.training.advantages import ClosedGroup, close_group
 from marlaas.engine.training.intake import train_group
 from marlaas.engine.training.protocol import PolicyConfig
 from marlaas.engine.training.torch_trainer import TorchTrainer
-from marlaas.engine.types import Group
+from marlaas.engine.trajectories import Group
+from marlaas.plugins.messages import Answer, Ask, Message
 from tools.random_base.make import make_base
 
 from .random_base import write_adapter

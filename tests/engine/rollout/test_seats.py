@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from marlaas.engine.fairness.line import Line, Payer
-from marlaas.engine.rollout.seats import ENOUGH, Seats
+from marlaas.engine.rollout.slots import ENOUGH, Seats
 
 ANN, BOB = Payer("ann", 1), Payer("bob", 2)
 

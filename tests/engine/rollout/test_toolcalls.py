@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from marlaas.engine.environments.protocol import ToolCall
 from marlaas.engine.rollout.toolcalls import form_of, hermes, llama
+from marlaas.plugins.messages import ToolCall
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(),

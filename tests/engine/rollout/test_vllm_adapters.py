@@ -13,7 +13,7 @@ from marlaas.engine.adapters.peft_folder import read_peft_folder
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.private_folder import PrivateFolder
+from marlaas.engine.home.private_folder import PrivateFolder
 from marlaas.engine.rollout.vllm.adapters import FolderAdapters
 
 from .contract import State

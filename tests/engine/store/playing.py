@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from marlaas.engine.policies import NamedPolicySpec
-from marlaas.engine.spec import TaskSpec
+from marlaas.engine.spec.policies import NamedPolicySpec
+from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.experience import Beside, Part
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.store.versions import Evaluation, NewVersion
-from marlaas.engine.taskfile import submission
-from marlaas.engine.types import Episode, Group, Span, Split, Trajectory, Transcript
+from marlaas.engine.submission.taskfile import submission
+from marlaas.engine.trajectories import Episode, Group, Span, Split, Trajectory, Transcript
 
 DUEL = TaskSpec(
     "lab",

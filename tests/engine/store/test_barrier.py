@@ -16,7 +16,7 @@ import pytest
 
 from marlaas.engine.errors import StoreError
 from marlaas.engine.store.database import CHECKPOINT_PAGES, barrier, checkpoint, open_database
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 
 

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from sqlite_utils import Database
 
-from marlaas.engine.spec import TaskSpec
+from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.database import open_database
 from marlaas.engine.store.migrations import KNOWN_MIGRATIONS, migrations
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import BoundTask
 from marlaas.engine.store.schema import LATEST, is_current
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import Submission, command, submit
 from marlaas.engine.store.versions import NewVersion
-from marlaas.engine.taskfile import submission
+from marlaas.engine.submission.taskfile import submission
 
 
 def bound(database: Path) -> list[BoundTask]:

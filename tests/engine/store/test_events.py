@@ -9,7 +9,7 @@ import pytest
 
 from marlaas.engine.store import events
 from marlaas.engine.store.events import EventFilter
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 
 

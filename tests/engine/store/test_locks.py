@@ -12,7 +12,7 @@ from time import monotonic
 import pytest
 
 from marlaas.engine.errors import DatabaseLocked, StoreError
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import PATIENCE, Store
 
 

@@ -14,7 +14,7 @@ from marlaas.engine.store import copies
 from marlaas.engine.store.copies import keep_copy
 from marlaas.engine.store.database import open_database
 from marlaas.engine.store.migrations import KNOWN_MIGRATIONS
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.schema import LATEST, is_current
 from marlaas.engine.store.submissions import command
 

@@ -9,7 +9,7 @@ import pytest
 from marlaas.engine.adapters.statefile import read_expected
 from marlaas.engine.errors import AdapterUnreachable
 from marlaas.engine.store.migrations.since_v0_1_0 import m021_places
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.versions import NewVersion
 

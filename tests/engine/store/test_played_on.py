@@ -9,7 +9,7 @@ from sqlite_utils import Database
 
 from marlaas.engine.store.database import open_database
 from marlaas.engine.store.migrations import migrations
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 
 from .test_steps import commit, group

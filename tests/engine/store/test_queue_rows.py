@@ -11,15 +11,15 @@ import pytest
 from sqlite_utils import Database
 
 from marlaas.engine.errors import StoreError, UnknownTask
-from marlaas.engine.rest.resting import Rest, Yielded
-from marlaas.engine.spec import QueueSpec, TaskSpec
+from marlaas.engine.spec.task import QueueSpec, TaskSpec
 from marlaas.engine.store.database import open_database
 from marlaas.engine.store.migrations import migrations
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import Rest, Yielded
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.store.tasks import Needed, Tries
-from marlaas.engine.taskfile import submission
+from marlaas.engine.submission.taskfile import submission
 
 
 def test_the_queue_runs_by_priority_then_by_age(store: Store, database: Path) -> None:

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.engine.store.stage_sample import StageSample
-from marlaas.engine.store.stages import DAY, HOUR, KEPT
+from marlaas.engine.store.stages import DAY, HOUR, KEPT, StageSample
 from marlaas.engine.store.store import Store
 
 NOW = 1_000.0 * DAY

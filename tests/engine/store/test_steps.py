@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from marlaas.engine.errors import StoreError
-from marlaas.engine.store.reader import Reader
+from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.versions import Evaluation, NewVersion
-from marlaas.engine.types import Episode, Failure, Group, Span, Trajectory, Transcript
+from marlaas.engine.trajectories import Episode, Failure, Group, Span, Trajectory, Transcript
 
 
 def group(number: int, version: int = 0) -> Group:

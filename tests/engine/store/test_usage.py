@@ -8,11 +8,11 @@ import pytest
 
 from marlaas.engine.errors import StoreError
 from marlaas.engine.fairness.ledger import ENVIRONMENT, ROLLOUT, TRAINING, Usage
-from marlaas.engine.spec import TaskSpec
+from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store import usage
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
-from marlaas.engine.taskfile import submission
+from marlaas.engine.submission.taskfile import submission
 
 
 def test_rows_add_up_within_a_day_and_a_day_begins_at_nothing(

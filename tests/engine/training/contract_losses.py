@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from marlaas.engine.spec.losses import published
 from marlaas.engine.training.losses.catalogue import LOSSES
-from marlaas.engine.training.losses.published import published
 from marlaas.engine.training.protocol import GroupStats, StepResult, Trainer, TrainGroup
 
 from .contract import CONFIG, NewTrainer, train

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from marlaas.engine.adapters.statefile import PolicyState, read_state
 from marlaas.engine.training.protocol import PolicyConfig, TrainGroup
-from marlaas.engine.types import Tokens
+from marlaas.engine.trajectories import Tokens
 
 LEAST = 1e-5
 

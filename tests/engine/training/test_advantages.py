@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from marlaas.engine.spec.losses import AdvantageKind
 from marlaas.engine.training.advantages import (
     ClosedGroup,
     ClosingRules,
@@ -12,8 +13,7 @@ from marlaas.engine.training.advantages import (
     close_group,
     group_advantages,
 )
-from marlaas.engine.training.losses.published import AdvantageKind
-from marlaas.engine.types import Episode, Group, Span, Trajectory
+from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
 
 REWARDS = st.floats(-1e6, 1e6)
 

@@ -8,7 +8,7 @@ import pytest
 from marlaas.engine.training.advantages import ClosedGroup, ClosingRules, close_group
 from marlaas.engine.training.intake import train_group
 from marlaas.engine.training.overlong import Overlong
-from marlaas.engine.types import Episode, Group, Span, Trajectory
+from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
 
 MASK = ClosingRules(overlong=Overlong("mask"))
 PENALTY = Overlong("penalty", buffer=4, max_tokens=10, max_episode_tokens=16)

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.engine.training.padded import padded_batches
+from marlaas.engine.training.peft_model import padded_batches
 from marlaas.engine.training.protocol import TrainGroup
 from marlaas.engine.training.tokens import count_trained
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.private_folder import LOCK
+from marlaas.engine.home.private_folder import LOCK
 from marlaas.engine.training.adamw import AdamState
 from marlaas.engine.training.layout import Layout
 from marlaas.engine.training.pages import Pages, RestingPolicy

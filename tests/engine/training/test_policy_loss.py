@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from marlaas.engine.spec.losses import constant_denominator
 from marlaas.engine.training.losses.catalogue import LOSSES
-from marlaas.engine.training.losses.published import constant_denominator
-from marlaas.engine.training.normaliser import divisor
 from marlaas.engine.training.policy_loss import PolicyLoss
 from marlaas.engine.training.protocol import PolicyConfig, TrainSequence
+from marlaas.engine.training.step import divisor
 from marlaas.engine.training.tokens import trained_tokens_of
 
 LOGP = -1.0

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marlaas.engine.training.protocol import TrainGroup
-from marlaas.engine.training.shares import shares
+from marlaas.engine.training.replicas import shares
 
 from .decoder.random_models import random_groups
 

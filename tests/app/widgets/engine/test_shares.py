@@ -7,10 +7,10 @@ from marlaas.app.widgets.engine.flow import flow, rate
 from marlaas.app.widgets.engine.machine import cores_text, disk, processes, starts
 from marlaas.app.widgets.engine.pane import Line
 from marlaas.app.widgets.engine.shares import UsedLately, behind, shares
-from marlaas.engine.disk import HomeSize
+from marlaas.engine.home.disk import HomeSize
+from marlaas.engine.store.queries.timeline import StandingRow, TenantSeconds
 from marlaas.engine.store.rows import EngineRow
-from marlaas.engine.store.stage_sample import StageSample
-from marlaas.engine.store.timeline import StandingRow, TenantSeconds
+from marlaas.engine.store.stages import StageSample
 
 
 def used(bio: float, lab: float) -> list[TenantSeconds]:

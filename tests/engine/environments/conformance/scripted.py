@@ -9,9 +9,10 @@ from marlaas.engine.environments.conformance.draws import Draw
 from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.environments.conformance.plays import Played
 from marlaas.engine.environments.conformance.replies import CONSTANTS, Canned
-from marlaas.engine.environments.protocol import Answer, Ask, EpisodeOutcome, EpisodeSpec, Message, Reply
-from marlaas.engine.types import Failure, Split
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
+from marlaas.engine.trajectories import Failure, Split
 from marlaas.plugins import Episode, Invalid, Skip
+from marlaas.plugins.messages import Answer, Ask, Message, Reply
 from marlaas.plugins.rewards import rewards_of
 
 Play = Callable[[Episode], Awaitable[Any]]

@@ -8,8 +8,9 @@ import pytest
 
 from marlaas.engine.environments.conformance.check import Scope, examine, unset
 from marlaas.engine.environments.conformance.finding import LEVELS, Finding, count
-from marlaas.engine.environments.protocol import EnvironmentInfo, Parameter
+from marlaas.engine.environments.protocol import EnvironmentInfo
 from marlaas.plugins import Episode
+from marlaas.plugins.parameters import Parameter
 
 from .scripted import Clock, Play, Scripted
 

@@ -7,10 +7,11 @@ import pytest
 from marlaas.engine.environments.conformance import instances, latency, lengths, rewards, variety
 from marlaas.engine.environments.conformance.draws import HOPELESS, draws
 from marlaas.engine.environments.conformance.pace import LEAST, Pace
-from marlaas.engine.environments.protocol import Ask, EpisodeOutcome
+from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.types import Failure
+from marlaas.engine.trajectories import Failure
 from marlaas.plugins import Episode
+from marlaas.plugins.messages import Ask
 
 from .scripted import Clock, Scripted, asking, ended, levels, only, scored
 

@@ -7,8 +7,8 @@ from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.environments.conformance.pace import Pace
 from marlaas.engine.environments.conformance.plays import MOST_TURNS
 from marlaas.engine.environments.conformance.replies import JUNK, Canned
-from marlaas.engine.environments.protocol import Ask, Message
 from marlaas.plugins import Episode, Invalid, Skip
+from marlaas.plugins.messages import Ask, Message
 
 from .scripted import Play, Scripted, levels, only
 

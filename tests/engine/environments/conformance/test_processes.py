@@ -13,7 +13,7 @@ from marlaas.engine.environments.conformance.background import Background
 from marlaas.engine.environments.conformance.check import Scope, check
 from marlaas.engine.environments.conformance.finding import Finding
 from marlaas.engine.errors import EnvironmentMissing
-from marlaas.engine.paths import BUNDLED_PLUGINS
+from marlaas.engine.home.paths import BUNDLED_PLUGINS
 
 from ..conftest import ECHO, World, a_spec, echoing
 

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.config import EnvironmentSettings
 from marlaas.engine.environments.dependencies import building
 from marlaas.engine.environments.dependencies.author_api import author_api
 from marlaas.engine.environments.dependencies.building import BuildFailed, build
@@ -23,6 +22,7 @@ from marlaas.engine.environments.dependencies.commands import find_uv
 from marlaas.engine.environments.dependencies.pythons import OWN
 from marlaas.engine.environments.dependencies.requirements import Requirements
 from marlaas.engine.environments.dependencies.venv import Venv
+from marlaas.engine.home.settings import EnvironmentSettings
 
 from .standins import BUILDS, FAILS, StandIns
 from .wheels import make_wheel
@@ -151,7 +151,7 @@ async def test_an_installer_that_outlives_a_killed_engine_keeps_the_next_one_out
 ENGINE = """
 import asyncio, sys
 from pathlib import Path
-from marlaas.engine.config import EnvironmentSettings
+from marlaas.engine.home.settings import EnvironmentSettings
 from marlaas.engine.environments.dependencies.building import build
 from marlaas.engine.environments.dependencies.venv import Venv
 

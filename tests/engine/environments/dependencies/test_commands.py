@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.config import EnvironmentSettings
 from marlaas.engine.environments.dependencies import commands as module
 from marlaas.engine.environments.dependencies.commands import NoInstaller, commands, in_words, variables_for_build
 from marlaas.engine.environments.dependencies.pythons import Python
 from marlaas.engine.environments.dependencies.venv import Venv
+from marlaas.engine.home.settings import EnvironmentSettings
 
 VENV = Venv(Path("/h/venvs/abc"), ("a==1", "b"), Python(Path("/usr/bin/python3.12"), "3.12"))
 PLAIN, OFFLINE = EnvironmentSettings(), EnvironmentSettings(offline=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.config import EnvironmentSettings
 from marlaas.engine.environments.dependencies.interpreters import Interpreters, Refused, Waiting, needs_of
 from marlaas.engine.environments.dependencies.venv import Venv
 from marlaas.engine.environments.files.source import Source
 from marlaas.engine.environments.process.launch import Runtime
+from marlaas.engine.home.settings import EnvironmentSettings
 
 from .standins import BUILDS, FAILS, SUCCEEDS, StandIns
 

@@ -10,9 +10,11 @@ import pytest
 from marlaas.engine.environments.process.fields import WireError
 from marlaas.engine.environments.process.scoring_wire import encode_rank, encode_score
 from marlaas.engine.environments.process.wire import Ended, decode
-from marlaas.engine.environments.protocol import EpisodeOutcome, Message, Ranking, ToolCall, Transcript, Unscored
+from marlaas.engine.environments.protocol import EpisodeOutcome, Ranking, Unscored
 from marlaas.plugins.host.channel import Record
 from marlaas.plugins.host.records import read_transcript
+from marlaas.plugins.messages import Message, ToolCall
+from marlaas.plugins.scoring import Transcript
 
 TALK = Transcript(
     {

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from marlaas.engine.environments.process.fields import WireError
 from marlaas.engine.environments.process.wire import Asked, Broken, Ended, Hello, Pong, decode, encode_reply
-from marlaas.engine.environments.protocol import Ask, EpisodeOutcome, Fork, Message, Parameter, Reply, ToolCall
-from marlaas.engine.types import Failure, TurnReward
+from marlaas.engine.environments.protocol import EpisodeOutcome
+from marlaas.engine.trajectories import Failure, TurnReward
 from marlaas.plugins.host.channel import Record
 from marlaas.plugins.host.process import _reply
+from marlaas.plugins.messages import Ask, Fork, Message, Reply, ToolCall
+from marlaas.plugins.parameters import Parameter
 
 ASK: Record = {"op": "ask", "id": 1, "episode": 2, "agent": "a", "messages": [{"role": "user", "content": "x"}]}
 END: Record = {"op": "end", "episode": 2, "status": "ok", "rewards": {"a": 1}, "seconds": 0.5}

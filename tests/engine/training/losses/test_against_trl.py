@@ -19,11 +19,11 @@ import pytest
 import torch
 
 from benchmarks.trl_venv import ROOT, VENV
+from marlaas.engine.spec.losses import AdvantageKind, constant_denominator, published
 from marlaas.engine.training.advantages import group_advantages
-from marlaas.engine.training.losses.published import AdvantageKind, constant_denominator, published
-from marlaas.engine.training.normaliser import divisor
 from marlaas.engine.training.policy_loss import PolicyLoss
 from marlaas.engine.training.protocol import PolicyConfig
+from marlaas.engine.training.step import divisor
 from marlaas.engine.training.tokens import TrainedTokens
 
 FIXTURE = Path(__file__).with_name("trl_losses.json")

@@ -1,0 +1,149 @@
+"""The base model's chat template: messages as plain dictionaries come in, text goes out.
+
+Templates come with models from anywhere, so they run in a bounded sandbox (``sandbox.py``), with the helpers that
+Hugging Face gives them (``tojson``, ``raise_exception``, ``strftime_now``). The template alone decides whether the
+conversation begins with the model's first token (bos): nothing is added to what it writes. Knows no tokens.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jinja2
+
+from ...errors import BaseModelError
+from .sandbox import STEPS, BoundedEnvironment
+from .vetting import vet
+
+STEPS_EACH = 2000
+"""Beside those of any rendering: for each message and tool."""
+STEPS_CHARACTER = 4
+"""For each character of the messages, each of which a template may so touch a hundred times."""
+TODAY = datetime.datetime(2025, 1, 1)
+"""What templates that ask for the date are told: prompts must not change from one day to the next."""
+FILE = "chat_template.jinja"
+_LONGEST_REASON = 500
+SETTINGS = "tokenizer_config.json"
+SWITCH = "enable_thinking"
+"""The name by which templates know whether the model is to think."""
+
+
+class ChatTemplate:
+    """One model's template, compiled."""
+
+    def __init__(self, source: str, tokens: dict[str, str], name: str = FILE, with_tools: str | None = None) -> None:
+        """``tokens`` are the names of special tokens that templates use, such as ``bos_token``.
+
+        ``name`` says in errors where the source stands; ``with_tools`` is the source to take where there are tools.
+        Raises ``BaseModelError`` if one does not compile.
+        """
+        self.source = source if with_tools is None else source + with_tools
+        """All that was compiled, to look for words in."""
+        self._environment = BoundedEnvironment()
+        self._environment.add_filter("tojson", _tojson)
+        self._environment.globals |= {"raise_exception": _raise, "strftime_now": TODAY.strftime, **tokens}
+        self._template = self._compile(source, name)
+        self._with_tools = self._template if with_tools is None else self._compile(with_tools, name)
+
+    def render(
+        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None, thinking: bool | None = None
+    ) -> str:
+        """The conversation up to and with the generation prompt; ``thinking`` None is the template's own default.
+
+        Raises ``BaseModelError`` where the template refuses, for example two user turns in a row.
+        """
+        values: dict[str, Any] = {"messages": messages, "tools": tools or None, "add_generation_prompt": True}
+        if thinking is not None:
+            values[SWITCH] = thinking
+        size = sum(len(message["content"]) for message in messages)
+        steps = STEPS + STEPS_EACH * (len(messages) + len(tools or ())) + STEPS_CHARACTER * size
+        try:
+            return self._environment.render(self._with_tools if tools else self._template, values, steps)
+        except RecursionError as error:
+            raise BaseModelError("The base model's chat template calls itself without end.") from error
+        except MemoryError as error:
+            raise BaseModelError("The base model's chat template builds more than fits into memory.") from error
+        except Exception as error:  # a template calls what it likes, which raises what it likes
+            reason = _reason(error)
+            raise BaseModelError(
+                f"The base model's chat template refuses this conversation: {reason}.",
+                "Its rules are in the base's folder: an environment must keep to them, or they have a mistake.",
+            ) from error
+
+    def _compile(self, source: str, name: str) -> jinja2.Template:
+        try:
+            return self._environment.load(source)
+        except jinja2.TemplateSyntaxError as error:
+            reason = _reason(error)
+            raise BaseModelError(
+                f"The base model's chat template does not compile: {name}, line {error.lineno}: {reason}.",
+                "Mend the template, or take the model's files again from where they came.",
+            ) from error
+        except Exception as error:  # Python's compiler has limits of its own: nested loops, memory
+            raise BaseModelError(
+                f"The base model's chat template does not compile: {name}: {_reason(error)}."
+            ) from error
+
+
+def load_template(folder: Path) -> ChatTemplate:
+    """Read ``chat_template.jinja``, or ``chat_template`` in ``tokenizer_config.json``.
+
+    Of several templates ``default`` is taken, and ``tool_use`` where there are tools. Raises ``BaseModelError``.
+    """
+    settings = read_settings(folder)
+    file = folder / FILE
+    try:
+        source = file.read_text("utf-8") if file.exists() else settings.get("chat_template")
+    except (OSError, ValueError) as error:
+        raise BaseModelError(f"{file} cannot be read: {error}.") from error
+    name = FILE if file.exists() else f"chat_template in {SETTINGS}"
+    named: dict[str, Any] = {}
+    if isinstance(source, list):
+        named = {str(each.get("name")): each.get("template") for each in source if isinstance(each, dict)}
+        source = named.get("default")
+    if not isinstance(source, str):
+        raise BaseModelError(
+            f"The base model {folder} has no chat template{' named default' if named else ''}.",
+            "Add a chat_template.jinja, or use an instruct model.",
+        )
+    with_tools = named.get("tool_use")
+    tokens = {key: token_name(value) for key, value in settings.items() if key.endswith("_token") and value}
+    tokens = {key: value for key, value in tokens.items() if value}
+    vet([text for text in (source, with_tools) if isinstance(text, str)], tokens, name)
+    return ChatTemplate(source, tokens, name, with_tools if isinstance(with_tools, str) else None)
+
+
+def read_settings(folder: Path, name: str = SETTINGS) -> dict[str, Any]:
+    """A JSON file of the base's folder; empty if there is none."""
+    try:
+        settings = json.loads((folder / name).read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise BaseModelError(f"{folder / name} cannot be read: {error}.") from error
+    return settings if isinstance(settings, dict) else {}
+
+
+def token_name(token: Any) -> str:
+    """The text of a special token, which settings spell as a text or as a table; empty for anything else."""
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else ""
+
+
+def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
+    """Like Hugging Face's: not escaped for HTML, unlike jinja2's own."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
+
+
+def _reason(error: Exception) -> str:
+    """What an error says, in a line that has an end."""
+    said = str(error.message if isinstance(error, jinja2.TemplateSyntaxError) else error)
+    reason = " ".join(said[:_LONGEST_REASON].split()).rstrip(".") or type(error).__name__
+    return reason if len(said) <= _LONGEST_REASON else f"{reason}…"
+
+
+def _raise(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)

@@ -1,0 +1,22 @@
+"""What a person lets marlaas take of the machine: the table ``[resources]`` of ``marlaas.toml``. Data alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..spec.validation import between, one_of
+
+
+@dataclass(frozen=True)
+class ResourceSettings:
+    """What may be taken of the machine."""
+
+    gpus: str | tuple[int | str, ...] = "all"
+    shared_gpus: bool = False
+    gpu_memory: float = between(1.0, 0.01, 1e6)
+    share: str = one_of("auto", "auto", "base", "memory", "sleep")
+    cores: int = between(0, 0, 65536)
+    memory: float = between(0.0, 0.0, 1e6)
+    active_hours: str = ""
+    idle_minutes: float = between(10.0, 0.0, 1e6)
+    nice: int = between(0, 0, 19)

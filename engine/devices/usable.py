@@ -1,0 +1,144 @@
+"""What marlaas may take as a guest: what there is and the rules flow in, what is left and why flows out. Pure.
+
+The rules, each narrowing what the one before leaves: the environment (``CUDA_VISIBLE_DEVICES``), ``[resources]`` of
+marlaas.toml, and other people: a card on which another account holds memory is left alone. A display server that runs
+under an account of the system is nobody's work, and no reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from .machine import Cpu, Gpu, Holder, Inventory, Machine
+from .masked import BY_BUS, ORDER, VARIABLE, Mask, ambiguous, find, masked
+from .resources import ResourceSettings
+
+GB = 1e9
+_MENDED = f"set {ORDER}={BY_BUS} as well, or name them by their ids"
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A card that is not used."""
+
+    uuid: str
+    reason: str
+    """One sentence."""
+
+
+@dataclass(frozen=True)
+class Guest:
+    """What may be taken."""
+
+    machine: Machine
+    """Its cards are those that may be used, each with ``free`` as the bytes that may be taken of it, those among them
+    that this engine has taken; its cores and its memory likewise."""
+    left_out: tuple[LeftOut, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Rules that do not mean what their author will have meant, each in one sentence."""
+
+    def reason(self, uuid: str) -> str:
+        """Why a card is not used; empty where it is."""
+        return next((out.reason for out in self.left_out if out.uuid == uuid), "")
+
+
+def as_guest(
+    found: Inventory,
+    resources: ResourceSettings,
+    environment: Mapping[str, str],
+    account: str,
+) -> Guest:
+    """Narrow what was ``found`` to what an engine of ``account`` may take."""
+    gpus = found.machine.gpus
+    nvidia = [gpu for gpu in gpus if gpu.kind == "cuda"]
+    seen = _seen(environment, nvidia, found.order)
+    wanted, unknown = _wanted(resources.gpus, gpus)
+    kept, left_out = [], []
+    for gpu in gpus:
+        reason = (
+            _hidden(gpu, seen, environment)
+            or ("" if gpu.uuid in wanted else "`gpus` under [resources] leaves it out")
+            or _unfit(gpu, found)
+            or ("" if resources.shared_gpus else _held(gpu, account))
+        )
+        if reason:
+            left_out.append(LeftOut(gpu.uuid, f"{gpu.label} is left alone: {reason}."))
+        else:
+            ours = sum(holder.memory for holder in gpu.holders if holder.ours)  # a plan is made for all of our workers
+            kept.append(replace(gpu, free=min(gpu.free + ours, share_of(gpu.memory, resources.gpu_memory))))
+    notes = [seen.note] if seen.note else []
+    notes += [f"`gpus` under [resources] names {name!r}, which is no card here." for name in unknown]
+    return Guest(Machine(processor(found.machine.cpu, resources), tuple(kept)), tuple(left_out), tuple(notes))
+
+
+def processor(cpu: Cpu, resources: ResourceSettings) -> Cpu:
+    """The same with cores and memory that the rules leave."""
+    count = min(cpu.count, resources.cores or cpu.count)
+    memory = min(cpu.memory, int(resources.memory * GB)) if resources.memory else cpu.memory
+    return replace(cpu, cores=cpu.cores[:count], count=count, memory=memory)
+
+
+def share_of(memory: int, limit: float) -> int:
+    """Bytes of a card with ``memory`` bytes under ``gpu_memory = limit``: up to 1 a share, above that gigabytes."""
+    return int(memory * limit if limit <= 1 else min(memory, limit * GB))
+
+
+def _seen(environment: Mapping[str, str], gpus: Sequence[Gpu], order: Sequence[str] | None) -> Mask:
+    value = environment.get(VARIABLE)
+    if order is None and ambiguous(value, environment.get(ORDER), gpus):
+        return Mask((), f"{VARIABLE} numbers unequal cards, which CUDA counts in an order of its own: {_MENDED}.")
+    return masked(value, gpus, order)
+
+
+def _wanted(names: str | Sequence[int | str], gpus: Sequence[Gpu]) -> tuple[set[str], list[int | str]]:
+    """Ids of the cards that the settings name, and what they name that is none."""
+    if isinstance(names, str):
+        return ({gpu.uuid for gpu in gpus} if names == "all" else set()), []
+    wanted: set[str] = set()
+    unknown: list[int | str] = []
+    for name in names:
+        if isinstance(name, int):
+            found = {gpu.uuid for gpu in gpus if gpu.index == name}
+        else:
+            one = find(name, gpus) if name else None
+            found = {gpu.uuid for gpu in gpus if gpu.label == f"gpu {name}"} or ({one} if one else set())
+        wanted |= found
+        if not found:
+            unknown.append(name)
+    return wanted, unknown
+
+
+def _hidden(gpu: Gpu, seen: Mask, environment: Mapping[str, str]) -> str:
+    if gpu.kind != "cuda" or gpu.uuid in seen.uuids:
+        return ""
+    return f"{VARIABLE}={environment[VARIABLE]} leaves it out"
+
+
+def _unfit(gpu: Gpu, found: Inventory) -> str:
+    if gpu.kind == "cuda" and not found.cuda:
+        return f"the driver {found.driver} has no CUDA (its library libcuda is missing)"
+    if gpu.mode == "prohibited":
+        return "it is set to compute for nobody (`nvidia-smi -c DEFAULT` changes that)"
+    return ""
+
+
+def _held(gpu: Gpu, account: str) -> str:
+    others = [holder for holder in gpu.holders if foreign(holder, account)]
+    if not others:
+        return ""
+    amounts: dict[str, int] = {}
+    for holder in others:
+        amounts[holder.account] = amounts.get(holder.account, 0) + holder.memory
+    told = "; ".join(_amount(name, amounts[name]) for name in sorted(amounts, key=lambda name: -amounts[name]))
+    return f"{told} of it; `shared_gpus = true` under [resources] takes it all the same"
+
+
+def foreign(holder: Holder, account: str) -> bool:
+    """Whether somebody else than ``account`` holds that memory."""
+    return not holder.ours and not holder.screen and holder.account != account
+
+
+def _amount(account: str, memory: int) -> str:
+    who = f"account {account} holds" if account else "processes that cannot be seen from here hold"
+    return f"{who} {memory / GB:.1f} GB" if memory else f"{who} part"

@@ -1,0 +1,130 @@
+"""A sampler for one person, apart from any engine: the home's base, in little memory, under the versions of one person.
+
+A home and its settings flow in; what it would take, and then a sampler whose turns that person sees, flow out. Started
+for minutes and beside an engine that may be at work: it plans no trainer and few conversations. Touches no database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from ..adapters.statefile import PolicyState, StateHeader, checksum, write_state
+from ..adapters.tensor_file import Array
+from ..base.config import BaseConfig
+from ..base.fit import MemoryPlan
+from ..base.model import BaseModel, load_base
+from ..base.modules import linear_shapes
+from ..base.soundness import check_base
+from ..devices.memory import available_memory
+from ..devices.plan import SamplerKind
+from ..errors import AdapterError
+from ..fairness.ledger import Ledger
+from ..fairness.line import Line
+from ..home.paths import Home
+from ..home.settings import EngineSettings, Settings
+from ..rollout.endpoint import Station
+from ..rollout.episodes import Rollout
+from ..rollout.protocol import Sampler
+from ..rollout.renderer import Renderer
+from ..rollout.slots import Seats
+from ..rollout.talk import Talk
+from .worker_specs import plan_of, sampler_spec, with_sampler
+
+SEQUENCES = 4
+"""Conversations at the same time: one is under way, others are read anew where they lose their place."""
+CONTEXT = 2048
+"""Tokens of each, unless the settings say otherwise or the base was made for fewer."""
+BARE = "base"
+"""The version that stands for the base without an adapter."""
+CHANGED = "model.layers.0.mlp.down_proj"
+"""The layer that its adapter of zeros sits on: every architecture that can be sampled has it in one piece."""
+
+
+@dataclass(frozen=True)
+class LonePlan:
+    """What a lone sampler takes, known before it is started."""
+
+    base: BaseModel
+    settings: Settings
+    memory: MemoryPlan
+    free: int
+    """Bytes on this machine."""
+
+
+@dataclass(frozen=True)
+class LoneSampler:
+    """A sampler and what plays on it."""
+
+    rollout: Rollout
+    base: BaseModel
+    station: Station
+    renderer: Renderer
+
+    @property
+    def sampler(self) -> Sampler:
+        """What is asked."""
+        return self.station.sampler
+
+    def talk(self, version: str, number: int, place: str) -> Talk:
+        """A conversation with a version that was loaded."""
+        return Talk(self.sampler, self.renderer, self.station.context, version, number, place)
+
+    async def load(self, version: str, path: Path, expected: str) -> None:
+        """Serve the adapter of a state file; ``AdapterError`` where it holds another checksum than ``expected``."""
+        loaded = await self.sampler.load(version, str(path))
+        if loaded != expected:
+            raise AdapterError(f"The state file {path} is damaged: it holds {loaded}, not {expected}.")
+
+    async def load_bare(self, scratch: Path) -> None:
+        """Serve the base itself under the version ``BARE``."""
+        adapter = zeros(self.base.config)
+        path = scratch / f"{BARE}.safetensors"
+        write_state(path, PolicyState(StateHeader(1, 1.0, 0, self.base.fingerprint), adapter), sync=False)
+        await self.load(BARE, path, checksum(adapter))
+
+
+def plan_alone(settings: Settings) -> LonePlan:
+    """Look at the base and at what is free; reads files, and takes its time.
+
+    Raises ``BaseModelError`` where the base is not sound, or does not fit into what is free.
+    """
+    base = load_base(settings.base)
+    check_base(base)
+    settings = with_sampler(settings, base)
+    context = settings.rollout.context or CONTEXT
+    rollout_settings = replace(settings.rollout, sequences=SEQUENCES, context=context)
+    settings = replace(settings, engine=EngineSettings(tasks=1), rollout=rollout_settings)
+    free = available_memory(settings.resources.memory)
+    return LonePlan(base, settings, plan_of(base, settings, free, trains=False), free)
+
+
+@asynccontextmanager
+async def lone_sampler(home: Home, plan: LonePlan) -> AsyncIterator[LoneSampler]:
+    """Start one until the block ends; its process does not outlive it. Raises what the base or the worker raises."""
+    base = plan.base
+    renderer = Renderer(base.path)
+    spec = replace(sampler_spec(base, home, plan.settings, plan.memory), name="play")
+    worker = await spec.spawn(home.logs)
+    try:
+        sampler: Sampler = worker.proxy(Sampler, posted=("release",))
+        limits = await sampler.limits()
+        kind = cast(SamplerKind, plan.settings.rollout.sampler)
+        station = Station(spec.name, kind, sampler, limits.context, Seats(limits.sequences, Line()))
+        yield LoneSampler(Rollout(renderer, Ledger()), base, station, renderer)
+    finally:
+        await worker.stop()
+
+
+def zeros(config: BaseConfig) -> dict[str, Array]:
+    """An adapter of rank 1 that changes nothing: a sampler always speaks under a version."""
+    out, into = linear_shapes(config)[CHANGED]
+    return {
+        f"{CHANGED}.lora_A": np.zeros((1, into), np.float32),
+        f"{CHANGED}.lora_B": np.zeros((out, 1), np.float32),
+    }

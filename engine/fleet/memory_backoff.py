@@ -1,0 +1,69 @@
+"""Samplers that ran out of memory hold fewer conversations from then on, for as long as the engine lives.
+
+Deaths of workers flow in, what is told of them and plans with less flow out. Starts nothing and measures nothing: half
+of what was too much is tried, and half of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ..base.fit import LEAST, MemoryPlan
+from ..devices.plan import SamplerPost
+from ..errors import OutOfMemory, WorkerDied
+from .placement_plan import Staffing
+
+Spot = tuple[str, str, tuple[str, ...]]
+"""What a limit holds for: a sampler's name and kind, and its cards."""
+
+
+@dataclass(frozen=True)
+class Aftermath:
+    """Of workers that died at the same time."""
+
+    words: str
+    mended: bool
+    """Whether all that died will go on with fewer conversations: then it is not for tasks to fear the next death."""
+
+
+class Fewer:
+    """How many conversations samplers may hold that could not hold more."""
+
+    def __init__(self) -> None:
+        self._most: dict[Spot, int] = {}
+
+    def after(
+        self, deaths: Mapping[str, WorkerDied], staff: Staffing, held: Mapping[str, int], devices: Mapping[str, str]
+    ) -> Aftermath:
+        """Learn of deaths, by worker: samplers ``held`` so many conversations each; ``devices`` are in words."""
+        posts = {post.name: post for post in staff.placement.samplers}
+        told, mended = [], True
+        for name, death in deaths.items():
+            words, count = death.message, held.get(name, 0)
+            if isinstance(death, OutOfMemory) and name in posts and count:
+                where = f" on {devices[name]}" if posts[name].place.gpus else ""
+                words = f"The sampler {name} ran out of memory{where}"
+                if count > LEAST:
+                    fewer = self._most[_spot(posts[name])] = max(LEAST, count // 2)
+                    told.append(f"{words}; it goes on with {fewer} conversations instead of {count}.")
+                    continue
+                words += (
+                    f" with {count} conversations, and fewer are not tried. Lower `context` under [rollout] in"
+                    " marlaas.toml, choose a smaller base, or leave it more memory."
+                )
+            told.append(f"{words} A new one takes its place.")
+            mended = False
+        return Aftermath(" ".join(told), mended)
+
+    def fitted(self, staff: Staffing) -> Staffing:
+        """The same posts, with no more conversations than they may hold."""
+        pairs = zip(staff.placement.samplers, staff.memory, strict=True)
+        return replace(staff, memory=tuple(self._fitted(post, plan) for post, plan in pairs))
+
+    def _fitted(self, post: SamplerPost, plan: MemoryPlan) -> MemoryPlan:
+        return replace(plan, sequences=min(plan.sequences, self._most.get(_spot(post), plan.sequences)))
+
+
+def _spot(post: SamplerPost) -> Spot:
+    return post.name, post.kind, post.place.gpus

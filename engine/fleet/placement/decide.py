@@ -1,0 +1,50 @@
+"""The decision for a home: its settings, its base and a look at the machine flow in, a placement flows out. Pure.
+
+What ``place`` says is completed by what the guest's rules say: which cards are left alone, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...base.needs import Wanted
+from ...devices.machine import Software
+from ...devices.plan import Placement, Sharing
+from ...devices.usable import Guest
+from ...home.settings import Settings
+from .asked import Choices, Times
+from .place import place
+
+
+def decide(
+    settings: Settings,
+    wanted: Wanted,
+    guest: Guest,
+    software: Software,
+    times: Times | None = None,
+    without: Sequence[Sharing] = (),
+) -> Placement:
+    """Where everything goes, with reasons for what is used and for what is not.
+
+    ``without`` names ways of sharing a card that failed when workers were started so. Raises ``ConfigError`` where
+    settings contradict one another or this machine.
+    """
+    placement = place(guest.machine, software, wanted, choices_of(settings, without), times)
+    out = [left.reason for left in guest.left_out]
+    return replace(placement, reasons=(*placement.reasons, *out, *guest.notes))
+
+
+def choices_of(settings: Settings, without: Sequence[Sharing] = ()) -> Choices:
+    """What ``marlaas.toml`` says about the placement."""
+    rollout, training = settings.rollout, settings.training
+    llama = "gguf" if rollout.gguf else "weights" if rollout.weights != "auto" else ""
+    return Choices(
+        sampler=rollout.sampler,
+        rollout=rollout.devices,
+        training=training.devices,
+        precision=training.precision,
+        share=settings.resources.share,
+        llama=llama,
+        without=without,
+    )

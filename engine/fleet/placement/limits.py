@@ -1,0 +1,117 @@
+"""What workers are told of the memory at their posts: conversations, slots, bytes for caches and for passes. Pure.
+
+Posts and a base's sizes flow in, numbers for the workers' arguments flow out: the same arithmetic that the posts' bytes
+were planned by, taken apart again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...base.fit import FEW_SLOTS, ROOMS, MemoryPlan, plan_memory
+from ...base.needs import RANK, STEPPING, Wanted, slot_bytes
+from ...base.sizes import adapter_bytes, card_pass_bytes
+from ...devices.plan import Placement, SamplerPost, TrainerPost
+from .room import (
+    PASS,
+    PROGRAM,
+    SamplerRoom,
+    base_bytes,
+    chosen,
+    context_of,
+    llama_room,
+    vllm_rooms,
+)
+
+_NOTHING = MemoryPlan(sequences=0, context=0, weights="", room=0, slots=0, held=0, parts=())
+
+
+@dataclass(frozen=True)
+class SamplerLimits:
+    """Of a sampler on a card."""
+
+    sequences: int
+    """Conversations at the same time."""
+    context: int
+    """Tokens of each."""
+    slots: int
+    """Adapters in one pass."""
+    cache: int
+    """Bytes for keys and values."""
+
+
+@dataclass(frozen=True)
+class TrainerLimits:
+    """Of a trainer on cards."""
+
+    room: int
+    """Bytes that a pass may take."""
+    slots: int
+    """Policies of the usual rank that there is room for."""
+    held: int
+    """Bytes for them."""
+
+
+def sampler_limits(post: SamplerPost, wanted: Wanted) -> SamplerLimits:
+    """For a post on a card; ``post.place.memory`` holds the base, too, whoever shares it."""
+    room = _room(post, wanted)
+    fitting = room.conversations(post.place.memory)
+    sequences = min(wanted.sequences or fitting, fitting)
+    return SamplerLimits(sequences, context_of(wanted), room.slots, post.place.memory - room.fixed)
+
+
+def trainer_limits(post: TrainerPost, wanted: Wanted) -> TrainerLimits:
+    """For a post on cards: passes as long as leave room for a few policies, and policies in what is left."""
+    own = 0 if post.sharing == "base" else PROGRAM + base_bytes(wanted, post.precision)
+    left, context = post.place.memory - own, context_of(wanted)
+    policy, stepping = slot_bytes(wanted.config, context), STEPPING * adapter_bytes(wanted.config, RANK)
+
+    def takes(room: int) -> int:
+        return max(card_pass_bytes(wanted.config, context, room, post.precision), stepping)
+
+    few = min(wanted.slots or wanted.tasks, FEW_SLOTS)
+    slots = few if post.sharing == "sleep" else wanted.slots or wanted.tasks  # they stay while the sampler computes
+    rooms = [room for room in (PASS, PASS // 2, *ROOMS) if takes(room) + few * policy <= left] or [ROOMS[-1]]
+    spare = max(0, left - takes(rooms[0]))
+    count = max(few, min(slots, spare // policy))
+    return TrainerLimits(rooms[0], count, count * policy if post.sharing == "sleep" else spare)
+
+
+def memory_plans(placement: Placement, wanted: Wanted, free: int) -> tuple[MemoryPlan, ...]:
+    """One for each sampler, of what it and, for the first, the trainer take; ``free`` are bytes of main memory.
+
+    A part on a card is counted there, and nothing of it in main memory. Raises ``BaseModelError`` where what is to be
+    computed on the processor does not fit.
+    """
+    return tuple(
+        _memory(post, placement.trainer if number == 0 else None, wanted, free)
+        for number, post in enumerate(placement.samplers)
+    )
+
+
+def _memory(post: SamplerPost, trainer: TrainerPost | None, wanted: Wanted, free: int) -> MemoryPlan:
+    trains = trainer is not None and not trainer.place.gpus
+    if not post.place.gpus:
+        plan = plan_memory(replace(wanted, sampler=post.kind, trains=trains), free)
+    else:
+        limits = sampler_limits(post, wanted)
+        beside = _trainer_alone(wanted, free) if trains else _NOTHING
+        parts = (*beside.parts, ("the sampler's part of its card", post.place.memory))
+        weights = post.weights or "f16"
+        plan = replace(beside, sequences=limits.sequences, context=limits.context, weights=weights, parts=parts)
+    if trainer is not None and trainer.place.gpus:
+        room = trainer_limits(trainer, wanted)
+        parts = (*plan.parts, ("the trainer's part of its cards", trainer.place.memory * len(trainer.place.gpus)))
+        plan = replace(plan, room=room.room, slots=room.slots, held=room.held, parts=parts)
+    return plan
+
+
+def _trainer_alone(wanted: Wanted, free: int) -> MemoryPlan:
+    """On the processor, beside a sampler on a card: counted as if the smallest sampler were there, for its file is."""
+    return plan_memory(replace(wanted, sampler="llama.cpp", weights="q4_k_m", gguf_bytes=0, sequences=1), free)
+
+
+def _room(post: SamplerPost, wanted: Wanted) -> SamplerRoom:
+    if post.kind == "llama.cpp":
+        return llama_room(wanted, post.weights)
+    return chosen(vllm_rooms(wanted), post.place.memory)

@@ -1,0 +1,193 @@
+"""The decision: which samplers and which trainer are started where, and why.
+
+A machine (what a guest may use of it), what is installed, a base with its settings, the user's wishes and the stages'
+times flow in; a ``Placement`` flows out. Pure: the same in, the same out. It never plans with more than a card's free
+memory less a reserve, and has a plan for every machine: what does not fit a card is computed on the processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ...base.needs import Wanted
+from ...devices.machine import Machine, Software
+from ...devices.plan import Placement, Precision, SamplerKind
+from ...errors import ConfigError
+from . import reasons
+from .asked import Choices, Times
+from .cards import Card, look
+from .division import Division, divide, worth_of
+from .posts import (
+    in_one_process,
+    processor_sampler_post,
+    processor_trainer_post,
+    sampler_post,
+    shared_posts,
+    trainer_post,
+)
+from .processor import alone, halves, is_small, together
+from .sharing import Way, ways
+from .wishes import Wishes, checked
+
+KINDS: tuple[SamplerKind, ...] = ("vllm", "llama.cpp")
+"""Samplers on cards, the preferred one first; all cards of a plan have the same."""
+EXACT: tuple[Precision, ...] = ("bf16", "f32")
+"""Bases that are as the sampler has them; four bits are for where neither fits."""
+
+
+def place(
+    machine: Machine, software: Software, wanted: Wanted, choices: Choices | None = None, times: Times | None = None
+) -> Placement:
+    """Raises ``ConfigError`` where the wishes contradict one another or cannot be met here."""
+    choices, times = choices or Choices(), times or Times()
+    wishes = checked(machine, software, choices)
+    unnamed = wishes.rollout is None and wishes.training is None and choices.sampler != "vllm"
+    if machine.gpus and unnamed and is_small(wanted.parameters):
+        return _on_processor(machine, wanted, choices, times, (reasons.too_small(wanted),))
+    cards = [look(gpu, machine, software, wanted, choices) for gpu in machine.gpus]
+    _check_named(cards, wishes)
+    shares = {card.gpu.uuid: ways(card, machine, wanted, choices) for card in cards}
+    for kinds, precisions in _preferences():
+        able = [_narrowed(card, kinds, precisions) for card in cards]
+        ways_of = {
+            uuid: [way for way in found if way.kind in kinds and way.precision in precisions]
+            for uuid, found in shares.items()
+        }
+        worths = [worth_of(card, wishes.may_sample(card.gpu.uuid), wishes.may_train(card.gpu.uuid)) for card in able]
+        fits = [uuid for uuid, found in ways_of.items() if found]
+        division = divide(worths, times, fits, wishes.together)
+        if division is not None:
+            return _on_cards(division, cards, ways_of, machine, software, choices, times)
+    return _on_either(cards, machine, software, wanted, choices, times, wishes)
+
+
+def _preferences() -> Iterator[tuple[tuple[SamplerKind, ...], tuple[Precision, ...]]]:
+    """What cards may run, from best to least."""
+    for kind in KINDS:
+        yield (kind,), EXACT[:1]
+        yield (kind,), EXACT[1:]
+        yield (kind,), ("nf4",)
+
+
+def _narrowed(card: Card, kinds: Sequence[SamplerKind], precisions: Sequence[Precision]) -> Card:
+    return replace(
+        card,
+        samplers=tuple((kind, room) for kind, room in card.samplers if kind in kinds),
+        trainers=tuple((precision, room) for precision, room in card.trainers if precision in precisions),
+    )
+
+
+def _check_named(cards: Sequence[Card], wishes: Wishes) -> None:
+    for card in cards:
+        if wishes.rollout and card.gpu.uuid in wishes.rollout and card.no_sampler:
+            raise ConfigError(
+                f"`devices` under [rollout] names {card.gpu.label}, which cannot sample: {card.no_sampler}."
+            )
+        if wishes.training and card.gpu.uuid in wishes.training and card.no_trainer:
+            raise ConfigError(
+                f"`devices` under [training] names {card.gpu.label}, which cannot train: {card.no_trainer}."
+            )
+
+
+def _on_cards(
+    division: Division,
+    cards: Sequence[Card],
+    ways_of: dict[str, list[Way]],
+    machine: Machine,
+    software: Software,
+    choices: Choices,
+    times: Times,
+) -> Placement:
+    """Both stages on cards."""
+    shared = division.shared
+    found = ways_of[shared.gpu.uuid] if shared else []
+    way = found[0] if found else None
+    samplers = [sampler_post(card, number) for number, card in enumerate(division.rollout, 1)]
+    if shared and way:
+        samplers[0], trainer = shared_posts(shared, way)
+    else:
+        trainer = trainer_post(division.training)
+    said = [
+        *reasons.samplers(samplers, division.rollout, way, software),
+        reasons.trainer(trainer, division.training, way),
+        *reasons.divided(division, sum(bool(card.samplers or card.trainers) for card in cards), times),
+        *reasons.shared(found, shared, choices),
+        *reasons.left_out(cards, {card.gpu.uuid for card in (*division.rollout, *division.training)}, samplers[0].kind),
+    ]
+    return Placement(tuple(samplers), trainer, tuple(said))
+
+
+def _on_either(
+    cards: Sequence[Card],
+    machine: Machine,
+    software: Software,
+    wanted: Wanted,
+    choices: Choices,
+    times: Times,
+    wishes: Wishes,
+) -> Placement:
+    """At most one stage on cards: training, which takes the more arithmetic, where a card could do either."""
+    trains = [card for card in cards if card.trainers and wishes.may_train(card.gpu.uuid)]
+    samples = [card for card in cards if card.samplers and wishes.may_sample(card.gpu.uuid)]
+    _check_possible(trains, samples, machine, choices, wishes)
+    if trains and not wishes.rollout and (choices.sampler != "vllm" or not samples):
+        precision = next(p for p in (*EXACT, "nf4") if any(p == own for card in trains for own, _ in card.trainers))
+        chosen = [_narrowed(card, KINDS, (precision,)) for card in trains]
+        chosen = [card for card in chosen if card.trainers]
+        trainer = trainer_post(chosen[:1] if any(card.gpu.part is not None for card in chosen) else chosen)
+        sampler = processor_sampler_post(alone(machine.cpu), wanted, choices, times)
+        used = {uuid for uuid in trainer.place.gpus}
+        said = [
+            reasons.on_processor(sampler, "Sampling"),
+            reasons.trainer(trainer, [card for card in chosen if card.gpu.uuid in used], None),
+            *reasons.no_sampler(cards, wishes, software),
+        ]
+        return Placement((sampler,), trainer, tuple(said))
+    if samples:
+        kind = next(kind for kind in KINDS if any(kind == own for card in samples for own, _ in card.samplers))
+        chosen = [card for card in (_narrowed(card, (kind,), EXACT) for card in samples) if card.samplers]
+        samplers = [sampler_post(card, number) for number, card in enumerate(chosen, 1)]
+        trainer = processor_trainer_post(alone(machine.cpu), choices)
+        used = {card.gpu.uuid for card in chosen}
+        said = [
+            *reasons.samplers(samplers, chosen, None, software),
+            reasons.on_processor(trainer, "Training"),
+            *reasons.no_trainer(cards, wishes, software),
+        ]
+        return Placement(tuple(samplers), trainer, tuple(said))
+    said = [*reasons.left_out(cards, set(), ""), *reasons.nothing_reached(machine, software)]
+    return _on_processor(machine, wanted, choices, times, said)
+
+
+def _check_possible(
+    trains: Sequence[Card], samples: Sequence[Card], machine: Machine, choices: Choices, wishes: Wishes
+) -> None:
+    """Raise ``ConfigError`` where what was asked for fits nowhere."""
+    if choices.sampler == "vllm" and machine.gpus and not samples:
+        raise ConfigError(
+            '`sampler = "vllm"` under [rollout] cannot be: no card that may be used serves this base with it.',
+            'Write `sampler = "auto"`; `marlaas doctor` says what is wrong with each card.',
+        )
+    together = (wishes.rollout and wishes.training) or (choices.sampler == "vllm" and samples and wishes.training)
+    if together or (choices.share != "auto" and samples and trains):
+        what = f'`share = "{choices.share}"` under [resources]' if choices.share != "auto" else "`devices`"
+        raise ConfigError(
+            f"{what} cannot be: sampler and trainer of this base do not fit there together.",
+            'Remove the key, or choose a smaller base, a shorter `context` or `precision = "nf4"`.',
+        )
+
+
+def _on_processor(
+    machine: Machine, wanted: Wanted, choices: Choices, times: Times, before: Sequence[str] = ()
+) -> Placement:
+    one_process = choices.sampler == "vllm" and choices.share in ("base", "sleep")
+    first, second = together(machine.cpu) if one_process else halves(machine.cpu)
+    sampler = processor_sampler_post(first, wanted, choices, times)
+    trainer = processor_trainer_post(second, choices)
+    if one_process:
+        sampler, trainer = in_one_process(sampler, trainer, "base" if choices.share == "base" else "sleep")
+    if not machine.gpus:
+        before = (*before, reasons.no_cards())
+    said = (reasons.on_processor(sampler, "Sampling"), reasons.on_processor(trainer, "Training"))
+    return Placement((sampler,), trainer, (*before, *said))

@@ -1,0 +1,55 @@
+"""Posts of a plan: what was decided about a worker flows in, its name and place and base flow out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...base.needs import Wanted
+from ...devices.plan import Place, Precision, SamplerPost, Sharing, TrainerPost
+from .asked import Choices, Times
+from .cards import Card
+from .processor import processor_sampler
+from .room import chosen
+from .sharing import Way
+
+TRAINER = "training"
+
+
+def processor_sampler_post(where: Place, wanted: Wanted, choices: Choices, times: Times) -> SamplerPost:
+    """The only sampler, on cores."""
+    return SamplerPost("rollout", processor_sampler(wanted, choices, times), where)
+
+
+def processor_trainer_post(where: Place, choices: Choices) -> TrainerPost:
+    """The trainer on cores: four bits are for cards."""
+    precision: Precision = "bf16" if choices.precision == "bf16" else "f32"
+    return TrainerPost(TRAINER, where, precision)
+
+
+def sampler_post(card: Card, number: int) -> SamplerPost:
+    """Sampler ``number``, from 1, on a card of its own; all that it could run there is of one kind."""
+    kind = card.samplers[0][0]
+    room = chosen([room for _, room in card.samplers], card.usable)
+    where = Place(gpus=(card.gpu.uuid,), memory=room.of_use(card.usable))
+    name = "rollout" if number == 1 else f"rollout-{number}"
+    return SamplerPost(name, kind, where, weights=room.stored if kind == "llama.cpp" else "")
+
+
+def trainer_post(cards: Sequence[Card]) -> TrainerPost:
+    """On cards of its own; of each as much as the one with the least has, for batches are alike on all."""
+    where = Place(gpus=tuple(card.gpu.uuid for card in cards), memory=min(card.usable for card in cards))
+    return TrainerPost(TRAINER, where, cards[0].trainers[0][0])
+
+
+def in_one_process(sampler: SamplerPost, trainer: TrainerPost, sharing: Sharing) -> tuple[SamplerPost, TrainerPost]:
+    """The same posts, sharing one device."""
+    return replace(sampler, sharing=sharing), replace(trainer, sharing=sharing)
+
+
+def shared_posts(card: Card, way: Way) -> tuple[SamplerPost, TrainerPost]:
+    """Sampler and trainer on one card."""
+    gpus = (card.gpu.uuid,)
+    weights = way.stored if way.kind == "llama.cpp" else ""
+    sampler = SamplerPost("rollout", way.kind, Place(gpus=gpus, memory=way.sampler), way.sharing, weights)
+    return sampler, TrainerPost(TRAINER, Place(gpus=gpus, memory=way.trainer), way.precision, way.sharing)

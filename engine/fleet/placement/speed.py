@@ -1,0 +1,56 @@
+"""How fast cards are at each stage, from their measured rates: numbers that are compared with one another. Pure.
+
+Training and reading prompts take arithmetic, writing replies reads the weights again and again. The unit is a card of
+``REFERENCE``; what the arithmetic leaves out is the same for all cards, as far as it goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...devices.machine import Gpu, Rates
+
+REFERENCE = Rates(matrix=100e12, bandwidth=1e12)
+WRITING = 0.8
+"""Of the time that a card of ``REFERENCE`` samples, the share in which it writes replies: what bandwidth bounds."""
+BUS = 20e9
+"""Bytes a second between main memory and a card; PCIe 4.0 with 16 lanes reaches a little more."""
+LAUNCHES = 3e-3
+"""Seconds of a sampler's pass that go by whatever it computes."""
+REACHED = 0.4
+"""Of the matrix rate, in training."""
+TRAINED, READ = 8, 2
+"""Operations for a token and a weight: forwards, backwards and forwards once more; and forwards alone."""
+
+
+def rates_of(gpu: Gpu, gpus: Sequence[Gpu]) -> Rates:
+    """A card's measured rates; for one that is not measured the lowest of the others', else the reference."""
+    if gpu.rates is not None:
+        return gpu.rates
+    known = [other.rates for other in gpus if other.rates is not None]
+    if not known:
+        return REFERENCE
+    return Rates(min(rates.matrix for rates in known), min(rates.bandwidth for rates in known))
+
+
+def sampling_speed(rates: Rates) -> float:
+    """Of a reference card's."""
+    reading = (1 - WRITING) * REFERENCE.matrix / rates.matrix
+    return 1 / (reading + WRITING * REFERENCE.bandwidth / rates.bandwidth)
+
+
+def training_speed(rates: Rates) -> float:
+    """Of a reference card's."""
+    return rates.matrix / REFERENCE.matrix
+
+
+def sampled_per_second(rates: Rates, parameters: int, weights: int, conversations: int, each: int) -> float:
+    """Tokens of ``conversations`` at a time, half grown; ``each`` is the memory of one at its longest."""
+    reading = (weights + conversations * each / 2) / rates.bandwidth
+    computing = READ * parameters * conversations / (REACHED * rates.matrix)
+    return conversations / (LAUNCHES + reading + computing)
+
+
+def trained_per_second(rates: Rates, parameters: int) -> float:
+    """Tokens, where batches are long."""
+    return REACHED * rates.matrix / (TRAINED * parameters)

@@ -1,0 +1,130 @@
+"""What ``marlaas.toml`` says about devices, checked against the machine: names become cards, contradictions an error.
+
+Pure. Knows nothing of sizes: whether a base fits is asked later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...devices.machine import Gpu, Machine, Software
+from ...errors import ConfigError
+from .asked import Choices
+from .cards import TORCH_KINDS
+from .words import together
+
+CPU = "cpu"
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """Where the user wants the stages; None: wherever it is best."""
+
+    rollout: tuple[str, ...] | None
+    """Ids of cards; none: on the processor."""
+    training: tuple[str, ...] | None
+
+    @property
+    def together(self) -> bool:
+        """Whether a card is named for both."""
+        return bool(set(self.rollout or ()) & set(self.training or ()))
+
+    def may_sample(self, uuid: str) -> bool:
+        """Whether the card may serve rollout: it is named, or nothing is."""
+        return self.rollout is None or uuid in self.rollout
+
+    def may_train(self, uuid: str) -> bool:
+        """Likewise."""
+        return self.training is None or uuid in self.training
+
+
+def checked(machine: Machine, software: Software, choices: Choices) -> Wishes:
+    """Raises ``ConfigError`` where names are none of this machine's, and where wishes contradict one another."""
+    rollout = _devices(choices.rollout, machine, "[rollout]")
+    training = _devices(choices.training, machine, "[training]")
+    _check_sampler(machine, software, choices, rollout)
+    _check_trainer(machine, software, choices, training)
+    if choices.share != "auto":
+        _check_sharing(choices, rollout, training, cards=bool(machine.gpus))
+    wishes = Wishes(rollout, training)
+    if wishes.together and len(training or ()) > 1:
+        raise ConfigError(
+            "`devices` under [rollout] and [training] name the same card and further ones for training.",
+            "A card that samples, too, must be the trainer's only one.",
+        )
+    return wishes
+
+
+def _devices(names: Sequence[str], machine: Machine, table: str) -> tuple[str, ...] | None:
+    if not names:
+        return None
+    words = [name.strip().lower() for name in names]
+    if CPU in words:
+        if len(words) > 1:
+            raise ConfigError(f"`devices` under {table} names the processor and cards.", "Name one or the other.")
+        return ()
+    return tuple(dict.fromkeys(_card(name, machine.gpus, table) for name in names))
+
+
+def _card(name: str, gpus: Sequence[Gpu], table: str) -> str:
+    word = name.strip().lower()
+    found = [gpu.uuid for gpu in gpus if gpu.label == word]
+    found = found or [gpu.uuid for gpu in gpus if word and gpu.uuid.lower().startswith(word)]
+    if len(found) != 1:
+        known = together([CPU, *(gpu.label for gpu in gpus)])
+        many = "several cards" if found else "no device that may be used here"
+        raise ConfigError(f"`devices` under {table} has {name!r}, which is {many}.", f"There are: {known}.")
+    return found[0]
+
+
+def _check_sampler(machine: Machine, software: Software, choices: Choices, rollout: tuple[str, ...] | None) -> None:
+    kind = choices.sampler
+    if kind == "vllm" and choices.llama:
+        raise ConfigError(
+            f'`{choices.llama}` under [rollout] is llama.cpp\'s, and `sampler = "vllm"` stands beside it.',
+            "Remove one of them.",
+        )
+    if kind == "vllm" and not software.vllm:
+        raise ConfigError(
+            '`sampler = "vllm"` under [rollout] cannot be: there is no vLLM that works here.',
+            software.vllm_reason or 'Install it, or write `sampler = "auto"`.',
+        )
+    if kind == "vllm" and rollout == () and machine.gpus:
+        raise ConfigError(
+            '`sampler = "vllm"` and `devices = ["cpu"]` under [rollout] contradict each other.',
+            "This vLLM computes on cards.",
+        )
+    if kind == "torch" and rollout:
+        raise ConfigError(
+            '`sampler = "torch"` under [rollout] computes on the processor, and `devices` names cards.',
+            'Write `devices = ["cpu"]`, or another sampler.',
+        )
+
+
+def _check_trainer(machine: Machine, software: Software, choices: Choices, training: tuple[str, ...] | None) -> None:
+    if training and not software.torch_cuda:
+        reason = software.torch_reason or 'Write `devices = ["cpu"]` there.'
+        raise ConfigError("`devices` under [training] names cards, and torch does not reach them.", reason)
+    able = software.torch_cuda and any(gpu.kind in TORCH_KINDS for gpu in machine.gpus)
+    if choices.precision == "nf4" and (training == () or not able):
+        raise ConfigError('`precision = "nf4"` under [training] needs a card that torch trains on.')
+    if choices.precision == "nf4" and not software.bitsandbytes:
+        raise ConfigError(
+            '`precision = "nf4"` under [training] needs bitsandbytes, which is not installed.',
+            'Install bitsandbytes, or write `precision = "auto"`.',
+        )
+
+
+def _check_sharing(
+    choices: Choices, rollout: tuple[str, ...] | None, training: tuple[str, ...] | None, cards: bool
+) -> None:
+    words = f'`share = "{choices.share}"` under [resources]'
+    if cards and (rollout == () or training == ()):
+        raise ConfigError(f"{words} contradicts `devices`, which puts a stage on the processor.")
+    if rollout and training and not set(rollout) & set(training):
+        raise ConfigError(f"{words} contradicts `devices`, which names different cards for sampling and training.")
+    if cards and choices.share == "base" and choices.precision in ("nf4", "f32"):
+        raise ConfigError(f'{words} needs `precision = "bf16"`: the trainer reads vLLM\'s own weights.')
+    if choices.share in ("base", "sleep") and (choices.llama or choices.sampler in ("llama.cpp", "torch")):
+        raise ConfigError(f"{words} is for vLLM, and [rollout] chooses another sampler.")

@@ -1,0 +1,148 @@
+"""Who works where, with how much memory: what there is, what can use it and what is wanted flow in, a plan flows out.
+
+Without cards the settings alone decide: one sampler, or those that ``samplers`` lists side by side, and the trainer,
+each on cores of its own where there are enough. With cards, and no list, ``placement`` decides. Starts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from ..base.fit import MemoryPlan, least_plan, plan_memory
+from ..base.model import BaseModel
+from ..devices.machine import Machine, Software
+from ..devices.plan import Placement, SamplerKind, Sharing
+from ..devices.processor import own_cores
+from ..devices.usable import Guest
+from ..errors import ConfigError
+from ..home.settings import Settings
+from .placement import cores as by_cores
+from .placement.asked import Times
+from .placement.cores import on_cores
+from .placement.decide import decide
+from .placement.limits import memory_plans
+from .placement.wishes import CPU
+from .worker_specs import of_kind, wanted_of, with_sampler
+
+
+@dataclass(frozen=True)
+class Staffing:
+    """Everything that the crew starts."""
+
+    placement: Placement
+    memory: tuple[MemoryPlan, ...]
+    """One for each sampler, in their order; the first counts the trainer, too."""
+    machine: Machine | None = None
+    """Whose devices the placement names; None where it names cores alone."""
+
+    @property
+    def words(self) -> str:
+        """What was decided, and why."""
+        return f"Placement: {' '.join(self.placement.reasons)}"
+
+    @property
+    def context(self) -> int:
+        """Tokens that a conversation may have at any of the samplers."""
+        return min(plan.context for plan in self.memory)
+
+    @property
+    def kinds(self) -> str:
+        """The samplers' kinds, in words."""
+        return " + ".join(dict.fromkeys(post.kind for post in self.placement.samplers))
+
+
+def staffing(base: BaseModel, settings: Settings, free: int, cores: Sequence[int] | None = None) -> Staffing:
+    """On the processor alone, with ``free`` bytes and ``cores``: those of this process, if nobody says otherwise.
+
+    Raises ``BaseModelError`` where the base does not fit.
+    """
+    kinds = sampler_kinds(settings, base)
+    return Staffing(
+        by_cores.on_cores(kinds, own_cores(settings.resources.cores) if cores is None else cores),
+        plans_of(base, settings, free, kinds),
+    )
+
+
+def sampler_kinds(settings: Settings, base: BaseModel) -> tuple[SamplerKind, ...]:
+    """What the settings ask for: several side by side, or one."""
+    named = settings.rollout.samplers or (with_sampler(settings, base).rollout.sampler,)
+    return tuple(cast(SamplerKind, kind) for kind in named)
+
+
+def plans_of(base: BaseModel, settings: Settings, free: int, kinds: Sequence[SamplerKind]) -> tuple[MemoryPlan, ...]:
+    """What fits into ``free`` bytes, for each sampler, the first beside the trainer; all with contexts of one length.
+
+    What the others need at least is kept for them. Raises ``BaseModelError`` where not even that fits.
+    """
+    wanted = [wanted_of(base, of_kind(settings, kind), trains=place == 0) for place, kind in enumerate(kinds)]
+    plans: list[MemoryPlan] = []
+    for place, one in enumerate(wanted):
+        kept = sum(least_plan(later).total for later in wanted[place + 1 :])
+        taken = sum(plan.total for plan in plans)
+        one = replace(one, context=one.context or plans[0].context) if plans else one
+        plans.append(plan_memory(one, free - taken - kept))
+    return tuple(plans)
+
+
+def on_machine(
+    base: BaseModel,
+    settings: Settings,
+    free: int,
+    guest: Guest,
+    software: Software,
+    times: Times | None = None,
+    without: Sequence[Sharing] = (),
+) -> Staffing:
+    """Who works where with how much memory; ``free`` are bytes of main memory.
+
+    Raises ``BaseModelError`` where the base does not fit, and as ``placed`` does.
+    """
+    placement = placed(base, settings, guest, software, times, without)
+    if not placement.cards:
+        return Staffing(placement, plans_of(base, settings, free, [post.kind for post in placement.samplers]))
+    return Staffing(placement, memory_plans(placement, wanted_of(base, settings, trains=True), free), guest.machine)
+
+
+def placed(
+    base: BaseModel,
+    settings: Settings,
+    guest: Guest,
+    software: Software,
+    times: Times | None = None,
+    without: Sequence[Sharing] = (),
+) -> Placement:
+    """Who works where.
+
+    ``without`` names ways of sharing a card that failed before. Raises ``ConfigError`` where settings contradict one
+    another or this machine, ``BaseModelError`` where the base cannot be read.
+    """
+    if not settings.rollout.samplers:
+        return decide(settings, wanted_of(base, settings, trains=True), guest, software, times, without)
+    _check_processor(settings)
+    placement = on_cores(sampler_kinds(settings, base), guest.machine.cpu.cores)
+    left = ["`samplers` under [rollout] leaves the cards to others."] if guest.machine.gpus else []
+    return replace(placement, reasons=(*placement.reasons, *left))
+
+
+def _check_processor(settings: Settings) -> None:
+    """Raise ``ConfigError`` where the settings ask for more than the processor beside several samplers on it."""
+    rollout, training, share = settings.rollout, settings.training, settings.resources.share
+    beside = {
+        '`sampler = "vllm"`': rollout.sampler == "vllm",
+        "`devices` with cards": _cards(rollout.devices),
+        "`devices` with cards under [training]": _cards(training.devices),
+        f'`precision = "{training.precision}"` under [training]': training.precision in ("bf16", "nf4"),
+        f'`share = "{share}"` under [resources]': share != "auto",
+    }
+    for words, asked in beside.items():
+        if asked:
+            raise ConfigError(
+                f"`samplers` under [rollout] lists samplers on the processor, beside which {words} cannot be.",
+                "Remove one of them.",
+            )
+
+
+def _cards(names: Sequence[str]) -> bool:
+    return any(name.strip().lower() != CPU for name in names)

@@ -1,0 +1,66 @@
+"""The worker processes of one engine: all started together, and all ended together.
+
+What is to be started flows in, handles flow out. Ending can be broken off and taken up again: nobody is forgotten.
+Knows nothing of what the workers do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from ..errors import WorkerDied
+from ..workers.handle import WorkerHandle
+from .worker_specs import WorkerSpec
+
+
+class Workforce:
+    """Those of one time; the next may start once these have ended."""
+
+    def __init__(self, logs: Path, nice: int) -> None:
+        self.handles: dict[str, WorkerHandle] = {}
+        """By name, those that take calls."""
+        self.cards: frozenset[str] = frozenset()
+        """``Gpu.uuid`` of what they compute on, from before they start until they have ended."""
+        self._logs = logs
+        self._nice = nice
+        self._endings: set[asyncio.Future[None]] = set()
+
+    async def start(self, specs: Sequence[WorkerSpec], cards: Collection[str]) -> None:
+        """Start all on ``cards``. Raises what the first of them raises that cannot; the others then live still."""
+        self.cards = frozenset(cards)
+        for result in await asyncio.gather(*(self._spawn(spec) for spec in specs), return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _spawn(self, spec: WorkerSpec) -> None:
+        self.handles[spec.name] = await spec.spawn(self._logs, self._nice)
+
+    async def until_death(self, *others: asyncio.Event) -> dict[str, WorkerDied]:
+        """Wait until a worker dies, or for one of ``others``; what there is to tell of each that has died, by name."""
+        ends = [*others, *(handle.died for handle in self.handles.values())]
+        waits = [asyncio.ensure_future(end.wait()) for end in ends]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return {name: handle.death() for name, handle in self.handles.items() if handle.died.is_set()}
+
+    async def stop(self) -> None:
+        """End all; who is cancelled while waiting for that leaves it to the next who stops them."""
+        handles, self.handles = list(self.handles.values()), {}
+        for handle in handles:
+            ending = asyncio.ensure_future(_end(handle))
+            self._endings.add(ending)
+            ending.add_done_callback(self._endings.discard)
+        if self._endings:
+            await asyncio.wait(self._endings)
+        self.cards = frozenset()
+
+
+async def _end(handle: WorkerHandle) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        await handle.stop()

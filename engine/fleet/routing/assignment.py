@@ -1,0 +1,230 @@
+"""Which tasks are sampled where, when samplers differ: by each task's mix of prefilled and sampled tokens.
+
+What a token costs at each sampler and what tasks ask for flow in; each task's samplers flow out. A sampler on a card
+with much arithmetic reads prompts cheaply, one with much bandwidth writes replies cheaply; so tasks stand in the order
+of their mix, samplers in the order of what suits them, and the row is cut where all are busy for equally long (the
+hardware affinity of RollArt, arXiv 2512.22560, with the map found instead of written by hand). Pure; knows no process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TypeAlias
+
+from ...fairness.costs import PREFILLED, SAMPLED, rollout_cost
+
+WORTH = 0.1
+"""Of the busiest sampler's time, that must be gained before tasks change their samplers: what moves loses its
+conversations' memory there, and its versions are loaded anew."""
+LEAST_PART = 0.1
+"""Of a task's groups, for which its versions are kept at a further sampler."""
+CELLS = 4
+"""Mixes in so many classes an octave: tasks of one class are alike, and stay where they are rather than in order."""
+HALVINGS = 40
+"""Of the interval that the busiest sampler's time is looked for in."""
+GOLDEN = (math.sqrt(5) - 1) / 2
+"""Multiples of it, less their whole part, fill the interval from 0 to 1 evenly, however many there are."""
+
+
+@dataclass(frozen=True)
+class TokenCosts:
+    """What a sampler takes for a token, in seconds, both above 0."""
+
+    name: str
+    prefilled: float
+    sampled: float
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Tokens that a task asks for, in any unit that is the same for all tasks.
+
+    Best are those of an episode times the episodes that it keeps under way: a task that waits does not look small then.
+    """
+
+    task: str
+    prefilled: float
+    sampled: float
+    only: tuple[str, ...] = ()
+    """Samplers that may serve it; none: all may."""
+    whole: bool = False
+    """Whether it must not be at two samplers at a time."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """A part of a task's groups, above 0, and the sampler that serves them."""
+
+    sampler: str
+    part: float
+
+
+Routes: TypeAlias = Mapping[str, tuple[Share, ...]]
+"""By task; the parts of each add up to 1, the largest first."""
+
+
+def route(
+    samplers: Sequence[TokenCosts], demands: Sequence[Demand], before: Routes | None = None, worth: float = WORTH
+) -> dict[str, tuple[Share, ...]]:
+    """The routes that keep the busiest sampler busy for the shortest time, to within a class of mixes.
+
+    At most one task fewer than there are samplers is at several of them. The routes ``before`` stay where nothing gains
+    more than ``worth``; tasks that they do not know are then added where there is the most room. Raises ``ValueError``
+    where a task has no sampler.
+    """
+    _check(samplers, demands)
+    samplers = sorted(samplers, key=lambda sampler: sampler.name)
+    demands = sorted(demands, key=lambda demand: demand.task)
+    routes = _completed(samplers, demands, before or {})
+    while True:  # alike tasks stand in the row as they are placed, so that another cut may be better still
+        other = _cut(samplers, demands, routes)
+        now, then = (max(busy_seconds(samplers, demands, one).values(), default=0.0) for one in (routes, other))
+        if now <= (1 + worth) * then:
+            return routes
+        routes = other
+
+
+def sampler_of(shares: Sequence[Share], group: int) -> str:
+    """Who serves a group, by its number: always the same one, and each sampler its part of any run of numbers.
+
+    A group's members stay together, for they share a prompt.
+    """
+    place = math.modf(group * GOLDEN)[0]
+    for share, reached in zip(shares, accumulate(share.part for share in shares), strict=True):
+        if place < reached:
+            return share.sampler
+    return shares[0].sampler  # parts may add up to a little less than 1
+
+
+def guess(
+    task: str, prompt: int, reply: int, others: Iterable[Demand] = (), only: tuple[str, ...] = (), whole: bool = False
+) -> Demand:
+    """What a task is taken to ask for until that is measured: its first prompt's tokens and the longest reply.
+
+    It is taken to cost as much as the others do on average.
+    """
+    costs = [PREFILLED * other.prefilled + SAMPLED * other.sampled for other in others]
+    mean = math.fsum(costs) / len(costs) if costs else 1.0
+    scale = mean / max(1, rollout_cost(prompt, reply))
+    return Demand(task, scale * prompt, scale * reply, only, whole)
+
+
+def busy_seconds(samplers: Sequence[TokenCosts], demands: Sequence[Demand], routes: Routes) -> dict[str, float]:
+    """How long each sampler computes for what the tasks ask for, by its name."""
+    costs = {sampler.name: sampler for sampler in samplers}
+    busy = dict.fromkeys(costs, 0.0)
+    for demand in demands:
+        for share in routes[demand.task]:
+            busy[share.sampler] += share.part * _seconds(costs[share.sampler], demand)
+    return busy
+
+
+def _seconds(sampler: TokenCosts, demand: Demand) -> float:
+    return sampler.prefilled * demand.prefilled + sampler.sampled * demand.sampled
+
+
+def _allowed(sampler: TokenCosts, demand: Demand) -> bool:
+    return not demand.only or sampler.name in demand.only
+
+
+def _check(samplers: Sequence[TokenCosts], demands: Sequence[Demand]) -> None:
+    if any(not (sampler.prefilled > 0 and sampler.sampled > 0) for sampler in samplers):
+        raise ValueError("a sampler's tokens must cost something")
+    for demand in demands:
+        if not any(_allowed(sampler, demand) for sampler in samplers):
+            raise ValueError(f"no sampler may serve the task {demand.task}")
+
+
+def _completed(
+    samplers: Sequence[TokenCosts], demands: Sequence[Demand], before: Routes
+) -> dict[str, tuple[Share, ...]]:
+    """The routes as they were, as far as they are possible; the rest is added, the largest first."""
+    routes: dict[str, tuple[Share, ...]] = {}
+    for demand in demands:
+        possible = {sampler.name for sampler in samplers if _allowed(sampler, demand)}
+        shares = before.get(demand.task, ())
+        parts = {share.sampler: share.part for share in shares if share.sampler in possible}
+        if parts:
+            unchanged = len(parts) == len(shares) and not (demand.whole and len(parts) > 1)
+            routes[demand.task] = shares if unchanged else _shares(parts, demand.whole)
+    new = [demand for demand in demands if demand.task not in routes]
+    busy = busy_seconds(samplers, [demand for demand in demands if demand.task in routes], routes)
+    _add(samplers, new, busy, routes)
+    return routes
+
+
+def _add(
+    samplers: Sequence[TokenCosts],
+    demands: Iterable[Demand],
+    busy: dict[str, float],
+    routes: dict[str, tuple[Share, ...]],
+) -> None:
+    """Each to the one sampler that has then the least to do; ``busy`` and ``routes`` grow."""
+    for demand in sorted(demands, key=lambda demand: (-_seconds(samplers[0], demand), demand.task)):
+        able = [sampler for sampler in samplers if _allowed(sampler, demand)]
+        chosen = min(able, key=lambda sampler: (busy[sampler.name] + _seconds(sampler, demand), sampler.name))
+        busy[chosen.name] += _seconds(chosen, demand)
+        routes[demand.task] = (Share(chosen.name, 1.0),)
+
+
+def _cut(samplers: Sequence[TokenCosts], demands: Sequence[Demand], before: Routes) -> dict[str, tuple[Share, ...]]:
+    """The row of tasks, cut between the samplers; those that only some samplers may serve come before all others."""
+    routes: dict[str, tuple[Share, ...]] = {}
+    busy = {sampler.name: 0.0 for sampler in samplers}
+    _add(samplers, [demand for demand in demands if demand.only], busy, routes)
+    order = sorted(samplers, key=lambda sampler: (sampler.prefilled / sampler.sampled, sampler.name))
+    row = _row([demand for demand in demands if not demand.only], [sampler.name for sampler in order], before)
+    everything = math.fsum(_seconds(order[0], demand) for demand in row)
+    least, most = 0.0, (1 + 1e-9) * (max(busy.values()) + everything)  # sums round
+    for _ in range(HALVINGS):
+        middle = (least + most) / 2
+        least, most = (least, middle) if _filled(order, row, busy, middle) is not None else (middle, most)
+    for demand, parts in zip(row, _filled(order, row, busy, most) or (), strict=True):
+        routes[demand.task] = _shares(parts, demand.whole)
+    return routes
+
+
+def _row(demands: Sequence[Demand], order: Sequence[str], before: Routes) -> list[Demand]:
+    """From those that mostly read to those that mostly write; alike ones as their samplers stand."""
+
+    def place(demand: Demand) -> tuple[float, float, str]:
+        mix = math.log2((1e-9 + demand.prefilled) / (1e-9 + demand.sampled))
+        known = [order.index(share.sampler) for share in before.get(demand.task, ()) if share.sampler in order]
+        return -round(CELLS * mix), sum(known) / len(known) if known else len(order) / 2, demand.task
+
+    return sorted(demands, key=place)
+
+
+def _filled(
+    order: Sequence[TokenCosts], row: Sequence[Demand], busy: Mapping[str, float], time: float
+) -> list[dict[str, float]] | None:
+    """Each task's part at each sampler, if these, one after the other, take from the row what they can do in ``time``.
+
+    None where something of the row is left.
+    """
+    parts: list[dict[str, float]] = [{} for _ in row]
+    at, left = 0, 1.0
+    for sampler in order:
+        room = time - busy[sampler.name]
+        while at < len(row) and room > 0:
+            seconds = _seconds(sampler, row[at])
+            taken = left if left * seconds <= room else room / seconds
+            parts[at][sampler.name] = taken
+            room, left = room - taken * seconds, left - taken
+            if left <= 0:
+                at, left = at + 1, 1.0
+            else:
+                break
+    return parts if at == len(row) else None
+
+
+def _shares(parts: Mapping[str, float], whole: bool) -> tuple[Share, ...]:
+    """The largest first; small ones go to the largest, and all do where the task must be in one place."""
+    ranked = sorted(parts.items(), key=lambda item: (-item[1], item[0]))
+    total = math.fsum(parts.values())
+    large = [(name, part) for name, part in ranked if part >= LEAST_PART * total and not whole] or ranked[:1]
+    together = math.fsum(part for _, part in large)
+    return tuple(Share(name, part / together) for name, part in large)

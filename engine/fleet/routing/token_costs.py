@@ -1,0 +1,84 @@
+"""What a prefilled and a sampled token take at a sampler, learnt while it works. Pure.
+
+Totals of a sampler (``SamplerStats``) flow in, seconds per token flow out. A guess gives the shape, what was busy gives
+the scale, and windows of different mixes tell the two kinds of token apart: where all are alike nothing can, and the
+guess's proportion stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...devices.machine import Rates
+from .assignment import TokenCosts
+
+HALF_LIFE = 60.0
+"""Busy seconds after which a window counts half: tasks come and go, and contexts grow."""
+SHORTEST = 1e-3
+"""Busy seconds of a window."""
+PULL = 0.02
+"""Towards the guess's proportion, as a share of what was measured."""
+LEAST = 0.05
+"""Of the guess, scaled: neither kind of token is ever taken for free."""
+ROWS = 32
+"""Conversations that a guess takes to be sampled in one pass."""
+REACHED = 0.5
+"""Of a device's measured rates, in such passes; a guess."""
+PROPORTION = 3.0
+"""Sampled over prefilled, where no rates are known: 1 to 11 was measured on a processor (``fairness/costs.py``)."""
+
+
+@dataclass(frozen=True)
+class CostMeter:
+    """Costs of one sampler: begin with ``guessed``, give it totals with ``seen``, ask ``costs`` at any time."""
+
+    guess: TokenCosts
+    totals: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Prefilled and sampled tokens and busy seconds, as they were last seen."""
+    products: tuple[float, float, float, float, float] = (0.0,) * 5
+    """Of the guessed seconds for either kind and the busy seconds, per window, forgotten over time: prefilled squared,
+    prefilled times sampled, sampled squared, prefilled times busy, sampled times busy."""
+
+    def seen(self, prefilled: float, sampled: float, busy: float) -> CostMeter:
+        """With a sampler's totals; those that are less than before are of a fresh worker, which began at 0."""
+        totals = (prefilled, sampled, busy)
+        fell = any(now < then for now, then in zip(totals, self.totals, strict=True))
+        before = (0.0, 0.0, 0.0) if fell else self.totals
+        window = [now - then for now, then in zip(totals, before, strict=True)]
+        read, written, spent = window[0] * self.guess.prefilled, window[1] * self.guess.sampled, window[2]
+        if spent < SHORTEST:
+            return replace(self, totals=before)
+        if read + written <= 0:
+            return replace(self, totals=totals)
+        kept = 0.5 ** (spent / HALF_LIFE)
+        # each window weighs as much as it was long: a product of two sums over it, by its seconds
+        fresh = (read * read, read * written, written * written, read * spent, written * spent)
+        products = tuple(kept * old + new / spent for old, new in zip(self.products, fresh, strict=True))
+        return replace(self, totals=totals, products=products)
+
+    @property
+    def measured(self) -> bool:
+        """Whether anything was seen."""
+        return any(self.products)
+
+    @property
+    def costs(self) -> TokenCosts:
+        """The guess, each kind by its own factor: least squares, pulled towards one factor for both."""
+        if not self.measured:
+            return self.guess
+        squared, mixed, other, first, second = self.products
+        scale = (first + second) / (squared + 2 * mixed + other)
+        pull = PULL * (squared + 2 * mixed + other)
+        squared, other, first, second = squared + pull, other + pull, first + pull * scale, second + pull * scale
+        determinant = squared * other - mixed * mixed
+        read = max(LEAST * scale, (first * other - second * mixed) / determinant)
+        written = max(LEAST * scale, (second * squared - first * mixed) / determinant)
+        return TokenCosts(self.guess.name, read * self.guess.prefilled, written * self.guess.sampled)
+
+
+def guessed(name: str, parameters: int, weight_bytes: int, rates: Rates | None) -> TokenCosts:
+    """Of a base with so many parameters, held in so many bytes: prompts take arithmetic, replies read the weights."""
+    if rates is None:
+        return TokenCosts(name, 1e-4, PROPORTION * 1e-4)
+    prefilled = 2 * parameters / (REACHED * rates.matrix)
+    return TokenCosts(name, prefilled, prefilled + weight_bytes / (ROWS * REACHED * rates.bandwidth))

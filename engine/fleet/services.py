@@ -1,0 +1,85 @@
+"""What a running task works with: the stages and the store, handed over in one frozen record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from ..environments.baselines import Floors
+from ..environments.service import EnvironmentService
+from ..fairness.ledger import ROLLOUT, TRAINING
+from ..fairness.line import Payer, Standing
+from ..home.paths import Home
+from ..rollout.endpoint import Station
+from ..rollout.episodes import Rollout
+from ..store.store import Store
+from ..training.protocol import PolicyTrainer
+from .routing.router import Router
+from .tolerance import Tolerance
+from .trainer import SharedTrainer, TaskTrainer
+
+
+@dataclass(frozen=True)
+class Load:
+    """Requests of one worker: of the moment, or on average."""
+
+    waiting: float = 0.0
+    active: float = 0.0
+
+
+@dataclass(frozen=True)
+class Services:
+    """The three stages and the store, as one incarnation of the workers offers them."""
+
+    home: Home
+    store: Store
+    environments: EnvironmentService
+    rollout: Rollout
+    stations: Mapping[str, Station]
+    """The samplers, by name."""
+    router: Router
+    """Which of them serve which task."""
+    shared: SharedTrainer
+    """The trainer of all tasks."""
+    trainer: PolicyTrainer
+    tolerances: Mapping[str, Tolerance]
+    """The gap between a sampler and the trainer that a canary accepts, by station."""
+    floors: Floors = field(default_factory=Floors)
+    """What is known of constant answers, over all tasks."""
+    shortage: Callable[[], str] = str
+    """Why no task may go on for want of room on the disk, in one sentence; empty while there is room."""
+    token_steps: int = 0
+    """Steps of a policy whose trajectories keep their tokens; 0: all."""
+    draining: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once tasks are to end with the step that they are at, and no group may begin that it does not need."""
+
+    def loads(self) -> dict[str, Load]:
+        """What waits at the workers of the stages that are shared, and what they are at, by worker."""
+        seats = {name: Load(station.seats.waiting, station.seats.active) for name, station in self.stations.items()}
+        return seats | {TRAINING: Load(self.shared.waiting, self.shared.active)}
+
+    def standings(self) -> dict[str, list[Standing]]:
+        """Where tenants stand in the lines of the stages that are shared, by stage."""
+        lines = [station.seats.standings() for station in self.stations.values()]
+        return {ROLLOUT: together(lines), TRAINING: self.shared.standings()}
+
+    def of(self, payer: Payer, deterministic: bool) -> Services:
+        """The same as one task is to use them: in its turn, and on its account."""
+        return replace(
+            self,
+            rollout=self.rollout.of(payer, anew=deterministic),
+            trainer=TaskTrainer(self.shared, payer, alone=deterministic),
+        )
+
+
+def together(lines: Iterable[Sequence[Standing]]) -> list[Standing]:
+    """Where tenants stand in several lines before one stage: what waits in all of them, and what they are behind in the
+    one where that is most."""
+    stand: dict[str, Standing] = {}
+    for standing in chain.from_iterable(lines):
+        known = stand.get(standing.tenant, Standing(standing.tenant, 0, 0.0))
+        waiting, behind = known.waiting + standing.waiting, max(known.behind, standing.behind)
+        stand[standing.tenant] = Standing(standing.tenant, waiting, behind)
+    return list(stand.values())

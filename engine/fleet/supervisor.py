@@ -1,0 +1,268 @@
+"""The rollout and training workers of one engine: started together, watched, and replaced when one dies.
+
+Who is to work where flows in, ``Services`` with live workers flow out. Whoever works with a dead incarnation is told by
+``lost``; tasks then begin again from their last commit with the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+from time import monotonic
+
+from ..base.model import BaseModel
+from ..devices.ours import Ours
+from ..devices.plan import Sharing
+from ..environments.service import EnvironmentService
+from ..errors import MarlaasError, StoreError, WorkerDied
+from ..fairness.ledger import Ledger
+from ..fairness.line import Standing
+from ..home.paths import Home
+from ..home.settings import Settings
+from ..rollout.protocol import SamplerStats
+from ..rollout.renderer import Renderer
+from ..rollout.rendering import PromptRuler
+from ..store.rows import Rest
+from ..store.store import Store
+from .assignment import worker_specs
+from .memory_backoff import Fewer
+from .opening import Opening
+from .placement_plan import Staffing
+from .processes import Workforce
+from .routing.endpoints import Stations
+from .services import Load, Services
+from .yielding.preemptible import Standby
+
+ATTEMPTS = 3
+"""At starting workers that die while they start."""
+RETRY = 2.0
+"""Seconds between attempts to bring dead workers back."""
+
+Plan = Callable[[tuple[Sharing, ...], Ours], Staffing]
+"""Who works where on the machine as it is at the moment, without ways of sharing a card that have failed here, and with
+what this engine holds already."""
+
+
+class Crew:
+    """Keeps the workers alive for as long as ``run`` runs."""
+
+    def __init__(
+        self,
+        home: Home,
+        settings: Settings,
+        base: BaseModel,
+        staffing: Staffing,
+        store: Store,
+        environments: EnvironmentService,
+        ledger: Ledger,
+        shortage: Callable[[], str],
+        log: Callable[[str, str, str], None],
+        plan: Plan,
+    ) -> None:
+        """``staffing`` holds until workers die or rest; then ``plan`` is asked, in a thread, for it takes its time."""
+        self._home = home
+        self._settings = settings
+        self._base = base
+        self._plan = plan
+        self.failed: tuple[Sharing, ...] = ()
+        """Ways of sharing a card that could not be started."""
+        self._fewer = Fewer()
+        self.mended = False
+        """Whether the workers that died last ran out of memory, and go on with less."""
+        self._moved = asyncio.Event()
+        """Set when the workers are to go over to other posts."""
+        self.store = store
+        self.environments = environments
+        self.shortage = shortage
+        self._log = log
+        self._renderer = Renderer(base.path)
+        self.draining = asyncio.Event()
+        """Set once tasks are to end with the step that they are at."""
+        self._opening = Opening(
+            home, settings, base, store, environments, ledger, shortage, self.draining, self._renderer, log
+        )
+        self._workforce = Workforce(home.logs, settings.resources.nice)
+        self._stations: Stations | None = None
+        self._services: Services | None = None
+        self._standby = Standby()
+        self._ready = asyncio.Event()
+        self._man(staffing)
+        self.lost = asyncio.Event()
+        """Set when a worker of the current incarnation has died; replaced together with the workers."""
+
+    def _man(self, staffing: Staffing) -> None:
+        """From their next start on, the workers are placed like this."""
+        self.staffing = self._fewer.fitted(staffing)
+        self._specs = worker_specs(self._base, self._home, self._settings, self.staffing)
+        self.devices = {spec.name: spec.device for spec in self._specs}
+        """What each worker computes on, in words."""
+
+    @property
+    def warning(self) -> str:
+        """What people should know of the base's way to talk, in one sentence, or nothing."""
+        return self._renderer.warning
+
+    def ruler(self) -> PromptRuler:
+        """Measures first prompts as this base reads them."""
+        return PromptRuler(self._renderer, self.staffing.context)
+
+    async def start(self) -> None:
+        """Start all workers, unless they are to rest. Raises what they say if they cannot."""
+        await self._standby.during(self._start_again())
+
+    def move(self, staffing: Staffing) -> None:
+        """Go over to other posts: all workers end and start there; tasks begin again from their last commit."""
+        if staffing.placement != self.staffing.placement:
+            self._man(staffing)
+            self._moved.set()
+
+    async def _start_again(self) -> None:
+        """Start them, again where one is killed meanwhile, and with less in common where what they share fails."""
+        for last in (*[False] * (ATTEMPTS - 1), True):
+            sharing = self.staffing.placement.trainer.sharing
+            try:
+                return await self._start()
+            except (MarlaasError, ValueError) as error:
+                if sharing:
+                    self.failed += (sharing,)
+                    self._log("placement", f"Sampler and trainer cannot share a card by {sharing}: {error}", "warning")
+                    await self._plan_anew()
+                elif last or not isinstance(error, WorkerDied):
+                    raise
+
+    async def place_anew(self) -> bool:
+        """Go over to other cards if a plan for the machine as it is by now takes others; whether it does.
+
+        Raises ``MarlaasError`` where nothing can be planned.
+        """
+        staffing = await asyncio.to_thread(self._plan, self.failed, self.ours)
+        moves = staffing.placement.cards != self.staffing.placement.cards
+        if moves:
+            self.move(staffing)
+        return moves
+
+    async def _plan_anew(self) -> None:
+        """Place the workers, of whom none lives, as the machine is by now, and say so where that is elsewhere."""
+        before = self.staffing.placement
+        self._man(await asyncio.to_thread(self._plan, self.failed, self.ours))
+        if self.staffing.placement != before:
+            self._log("placement", self.staffing.words, "info")
+
+    async def _start(self) -> None:
+        self._moved.clear()
+        staffing = self.staffing  # another may be moved to meanwhile
+        try:
+            await self._workforce.start(self._specs, staffing.placement.cards)
+            self._services, self._stations = await self._opening.open(self._workforce.handles, staffing)
+        except BaseException:
+            await self.stop()
+            raise
+        with contextlib.suppress(StoreError):
+            self.store.telemetry.placed(self.store.incarnation, staffing.placement.reasons)
+        self.lost = asyncio.Event()
+        self._ready.set()
+
+    @property
+    def ours(self) -> Ours:
+        """What this engine holds of the machine."""
+        return Ours(frozenset(pid for _, pid in self.processes()), self._workforce.cards)
+
+    def processes(self) -> list[tuple[str, int]]:
+        """What each process of this engine is called, and its id: the engine's own, workers', environments'."""
+        workers = [(name, handle.pid) for name, handle in self._workforce.handles.items()]
+        environments = [(f"env {name}", pid) for name, pid in self.environments.processes()]
+        return [("engine", os.getpid()), *workers, *environments]
+
+    async def reload(self, plugin: str) -> None:
+        """Read an environment plugin anew; see ``EnvironmentService.reload``."""
+        await self.environments.reload(plugin)
+
+    def loads(self) -> dict[str, Load]:
+        """What waits at the workers, and what they are at, by worker; nothing while there are none."""
+        return self._services.loads() if self._services else {}
+
+    async def sampler_stats(self, patience: float) -> dict[str, SamplerStats]:
+        """Totals of the samplers that answer within ``patience`` seconds; nothing while there are none."""
+        return await self._stations.stats(patience) if self._services and self._stations else {}
+
+    def standings(self) -> dict[str, list[Standing]]:
+        """Where tenants stand in the workers' lines, by stage; nothing while there are none."""
+        return self._services.standings() if self._services else {}
+
+    async def services(self) -> Services:
+        """The stages with live workers, waiting for them if need be."""
+        while True:
+            await self._ready.wait()
+            if self._services is not None:
+                return self._services
+
+    @property
+    def ready(self) -> bool:
+        """Whether the workers live, as far as is known."""
+        return self._ready.is_set()
+
+    @property
+    def resting(self) -> Rest | None:
+        """Why there are to be no workers; None: there are, or they start."""
+        return self._standby.resting
+
+    async def rest(self, rest: Rest) -> None:
+        """End all workers, also those that start or are at a call: ``lost`` is set at once, their end is waited for."""
+        self._standby.begin(rest)
+        self._let_go()
+        await self._standby.begun()
+        await self.stop()
+
+    def wake(self) -> None:
+        """A task wants workers: they start, unless a rest holds."""
+        self._standby.end()
+
+    async def run(self) -> None:
+        """Have workers whenever there is no rest, until cancelled."""
+        while True:
+            await self._standby.wanted()
+            await self._standby.during(self._keep())
+
+    async def _keep(self) -> None:
+        """Start the workers where there are none, and replace them whenever one dies."""
+        if not self.ready:
+            begun = monotonic()
+            await self._bring_back(anew=True)
+            self._log("worker", f"The workers were started in {monotonic() - begun:.1f} s.", "info")
+        while True:
+            deaths = await self._workforce.until_death(self._moved)
+            held = self._stations.conversations if self._stations else {}
+            after = self._fewer.after(deaths, self.staffing, held, self.devices)
+            self.mended = bool(deaths) and after.mended
+            self._let_go()
+            if deaths:
+                self._log("worker", after.words, "warning")
+            else:
+                self._log("placement", self.staffing.words, "info")
+            await self.stop()
+            await self._bring_back(anew=bool(deaths))
+
+    def _let_go(self) -> None:
+        """Give the workers up; whoever works with them is told."""
+        self._ready.clear()
+        self._services = None
+        self.lost.set()
+
+    async def _bring_back(self, anew: bool) -> None:
+        """Start workers, again and again; ``anew``: on what others have left of the machine meanwhile."""
+        told = ""
+        while True:
+            try:
+                if anew:
+                    await self._plan_anew()
+                return await self._start_again()
+            except (MarlaasError, ValueError, OSError) as error:  # no memory or files for a process may end, too
+                if told != (told := str(error)):
+                    self._log("worker", f"The workers cannot be started: {told}", "error")
+                await asyncio.sleep(RETRY)
+
+    async def stop(self) -> None:
+        """End all workers; who is cancelled while waiting for that leaves it to the next who stops them."""
+        await self._workforce.stop()

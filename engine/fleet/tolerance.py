@@ -1,0 +1,60 @@
+"""How far sampler and trainer may lie apart before something is wrong, by how exactly each of them computes. Pure.
+
+Gaps are absolute differences of log-probabilities, in nats, on the same tokens under the same adapter. A wrong adapter,
+or a wrong base, is recognised by a gap that rounding does not explain.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..home.settings import RolloutSettings
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What counts as rounding. Of single tokens where rounding is small; of their mean where matrices are quantised,
+    since an unlikely token's log-probability may then be off by whole nats."""
+
+    largest: float = math.inf
+    mean: float = math.inf
+    rounding: float = 1e-2
+    """What a single log-probability may be off by through rounding, however close those seen so far have been."""
+
+    def holds(self, largest: float, mean: float) -> bool:
+        """Whether such gaps are rounding; one that is not a number never is."""
+        return largest <= self.largest and mean <= self.mean
+
+
+EXACT = Tolerance(largest=0.002, rounding=1e-5)
+"""Float32 throughout."""
+FAST = Tolerance(largest=0.15, rounding=1e-3)
+"""llama.cpp's half-precision attention."""
+ROUNDED = {
+    "f32": FAST,
+    "f16": FAST,
+    "q8_0": Tolerance(mean=0.2),
+    "q6_k": Tolerance(mean=0.5),
+    "q5_k_m": Tolerance(mean=0.8),
+    "q4_k_m": Tolerance(mean=1.5),
+}
+"""By what llama.cpp's matrices are stored in: three times the mean gap on random weights, which exaggerate it; trained
+bases stay a hundred times below. Another base's gaps are several nats."""
+
+
+HALF = Tolerance(mean=0.2)
+"""Sixteen bits throughout, as cards compute: taken from eight-bit weights, which lose as much; measured on no card."""
+
+
+def tolerance_of(rollout: RolloutSettings, stored: str, exact: bool = True) -> Tolerance:
+    """For a sampler of these settings whose matrices are ``stored`` so, one of ``precision.PRECISIONS``.
+
+    Not ``exact`` are a sampler on a card, and a trainer whose base is not in float32.
+    """
+    if not exact:
+        return HALF if stored in ("f32", "f16") else ROUNDED[stored]
+    if rollout.sampler in ("torch", "vllm"):  # both in float32 on a processor
+        return EXACT
+    whole = rollout.exact and stored == "f32" and not rollout.gguf  # what others convert, they may round
+    return EXACT if whole else ROUNDED[stored]

@@ -1,0 +1,238 @@
+"""What each worker process is started with: class, arguments, cores, cards and variables.
+
+A base, the settings, a placement and planned memory flow in, specs flow out. Reads sizes of files and starts nothing;
+knows the classes that workers are made of by name. A worker on cards sees its own alone, under numbers from 0. A
+sampler and a trainer that share a card in one process are one spec with two parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from ..base.fit import MemoryPlan, plan_memory
+from ..base.model import BaseModel
+from ..base.needs import VERSIONS, Wanted
+from ..base.precision import nearest
+from ..base.soundness import parameters
+from ..base.vllm_memory import slots_for
+from ..devices.machine import Gpu, Machine
+from ..devices.plan import Place, SamplerKind, SamplerPost, Sharing, TrainerPost
+from ..devices.processor import own_cores
+from ..devices.visible import environment, llama_devices
+from ..errors import BaseModelError
+from ..home.paths import Home
+from ..home.settings import Settings
+from ..workers.handle import WorkerHandle
+from .placement.cores import on_cores
+from .placement.limits import sampler_limits
+from .placement.processor import usual_sampler
+
+LLAMA = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
+TORCH = "marlaas.engine.rollout.torch_sampler.sampler:TorchSampler"
+VLLM = "marlaas.engine.rollout.vllm.sampler:VllmSampler"
+TRAINER = "marlaas.engine.training.torch_trainer:TorchTrainer"
+
+
+@dataclass(frozen=True)
+class WorkerSpec:
+    """How one worker is started."""
+
+    name: str
+    factory: str
+    kwargs: dict[str, Any]
+    cores: tuple[int, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of its own: which cards it sees."""
+    gpus: tuple[int, ...] = ()
+    """Numbers of its cards."""
+
+    @property
+    def device(self) -> str:
+        """What it computes on, in words."""
+        if self.gpus:
+            return numbered("gpu", self.gpus)
+        return numbered("core", self.cores) if self.cores else "cpu"
+
+    async def spawn(self, logs: Path, nice: int = 0) -> WorkerHandle:
+        """Start it, its words in a file of the folder ``logs``; ``nice`` lets others go first on the cores.
+
+        Raises as ``WorkerHandle.spawn`` does.
+        """
+        log, environment = logs / f"{self.name}.log", self.environment
+        return await WorkerHandle.spawn(
+            self.name, self.factory, self.kwargs, self.cores, log_path=log, environment=environment, nice=nice
+        )
+
+
+def numbered(what: str, numbers: Sequence[int]) -> str:
+    """``core 0``, ``gpus 0-1``, ``gpus 0, 2``: ``numbers`` are in order, at least one."""
+    first, last = numbers[0], numbers[-1]
+    if first == last:
+        return f"{what} {first}"
+    whole = last - first == len(numbers) - 1
+    return f"{what}s {f'{first}-{last}' if whole else ', '.join(map(str, numbers))}"
+
+
+def with_sampler(settings: Settings, base: BaseModel) -> Settings:
+    """The same settings with a sampler named, the first of several; where ``auto`` leaves it to the base, the one that
+    is usual on a processor, unless the settings say how llama.cpp keeps the base."""
+    rollout = settings.rollout
+    if rollout.samplers:
+        return of_kind(settings, rollout.samplers[0])
+    if rollout.sampler != "auto":
+        return settings
+    free = rollout.weights == "auto" and not rollout.gguf
+    chosen = usual_sampler(base.config, parameters(base)) if free else "llama.cpp"
+    return replace(settings, rollout=replace(rollout, sampler=chosen))
+
+
+def of_kind(settings: Settings, kind: str) -> Settings:
+    """The settings as one of several samplers has them: what is said of llama.cpp's file is nothing to others."""
+    rollout = replace(settings.rollout, sampler=kind)
+    if kind != "llama.cpp":
+        rollout = replace(rollout, weights="auto", gguf="")
+    return replace(settings, rollout=rollout)
+
+
+def plan_of(base: BaseModel, settings: Settings, free: int, trains: bool = True) -> MemoryPlan:
+    """What fits into ``free`` bytes under these settings; without ``trains`` of a sampler alone.
+
+    Raises ``BaseModelError`` where the base does not, and where a GGUF file that they name cannot be looked at.
+    """
+    return plan_memory(wanted_of(base, with_sampler(settings, base), trains), free)
+
+
+def wanted_of(base: BaseModel, settings: Settings, trains: bool) -> Wanted:
+    """What is to fit: the base, under settings that name their sampler. Raises ``BaseModelError`` as ``plan_of``."""
+    rollout = settings.rollout
+    return Wanted(
+        config=base.config,
+        parameters=parameters(base),
+        sampler=rollout.sampler,
+        weights=rollout.weights,
+        gguf_bytes=_brought_bytes(rollout.gguf),
+        sequences=rollout.sequences,
+        context=rollout.context,
+        exact=rollout.exact,
+        largest_rank=rollout.largest_rank,
+        tasks=settings.engine.tasks,
+        slots=settings.training.slots,
+        trains=trains,
+    )
+
+
+def stored_as(base: BaseModel, settings: Settings, memory: MemoryPlan) -> str:
+    """How llama.cpp keeps the base's matrices: as planned, or, of a file that a person brought, as its size tells."""
+    brought = _brought_bytes(settings.rollout.gguf)
+    return nearest(8 * brought / parameters(base)) if brought else memory.weights
+
+
+def _brought_bytes(gguf: str) -> int:
+    if not gguf:
+        return 0
+    try:
+        return Path(gguf).expanduser().stat().st_size
+    except OSError as error:
+        raise BaseModelError(
+            f"The GGUF file {gguf} cannot be read: {error.strerror}.", "Mend `gguf` under [rollout] in marlaas.toml."
+        ) from error
+
+
+def sampler_spec(
+    base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan, post: SamplerPost | None = None
+) -> WorkerSpec:
+    """A rollout worker at its post: without one the only sampler, as the settings have it."""
+    if post is None:
+        kind = cast(SamplerKind, with_sampler(settings, base).rollout.sampler)
+        (post,) = on_cores((kind,), own_cores(settings.resources.cores)).samplers
+    kwargs: dict[str, Any] = {
+        "base": str(base.path),
+        "sequences": memory.sequences,
+        "context": memory.context,
+        "threads": max(1, len(post.place.cores)),
+    }
+    if post.kind == "torch":
+        return WorkerSpec(post.name, TORCH, kwargs, post.place.cores, environment(()))
+    if post.kind == "vllm":
+        slots = slots_for(VERSIONS * settings.engine.tasks)
+        kwargs |= {"scratch": str(home.scratch), "largest_rank": settings.rollout.largest_rank, "slots": slots}
+        return WorkerSpec(post.name, VLLM, kwargs, post.place.cores, environment(()))
+    exact, gguf = settings.rollout.exact, settings.rollout.gguf
+    kwargs |= {"cache": str(home.base), "exact": exact, "weights": memory.weights, "gguf": gguf}
+    return WorkerSpec(post.name, LLAMA, kwargs, post.place.cores, environment(()))
+
+
+def trainer_spec(
+    base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan, post: TrainerPost | None = None
+) -> WorkerSpec:
+    """The training worker at its post: without one beside one sampler."""
+    post = post or on_cores(("torch",), own_cores(settings.resources.cores)).trainer
+    kwargs: dict[str, Any] = {
+        "base": str(base.path),
+        "fingerprint": base.fingerprint,
+        "threads": max(1, len(post.place.cores)),
+        "sync": settings.training.sync,
+        "room": memory.room,
+        "slots": settings.training.slots,
+        "held": memory.held,
+        "largest_rank": settings.training.largest_rank,
+        "scratch": str(home.scratch),
+        "precision": post.precision,
+    }
+    return WorkerSpec(post.name, TRAINER, kwargs, post.place.cores, environment(()))
+
+
+COLOCATED = "marlaas.engine.fleet.colocated.worker:ColocatedWorker"
+SAMPLER_PART, TRAINER_PART = "sampler", "trainer"
+"""Its parts, as ``WorkerHandle.proxy`` names them."""
+IN_ONE_PROCESS: tuple[Sharing, ...] = ("base", "sleep")
+"""Ways of sharing a card that need it."""
+
+
+def shared_spec(sampler: WorkerSpec, trainer: WorkerSpec, sharing: Sharing) -> WorkerSpec:
+    """The worker that does what both specs say, under the sampler's name, on the cores of both.
+
+    Raises ``ValueError`` where ``sharing`` needs two processes.
+    """
+    if sharing not in IN_ONE_PROCESS:
+        raise ValueError(f"Sampler and trainer are no single process where they share a card by {sharing!r}.")
+    kwargs = {"sharing": sharing, SAMPLER_PART: sampler.kwargs, TRAINER_PART: trainer.kwargs}
+    cores = tuple(sorted({*sampler.cores, *trainer.cores}))
+    return replace(sampler, factory=COLOCATED, kwargs=kwargs, cores=cores)
+
+
+def sampler_on_card(spec: WorkerSpec, post: SamplerPost, machine: Machine, wanted: Wanted) -> WorkerSpec:
+    """The same sampler on the card of its post; ``spec`` has the conversations that fit there already."""
+    gpus = _gpus(post.place, machine)
+    if post.kind == "vllm":
+        limits = sampler_limits(post, wanted)
+        # less than there is room for where memory has run out before, and fewer conversations are asked for
+        cache = limits.cache * spec.kwargs["sequences"] // max(1, limits.sequences)
+        own: dict[str, Any] = {"device": "cuda", "memory": cache, "slots": limits.slots}
+    else:
+        own = {"devices": llama_devices(gpus), "memory": post.place.memory, "weights": post.weights}
+    return _on(gpus, spec, own)
+
+
+def trainer_on_cards(spec: WorkerSpec, post: TrainerPost, machine: Machine) -> WorkerSpec:
+    """The same trainer on the cards of its post; one that is a process with a sampler has no limit of its own."""
+    gpus = _gpus(post.place, machine)
+    own: dict[str, Any] = {
+        "devices": tuple(f"cuda:{number}" for number in range(len(gpus))),
+        "names": tuple(gpu.label for gpu in gpus),
+        "memory": 0 if post.sharing in IN_ONE_PROCESS else post.place.memory,
+    }
+    return _on(gpus, spec, own)
+
+
+def _gpus(place: Place, machine: Machine) -> list[Gpu]:
+    found = {gpu.uuid: gpu for gpu in machine.gpus}
+    return [found[uuid] for uuid in place.gpus]
+
+
+def _on(gpus: list[Gpu], spec: WorkerSpec, own: dict[str, Any]) -> WorkerSpec:
+    numbers = tuple(sorted(gpu.index for gpu in gpus))
+    return replace(spec, kwargs=spec.kwargs | own, environment=environment(gpus), gpus=numbers)

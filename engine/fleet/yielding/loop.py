@@ -1,0 +1,138 @@
+"""Has the crew leave the machine to others and come back: the loop round ``rest_at``.
+
+Yields, active hours and whether anything runs flow in; the crew's workers end, and may start again. It waits for no
+stage: also where workers are starting, or are at a call that takes minutes, they are gone within seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from time import monotonic
+
+from ...devices.resources import ResourceSettings
+from ...errors import StoreError
+from ...home.active_hours import ActiveHours
+from ...store.rows import HOURS, YIELDED, Rest, Yielded
+from ...store.store import Store
+from ...store.submissions import YIELDS
+from ...store.tasks import Command
+from ..supervisor import Crew
+from .decision import rest_at
+from .words import TAKEN_BACK, clock, state
+
+POLL = 0.2
+"""Seconds between looks at the database and at the clock."""
+
+
+class Rests:
+    """Decides for one engine when it has workers."""
+
+    def __init__(
+        self,
+        store: Store,
+        crew: Crew,
+        settings: ResourceSettings,
+        log: Callable[[str, str, str], None],
+        busy: Callable[[], bool] = lambda: False,
+        changed: Callable[[], None] = lambda: None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """``busy`` says whether a task runs or is about to; ``changed`` is told when other tasks may run than before.
+        ``now`` gives seconds since 1970."""
+        self._store = store
+        self._crew = crew
+        self._hours = ActiveHours.parse(settings.active_hours)
+        self._patience = 60 * settings.idle_minutes
+        self._log = log
+        self._busy = busy
+        self._changed = changed
+        self._now = now
+        self._yielded = store.yields.get()
+        self._told: Rest | None = None
+        self._quiet = monotonic()
+        """Since when nothing runs."""
+        self._seen = -1
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            with contextlib.suppress(StoreError):  # a full disk; what was not written down is tried again
+                await self.look()
+            await asyncio.sleep(POLL)
+
+    async def look(self) -> None:
+        """Hear what people want, and let the workers end if that, the hours or idleness ask for it."""
+        commands = self._commands()
+        outcomes = {command.id: self._hear(command) for command in commands}
+        now = self._now()
+        if self._yielded is not None and self._yielded.until is not None and self._yielded.until <= now:
+            self._yielded = None
+        rest = rest_at(now, self._yielded, self._hours, self._idle())
+        if rest is not None and rest != self._crew.resting:
+            begun = self._crew.rest(rest)
+            self._changed()
+            await begun
+        if rest != self._told:
+            self._tell(rest, now)
+        for command, outcome in outcomes.items():
+            self._store.tasks.finish_command(command, outcome)
+
+    def _commands(self) -> list[Command]:
+        seen = self._store.changed()
+        if seen == self._seen:
+            return []
+        found = [command for command in self._store.tasks.new_commands() if command.kind in YIELDS]
+        self._seen = -1 if found else seen  # until they are finished
+        return found
+
+    def _hear(self, command: Command) -> str:
+        """Remember what a person wants; why that cannot be had, or nothing."""
+        if command.kind == "yield":
+            until = command.arguments.get("until")
+            self._yielded = Yielded(None if until is None else float(until))
+            return ""
+        refused = "" if self._yielded or self._hours.active(self._now()) else self._off_duty()
+        self._yielded = None
+        return refused
+
+    def _off_duty(self) -> str:
+        changes, now = self._hours.changes(self._now()), self._now()
+        goes_on = f" and goes on at {clock(changes, now)}" if changes is not None else ""
+        hint = "`active_hours` under [resources] in marlaas.toml says when it may work, from its next start on."
+        return f"The engine has not yielded the machine: it is outside of its active hours{goes_on}. {hint}"
+
+    def _idle(self) -> bool:
+        """Whether nothing has run for long; what rests stays so until a task wants workers."""
+        if self._crew.resting is not None:
+            return True
+        if self._busy() or not self._crew.ready:
+            self._quiet = monotonic()
+            return False
+        return 0 < self._patience <= monotonic() - self._quiet
+
+    def _tell(self, rest: Rest | None, now: float) -> None:
+        """Write down what has changed, for the log, for screens and for the next engine."""
+        if self._yielded is None:
+            self._store.yields.end()
+        else:
+            self._store.yields.begin(self._yielded.until)
+        self._store.telemetry.rest(self._store.incarnation, rest)
+        before, self._told = self._told, rest
+        if rest is not None:
+            self._log("engine", self._sentence(rest, before, now), "info")
+        self._changed()
+
+    def _sentence(self, rest: Rest, before: Rest | None, now: float) -> str:
+        if rest.kind == YIELDED:
+            yields = f"The engine has {state(rest, now).replace('yielded', 'yielded the machine')}"
+            return f"{yields}: it has no workers, and tasks stand at their last commit; {TAKEN_BACK}."
+        if rest.kind == HOURS:
+            return f"The engine is {state(rest, now)}: it is outside of its active hours and has no workers."
+        if before is not None:
+            why = "The engine has the machine again" if before.kind == YIELDED else "The active hours have begun"
+            return f"{why}: the next task starts the workers."
+        given = "the workers have ended and given back cards and memory; the next task starts them again"
+        return f"Nothing has run for {self._patience / 60:g} minutes: {given}."

@@ -1,0 +1,35 @@
+"""A rest in words, for tasks that wait for its end and for whoever looks at the engine. Pure, but for the time zone."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from ...store.rows import HOURS, YIELDED, Rest
+
+WEEK = 7
+"""Days; before they are over, a day of the week tells which day is meant."""
+TAKEN_BACK = "`marlaas engine resume` takes it back"
+
+
+def clock(moment: float, now: float) -> str:
+    """A moment to come on the clock of this machine: 14:05, Tue 14:05, or 2026-11-30 14:05."""
+    then, today = datetime.fromtimestamp(moment), datetime.fromtimestamp(now)
+    days = (then.date() - today.date()).days
+    if days == 0:
+        return f"{then:%H:%M}"
+    return f"{then:%a %H:%M}" if 0 < days < WEEK else f"{then:%Y-%m-%d %H:%M}"
+
+
+def state(rest: Rest, now: float) -> str:
+    """What the engine does instead of working: yielded until 14:05."""
+    until = f" until {clock(rest.until, now)}" if rest.until is not None else ""
+    return {YIELDED: f"yielded{until}", HOURS: f"off duty{until}"}.get(rest.kind, rest.kind)
+
+
+def reason(rest: Rest, now: float) -> str:
+    """Why a task waits that could run otherwise."""
+    if rest.kind == YIELDED:
+        until = f" until {clock(rest.until, now)}" if rest.until is not None else ""
+        return f"the engine has yielded the machine{until}; {TAKEN_BACK}"
+    goes_on = f"; goes on at {clock(rest.until, now)}" if rest.until is not None else ""
+    return f"it is outside of the active hours{goes_on}"

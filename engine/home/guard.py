@@ -1,0 +1,71 @@
+"""Whether a home may be used where it lies: on a disk of this machine, and writable by nobody else.
+
+Whoever can write to a home can replace its settings, of which some are commands, and its environments, which are run.
+A home flows in; what was mended comes back as sentences.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from ..errors import ConfigError
+from .mounts import far_away
+from .paths import Home
+
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_ELSEWHERE = "Choose a folder of your own with --home or MARLAAS_HOME."
+
+
+def check_place(home: Home) -> None:
+    """Raise ``ConfigError`` on a network file system: processes share the database's memory there in no safe way."""
+    if kind := far_away(home.root):
+        raise ConfigError(
+            f"The home {home.root} lies on a network file system ({kind}), on which its database does not work.",
+            "Choose a folder on a disk of this machine with --home or MARLAAS_HOME.",
+        )
+
+
+def make_private(home: Home) -> list[str]:
+    """Take from others the right to write to an existing home, and say so; twice changes nothing.
+
+    Raises ``ConfigError`` where that is not ours to do, and where others decide to where a link of it leads.
+    """
+    _check_link(home.root)
+    said = []
+    if _mode(home.root) & _OTHERS:
+        _change(home.root, 0o700)
+        said.append(f"Other accounts could write to the home {home.root}; now it is yours alone (mode 0700).")
+    for path in (home.config, home.plugins):
+        if not path.exists():
+            continue
+        _check_link(path)
+        mode = _mode(path)
+        if path.is_symlink():  # of a folder elsewhere its owner decides, who may share it with a group
+            if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+                raise ConfigError(f"{path} leads to {path.resolve()}, to which every account can write.", _ELSEWHERE)
+        elif mode & _OTHERS:
+            _change(path, mode & ~_OTHERS)
+            said.append(f"Other accounts could write to {path}; now you alone can.")
+    return said
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def _check_link(path: Path) -> None:
+    """Who owns a link can have it lead anywhere."""
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
+        raise ConfigError(f"{path} is a link that belongs to another account.", _ELSEWHERE)
+
+
+def _change(path: Path, mode: int) -> None:
+    try:
+        path.chmod(mode)
+    except OSError as error:
+        raise ConfigError(
+            f"Other accounts can write to {path}, and that cannot be changed: {error.strerror}.", _ELSEWHERE
+        ) from error

@@ -1,0 +1,117 @@
+"""Where a home keeps its files. Standard library and platformdirs only; nothing is created by asking."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import AdapterUnreachable, ConfigError
+
+BUNDLED_PLUGINS = Path(__file__).resolve().parent.parent / "plugins" / "bundled"
+TEMPLATES = BUNDLED_PLUGINS.with_name("templates")
+INSIDE = "marlaas reads and deletes nothing outside of its home: move the whole home instead of a part of it."
+TINY_BASE = Path(__file__).resolve().parent / "base" / "tiny"
+
+
+@dataclass(frozen=True)
+class Home:
+    """One state folder: a database, its engine and its adapters belong together."""
+
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        """``marlaas.toml``: settings of this home."""
+        return self.root / "marlaas.toml"
+
+    @property
+    def database(self) -> Path:
+        """The store."""
+        return self.root / "marlaas.db"
+
+    @property
+    def plugins(self) -> Path:
+        """Where users drop environments."""
+        return self.root / "plugins"
+
+    @property
+    def adapters(self) -> Path:
+        """State files, one folder per task."""
+        return self.root / "adapters"
+
+    @property
+    def lost(self) -> Path:
+        """Files that nobody names any more, kept because versions turned out to be damaged: for a person to look at."""
+        return self.root / "lost+found"
+
+    @property
+    def base(self) -> Path:
+        """Base models converted for llama.cpp; can be deleted at any time."""
+        return self.root / "base"
+
+    @property
+    def logs(self) -> Path:
+        """The engine's and the workers' own words."""
+        return self.root / "logs"
+
+    @property
+    def scratch(self) -> Path:
+        """Snapshots of plugins and their working folders."""
+        return self.root / "scratch"
+
+    @property
+    def venvs(self) -> Path:
+        """Libraries that plugins bring along; can be deleted while no engine runs."""
+        return self.root / "venvs"
+
+    @property
+    def rates(self) -> Path:
+        """What the machine's devices were measured to reach; can be deleted at any time."""
+        return self.root / "rates.json"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the engine that serves this home."""
+        return self.root / "engine.lock"
+
+    def name_of(self, path: Path) -> str:
+        """How the database names a file of the home: by its place in it, so that the home may be moved and copied."""
+        return path.relative_to(self.root).as_posix()
+
+    def file(self, name: str | Path) -> Path:
+        """The file of the home that has this name. Raises ``AdapterUnreachable`` for one that lies outside of it."""
+        path = self.root / name
+        if not path.is_relative_to(self.root) or ".." in path.relative_to(self.root).parts:
+            raise AdapterUnreachable(f"{name} does not lie in the home {self.root}.", INSIDE)
+        real, root = os.path.realpath(path), os.path.realpath(self.root)
+        if os.path.commonpath((real, root)) != root:
+            raise AdapterUnreachable(f"{path} leads out of the home, to {real}.", INSIDE)
+        return path
+
+    def create(self) -> Home:
+        """Make the folders, readable by their owner alone. Raises ``ConfigError`` where they cannot be.
+
+        That for adapters is made with the home and never again: one that is gone may come back (its disk is mounted).
+        """
+        folders = [self.root, self.plugins, self.base, self.logs, self.scratch]
+        try:
+            if not self.database.exists():
+                folders.append(self.adapters)
+            for folder in folders:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"The home {self.root} cannot be made: {error.strerror}.", "Choose another with --home or MARLAAS_HOME."
+            ) from error
+        return self
+
+
+def find_home(given: str | None = None) -> Home:
+    """The home that the user means: ``--home``, else ``MARLAAS_HOME``, else the platform's state folder."""
+    chosen = given or os.environ.get("MARLAAS_HOME")
+    if chosen:
+        return Home(Path(chosen).expanduser().absolute())
+    from platformdirs import user_state_path
+
+    return Home(user_state_path("marlaas", appauthor=False))

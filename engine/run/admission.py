@@ -1,0 +1,106 @@
+"""Which group may begin: the rule that bounds staleness by construction, and who applies it.
+
+Step k consumes exactly the groups kB … kB+B-1 and makes version k+1. A group that begins at version v is consumed by
+step number // B, so its tokens are then number // B - v versions old; admitting only while that is at most
+``max_staleness`` bounds every trained token, and no finished work is ever thrown away.
+
+``Admitting`` begins a task's groups by number as soon as the rule of every policy that needs them allows it: first
+those that an earlier run stored and did not consume, then new ones. All policies of a task number their groups alike,
+so a group that several need is played once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ..store.experience import ExperienceTable
+from ..training.advantages import ClosedGroup, close_group
+from .background import Background
+from .policy_learner import PolicyLearner
+from .producer import Producer
+from .rules import closing_rules
+
+
+def may_begin(number: int, version: int, groups_per_step: int, max_staleness: int) -> bool:
+    """Whether group ``number`` may begin while ``version`` is current."""
+    return number < (max_staleness + version + 1) * groups_per_step
+
+
+def step_groups(step: int, groups_per_step: int) -> range:
+    """Numbers of the groups that optimizer step ``step`` (from 0) consumes."""
+    return range(step * groups_per_step, (step + 1) * groups_per_step)
+
+
+def staleness(number: int, version: int, groups_per_step: int) -> int:
+    """How many versions old the tokens of group ``number`` are when they are trained on."""
+    return number // groups_per_step - version
+
+
+class Admitting:
+    """The admission of one task's groups."""
+
+    def __init__(self, experience: ExperienceTable, policies: Sequence[PolicyLearner], draining: asyncio.Event) -> None:
+        """Once ``draining`` is set only groups begin that steps under way need: as if no staleness were allowed."""
+        self._experience = experience
+        self._policies = policies
+        self._draining = draining
+        self._stored: dict[str, set[int]] = {}
+        self._stopped = False
+        self._moved = asyncio.Event()
+
+    def moved(self) -> None:
+        """Another version is served, or a policy is done: look again at what may begin."""
+        self._moved.set()
+
+    def stop(self) -> None:
+        """Begin no further group."""
+        self._stopped = True
+        self._moved.set()
+
+    async def run(self, producer: Producer, background: Background) -> None:
+        """Begin every group that some policy needs; stored ones need no second run. Failures end up in the pools."""
+        try:
+            self._stored = {policy.name: self._take_up(policy) for policy in self._policies}
+        except Exception as error:
+            return self._fail(error)
+        first, end = min(policy.first for policy in self._policies), max(policy.end for policy in self._policies)
+        for number in range(first, end):
+            while not self._stopped and self._waits(number):
+                self._moved.clear()
+                await self._moved.wait()
+            if self._stopped:
+                return
+            wanting = self._wanting(number)
+            if wanting:
+                background.produce(self._fill(producer, number, wanting))
+
+    def _wanting(self, number: int) -> tuple[PolicyLearner, ...]:
+        """The policies that are to be trained on a group that is not stored for them."""
+        return tuple(p for p in self._policies if p.needs(number) and number not in self._stored[p.name])
+
+    def _waits(self, number: int) -> bool:
+        draining = self._draining.is_set()
+        return any(not policy.may_begin(number, draining) for policy in self._wanting(number))
+
+    def _take_up(self, policy: PolicyLearner) -> set[int]:
+        """Put a policy's stored groups into its pool and return their numbers."""
+        stored, rules = set(), closing_rules(policy.spec)
+        for group in self._experience.waiting(policy.policy):
+            closed = close_group(group, rules)
+            if isinstance(closed, ClosedGroup) and group.number >= policy.first:
+                policy.pool.put(closed)
+                stored.add(group.number)
+        return stored
+
+    async def _fill(self, producer: Producer, number: int, wanting: Sequence[PolicyLearner]) -> None:
+        try:
+            closed = await producer.fill(number, wanting)
+            for policy in wanting:
+                policy.pool.put(closed[policy.name])
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        for policy in self._policies:
+            policy.pool.fail(error)

@@ -1,0 +1,33 @@
+"""How a task's run can end before its last step: not as a crash, but as a state with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import Fruitless
+from ..rollout.episodes import Played
+
+
+def never_spoke(agents: Sequence[str], policy: str, where: str) -> Fruitless:
+    """What a task pauses with where the environment asks no agent of one of its policies."""
+    asked = f"The agent {agents[0]} was" if len(agents) == 1 else f"The agents {' and '.join(agents)} were"
+    return Fruitless(
+        f"{asked} never asked in {where}, so the policy {policy} learns nothing.",
+        "Let the environment ask, or give that policy a `frozen` version.",
+    )
+
+
+def first_failure(played: Sequence[Played]) -> str:
+    """What went wrong in the first of some episodes that failed, with the place in the plugin."""
+    for one in played:
+        failure = one.episode.failure
+        if failure:
+            place = f" ({failure.file}, line {failure.line})" if failure.file else ""
+            return f"{failure.message}{place}"
+    if any(one.episode.status == "ok" for one in played):
+        return "the environment ended without asking the model"
+    statuses = {one.episode.status for one in played}
+    return " and ".join(sorted(_WORDS.get(status, status) for status in statuses))
+
+
+_WORDS = {"skip": "the environment skipped it", "timeout": "it took too long", "cancelled": "it was cut off"}

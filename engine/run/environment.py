@@ -1,0 +1,164 @@
+"""A task's environment: which version serves it (follow or pin), under which validated configuration.
+
+Flows in: what the task file says, and the versions that its stored groups were played on. Flows out: leases. A task
+that follows goes on with the last version that takes its parameters, and has its agents, where a newer one does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from marlaas.plugins.messages import Answer
+
+from ..environments.lease import Lease
+from ..environments.plugin import unserved
+from ..environments.protocol import EpisodeOutcome, EpisodeSpec
+from ..environments.service import EnvironmentService
+from ..errors import Blocked, ConfigError, EnvironmentFailure, EnvironmentMissing
+from ..rollout.conversation import Unplayable
+from ..rollout.episodes import Play
+from ..spec.agents import check_declared
+from ..spec.task import TaskSpec
+from ..trajectories import Failure
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class History:
+    """Environment versions of a policy's stored groups; None where there are none yet."""
+
+    first: str | None = None
+    last: str | None = None
+
+
+class TaskEnvironment:
+    """The environment of one task. Raises ``Blocked`` where no version can serve it now."""
+
+    def __init__(
+        self,
+        service: EnvironmentService,
+        spec: TaskSpec,
+        history: History = History(),
+        tell: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        """``tell`` hears, once each, of versions that the task does not follow to."""
+        self._service = service
+        self._spec = spec
+        self._tell = tell
+        self._told: set[str] = set()
+        self._pinned = history.first if spec.environment_version == "pin" else None
+        self._fits = history.last
+        self._name = service.full_name(spec.environment, history.last)
+        """With its plugin, once that is known: another plugin may come to have an environment of the same name."""
+        self.version = ""
+        """Of the newest lease: what the task plays on."""
+        self._leases: list[Lease] = []
+        """Of groups under way."""
+
+    @property
+    def waits_for(self) -> str:
+        """Which replaced version groups under way are still on; empty where there is none."""
+        return next(filter(None, (lease.ends for lease in self._leases)), "")
+
+    async def check(self) -> None:
+        """Raise ``Blocked`` where no version can serve the task, before anything is loaded."""
+
+        async def valid(name: str, version: str | None) -> None:
+            self._service.validate(name, self._spec.environment_config, version)
+            if version is None:
+                check_declared(self._spec, self._service.resolve(name).agents)
+
+        with _blocking():
+            await self._fitting(valid)
+
+    @asynccontextmanager
+    async def bound(self) -> AsyncIterator[Lease]:
+        """A lease on the version that serves now: a group never mixes versions."""
+        with _blocking():
+            lease = await self._fitting(self._bind)
+        if rest := lease.rest:
+            lease.release()
+            raise Blocked(f"blocked: {unserved(lease.environment.partition('/')[0], rest)}")
+        self.version = self._fits = lease.environment_version
+        self._name = lease.environment
+        if self._spec.environment_version == "pin":
+            self._pinned = self.version
+        self._leases.append(lease)
+        try:
+            yield lease
+        finally:
+            self._leases.remove(lease)
+            lease.release()
+
+    def player(self, lease: Lease) -> Play:
+        """Episodes on one lease, answered by a policy; how they end is counted."""
+
+        async def play(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+            try:
+                return await self._service.play(lease, spec, answer, counts=True)
+            except Unplayable as error:  # its messages cannot be put to the model
+                outcome = EpisodeOutcome("error", failure=Failure(error.message))
+                self._service.outcomes.add(lease.environment, lease.environment_version, outcome)
+                raise
+
+        return play
+
+    async def _bind(self, name: str, version: str | None) -> Lease:
+        """Raises ``ConfigError`` where that version does not take the task's parameters, or has other agents."""
+        lease = await self._service.bind(name, version, self._spec.environment_config)
+        try:
+            check_declared(self._spec, lease.declared.agents)
+        except ConfigError:
+            lease.release()
+            raise
+        return lease
+
+    async def _fitting(self, attempt: Callable[[str, str | None], Awaitable[T]]) -> T:
+        """What ``attempt`` makes of the version that the task plays on: the pinned one, else the newest, else, where
+        that does not fit the task's parameters and agents, the last that did. It gets a name and, if not the newest, a
+        version.
+        """
+        if self._pinned is not None:
+            return await attempt(self._spec.environment, self._pinned)
+        try:
+            return await attempt(self._current_name(), None)
+        except EnvironmentMissing:
+            raise
+        except ConfigError as error:
+            if self._fits is None:
+                raise
+            try:
+                found = await attempt(self._name, self._fits)
+            except EnvironmentMissing:
+                raise error from None
+            self._stays(error)
+            return found
+
+    def _current_name(self) -> str:
+        """The full name, unless that is gone: then as the task file has it."""
+        if self._name != self._spec.environment:
+            try:
+                self._service.resolve(self._name)
+            except EnvironmentMissing:
+                return self._spec.environment
+        return self._name
+
+    def _stays(self, error: ConfigError) -> None:
+        """Tell that a newer version does not fit the task's parameters, or its agents."""
+        if str(error) not in self._told:
+            self._told.add(str(error))
+            stays = f"The task stays on version {self._fits} of its environment, for the newest does not fit it"
+            self._tell(f"{stays}: {error}")
+
+
+@contextmanager
+def _blocking() -> Iterator[None]:
+    """The task waits for what a person, or a rest, may mend."""
+    try:
+        yield
+    except (ConfigError, EnvironmentFailure) as error:
+        raise Blocked(f"blocked: {error}") from error

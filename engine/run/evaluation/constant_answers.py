@@ -1,0 +1,120 @@
+"""The floor of a policy: what it would score on the held-out prompts if it always said the same, as collapsed ones do.
+
+The sittings of an examination and what the policy said in them flow in, the best score of such texts flows out. The
+agents of others speak as in the examination, so a game's floor is what a constant player wins of it. Where nobody else
+speaks no model is asked, and tasks on the same prompts share what was measured (``floors``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from marlaas.plugins.messages import Answer, Ask, Reply
+
+from ...environments.baselines import HeldOut
+from ...environments.lease import Lease
+from ...environments.protocol import EpisodeOutcome, EpisodeSpec
+from ...errors import Replaced
+from ...fleet.services import Services
+from ...rollout.episodes import Roles
+from ..selfplay.match import Lineup
+
+USUAL = ("", "0", "1", "yes", "no")
+MOST = 12
+"""How many of the policy's own most frequent replies are tried."""
+USUAL_BESIDE, MOST_BESIDE = USUAL[:2], 3
+"""Likewise where others speak, too: each text costs their turns on all prompts."""
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """One held-out prompt: what is played, and who speaks."""
+
+    spec: EpisodeSpec
+    lineup: Lineup
+    roles: Roles
+
+
+class Constant:
+    """An ``Answer`` that says the same to every ask, for some agents; other asks go on to ``others``."""
+
+    def __init__(self, text: str, agents: frozenset[str] | None, others: Answer | None = None) -> None:
+        """``agents``: for whom it speaks; None: for all, and there are no others."""
+        self.asked: set[str] = set()
+        """The agents that it has spoken for."""
+        self._text = text
+        self._agents = agents
+        self._others = others
+        self._replies: Counter[tuple[str, int]] = Counter()
+
+    async def __call__(self, ask: Ask) -> Reply:
+        """Say it, or pass the ask on."""
+        if self._others is not None and self._agents is not None and ask.agent not in self._agents:
+            return await self._others(ask)
+        self.asked.add(ask.agent)
+        place = ask.agent, ask.branch
+        if ask.fork is not None:
+            self._replies[place] = ask.fork.turns
+        self._replies[place] += 1
+        return Reply(self._text, "stop", self._replies[place] - 1)
+
+    def score(self, outcome: EpisodeOutcome) -> float | None:
+        """The mean reward of those that it spoke for; None where they have none."""
+        rewards = [reward for agent, reward in outcome.rewards.items() if agent in self.asked]
+        return math.fsum(rewards) / len(rewards) if rewards else None
+
+
+class ConstantAnswers:
+    """Measures what one policy of a task would get for them."""
+
+    def __init__(self, services: Services, policy: str) -> None:
+        """``policy``: its name in the task."""
+        self._services = services
+        self._policy = policy
+        self._numbers = count()
+
+    async def floor(self, lease: Lease, sittings: Sequence[Sitting], said: Iterable[str]) -> float | None:
+        """The best mean of one text given to every ask of the policy's agents; None where none of the texts has one.
+
+        ``said`` are the policy's replies. Raises ``Replaced`` where the lease was cut off meanwhile, ``WorkerDied``.
+        """
+        often = [text for text, _ in Counter(said).most_common(MOST)]
+        if all(self._alone(sitting.lineup) for sitting in sittings):
+            config = json.dumps(lease.config, sort_keys=True)
+            held_out = HeldOut(lease.environment, lease.environment_version, config, len(sittings))
+            answers = dict.fromkeys([*often, *USUAL])
+            return await self._services.floors.of(held_out, answers, lambda text: self._mean(lease, sittings, text))
+        answers = dict.fromkeys([*often[:MOST_BESIDE], *USUAL_BESIDE])
+        means = [await self._mean(lease, sittings, text) for text in answers]
+        return max((mean for mean in means if mean is not None), default=None)
+
+    def _alone(self, lineup: Lineup) -> bool:
+        return set(lineup.agents.values()) <= {self._policy}
+
+    async def _mean(self, lease: Lease, sittings: Sequence[Sitting], text: str) -> float | None:
+        scores = await asyncio.gather(*(self._score(lease, sitting, text) for sitting in sittings))
+        if lease.cut:
+            raise Replaced
+        found = [score for score in scores if score is not None]
+        return math.fsum(found) / len(found) if found else None
+
+    async def _score(self, lease: Lease, sitting: Sitting, text: str) -> float | None:
+        environments, own = self._services.environments, sitting.lineup.agents_of(self._policy)
+        if self._alone(sitting.lineup):
+            constant = Constant(text, own)
+            return constant.score(await environments.play(lease, sitting.spec, constant))
+        told: list[Constant] = []
+
+        async def play(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+            told.append(Constant(text, own, answer))
+            return await environments.play(lease, spec, told[-1])
+
+        name = f"{sitting.lineup.versions[self._policy].name}/c{sitting.spec.index}.{next(self._numbers)}"
+        played = await self._services.rollout.play(play, sitting.spec, sitting.roles, name)
+        return told[-1].score(played.outcome)

@@ -1,0 +1,170 @@
+"""Held-out evaluation: the same prompts at every version, none of them ever trained on.
+
+A version flows in, one ``Evaluation`` row flows out. Who speaks on which prompt is fixed before the first is played.
+The floor beside the score is the best that a constant answer gets on the same prompts: what a collapsed policy would
+score.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from ...environments.lease import Lease
+from ...errors import Paused, Replaced
+from ...fleet.services import Services
+from ...rollout.episodes import Played, Roles
+from ...rollout.seeds import noise_seed
+from ...spec.task import TaskSpec
+from ...store.experience import Part
+from ...store.versions import Evaluation, Version
+from ...trajectories import Group
+from ..endings import first_failure, never_spoke
+from ..environment import TaskEnvironment
+from ..policy_groups import besides, episode_of, texts_of
+from ..selfplay.match import Lineup
+from ..selfplay.participants import Company
+from .constant_answers import ConstantAnswers, Sitting
+from .held_out import EVAL_SEED, held_out_specs
+
+ATTEMPTS = 3
+"""At one held-out prompt."""
+
+
+class Evaluator:
+    """Measures the versions of one policy."""
+
+    def __init__(
+        self,
+        services: Services,
+        spec: TaskSpec,
+        policy: int,
+        name: str,
+        environment: TaskEnvironment,
+        company: Company,
+    ) -> None:
+        """``policy`` is its number in the store, ``name`` that in its task."""
+        self._services = services
+        self._spec = spec
+        self._policy = policy
+        self._name = name
+        self._environment = environment
+        self._company = company
+        self._constants = ConstantAnswers(services, name)
+        self._floors: dict[str, float | None] = {}
+
+    async def evaluate(self, version: Version, lease: Lease) -> Evaluation:
+        """Play every held-out prompt with a version that the caller holds, record the score and return it.
+
+        Raises ``Replaced`` where the lease was cut off meanwhile; where no episode counts ``Paused``, but ``Replaced``
+        if the task plays on a newer version by now, and ``Blocked`` if none serves it.
+        """
+        specs, measure = held_out_specs(lease, self._spec.eval.prompts), self._spec.eval
+        lineups = [
+            self._company.examination(self._name, version, measure.agents, spec.index if measure.rotate else 0)
+            for spec in specs
+        ]
+        async with self._company.playing(lineups[0]):  # all of them are of the same versions
+            sittings = [
+                Sitting(spec, lineup, self._roles(spec.index, lineup))
+                for spec, lineup in zip(specs, lineups, strict=True)
+            ]
+            played = list(await asyncio.gather(*(self._prompt(version, lease, sitting) for sitting in sittings)))
+            own = await self._stored(version, lease, lineups, played)
+            series = lease.environment_version
+            if all(t.reward is None for one in own for t in one.episode.trajectories):
+                await self._still_plays_on(series)
+                raise self._worthless(played, own)
+            if series not in self._floors:
+                self._floors[series] = await self._floor(lease, sittings, own)
+        evaluation = summarise(version.number, series, own, self._floors[series])
+        store = self._services.store
+        await store.patiently(lambda: store.versions.add_evaluation(self._policy, version.id, evaluation))
+        return evaluation
+
+    async def _stored(
+        self, version: Version, lease: Lease, lineups: Sequence[Lineup], played: Sequence[Played]
+    ) -> list[Played]:
+        """What is the policy's own of the prompts; all that was said is kept. Raises ``Replaced``."""
+        if lease.cut and any(one.episode.status == "cancelled" for one in played):
+            raise Replaced
+        found, store = [], self._services.store
+        for number, (one, lineup) in enumerate(zip(played, lineups, strict=True)):
+            agents = lineup.agents_of(self._name)
+            rewards = {a: reward for a, reward in one.outcome.rewards.items() if agents is None or a in agents}
+            own = replace(
+                one,
+                episode=episode_of(one.episode, agents),
+                transcripts=texts_of(one.transcripts, agents),
+                outcome=replace(one.outcome, rewards=rewards),
+            )
+            group = Group(number, number, version.number, lease.environment_version, (own.episode,))
+            beside = besides([one.episode], one.transcripts, lineup, {self._name})
+            part = Part(self._policy, group, own.transcripts)
+            await store.patiently(partial(store.experience.add_play, "eval", [part], beside, version.number))
+            found.append(own)
+        return found
+
+    def _worthless(self, played: Sequence[Played], own: Sequence[Played]) -> Paused:
+        """Why there is no score."""
+        if any(one.episode.trajectories for one in played) and not any(one.episode.trajectories for one in own):
+            agents = [agent for agent, speaker in self._company.cast.agents.items() if speaker == self._name]
+            return never_spoke(agents, self._name, f"{len(played)} held-out episodes")
+        return Paused(f"No held-out episode has a reward: {first_failure(played)}.")
+
+    async def _still_plays_on(self, environment_version: str) -> None:
+        """Raise ``Replaced`` where the author has mended meanwhile what failed, ``Blocked`` where it rests by now."""
+        async with self._environment.bound() as lease:
+            if lease.environment_version != environment_version:
+                raise Replaced
+
+    def _roles(self, index: int, lineup: Lineup) -> Roles:
+        """How the agents speak on a prompt."""
+        noise = noise_seed(EVAL_SEED, "eval", index)
+        stations = self._company.stations(lineup, index)
+        return lineup.roles(stations, self._spec.sampling, self._spec.eval.temperature, noise)
+
+    async def _prompt(self, version: Version, lease: Lease, sitting: Sitting) -> Played:
+        """One prompt; again where it failed, since its process may have died under another episode."""
+        player = self._environment.player(lease)
+        for attempt in range(ATTEMPTS):
+            name = f"{version.name}/e{sitting.spec.index}.{attempt}"
+            played = await self._services.rollout.play(player, sitting.spec, sitting.roles, name)
+            if played.episode.status != "error":
+                break
+        return played
+
+    async def _floor(self, lease: Lease, sittings: Sequence[Sitting], own: Sequence[Played]) -> float | None:
+        """Of a series: where others speak, as it was when the series began, for they may have learned meanwhile."""
+        others = any(set(sitting.lineup.agents.values()) - {self._name} for sitting in sittings)
+        known = self._services.store.versions.floor(self._policy, lease.environment_version) if others else None
+        if known is not None:
+            return known
+        transcripts = (transcript for one in own for transcript in one.transcripts.values())
+        said = (text for transcript in transcripts for role, text in transcript.turns if role == "assistant")
+        return await self._constants.floor(lease, sittings, said)
+
+
+def summarise(step: int, series: str, played: Sequence[Played], floor: float | None) -> Evaluation:
+    """Mean reward over the episodes that have one, with its standard error, and the means of what was logged.
+
+    An agent that was paid counts although it was never asked: whoever loses before its turn has lost.
+    """
+    scores = []
+    logged: dict[str, list[float]] = {}
+    for one in played:
+        rewards = one.outcome.rewards.values()
+        if one.outcome.status == "ok" and rewards:
+            scores.append(math.fsum(rewards) / len(rewards))
+        numbers = {**one.episode.parts, **one.episode.metrics}
+        for name, value in numbers.items():
+            if isinstance(value, (int, float)):
+                logged.setdefault(name, []).append(float(value))
+    n = len(scores)
+    mean = math.fsum(scores) / n if n else 0.0
+    variance = math.fsum((score - mean) ** 2 for score in scores) / (n - 1) if n > 1 else 0.0
+    means = {name: math.fsum(values) / len(values) for name, values in logged.items()}
+    return Evaluation(step, series, mean, math.sqrt(variance / n) if n else 0.0, n, floor, means)

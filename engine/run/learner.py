@@ -1,0 +1,163 @@
+"""A task while it runs: its policies are opened, play together, and are each trained until their last step.
+
+A specification flows in, committed versions flow into the store. It goes on from whatever the store says; a pause, a
+crash and a lost worker all end it, and the next run begins at the last commits. How one policy learns is in
+``policy_learner``, how groups are played in ``admitting`` and ``producer``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from ..adapters.leftovers import sweep
+from ..fleet.services import Services
+from ..spec.agents import cast_of, spec_of
+from ..spec.task import TaskSpec
+from .admission import Admitting
+from .background import Background
+from .environment import History, TaskEnvironment
+from .evaluation.held_out import HeldOutPrompts
+from .policy_learner import PolicyLearner
+from .producer import Producer
+from .selfplay.frozen_policies import Guests
+from .selfplay.participants import Company
+from .servable import check_servable
+
+
+class Learner:
+    """Trains one task's policies with one incarnation of the workers."""
+
+    def __init__(self, services: Services, task: int, spec: TaskSpec, started: Callable[[Learner], None]) -> None:
+        self._services = services
+        self._started = started
+        self._task = task
+        self._spec = spec
+        cast = cast_of(spec)
+        self._policies = tuple(PolicyLearner(services, task, name, spec_of(spec, name)) for name in cast.trained)
+        self._environment = TaskEnvironment(services.environments, spec, self._history(), self._tell)
+        self._company = Company(cast, {policy.name: policy.shelf for policy in self._policies})
+        self._guests = Guests(services, task, spec, self._policies)
+        self._admitting = Admitting(services.store.experience, self._policies, services.draining)
+        self._held_out = HeldOutPrompts(services, task, spec.eval.prompts)
+        for policy in self._policies:
+            policy.join(
+                self._company,
+                self._environment,
+                self._guests.played_of(policy.name),
+                self._admitting.moved,
+                lambda: all(other.silent for other in self._policies),
+            )
+        self.remark = ""
+        """Why the training ended before its last step, if it did."""
+        self.drained = False
+        """Whether it ended between two steps because the engine drains; the next engine goes on."""
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps that all of its policies have committed, as far as is known."""
+        return min(policy.step for policy in self._policies)
+
+    @property
+    def progress(self) -> int:
+        """Optimizer steps of all of its policies together, which any commit moves."""
+        return sum(policy.step for policy in self._policies)
+
+    @property
+    def waits_for(self) -> str:
+        """What holds the task up though it runs, in words; empty where nothing does."""
+        return self._environment.waits_for
+
+    async def run(self) -> None:
+        """Train to the last step. Raises ``Blocked``, ``Paused``, ``ConfigError``, ``WorkerDied`` or ``StoreError``."""
+        self._policies[0].check_room()
+        await self._environment.check()
+        check_servable(self._spec, self._services)
+        try:
+            self._join()
+            for policy in self._policies:
+                await policy.open()
+            await self._sweep()
+            async with AsyncExitStack() as stack:
+                await self._guests.enter(self._company, stack)
+                await self._play_and_train()
+        finally:
+            self._services.router.leave(self._task)
+            leaving = asyncio.gather(*(policy.leave() for policy in self._policies), self._guests.leave())
+            await asyncio.shield(leaving)
+
+    async def _sweep(self) -> None:
+        """Clear the task's folder of what no committed version names."""
+        store, home, name = self._services.store, self._services.home, f"task-{self._task}"
+        known = {Path(version.path).name for version in store.versions.on_disk(self._task)}
+        swept = await asyncio.to_thread(sweep, home.file(f"adapters/{name}"), known, home.lost / name)
+        if swept.moved:
+            files = ", ".join(path.name for path in swept.moved)
+            said = f"Files that no version names lie in {home.lost / name} now: {files}."
+            store.telemetry.event("recovery", said, self._task, "warning")
+        for problem in swept.problems:
+            store.telemetry.event("adapter", problem, self._task, "warning")
+
+    async def _play_and_train(self) -> None:
+        async with self._environment.bound() as lease:
+            await self._held_out.of(lease)
+        producer = Producer(self._services, self._spec, self._environment, self._company, self._held_out)
+        await self._services.store.patiently(lambda: self._started(self))
+        async with Background() as background:
+            background.produce(self._admitting.run(producer, background))
+            loops = [background.start(policy.train(background)) for policy in self._policies]
+            await self._until_trained(loops)
+            if not all(policy.finished for policy in self._policies):
+                await self._drain(background)
+                return
+            background.stop_producing()
+            for policy in self._policies:
+                await policy.conclude()
+            await background.finish()
+        said = [(f"{policy.name}: " if len(self._policies) > 1 else "", policy.remark) for policy in self._policies]
+        self.remark = " ".join(f"{whose}{remark}" for whose, remark in said if remark)
+        for policy in self._policies:
+            await policy.tidy()
+
+    async def _until_trained(self, loops: list[asyncio.Task[None]]) -> None:
+        """Wait for the policies' loops.
+
+        Where the engine drains, a policy ends with the step that it is at; of several one may need groups that another
+        lets begin no more, so all end where they stand, and what is stored is taken up again.
+        """
+        if len(loops) > 1:
+            trained = asyncio.ensure_future(asyncio.wait(loops))
+            draining = asyncio.ensure_future(self._services.draining.wait())
+            try:
+                await asyncio.wait((trained, draining), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                trained.cancel()
+                draining.cancel()
+            if self._services.draining.is_set():
+                for loop in loops:
+                    loop.cancel()
+        await asyncio.wait(loops)
+        await asyncio.sleep(0)  # lets a failure cancel this body before it goes on
+
+    def _join(self) -> None:
+        """Be routed to samplers; what must repeat itself stays at one of the kind that it began with."""
+        versions, policies = self._services.store.versions, [policy.policy for policy in self._policies]
+        kind = self._services.router.join(self._task, self._spec, versions.sampler(policies[0]))
+        for policy in policies:
+            versions.keep_sampler(policy, kind)
+
+    def _history(self) -> History:
+        experience, policy = self._services.store.experience, self._policies[0].policy
+        return History(experience.first_environment(policy), experience.last_environment(policy))
+
+    def _tell(self, sentence: str) -> None:
+        self._services.store.telemetry.event("environment", sentence, self._task, "warning")
+
+    async def _drain(self, background: Background) -> None:
+        """Nothing that was begun is lost: groups of later steps are stored, and measurements made."""
+        self._admitting.stop()
+        self.drained = True
+        await background.finish_producing()
+        await background.finish()

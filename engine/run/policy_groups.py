@@ -1,0 +1,79 @@
+"""What each policy gets of a play: the groups of those who are trained, and what the others said beside them.
+
+Members as they were played flow in, one closed group for each trained policy flows out. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+
+from ..store.experience import Beside
+from ..training.advantages import ClosedGroup, ClosingRules, TooFewRewards, close_group
+from ..trajectories import Episode, Group, Transcripts
+from .selfplay.match import Lineup
+
+
+@dataclass(frozen=True)
+class Play:
+    """All members of one instance, with all of their agents."""
+
+    number: int
+    index: int
+    """Of the instance."""
+    environment_version: str
+    episodes: tuple[Episode, ...]
+    replaced: int = 0
+    """Plays of equal rewards under this number before it."""
+
+
+def part_of(play: Play, version: int, agents: Set[str] | None) -> Group:
+    """The group of one policy, whose ``version`` spoke for ``agents`` (None: for all)."""
+    episodes = tuple(episode_of(episode, agents) for episode in play.episodes)
+    return Group(play.number, play.index, version, play.environment_version, episodes, play.replaced)
+
+
+def episode_of(episode: Episode, agents: Set[str] | None) -> Episode:
+    """An episode with the trajectories and rewards of these agents alone."""
+    if agents is None:
+        return episode
+    own = tuple(trajectory for trajectory in episode.trajectories if trajectory.agent in agents)
+    return replace(episode, trajectories=own, paid=tuple(one for one in episode.paid if one.agent in agents))
+
+
+def texts_of(transcripts: Transcripts, agents: Set[str] | None) -> Transcripts:
+    """What these agents heard and said."""
+    return {key: text for key, text in transcripts.items() if agents is None or key[1] in agents}
+
+
+def besides(
+    episodes: Sequence[Episode], transcripts: Transcripts, lineup: Lineup, trained: Set[str]
+) -> tuple[Beside, ...]:
+    """What was said by those who learn nothing from this play, for people to read."""
+    others = dict.fromkeys(speaker for speaker in lineup.agents.values() if speaker not in trained)
+    found = []
+    for speaker in others:
+        agents = lineup.agents_of(speaker)
+        own = tuple(episode_of(episode, agents) for episode in episodes)
+        if any(episode.trajectories for episode in own):
+            found.append(Beside(speaker, own, texts_of(transcripts, agents)))
+    return tuple(found)
+
+
+def close_parts(groups: Sequence[Group], rules: Sequence[ClosingRules]) -> tuple[ClosedGroup, ...] | TooFewRewards:
+    """Close the groups of all policies of a play; one that its policy learns nothing from, be it that its agents did
+    not speak, counts as empty. Where that would be all of them, the play is to be filled again."""
+    closed = [close_group(group, own) for group, own in zip(groups, rules, strict=True)]
+    if all(isinstance(one, TooFewRewards) for one in closed):
+        return next(one for one in closed if isinstance(one, TooFewRewards))
+    return tuple(
+        one if isinstance(one, ClosedGroup) else empty(group) for one, group in zip(closed, groups, strict=True)
+    )
+
+
+def empty(group: Group) -> ClosedGroup:
+    """A number that a policy skips."""
+    closed = close_group(replace(group, episodes=()))
+    if isinstance(closed, TooFewRewards):
+        raise ValueError("A group without episodes is closed.")
+    return closed

@@ -1,0 +1,29 @@
+"""Whether a task could run if there were workers: asked before they are started for it alone.
+
+A task, the environments and the room on the disk flow in; ``Blocked`` is raised where no worker would help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..environments.service import EnvironmentService
+from ..errors import Blocked
+from ..spec.agents import cast_of
+from ..spec.task import TaskSpec
+from ..store.store import Store
+from .environment import History, TaskEnvironment
+
+
+async def check(
+    task: int, spec: TaskSpec, store: Store, environments: EnvironmentService, shortage: Callable[[], str]
+) -> None:
+    """Raise ``Blocked`` where the disk is short of room, or no environment serves the task or will play with it now."""
+    if short := shortage():
+        raise Blocked(short)
+    policy = store.versions.policy(task, cast_of(spec).trained[0], {})
+    history = History(store.experience.first_environment(policy), store.experience.last_environment(policy))
+    environment = TaskEnvironment(environments, spec, history)
+    await environment.check()
+    async with environment.bound():
+        pass

@@ -1,0 +1,116 @@
+"""Where a policy goes on: the newest committed version whose file verifies, else where the task began.
+
+Runs at every start of a task, after a crash as after a pause: there is one way in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+from ..adapters.leftovers import spare
+from ..adapters.peft_folder import read_peft_folder
+from ..adapters.statefile import begin, begin_from, holds_moments, restart_moments
+from ..errors import AdapterDamaged, AdapterMissing, ConfigError
+from ..faults import Point, reach
+from ..fleet.services import Services
+from ..spec.policies import start_folder
+from ..spec.task import TaskSpec
+from ..store.versions import NewVersion, Version
+from ..training.protocol import PolicyConfig, StepResult
+from .rules import policy_config
+
+
+def version_path(services: Services, task: int, policy: str, number: int) -> Path:
+    """Where the state file of a new version lies: under a name that none had before; no rerun overwrites one."""
+    name = f"task-{task}/{policy}-v{number}-i{services.store.incarnation}"
+    return services.home.file(f"adapters/{services.store.versions.unused(name)}.safetensors")
+
+
+def new_version(result: StepResult) -> NewVersion:
+    """The row of a state file that waits for its commit; its name is unique for ever."""
+    path = Path(result.path)
+    return NewVersion(result.step, f"{path.parent.name}/{path.stem}", result.checksum, result.path, result.size)
+
+
+async def open_policy(services: Services, task: int, policy: int, name: str, spec: TaskSpec) -> Version:
+    """Bring a policy into the trainer and return the version that it stands at.
+
+    Versions whose file is gone or proven damaged are voided, with their steps, and reported; their files, and all
+    others that nobody names, then go to lost+found (``adapters.leftovers``). Where none with its moments is sound, the
+    newest that was kept without them is taken, with a new optimizer; where there is none either, the version that the
+    task is to begin from, or a fresh adapter. Raises ``AdapterUnreachable``, and voids nothing, where files cannot be
+    read; ``AdapterError`` where the version to begin from does not do, the trainer or the disk refuses.
+    """
+    versions, config, patiently = services.store.versions, policy_config(spec), services.store.patiently
+    drop_unusable = services.store.experience.drop_unusable
+    candidates = versions.candidates(policy)
+    reach(Point.RECOVER_READY)
+    for version in candidates:
+        problem = await _problem(services, task, name, config, version)
+        if problem is None:
+            # also the steps whose files were removed long ago
+            await patiently(partial(versions.void_after, policy, version.number))
+            reach(Point.RECOVER_VOIDED)
+            await patiently(partial(drop_unusable, policy, version.number))
+            reach(Point.RECOVER_DONE)
+            return version
+        await asyncio.to_thread(spare, Path(version.path).parent)
+        message = f"Version {version.name} cannot be used and is void: {problem}"
+        services.store.telemetry.event("recovery", message, task, "warning")
+        await patiently(partial(versions.void_after, policy, version.number - 1))
+    if candidates:
+        services.store.telemetry.event("recovery", "No version verified; training begins anew.", task, "warning")
+    await patiently(partial(versions.void_after, policy, -1))
+    await patiently(partial(drop_unusable, policy, 0))
+    path = version_path(services, task, name, 0)
+    given = await _begin(services, task, name, spec, path)
+    result = await services.trainer.open(key(task, name), config, str(path), given)
+    return await patiently(lambda: versions.commit_first(policy, new_version(result)))
+
+
+async def _begin(services: Services, task: int, name: str, spec: TaskSpec, path: Path) -> bool:
+    """Write version 0 where the task is to begin from something; whether it is."""
+    start, folder = services.store.versions.start(task, spec.policy.start), start_folder(spec.policy.start)
+    if folder is not None:
+        what, write = str(folder), partial(_begin_from_folder, folder, path)
+    elif start is not None:
+        what, write = start.name, partial(begin_from, Path(start.path), start.checksum, path)
+    elif spec.policy.start:  # an untrained adapter would be another run than the one that was asked for
+        raise ConfigError(f"Nobody looked up the version {spec.policy.start!r} that this task is to begin from.")
+    else:
+        return False
+    await asyncio.to_thread(write)
+    services.store.telemetry.event("task", f"Training begins from {what}, with a new optimizer.", task)
+    return True
+
+
+def _begin_from_folder(folder: Path, path: Path) -> None:
+    begin(read_peft_folder(folder), path)
+
+
+def key(task: int, policy: str) -> str:
+    """The name of a policy in the trainer, by its name in the task."""
+    return f"task-{task}/{policy}"
+
+
+async def _problem(services: Services, task: int, name: str, config: PolicyConfig, version: Version) -> str | None:
+    """Why a version cannot be gone on from by anybody, or None. Raises what says nothing of its file."""
+    try:
+        if not await asyncio.to_thread(holds_moments, Path(version.path)):
+            await _restart_optimizer(services, task, version)
+        opened = await services.trainer.open(key(task, name), config, version.path, True)
+    except (AdapterDamaged, AdapterMissing) as error:
+        return str(error)
+    if opened.checksum != version.checksum or opened.step != version.number:
+        return f"its file holds {opened.checksum} of step {opened.step}, not {version.checksum} of {version.number}."
+    return None
+
+
+async def _restart_optimizer(services: Services, task: int, version: Version) -> None:
+    """Only the adapter of this version was kept, and nothing newer verifies."""
+    size = await asyncio.to_thread(restart_moments, Path(version.path), version.checksum)
+    services.store.versions.restart(version.id, size)
+    message = f"Training goes on from {version.name} with a new optimizer: its moments had been given up for room."
+    services.store.telemetry.event("recovery", message, task, "warning")

@@ -1,0 +1,60 @@
+"""What a task file says of training, as the stages need it, with the defaults of its loss filled in.
+
+A specification flows in; what closes a group, what replaces one, and the trainer's configuration flow out. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from ..spec.losses import AdvantageKind, constant_denominator, published
+from ..spec.task import TaskSpec
+from ..training.advantages import ClosingRules
+from ..training.overlong import Overlong
+from ..training.protocol import PolicyConfig
+
+REPLACEMENTS = 2
+"""Groups of equal rewards that may be replaced under one number: together at most twice a step's groups. Each number
+has its own allowance, because a common one would go to whichever group ends first, and a run would not repeat itself;
+and what has an end cannot wait for ever."""
+
+
+def closing_rules(spec: TaskSpec) -> ClosingRules:
+    """How the task's rewards become advantages."""
+    train, sampling = spec.train, spec.sampling
+    kind = published(train.loss).advantage if train.advantage == "auto" else cast(AdvantageKind, train.advantage)
+    return ClosingRules(
+        kind, Overlong(train.overlong, train.overlong_buffer, sampling.max_tokens, sampling.max_episode_tokens)
+    )
+
+
+def replacements(spec: TaskSpec) -> int:
+    """How often a group number is filled anew because all rewards are equal (DAPO, arXiv 2503.14476, section 3.2)."""
+    wanted = spec.train.dynamic_sampling
+    return REPLACEMENTS if (published(spec.train.loss).dynamic_sampling if wanted is None else wanted) else 0
+
+
+def policy_config(spec: TaskSpec) -> PolicyConfig:
+    """What the trainer needs to know of a task."""
+    train = spec.train
+    return PolicyConfig(
+        rank=spec.policy.rank,
+        alpha=spec.policy.alpha,
+        loss=train.loss,
+        learning_rate=train.learning_rate,
+        schedule=train.schedule,
+        warmup=train.warmup,
+        steps=spec.steps,
+        epochs=train.epochs,
+        weight_decay=train.weight_decay,
+        clip_norm=train.clip_norm,
+        clip_low=train.clip_low,
+        clip_high=train.clip_high,
+        importance=train.importance,
+        importance_cap=train.importance_cap,
+        importance_floor=train.importance_floor,
+        kl=train.kl,
+        denominator=constant_denominator(train.loss, spec.group_episodes, spec.sampling.max_episode_tokens),
+        temperature=spec.sampling.temperature,
+        seed=train.seed,
+    )

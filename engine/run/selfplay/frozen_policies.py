@@ -1,0 +1,147 @@
+"""Who plays in a task without being trained there: frozen versions, the bare base, pools of earlier versions.
+
+The task's specification and its trained policies flow in; versions that are served for as long as the task runs flow
+into its ``Company``. Files of blank adapters are made where a policy's own beginning, or the base, is to speak.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence, Set
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+from ...adapters.peft_folder import read_peft_folder
+from ...adapters.statefile import begin, checksum, write_blank
+from ...adapters.tensor_file import is_there
+from ...errors import AdapterError
+from ...fleet.services import Services
+from ...spec.agent_rules import inside
+from ...spec.agents import BASE
+from ...spec.policies import start_folder
+from ...spec.task import TaskSpec
+from ...store.versions import Version
+from ..policy_learner import PolicyLearner
+from ..serving.published import Shelf
+from .opponent_pool import Rivals, in_pool
+from .participants import Company
+
+
+class Guests:
+    """Of one task and one incarnation of the workers."""
+
+    def __init__(self, services: Services, task: int, spec: TaskSpec, policies: Sequence[PolicyLearner]) -> None:
+        self._services = services
+        self._task = task
+        self._spec = spec
+        self._policies = {policy.name: policy for policy in policies}
+        self._shelf = Shelf(services.stations)
+        self._made: list[Path] = []
+        self._numbers = count()
+        self._rivals: dict[str, Rivals] = {}
+
+    def played_of(self, name: str) -> Callable[[Sequence[int]], Set[int]]:
+        """Which of a trained policy's versions pools hold, or evaluations play against, so that their files stay."""
+        pools = {pool: policy for pool, policy in self._spec.policies.items() if policy.pool == name}
+
+        def played(numbers: Sequence[int]) -> Set[int]:
+            entered = {number for policy in pools.values() for number in in_pool(numbers, policy)}
+            return entered.union(*(rivals.playing for pool, rivals in self._rivals.items() if pool in pools))
+
+        return played
+
+    async def enter(self, company: Company, stack: AsyncExitStack) -> None:
+        """Have all guests served until ``stack`` is left. Raises ``AdapterError`` for one that is gone."""
+        found = {}
+        for key, words in self._invited().items():
+            found[key] = await self._version(words)
+            shares = self._services.router.shares(self._task, key)
+            await stack.enter_async_context(self._shelf.lent(found[key], shares))
+        company.guests, company.hosts = found, dict.fromkeys(found, self._shelf)
+        company.rivals = self._rivals = {
+            name: Rivals(
+                name,
+                policy,
+                self._spec.train.seed,
+                self._kept(self._policies[policy.pool]),
+                self._scores(self._policies[policy.pool]),
+                self._policies[policy.pool].shelf,
+            )
+            for name, policy in self._spec.policies.items()
+            if policy.pool
+        }
+        company.hosts |= {name: self._policies[self._spec.policies[name].pool].shelf for name in company.rivals}
+
+    async def leave(self) -> None:
+        """Free the sampler, and remove what was made for it."""
+        await asyncio.gather(self._shelf.clear(), return_exceptions=True)
+        for path in self._made:
+            with suppress(OSError):  # then the task's next start removes it
+                path.unlink()
+
+    def _invited(self) -> dict[str, str]:
+        """By whom lineups call them: the words that say which version it is."""
+        frozen = {name: policy.frozen for name, policy in self._spec.policies.items() if policy.frozen}
+        others = (words for words in self._spec.eval.agents.values() if words not in self._spec.policies)
+        return frozen | {words: words for words in others}
+
+    async def _version(self, words: str) -> Version:
+        own = inside(words, self._spec)
+        if words == BASE or own is not None:
+            policy = self._policies[own] if own is not None else next(iter(self._policies.values()))
+            first = self._services.store.versions.first(policy.policy)
+            if own is not None and policy.keeper.given:
+                return self._lent(first, words)
+            return await self._blank(first, policy, words)
+        folder = start_folder(words)
+        if folder is not None:
+            return await self._from_folder(folder)
+        lent = self._services.store.versions.start(self._task, words)
+        if lent is None:
+            raise AdapterError(f"Nobody looked up the version {words!r} that this task plays with.")
+        return self._lent(lent, words)
+
+    def _lent(self, version: Version, words: str) -> Version:
+        """A version under a name of this task's own, since others serve it, too, and retire it when they are done."""
+        if not is_there(Path(version.path)):
+            raise AdapterError(
+                f"The version {version.name}, which this task plays with as {words!r}, was deleted.",
+                "Submit the task with another one.",
+            )
+        return replace(version, name=self._name(words, version.checksum))
+
+    async def _blank(self, first: Version, policy: PolicyLearner, words: str) -> Version:
+        """An adapter that adds nothing: the base, and what an untrained policy begins as."""
+        path = self._path()
+        digest = await asyncio.to_thread(write_blank, Path(policy.newest.path), path)
+        return replace(first, name=self._name(words, digest), number=0, path=str(path), checksum=digest)
+
+    async def _from_folder(self, folder: Path) -> Version:
+        path = self._path()
+        state = await asyncio.to_thread(read_peft_folder, folder)
+        await asyncio.to_thread(begin, state, path)
+        digest = checksum(state.adapter)
+        return Version(0, 0, 0, self._name(folder.name, digest), digest, str(path), path.stat().st_size)
+
+    def _name(self, words: str, digest: str) -> str:
+        """Of this incarnation and of these bytes alone: the name of a version never stands for others, and a folder
+        may hold others when the task goes on after a pause."""
+        plain = "".join(c if c.isalnum() else "-" for c in words)[:40]
+        return f"task-{self._task}/guest-{plain}-{digest}-i{self._services.store.incarnation}"
+
+    def _path(self) -> Path:
+        """Of a file that goes with these guests."""
+        folder, incarnation = self._services.home.adapters / f"task-{self._task}", self._services.store.incarnation
+        path = folder / f"guest-{next(self._numbers)}-i{incarnation}.safetensors"
+        self._made.append(path)
+        return path
+
+    def _kept(self, policy: PolicyLearner) -> Callable[[], Sequence[Version]]:
+        """Its versions whose files are really there: somebody may have removed some by hand."""
+        versions = self._services.store.versions
+        return lambda: [version for version in versions.candidates(policy.policy) if is_there(Path(version.path))]
+
+    def _scores(self, policy: PolicyLearner) -> Callable[[], dict[int, float]]:
+        return lambda: self._services.store.versions.scores(policy.policy)

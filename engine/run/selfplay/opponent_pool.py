@@ -1,0 +1,111 @@
+"""A pool of what a trained policy was: which versions are in it, and which one plays next.
+
+The policy's kept versions and their held-out scores flow in, a version for each play flows out. The pool's files stay
+on the disk (``keeper``); a version is brought to the sampler when it plays.
+
+Sampling opponents from the past, rather the young ones, keeps self-play from running in circles (Bansal et al., arXiv
+1710.03748, section 4.2); that one among them be strong is the idea of prioritised fictitious self-play (Vinyals et al.,
+Nature 575, 2019).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence, Set
+from contextlib import asynccontextmanager, contextmanager
+
+import numpy as np
+
+from ...errors import AdapterError
+from ...rollout.seeds import noise_seed
+from ...spec.policies import NamedPolicySpec
+from ...store.versions import Version
+from ..serving.published import Shelf
+
+HALF = 0.5
+"""How much less often the next older version of a pool of recent ones plays."""
+SHARPNESS = 4.0
+"""A version whose held-out score is higher by a quarter of the pool's range plays e times as often."""
+
+
+def in_pool(numbers: Sequence[int], policy: NamedPolicySpec) -> tuple[int, ...]:
+    """Which of these versions, oldest first, are in a pool: every so many steps one, the youngest of them."""
+    entered = sorted(number for number in numbers if number % policy.every == 0)
+    return tuple(entered[-policy.size :])
+
+
+def weights(numbers: Sequence[int], pick: str, scores: Mapping[int, float]) -> list[float]:
+    """How often each of a pool's versions, oldest first, plays; they add up to 1.
+
+    A version that was not measured counts as one of the pool's middle score.
+    """
+    if pick == "recent":
+        raw = [HALF**age for age in range(len(numbers) - 1, -1, -1)]
+    elif pick == "score" and scores:
+        known = [scores[number] for number in numbers if number in scores] or [0.0]
+        least, width = min(known), (max(known) - min(known)) or 1.0
+        middle = float(np.median(known))
+        raw = [float(np.exp(SHARPNESS * (scores.get(number, middle) - least) / width)) for number in numbers]
+    else:
+        raw = [1.0] * len(numbers)
+    total = sum(raw)
+    return [one / total for one in raw]
+
+
+class Rivals:
+    """One pool while its task runs."""
+
+    def __init__(
+        self,
+        name: str,
+        policy: NamedPolicySpec,
+        seed: int,
+        kept: Callable[[], Sequence[Version]],
+        scores: Callable[[], Mapping[int, float]],
+        shelf: Shelf,
+    ) -> None:
+        """``kept`` are the trained policy's versions whose files are on the disk, ``shelf`` where they are served."""
+        self._name = name
+        self._policy = policy
+        self._seed = seed
+        self._kept = kept
+        self._scores = scores
+        self._shelf = shelf
+        self._lent: Counter[int] = Counter()
+
+    @property
+    def playing(self) -> Set[int]:
+        """Numbers of the versions that play at this moment; one may have left the pool meanwhile."""
+        return set(+self._lent)
+
+    def draw(self, number: int, attempt: int) -> Version:
+        """Who plays group ``number``. Raises ``AdapterError`` where no version of the policy is left."""
+        versions = {version.number: version for version in reversed(self._kept())}
+        pool = in_pool(sorted(versions), self._policy) or tuple(sorted(versions)[-1:])
+        if not pool:
+            raise AdapterError(
+                f"The pool {self._name!r} is empty: no version of {self._policy.pool!r} is on the disk.",
+                "They were deleted; the task can go on once it has made others.",
+            )
+        odds = weights(pool, self._policy.pick, self._scores())
+        noise = np.random.Philox(key=noise_seed(self._seed, "pool", self._name, number, attempt)).random_raw(1)[0]
+        point = float(noise >> np.uint64(11)) * 2.0**-53
+        place = min(int(np.searchsorted(np.cumsum(odds), point, side="right")), len(pool) - 1)
+        return versions[pool[place]]
+
+    @contextmanager
+    def hold(self, version: Version) -> Iterator[None]:
+        """Keep the file of one of the pool while the block runs: entered in the same turn as the draw, so that no
+        tidying comes between."""
+        self._lent[version.number] += 1
+        try:
+            yield
+        finally:
+            self._lent[version.number] -= 1
+
+    @asynccontextmanager
+    async def lent(self, version: Version) -> AsyncIterator[None]:
+        """Serve one of the pool while the block runs; a version that stands there already is loaded once."""
+        with self.hold(version):
+            async with self._shelf.lent(version):
+                yield

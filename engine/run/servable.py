@@ -1,0 +1,27 @@
+"""What a task asks of the base and its sampler: refused at its start, in words, where they cannot give it.
+
+A spec and the stages flow in; nothing flows out but a refusal. What the environment must give is its own business.
+"""
+
+from __future__ import annotations
+
+from ..errors import ConfigError
+from ..fleet.services import Services
+from ..spec.task import TaskSpec
+
+
+def check_servable(spec: TaskSpec, services: Services) -> None:
+    """Raise ``ConfigError`` for thinking that the base's template does not know, and for what cannot be repeated."""
+    services.rollout.check_thinking(spec.sampling.thinking)
+    stations = services.stations.values()
+    if not spec.train.deterministic or any(station.repeatable for station in stations):
+        return
+    if any(station.kind == "llama.cpp" for station in stations):
+        raise ConfigError(
+            "The task asks for 'train.deterministic', but llama.cpp's arithmetic in this precision is not repeatable.",
+            'Set `weights` under [rollout] in marlaas.toml to "q8_0", "f16" or "f32", or leave `deterministic` out.',
+        )
+    raise ConfigError(
+        "The task asks for 'train.deterministic', but the last bits of what vLLM says depend on what else it is asked.",
+        'Set `sampler = "llama.cpp"` or "torch" under [rollout] in marlaas.toml, or leave `deterministic` out.',
+    )

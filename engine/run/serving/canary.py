@@ -1,0 +1,205 @@
+"""Published means served: after a publish, samplers and trainer must have moved alike on tokens of the policy's own.
+
+Tokens of a batch flow in before its optimizer step; a report flows out once the sampler serves the new version. Two
+questions are asked. Do both give the same log-probabilities, up to rounding? And did the sampler's change from version
+to version as the trainer's did? The second finds an adapter handle that was mixed up: its checksum is right, and one
+step at a small learning rate moves the policy by less than what rounding may explain.
+
+Every station that is to serve the version is asked, each with the tolerance of its own arithmetic. The trainer is asked
+before the next step, because its weights are a version's only until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import AdapterError
+from ...fleet.tolerance import Tolerance
+from ...rollout.endpoint import Station
+from ...training.advantages import ClosedGroup
+from ...training.protocol import PolicyTrainer
+from ...trajectories import Logprobs, Tokens, Trajectory
+
+RENEW = 8
+"""Versions that are compared on the same tokens, which saves asking about the version before."""
+SEVERAL = 4
+"""Trajectories that are looked at where single tokens are rounded too much."""
+
+Nats = NDArray[np.float64]
+Scores = Callable[[str, Tokens, int, float], Awaitable[Logprobs]]
+"""``Trainer.score`` or ``Sampler.score``."""
+
+
+@dataclass(frozen=True)
+class CanaryReport:
+    """What one canary saw, in nats over the policy's own tokens; of several samplers, the worst of each."""
+
+    gap: float
+    """Largest difference between sampler and trainer under the new version."""
+    mean_gap: float
+    moved: float
+    """Largest change from the version before, as the trainer computes it."""
+    followed: float
+    """Of the trainer's change, the share that the sampler made, too: 1 up to ``doubt``; 0 where it stands still."""
+    doubt: float
+    """How far rounding alone can push that share; infinite where nothing moved."""
+
+    @property
+    def resolved(self) -> bool:
+        """Whether the step moved the policy far enough to tell the two versions apart."""
+        return self.doubt < 0.5
+
+    def metrics(self) -> dict[str, float]:
+        """As they are recorded beside the step's own."""
+        seen = {"gap_max": self.gap, "gap_mean": self.mean_gap, "gap_resolved": float(self.resolved)}
+        return seen | ({"gap_followed": self.followed} if self.resolved else {})
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """Tokens of some trajectories, and what both sides said of them under the newest version that was compared."""
+
+    chosen: tuple[Trajectory, ...]
+    trained: Nats
+    served: Mapping[str, Nats]
+    """By station."""
+    age: int = 0
+    """Versions compared on them."""
+
+
+class Canary:
+    """Compares one policy's versions, one after the other. ``policy`` is its name in the trainer."""
+
+    def __init__(
+        self, trainer: PolicyTrainer, tolerances: Mapping[str, Tolerance], policy: str, temperature: float
+    ) -> None:
+        """``tolerances`` are those of all stations, by name."""
+        self._trainer = trainer
+        self._tolerances = tolerances
+        self._policy = policy
+        self._temperature = temperature
+        self._probe: _Probe | None = None
+        self._rounding = {name: tolerance.rounding for name, tolerance in tolerances.items()}
+        """Largest difference from the trainer on any token so far, or what it may be where few have been seen."""
+
+    async def before(self, version: str, stations: Sequence[Station], groups: Sequence[ClosedGroup]) -> None:
+        """Look at the version that is about to be stepped from, on the stations that will serve the next one and have
+        this one loaded, if new tokens are due or a station is new to the policy.
+
+        ``groups`` are those that the step consumes. Raises what the workers raise.
+        """
+        probe, homes = self._probe, {station.name for station in stations}
+        if probe is not None and probe.age < RENEW and homes <= probe.served.keys():
+            return
+        rounded = any(math.isinf(self._tolerances[station.name].largest) for station in stations)
+        chosen = choose(groups, SEVERAL if rounded else 1)
+        self._probe = None
+        if chosen:
+            trained, served = await asyncio.gather(
+                self._ask(self._trainer.score, self._policy, chosen), self._ask_all(stations, version, chosen)
+            )
+            self._probe = self._kept(chosen, trained, served, 0)
+
+    async def after(
+        self, version: str, stations: Sequence[Station], publish: Callable[[], Awaitable[None]]
+    ) -> CanaryReport:
+        """Ask the trainer, ``publish`` the version that it has just made, ask the stations that serve it, and compare.
+
+        Raises ``AdapterError`` if one of them does not serve that version, and what ``publish`` raises.
+        """
+        probe = self._probe
+        if probe is None:
+            await publish()
+            return CanaryReport(0.0, 0.0, 0.0, 1.0, math.inf)
+        asked = asyncio.ensure_future(self._ask(self._trainer.score, self._policy, probe.chosen))
+        try:
+            await publish()
+            served = await self._ask_all(stations, version, probe.chosen)
+            trained = await asked
+        finally:
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+        if not np.isfinite(trained).all():
+            raise AdapterError(
+                f"What the trainer says of {version} is not finite: the policy has blown up.",
+                "A smaller learning rate usually helps, in a task of its own.",
+            )
+        reports = []
+        for name, said in served.items():
+            moves = trained - probe.trained, said - probe.served[name]
+            reports.append(compare(*moves, said - trained, self._rounding[name]))
+            self._judge(name, version, reports[-1])
+        report = worst(reports)
+        self._probe = self._kept(probe.chosen, trained, served, probe.age + 1) if report.resolved else None
+        return report
+
+    def _judge(self, name: str, version: str, report: CanaryReport) -> None:
+        if not self._tolerances[name].holds(report.gap, report.mean_gap):
+            raise AdapterError(
+                f"The sampler {name} serves {version} with log-probabilities {report.mean_gap:.3g} away from the"
+                f" trainer's on average, {report.gap:.3g} at most.",
+                "The adapter did not arrive as it was trained; the version is not used.",
+            )
+        if report.resolved and not abs(report.followed - 1.0) <= 0.5:
+            raise AdapterError(
+                f"The sampler {name} says that it serves {version}, but of what the last step changed,"
+                f" {report.followed:.0%} arrived: it serves another version.",
+                "The version is not used; resume the task to publish it again.",
+            )
+
+    def _kept(self, chosen: tuple[Trajectory, ...], trained: Nats, served: Mapping[str, Nats], age: int) -> _Probe:
+        for name, said in served.items():
+            self._rounding[name] = max(self._rounding[name], float(np.abs(said - trained).max()))
+        return _Probe(chosen, trained, served, age)
+
+    async def _ask_all(
+        self, stations: Sequence[Station], version: str, chosen: Sequence[Trajectory]
+    ) -> dict[str, Nats]:
+        said = await asyncio.gather(*(self._ask(station.sampler.score, version, chosen) for station in stations))
+        return {station.name: one for station, one in zip(stations, said, strict=True)}
+
+    async def _ask(self, score: Scores, name: str, chosen: Sequence[Trajectory]) -> Nats:
+        """What one side says of the policy's own tokens in all the trajectories, one after the other."""
+        said = []
+        for one in chosen:
+            start = int(np.argmax(one.mask))
+            logprobs = await score(name, one.tokens, start, self._temperature)
+            said.append(logprobs[one.mask[start:].astype(bool)])  # what others wrote may be all noise
+        return np.concatenate(said).astype(np.float64)
+
+
+def choose(groups: Sequence[ClosedGroup], most: int) -> tuple[Trajectory, ...]:
+    """Up to ``most`` trajectories with tokens of the policy's own: those that teach something, then the longest."""
+    trajectories = [t for c in groups for e in c.group.episodes for t in e.trajectories if t.mask.any()]
+    trajectories.sort(key=lambda t: (t.advantage != 0.0, np.count_nonzero(t.mask)), reverse=True)
+    return tuple(trajectories[:most])
+
+
+def compare(moved: Nats, followed: Nats, gaps: Nats, rounding: float) -> CanaryReport:
+    """The report on n tokens, all float64 (n,): the trainer's change, the sampler's, and sampler minus trainer.
+
+    The share is the least-squares factor between the two changes. Where no honest log-probability is further than
+    ``rounding`` from the trainer's, each change is off by twice that at most, and so the share by 2·rounding·Σ|m|/Σm².
+    """
+    squares = float(moved @ moved)
+    doubt = 2.0 * rounding * float(np.abs(moved).sum()) / squares if squares > 0.0 else math.inf
+    share = float(followed @ moved) / squares if squares > 0.0 else 1.0
+    sizes = np.abs(gaps)
+    return CanaryReport(float(sizes.max()), float(sizes.mean()), float(np.abs(moved).max()), share, doubt)
+
+
+def worst(reports: Sequence[CanaryReport]) -> CanaryReport:
+    """Of one or several samplers' reports on the same tokens, the largest gaps and what stands furthest apart."""
+    return CanaryReport(
+        max(report.gap for report in reports),
+        max(report.mean_gap for report in reports),
+        max(report.moved for report in reports),
+        max((report.followed for report in reports), key=lambda followed: abs(followed - 1.0)),
+        max(report.doubt for report in reports),
+    )

@@ -1,0 +1,136 @@
+"""The versions of one policy that samplers hold: published once, held by groups in flight, retired after the last.
+
+Committed versions flow in, with the stations that are to serve them, their *homes*; a sampler's own checksum proves
+that what was published is what it serves. Which homes a version has never changes after it was published. Nobody waits
+for a version to be retired: a sampler answers between two bursts of work, and a group that is complete should not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+
+from ...errors import AdapterError, WorkerDied
+from ...faults import Point, reach
+from ...fleet.routing.assignment import Share, sampler_of
+from ...rollout.endpoint import Station
+from ...store.versions import Version
+
+
+class Shelf:
+    """Live versions of one policy, on the stations of one incarnation."""
+
+    def __init__(self, stations: Mapping[str, Station]) -> None:
+        """``stations`` are all that there are, by name."""
+        self._stations = stations
+        self._holders: Counter[str] = Counter()
+        self._routes: dict[str, tuple[Share, ...]] = {}
+        """By version: which of its homes serves which part of its groups."""
+        self._loaded: defaultdict[str, set[str]] = defaultdict(set)
+        """Names of stations, by version."""
+        self._retiring: set[asyncio.Task[None]] = set()
+        self.current: Version | None = None
+
+    async def publish(self, version: Version, shares: Sequence[Share]) -> None:
+        """Serve a committed version from now on, on the stations of ``shares``.
+
+        Raises ``AdapterError`` if other bytes arrived at one of them than were committed.
+        """
+        with self.hold(version):  # loaded but not yet current: no sweep may take it
+            reach(Point.PUBLISH_READY)
+            await self._serve(version, shares)
+            self.current = version
+            reach(Point.PUBLISH_DONE)
+
+    async def spread(self, version: Version, shares: Sequence[Share]) -> None:
+        """Load a version on further stations too, where it is looked at and asked nothing else. Raises as ``publish``
+        does."""
+        with self.hold(version):
+            await self._load(version, {share.sampler for share in shares})
+
+    @asynccontextmanager
+    async def lent(self, version: Version, shares: Sequence[Share] = ()) -> AsyncIterator[None]:
+        """Serve a version beside the current one while the block runs, on the stations of ``shares``; without them
+        where the current one is served mostly. Raises as ``publish`` does.
+        """
+        shares = shares or (Share(self.homes(self.now())[0].name, 1.0),)
+        with self.hold(version):
+            await self._serve(version, shares)
+            yield
+
+    def now(self) -> Version:
+        """The current version. Raises ``WorkerDied`` where there is none: no worker serves this policy any more."""
+        if self.current is None:
+            raise WorkerDied("No version of this policy is being served.")
+        return self.current
+
+    def station(self, version: Version, group: int) -> Station:
+        """Where a group of that number is played, or looked at again. Raises ``WorkerDied`` where nothing serves it."""
+        return self._stations[sampler_of(self._routed(version), group)]
+
+    def homes(self, version: Version) -> list[Station]:
+        """All stations that serve a version, the one with most of its groups first. Raises as ``station`` does."""
+        return [self._stations[share.sampler] for share in self._routed(version)]
+
+    @contextmanager
+    def hold(self, version: Version) -> Iterator[None]:
+        """Keep a version alive while the block runs."""
+        self._holders[version.name] += 1
+        try:
+            yield
+        finally:
+            self._holders[version.name] -= 1
+            self._sweep()
+
+    async def clear(self) -> None:
+        """Retire everything and wait for it; the policy leaves the samplers."""
+        self.current = None
+        self._holders.clear()
+        self._sweep()
+        await asyncio.gather(*self._retiring)
+
+    async def _serve(self, version: Version, shares: Sequence[Share]) -> None:
+        await self._load(version, {share.sampler for share in shares})
+        self._routes.setdefault(version.name, tuple(shares))
+
+    async def _load(self, version: Version, names: set[str]) -> None:
+        loading = asyncio.ensure_future(self._load_all(version, names - self._loaded[version.name]))
+        try:
+            await asyncio.shield(loading)
+        except asyncio.CancelledError:
+            await asyncio.gather(loading, return_exceptions=True)  # the samplers load it all the same
+            raise
+
+    async def _load_all(self, version: Version, names: set[str]) -> None:
+        loads = (self._load_at(name, version) for name in sorted(names))
+        for failure in await asyncio.gather(*loads, return_exceptions=True):
+            if isinstance(failure, BaseException):
+                raise failure
+
+    async def _load_at(self, name: str, version: Version) -> None:
+        checksum = await self._stations[name].sampler.load(version.name, version.path)
+        self._loaded[version.name].add(name)
+        if checksum != version.checksum:
+            raise AdapterError(f"The sampler loaded {checksum} as {version.name}; {version.checksum} was committed.")
+
+    def _routed(self, version: Version) -> tuple[Share, ...]:
+        routes = self._routes.get(version.name)
+        if routes is None:
+            raise WorkerDied(f"No sampler serves {version.name}.")
+        return routes
+
+    def _sweep(self) -> None:
+        current = self.current.name if self.current else None
+        for name in [name for name in self._loaded if name != current and not self._holders[name]]:
+            self._routes.pop(name, None)
+            for station in self._loaded.pop(name):
+                retiring = asyncio.ensure_future(self._retire(name, self._stations[station]))
+                self._retiring.add(retiring)
+                retiring.add_done_callback(self._retiring.discard)
+
+    async def _retire(self, name: str, station: Station) -> None:
+        with contextlib.suppress(WorkerDied):  # then nothing is served any more
+            await station.sampler.retire(name)

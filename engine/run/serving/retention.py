@@ -1,0 +1,135 @@
+"""Which versions of a policy are named, what stays of them on the disk, and which trajectories keep their tokens.
+
+Scores flow in from the store; files that are written again or removed wait for the disk in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence, Set
+from functools import partial
+from pathlib import Path
+from time import monotonic
+
+from ...adapters.retention import RetentionVersion, keep
+from ...adapters.statefile import strip_moments
+from ...errors import AdapterError, DatabaseLocked
+from ...faults import Point, reach
+from ...store.store import Store
+from ...store.versions import Version
+
+INTERVAL = 1.0
+"""Seconds between two tidyings."""
+
+
+class Keeper:
+    """Names and keeps the versions of one policy."""
+
+    def __init__(
+        self,
+        store: Store,
+        task: int,
+        policy: int,
+        every: int = 0,
+        token_steps: int = 0,
+        played: Callable[[Sequence[int]], Set[int]] = lambda numbers: frozenset(),
+        given: bool = False,
+    ) -> None:
+        """``every`` n-th version stays; trajectories of the last ``token_steps`` steps keep their tokens, 0: of all.
+
+        ``played`` says which versions (numbers) of those that there are others play with; ``given`` whether version 0
+        holds weights that were trained elsewhere.
+        """
+        self.given = given
+        """Whether version 0 holds weights that were trained elsewhere."""
+        self._played = played
+        self._store = store
+        self._versions = store.versions
+        self._experience = store.experience
+        self._telemetry = store.telemetry
+        self._task = task
+        self._told: set[str] = set()
+        self._policy = policy
+        self._every = every
+        self._token_steps = token_steps
+        self._due = 0.0
+        self._tidying = asyncio.Lock()
+
+    def label(self) -> None:
+        """Name the last version, and the best trained one by held-out score (the newest among equals)."""
+        numbers = [version.number for version in self._versions.candidates(self._policy)]
+        scores = self._versions.scores(self._policy)
+        last = numbers[0]
+        best = max((n for n in numbers if n > 0 and n in scores), key=lambda n: (scores[n], n), default=None)
+        labels = {last: "last"}
+        if best is not None:
+            labels[best] = "best, last" if best == last else "best"
+        self._versions.label(self._policy, labels)
+
+    async def retain(self, pending: Set[int]) -> None:
+        """Remove state files that nobody will go on from or take away, and moments and tokens that nobody needs.
+
+        ``pending`` are versions whose score is not known yet: one may turn out to be the best. A kept file that is
+        damaged, or that the disk does not let be written again, stays as it is and is told of once.
+        """
+        async with self._tidying:
+            surplus, heavy = self._prune(pending)
+            if surplus or heavy:
+                sizes, problems = await asyncio.to_thread(self._make_room, surplus, heavy)
+                for version, size in sizes.items():
+                    await self._store.patiently(partial(self._versions.strip, version, size))
+                for problem in problems:
+                    self._tell(problem)
+            await self._shrink()
+
+    async def tidy(self, pending: Set[int]) -> None:
+        """``retain``, unless that was done less than a second ago."""
+        if monotonic() >= self._due:
+            self._due = monotonic() + INTERVAL
+            with contextlib.suppress(DatabaseLocked):  # there will be a next time
+                await self.retain(pending)
+
+    def _prune(self, pending: Set[int]) -> tuple[list[Path], list[Version]]:
+        """Record which versions go and return their files; and the versions of which only the adapter stays."""
+        candidates, scores = self._versions.candidates(self._policy), self._versions.scores(self._policy)
+        last = candidates[0]
+        known = (RetentionVersion(v.number, v.resumable, scores.get(v.number), v is last) for v in candidates)
+        kept = keep(known, self._every, self.given)
+        played = self._played([version.number for version in candidates])
+        needed = kept.files | pending | played | self._versions.wanted(self._policy).keys()
+        surplus = [version for version in candidates if version.number not in needed]
+        self._versions.prune(*(version.id for version in surplus))
+        whole = kept.moments | pending
+        heavy = [v for v in candidates if v.number in needed and v.number not in whole and v.resumable]
+        return [Path(version.path) for version in surplus], heavy
+
+    def _make_room(self, surplus: list[Path], heavy: list[Version]) -> tuple[dict[int, int], list[str]]:
+        """Waits for the disk, so in a thread; returns the sizes of stripped files, by version, and what went wrong."""
+        self._versions.barrier()  # else a power cut could bring back rows whose files or moments are gone
+        reach(Point.RETAIN_MARKED)
+        sizes, problems = {}, []
+        for file in surplus:
+            try:
+                file.unlink(missing_ok=True)
+            except OSError as error:  # the next start of the task removes it
+                problems.append(f"{file} cannot be removed: {error.strerror}.")
+            reach(Point.RETAIN_REMOVED)
+        for version in heavy:
+            try:
+                sizes[version.id] = strip_moments(Path(version.path), version.checksum)
+            except AdapterError as error:
+                problems.append(str(error))
+        return sizes, problems
+
+    def _tell(self, problem: str) -> None:
+        if problem not in self._told:
+            self._told.add(problem)
+            self._telemetry.event("adapter", problem, self._task, "warning")
+
+    async def _shrink(self) -> None:
+        """In small transactions, so that nobody waits for long."""
+        if self._token_steps:
+            newest = self._versions.candidates(self._policy)[0].number
+            while self._experience.shrink(self._policy, newest - self._token_steps):
+                await asyncio.sleep(0)

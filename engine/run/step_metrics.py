@@ -1,0 +1,102 @@
+"""The metrics of one optimizer step, from its groups and what the trainer said of them. Pure arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..store.metric_names import stale
+from ..training.advantages import ClosedGroup
+from ..training.intake import spread
+from ..training.protocol import GroupStats, StepResult, TrainGroup
+from ..trajectories import Episode
+from .admission import staleness
+
+
+@dataclass
+class StepTally:
+    """Collects a step's groups in whatever order they were trained on."""
+
+    groups_per_step: int
+    groups: list[ClosedGroup] = field(default_factory=list)
+    stats: list[GroupStats] = field(default_factory=list)
+    weights: dict[int, bytes] = field(default_factory=dict)
+    """Importance weights of the groups that passes were made over, by number, as the store keeps them."""
+
+    def add(self, groups: Sequence[ClosedGroup], stats: GroupStats) -> None:
+        """Count the groups of one call to the trainer."""
+        self.groups.extend(groups)
+        self.stats.append(stats)
+
+    def keep_weights(self, groups: Sequence[ClosedGroup], trained: Sequence[TrainGroup], stats: GroupStats) -> None:
+        """Take over what the trainer found of ``groups``, of which it was given ``trained``."""
+        for closed, own in zip(groups, trained, strict=True):
+            if own.number in stats.weights:
+                self.weights[own.number] = spread(closed.group, own, stats.weights[own.number]).tobytes()
+
+    @property
+    def numbers(self) -> list[int]:
+        """Which groups were consumed."""
+        return [closed.group.number for closed in self.groups]
+
+    @property
+    def signal(self) -> bool:
+        """Whether any group had unequal rewards."""
+        return any(not closed.rewards.constant for closed in self.groups)
+
+    @property
+    def spoke(self) -> bool:
+        """Whether the policy said anything in any of the groups."""
+        return any(closed.group.episodes for closed in self.groups)
+
+    def metrics(self, result: StepResult, seconds: float) -> dict[str, float]:
+        """Everything that is known when the step commits; ``seconds`` is the wall time since the last commit.
+
+        - ``reward_min``, ``reward_max``: the worst and the best of a group, each as the mean over the groups. Where
+          rewards are 0 or 1, the second is the share of instances that were solved at least once.
+        - ``drift_mean``, ``drift_max``: differences between the trainer's and the sampler's log-probability of a token,
+          in nats. At staleness 0 the two disagree by rounding alone; stale tokens differ because the policy has moved.
+        - ``length``, ``length_max``: tokens that the policy wrote in an episode; ``cut``: the share of episodes that
+          the length limit ended.
+        - ``staleness_0``, ``staleness_1``, …: groups by their age in versions.
+        """
+        measured = max(1, sum(stats.measured for stats in self.stats))
+        spoken = [closed for closed in self.groups if closed.group.episodes] or self.groups
+        ages = [staleness(c.group.number, c.group.version, self.groups_per_step) for c in self.groups]
+        members = max(1, sum(closed.rewards.count for closed in self.groups))
+        episodes = [episode for closed in self.groups for episode in closed.group.episodes]
+        lengths = [_sampled(episode) for episode in episodes]
+        return {
+            "reward": math.fsum(c.rewards.mean * c.rewards.count for c in self.groups) / members,
+            "reward_min": math.fsum(c.rewards.least for c in spoken) / len(spoken),
+            "reward_max": math.fsum(c.rewards.most for c in spoken) / len(spoken),
+            "reward_spread": math.fsum(c.rewards.spread for c in spoken) / len(spoken),
+            "no_signal": sum(closed.rewards.constant for closed in self.groups) / len(self.groups),
+            "replaced": float(sum(closed.group.replaced for closed in self.groups)),
+            "loss": math.fsum(stats.loss for stats in self.stats) / result.divisor,
+            "entropy": math.fsum(stats.entropy for stats in self.stats) / measured,
+            "clipped": sum(stats.clipped for stats in self.stats) / measured,
+            "kl": math.fsum(stats.kl for stats in self.stats) / measured,
+            "grad_norm": result.grad_norm,
+            "learning_rate": result.learning_rate,
+            "drift_mean": math.fsum(stats.gap_sum for stats in self.stats) / measured,
+            "drift_max": max(stats.gap_max for stats in self.stats),
+            "staleness": math.fsum(ages) / len(ages),
+            "staleness_max": float(max(ages)),
+            "tokens": float(sum(lengths)),
+            "length": sum(lengths) / max(1, len(episodes)),
+            "length_max": float(max(lengths, default=0)),
+            "cut": sum(any(t.cut for t in episode.trajectories) for episode in episodes) / max(1, len(episodes)),
+            "errors": float(sum(episode.status != "ok" for episode in episodes)),
+            "training_seconds": math.fsum(stats.seconds for stats in self.stats) + result.seconds,
+            "seconds": seconds,
+        } | {stale(age): float(groups) for age, groups in sorted(Counter(ages).items())}
+
+
+def _sampled(episode: Episode) -> int:
+    """Tokens that the policy wrote."""
+    return sum(int(np.count_nonzero(trajectory.mask)) for trajectory in episode.trajectories)

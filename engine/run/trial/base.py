@@ -1,0 +1,117 @@
+"""Is this machine fit for this base? Real workers, one precision after another, on the default task's step.
+
+A base and a home's settings flow in; what was planned, written and measured flows out, precision by precision. The
+trainer stays while samplers come and go. Needs no engine and touches no database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+
+from ...base.fit import MemoryPlan
+from ...base.gguf.base import path_of
+from ...base.model import BaseModel
+from ...fleet.agreement import Agreement, compare, comparison_tokens
+from ...fleet.tolerance import tolerance_of
+from ...fleet.worker_specs import WorkerSpec, sampler_spec, stored_as, trainer_spec
+from ...home.paths import Home
+from ...home.settings import Settings
+from ...rollout.protocol import Sampler
+from ...rollout.renderer import Renderer
+from ...training.protocol import Trainer
+from ...workers.handle import WorkerHandle
+from .step import Trial, measure
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One precision."""
+
+    weights: str
+    memory: MemoryPlan
+    file: str
+    """That llama.cpp reads; empty where torch samples."""
+    file_bytes: int
+    resident: int
+    """Bytes of both workers after the step, pages of the mapped file included."""
+    agreement: Agreement
+    trial: Trial
+
+
+def precisions(settings: Settings, asked: Sequence[str]) -> tuple[str, ...]:
+    """Those to be tried: as asked for, where there is a choice."""
+    if settings.rollout.gguf or settings.rollout.sampler in ("torch", "vllm"):
+        return ("f32",)
+    return tuple(asked)
+
+
+def with_weights(settings: Settings, weights: str) -> Settings:
+    """The same settings with another precision."""
+    return replace(settings, rollout=replace(settings.rollout, weights=weights))
+
+
+async def try_base(
+    base: BaseModel, home: Home, settings: Settings, renderer: Renderer, plans: dict[str, MemoryPlan]
+) -> AsyncGenerator[Tried, None]:
+    """Try every precision that there is a plan for (``plan_of``), one after another.
+
+    Raises ``BaseModelError`` where a sampler holds other weights than the trainer, and what the workers raise.
+    """
+    trainer_memory = next(iter(plans.values()))
+    trainer = await _start(trainer_spec(base, home, settings, trainer_memory), home)
+    try:
+        for weights, memory in plans.items():
+            chosen = with_weights(settings, weights)
+            sampler = await _start(sampler_spec(base, home, chosen, memory), home)
+            try:
+                yield await _try(base, home, chosen, renderer, memory, sampler, trainer)
+            finally:
+                await sampler.stop()
+    finally:
+        await trainer.stop()
+
+
+async def _try(
+    base: BaseModel,
+    home: Home,
+    settings: Settings,
+    renderer: Renderer,
+    memory: MemoryPlan,
+    sampling: WorkerHandle,
+    training: WorkerHandle,
+) -> Tried:
+    sampler: Sampler = sampling.proxy(Sampler, posted=("release",))
+    trainer: Trainer = training.proxy(Trainer)
+    limits = await sampler.limits()
+    stored = stored_as(base, settings, memory)
+    tokens = comparison_tokens(renderer, limits.context)
+    agreement = await compare(sampler, trainer, tokens, home.scratch)
+    file = llama_file(base, home, settings, memory)
+    agreement.check(tolerance_of(settings.rollout, stored), f"The file {file}" if file else "The sampler")
+    trial = await measure(sampler, trainer, renderer, home.scratch)
+    return Tried(
+        weights=stored,
+        memory=memory,
+        file=str(file or ""),
+        file_bytes=file.stat().st_size if file else 0,
+        resident=sum(psutil.Process(handle.pid).memory_info().rss for handle in (sampling, training)),
+        agreement=agreement,
+        trial=trial,
+    )
+
+
+def llama_file(base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan) -> Path | None:
+    """The GGUF that is sampled from under these settings; None where torch samples."""
+    if settings.rollout.sampler in ("torch", "vllm"):
+        return None
+    if settings.rollout.gguf:
+        return Path(settings.rollout.gguf)
+    return path_of(base, home.base, memory.weights)
+
+
+async def _start(spec: WorkerSpec, home: Home) -> WorkerHandle:
+    return await replace(spec, name=f"check-{spec.name}").spawn(home.logs)

@@ -1,0 +1,106 @@
+"""Carries out what the app asked for: a task's next state, a tenant's share, what to delete, undo or reload, an end.
+
+A command flows in; it is done, or the one sentence that says why not becomes its outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from ..errors import ConfigError, DatabaseLocked, MarlaasError, StoreError
+from ..spec.tenant import tenant_change
+from ..store.rows import PAUSED_BY_A_PERSON
+from ..store.store import Store
+from ..store.submissions import YIELDS
+from ..store.tasks import Command
+from ..submission.queue import next_state
+from .deletion import delete_versions
+from .extension import extend
+from .rollback import roll_back
+
+
+class Commands:
+    """The acts of one engine."""
+
+    def __init__(
+        self,
+        store: Store,
+        end_run: Callable[[int], Awaitable[None]],
+        stop: Callable[[], None],
+        drain: Callable[[], None],
+        reload: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """``end_run`` stops a task at its last commit, if it runs, and records how it ended if it did by itself.
+        ``reload`` reads an environment plugin anew; raises ``MarlaasError``."""
+        self._store = store
+        self._end_run = end_run
+        self._stop = stop
+        self._drain = drain
+        self._reload = reload
+        self._reloads: dict[int, asyncio.Task[None]] = {}
+        """Under way, by command."""
+
+    async def carry_out(self, command: Command) -> None:
+        """Do it and record the outcome; a plugin is imported meanwhile, which takes its time and holds up nobody."""
+        if command.kind in YIELDS:
+            return  # they are heard by ``rests``, which no call of a stage holds up
+        if command.kind == "reload":
+            if command.id not in self._reloads:
+                self._reloads[command.id] = asyncio.ensure_future(self._reloaded(command))
+            return
+        outcome = ""
+        try:
+            if command.kind == "stop":
+                self._stop()
+            elif command.kind == "drain":
+                self._drain()
+            elif command.kind == "tenant":
+                self._set_tenant(command)
+            elif command.kind == "delete" and command.task is not None:
+                await delete_versions(self._store, command.task, *_version(command))
+            elif command.kind == "extend" and command.task is not None:
+                await extend(self._store, command.task, command.arguments.get("steps"), self._end_run)
+            elif command.kind == "rollback" and command.task is not None:
+                await roll_back(self._store, command.task, *_version(command))
+            elif command.task is not None:
+                await self._steer(command.kind, command.task)
+        except DatabaseLocked:
+            raise  # it is carried out in a later turn
+        except MarlaasError as error:
+            outcome = str(error)
+        self._store.tasks.finish_command(command.id, outcome)
+
+    async def _reloaded(self, command: Command) -> None:
+        outcome = ""
+        try:
+            await self._reload(str(command.arguments.get("plugin")))
+        except MarlaasError as error:
+            outcome = str(error)
+        finally:
+            del self._reloads[command.id]
+        with contextlib.suppress(StoreError):  # on a full disk it is done again
+            self._store.tasks.finish_command(command.id, outcome)
+
+    async def _steer(self, kind: str, task: int) -> None:
+        """Move a task to the state that a command leads to. Raises ``ConfigError`` where it leads nowhere."""
+        tasks = self._store.tasks
+        next_state(kind, tasks.state(task))
+        if kind == "retry" and tasks.base(task) not in ("", self._store.fingerprint):
+            raise ConfigError(f"Task {task} belongs to another base than the one that this home has.")
+        await self._end_run(task)
+        state = next_state(kind, tasks.state(task))
+        tasks.set_state(task, state, PAUSED_BY_A_PERSON if kind == "pause" else "", fresh=True)
+        self._store.telemetry.event("task", f"The task is {state} ({kind}).", task)
+
+    def _set_tenant(self, command: Command) -> None:
+        name, changes = tenant_change(command.arguments)
+        self._store.tenants.set(name, **changes)
+        shown = ", ".join(f"{key} {value:,}" for key, value in changes.items())
+        self._store.telemetry.event("tenant", f"Tenant {name}: {shown}.")
+
+
+def _version(command: Command) -> tuple[int | None, str | None]:
+    """The number of the version that a command means, and the name of its policy."""
+    return command.arguments.get("version"), command.arguments.get("policy")

@@ -1,0 +1,293 @@
+"""The engine's centre: commands in, tasks started and stopped, states out. One event loop, no tensor work.
+
+Thin on purpose: what may run is decided in ``schedule``, how a task runs in ``task_run``, what lives in ``crew``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Set
+from time import monotonic
+
+from ..errors import ConfigError, StoreError
+from ..fleet.supervisor import Crew
+from ..fleet.yielding.words import reason as waits_for
+from ..run.learner import Learner
+from ..store.store import Store
+from ..store.tasks import QueuedTask
+from .commands import Commands
+from .decision import Act, Situation, decide
+from .retries import Stalls, in_words, pause_before
+from .task_run import Ending, run_task
+
+POLL = 0.2
+"""Seconds between looks at the database for new commands."""
+REVIEW = 1.0
+"""Seconds after which the queue is looked through although nobody changed it: time passes, steps are made, a blocked
+task may be tried again."""
+TRIES = 20.0
+"""Blocked tasks that are tried again each second, at most: a thousand of one broken environment must not keep the
+engine busy. Where it is mended, all are tried at once."""
+STARTING = "is starting"
+INTERRUPTED = "was interrupted"
+
+
+class Orchestrator:
+    """Runs the queue of one home until a *stop* command arrives or it is cancelled."""
+
+    def __init__(
+        self,
+        store: Store,
+        crew: Crew,
+        slots: int,
+        clock: Callable[[], float] = time.time,
+        tell: Callable[[str, int], None] = lambda event, task: None,
+        patience: float = 600.0,
+    ) -> None:
+        """``clock`` gives seconds since 1970. ``tell`` hears of tasks that are *done*, have *failed* or have *stalled*:
+        they paused themselves, or are blocked for ``patience`` seconds."""
+        self._store = store
+        self._crew = crew
+        self._slots = slots
+        self._clock = clock
+        self._commands = Commands(store, self._end_run, self.stop, self.drain, crew.reload)
+        self._runs: dict[int, asyncio.Task[Ending]] = {}
+        self._learners: dict[int, Learner] = {}
+        """Those of runs that nothing blocks."""
+        self._unwritten: dict[int, Ending] = {}
+        self._since: dict[int, float] = {}
+        self._blocked: dict[int, tuple[str, float]] = {}
+        self._tell = tell
+        self._stalls = Stalls(patience, clock)
+        self._told: dict[int, str] = {}
+        """Why tasks are blocked, as their events say it: each try finds the same again."""
+        self._wake = asyncio.Event()
+        self._seen = -1
+        self._review = 0.0
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Serve until told to stop; running tasks then stand at their last commit, in state *running*."""
+        try:
+            while not self._stopping:
+                try:
+                    await self._turn()
+                except StoreError:  # a full disk, another program's lock: the whole turn is tried again
+                    self._seen = -1
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(POLL):
+                        await self._wake.wait()
+                self._wake.clear()
+        finally:
+            await self._end_runs(list(self._runs))
+
+    def account(self) -> None:
+        """Add to every running task the seconds that have passed since it started or was last accounted for."""
+        now = monotonic()
+        self._store.tasks.add_seconds({task: now - since for task, since in self._since.items()})
+        self._since = dict.fromkeys(self._runs, now)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether ``run`` ends soon, or at once if it has not begun."""
+        return self._stopping
+
+    @property
+    def busy(self) -> bool:
+        """Whether a task runs, or begins to; one that is blocked and looks whether it still is does not."""
+        return any(task not in self._blocked for task in self._runs)
+
+    def stop(self) -> None:
+        """End ``run`` soon."""
+        self._stopping = True
+        self._wake.set()
+
+    def drain(self) -> None:
+        """Start nothing more, and end ``run`` once every running task has committed the step that it is at.
+
+        The tasks stay in state *running*, and the next engine goes on with them.
+        """
+        self._crew.draining.set()
+        self._wake.set()
+
+    @property
+    def note(self) -> str:
+        """What people should know of this engine at the moment, or nothing."""
+        if not self._crew.draining.is_set():
+            return ""
+        left = len(self._runs)
+        return f"{left} {'task finishes' if left == 1 else 'tasks finish'} the step under way; then the engine stops."
+
+    def wake(self, mended: Set[str] = frozenset()) -> None:
+        """An environment changed, or a rest began or ended.
+
+        Tasks of environments in ``mended``, which have a new version, wait for no try.
+        """
+        with contextlib.suppress(StoreError):  # they are tried when they are due
+            self._store.tasks.hurry(mended)
+        self._blocked.clear()
+        self._seen = -1
+        self._wake.set()
+
+    async def _turn(self) -> None:
+        if self._store.locked:
+            return
+        self._collect()
+        seen = self._store.changed()
+        if seen == self._seen and monotonic() < self._review and not self._unwritten:
+            return
+        self._seen, self._review = seen, monotonic() + REVIEW
+        for command in self._store.tasks.new_commands():
+            await self._commands.carry_out(command)
+        if not self._crew.draining.is_set():
+            await self._go_through_the_queue()
+        elif self._held():
+            await self._end_runs(list(self._runs))  # they stand at their last commit, and nothing is left to finish
+            self.stop()
+        elif not self._runs:
+            self.stop()
+
+    def _collect(self) -> None:
+        """Record how finished runs ended; what the disk refuses now is recorded later."""
+        if any(run.done() for run in self._runs.values()):
+            self.account()
+        for task, run in list(self._runs.items()):
+            if run.done():
+                del self._runs[task]
+                self._unwritten[task] = Ending("queued", INTERRUPTED) if run.cancelled() else run.result()
+                self._seen = -1
+        for task, ending in list(self._unwritten.items()):
+            self._record(task, ending)
+            del self._unwritten[task]
+
+    def _record(self, task: int, ending: Ending) -> None:
+        """Write down how a run ended, and whether the task is tried again."""
+        store = self._store
+        if ending.state == "running":
+            return
+        if ending.state == "queued":
+            rest = max(REVIEW, len(self._blocked) / TRIES)
+            self._blocked[task] = (ending.reason, monotonic() + rest)
+            store.tasks.explain({task: ending.reason})
+            self._tell_blocked(task, ending.reason)
+            return
+        tries = store.tasks.tries(task)
+        if ending.again and tries.made < tries.allowed:
+            pause, cause = pause_before(tries.made + 1), in_words(tries.made + 1, tries.allowed, ending.reason)
+            store.telemetry.event("task", f"The task is tried again in {pause:.0f} s, {cause}", task, "warning")
+            store.tasks.try_again(task, self._clock() + pause, cause)  # last: if the disk refuses, all is done again
+            return
+        store.tasks.set_state(task, ending.state, ending.reason)
+        text = f"The task is {ending.state}. {ending.reason}".strip()
+        store.telemetry.event("task", text, task, "info" if ending.state == "done" else "error")
+        self._tell("stalled" if ending.state == "paused" else ending.state, task)
+
+    def _tell_blocked(self, task: int, reason: str) -> None:
+        if reason == INTERRUPTED:
+            return
+        if self._stalls.blocked(task):
+            self._tell("stalled", task)
+        if reason != self._told.get(task):
+            self._store.telemetry.event("task", f"The task waits, {reason}", task, "warning")
+            self._told[task] = reason
+
+    async def _go_through_the_queue(self) -> None:
+        """Start what may run, stop what may not, and say of all others why they wait."""
+        tasks = self._store.tasks.unfinished()
+        waiting = {task.id for task in tasks if task.state == "queued"}
+        self._blocked = {task: block for task, block in self._blocked.items() if task in waiting}
+        self._told = {task: reason for task, reason in self._told.items() if task in waiting}
+        situation = self._situation()
+        self._stalls.only(set() if situation.rest else waiting)  # who is held up is not stalled
+        self._learners = {task: learner for task, learner in self._learners.items() if task in self._runs}
+        verdicts = decide(tasks, situation)
+        stopped = {number: verdict.reason for number, verdict in verdicts.items() if verdict.act is Act.HOLD}
+        if stopped:
+            await self._hold(stopped)
+            return  # what was read of the others may be out of date
+        reasons, notes = {}, {}
+        for task in tasks:
+            verdict = verdicts.get(task.id)
+            if verdict is None:
+                if task.id in self._runs and task.state != "running" and task.reason != STARTING:
+                    reasons[task.id] = STARTING  # it was blocked and is not any more
+                elif task.id in self._learners and task.reason != (note := self._learners[task.id].waits_for):
+                    notes[task.id] = note
+            elif verdict.act is Act.START:
+                self._start(task)
+            elif verdict.act is Act.FAIL:
+                self._record(task.id, Ending("failed", verdict.reason))
+            elif task.state != "queued" or task.reason != verdict.reason:
+                reasons[task.id] = verdict.reason
+        if reasons:
+            self._store.tasks.explain(reasons)
+        if notes:
+            self._store.tasks.note(notes)
+
+    async def _hold(self, reasons: Mapping[int, str]) -> None:
+        """Stop runs at their last commit, to go on by themselves later."""
+        self._seen = -1
+        await self._end_runs(list(reasons))
+        self._collect()
+        for task, reason in reasons.items():
+            if self._store.tasks.state(task) == "running":
+                self._store.tasks.explain({task: reason})
+                self._store.telemetry.event("task", f"The task waits: {reason}.", task)
+
+    def _held(self) -> str:
+        """Why no task may run at the moment; empty where tasks may, be it that they have to start the workers."""
+        rest = self._crew.resting
+        return waits_for(rest, self._clock()) if rest is not None and rest.holds else ""
+
+    def _situation(self) -> Situation:
+        store, now = self._store, self._clock()
+        return Situation(
+            now=now,
+            slots=self._slots,
+            running=set(self._runs),
+            blocked={task: reason for task, (reason, _) in self._blocked.items()},
+            resting={task for task, (_, until) in self._blocked.items() if monotonic() < until},
+            tenant=store.tenants.get,
+            used=store.usage.tokens_today(),
+            rest=self._held(),
+        )
+
+    def _start(self, task: QueuedTask) -> None:
+        def started(learner: Learner) -> None:
+            self._store.tasks.set_state(task.id, "running")
+            self._learners[task.id] = learner
+            self._blocked.pop(task.id, None)
+            self._stalls.moved(task.id)
+            if self._told.pop(task.id, None):
+                self._store.telemetry.event("task", "The task goes on.", task.id)
+
+        try:
+            spec = self._store.tasks.spec(task.id)
+        except ConfigError as error:  # it must not stop the others
+            self._record(task.id, Ending("failed", f"This marlaas cannot read the task: {error}"))
+            return
+        if task.state != "running" and task.id not in self._blocked:
+            self._store.tasks.explain({task.id: STARTING})
+        run = asyncio.ensure_future(run_task(task.id, spec, self._crew, started))
+        run.add_done_callback(lambda _: self._wake.set())
+        self._runs[task.id] = run
+        self._since[task.id] = monotonic()
+
+    async def _end_run(self, task: int) -> None:
+        await self._end_runs([task])
+        self._collect()  # it may have ended by itself in the same moment
+
+    async def _end_runs(self, tasks: list[int]) -> None:
+        with contextlib.suppress(StoreError):
+            self.account()
+        for task in tasks:
+            self._since.pop(task, None)
+        runs = {task: run for task in tasks if (run := self._runs.pop(task, None))}
+        for run in runs.values():
+            run.cancel()
+        endings = await asyncio.gather(*runs.values(), return_exceptions=True)
+        for task, ending in zip(runs, endings, strict=True):
+            if isinstance(ending, Ending) and ending.state in ("done", "failed"):
+                self._unwritten[task] = ending

@@ -1,0 +1,107 @@
+"""One task from its start to its end: runs the learner, again after a lost worker, and says how it ended.
+
+A task and its specification flow in, an ``Ending`` flows out. It never raises for anything that can happen to a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..errors import (
+    AdapterError,
+    AdapterUnreachable,
+    Blocked,
+    ConfigError,
+    DatabaseLocked,
+    Fruitless,
+    MarlaasError,
+    Paused,
+    StoreError,
+    WorkerDied,
+)
+from ..fairness.line import Payer
+from ..fleet.supervisor import Crew
+from ..run import preflight
+from ..run.learner import Learner
+from ..spec.task import TaskSpec
+
+MAX_LOSSES = 5
+"""Workers that may die under a task without a step between; then it pauses, for it may be what kills them."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a task's run leaves it."""
+
+    state: str
+    """The task's state from now on; *running* where it stands at its last commit and the next engine goes on."""
+    reason: str = ""
+    again: bool = False
+    """Whether something outside of the task brought it there, so that another try may go better."""
+
+
+async def run_task(task: int, spec: TaskSpec, crew: Crew, started: Callable[[Learner], None]) -> Ending:
+    """Train a task to its end, or to whatever stops it. Cancelling leaves it at its last commit.
+
+    ``started`` is called once nothing blocks the task any more, with who runs it.
+    """
+    losses, last = 0, -1
+    while True:
+        payer = Payer(spec.tenant, task, spec.queue.priority)
+        learner, lost = None, crew.lost
+        try:
+            if crew.resting is not None:
+                await preflight.check(task, spec, crew.store, crew.environments, crew.shortage)
+                crew.wake()
+            services = (await crew.services()).of(payer, spec.train.deterministic)
+            lost = crew.lost  # of these workers: by the time a learner has ended, the crew may have the next ones
+            learner = Learner(services, task, spec, started)
+            await _unless_lost(learner, lost)
+            return Ending("running") if learner.drained else Ending("done", learner.remark)
+        except WorkerDied as error:
+            step = learner.progress if learner else last
+            resting = crew.resting is not None  # they were told to end, and died of nothing
+            await lost.wait()
+            if not (resting or crew.mended):
+                losses, last = (losses + 1 if step <= last else 1), max(step, last)
+            if losses >= MAX_LOSSES:
+                reason = f"Workers died {losses} times after {max(last, 0)} steps of this task: {error}"
+                return Ending("paused", reason, again=True)
+        except Blocked as error:
+            return Ending("queued", str(error))
+        except DatabaseLocked:  # in a write that nobody tries again: on from the last commit once it is free
+            await crew.store.unlocked()
+        except AdapterUnreachable as error:
+            return Ending("queued", f"waiting for its adapters: {error}")
+        except (Paused, StoreError, AdapterError) as error:
+            return Ending("paused", str(error), again=not isinstance(error, Fruitless))
+        except (ConfigError, ValueError) as error:
+            return Ending("failed", str(error))
+        except MarlaasError as error:
+            return Ending("failed", str(error), again=True)
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{place.filename.rsplit('/', 1)[-1]}, line {place.lineno}"
+            with contextlib.suppress(StoreError):
+                crew.store.telemetry.event("bug", traceback.format_exc(), task, "error")
+            reason = f"An error in marlaas itself ({where}): {type(error).__name__}: {error}"
+            return Ending("failed", reason, again=True)
+
+
+async def _unless_lost(learner: Learner, lost: asyncio.Event) -> None:
+    """Run the learner; a worker's death ends it even where it waits for something else."""
+    work = asyncio.ensure_future(learner.run())
+    loss = asyncio.ensure_future(lost.wait())
+    try:
+        await asyncio.wait((work, loss), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise WorkerDied("A worker died.")
+        work.result()
+    finally:
+        loss.cancel()
+        work.cancel()
+        await asyncio.gather(work, loss, return_exceptions=True)

@@ -1,0 +1,74 @@
+"""Who speaks for whom in a task: its policies by name, and the policy of each agent. Pure.
+
+A specification flows in; names, one specification for each trained policy, and the mapping from agents to policies flow
+out. A task with [policy] alone is one whose only policy, called ``policy``, speaks for every agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ..errors import ConfigError
+from .policies import NamedPolicySpec, PolicySpec
+from .task import TaskSpec
+from .validation import nearest
+
+ONLY = "policy"
+"""The name of a task's only policy."""
+BASE = "base"
+"""What ``frozen`` and ``[eval.agents]`` call the bare base."""
+
+
+@dataclass(frozen=True)
+class Cast:
+    """The policies of a task, and who speaks for which agent."""
+
+    policies: Mapping[str, NamedPolicySpec]
+    """In the order of the task file."""
+    agents: Mapping[str, str]
+    """The policy of each agent; empty: the only one speaks for all."""
+
+    @property
+    def trained(self) -> tuple[str, ...]:
+        """Policies that learn."""
+        return tuple(name for name, policy in self.policies.items() if policy.trained)
+
+
+def cast_of(spec: TaskSpec) -> Cast:
+    """The cast that a specification means."""
+    if not spec.policies:
+        own = spec.policy
+        return Cast({ONLY: NamedPolicySpec(rank=own.rank, alpha=own.alpha, start=own.start)}, {})
+    return Cast(spec.policies, spec.agents)
+
+
+def spec_of(spec: TaskSpec, policy: str) -> TaskSpec:
+    """The specification as one of its trained policies sees it: its own adapter, learning rate and batch."""
+    if not spec.policies:
+        return spec
+    named = spec.policies[policy]
+    train = spec.train
+    if named.learning_rate is not None:
+        train = replace(train, learning_rate=named.learning_rate)
+    if named.groups_per_step is not None:
+        train = replace(train, groups_per_step=named.groups_per_step)
+    return replace(spec, policy=PolicySpec(named.rank, named.alpha, named.start), train=train)
+
+
+def check_declared(spec: TaskSpec, declared: tuple[str, ...]) -> None:
+    """Raise ``ConfigError`` where ``[agents]`` and the agents that an environment declares do not fit.
+
+    An environment that declares none is taken at its word when it plays.
+    """
+    if not declared or not spec.policies:
+        return
+    for agent in declared:
+        if agent not in spec.agents:
+            raise ConfigError(
+                f"No policy speaks for the agent {agent!r} of {spec.environment}.",
+                f"Write `{agent} = POLICY` under [agents]; policies are {', '.join(spec.policies)}.",
+            )
+    for agent in (*spec.agents, *spec.eval.agents):
+        if agent not in declared:
+            raise ConfigError(f"{spec.environment} has no agent {agent!r}.", nearest(agent, declared))

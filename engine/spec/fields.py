@@ -1,0 +1,89 @@
+"""What a task file may say, key by key: the dataclasses of ``spec.py`` in, rows for forms and for help out.
+
+The words are the docstrings under the fields, which only their source holds: it is read once.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from . import sweep
+from . import task as spec
+
+REQUIRED = ("tenant", "name", "environment")
+
+
+@dataclass(frozen=True)
+class SpecField:
+    """One key of a task file."""
+
+    key: str
+    """Dotted: train.learning_rate."""
+    kind: str
+    """int, float, str, bool or list"""
+    default: Any
+    """None where it is absent by default, or must be given."""
+    about: str
+    """What it is, in a sentence."""
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    swept: bool = False
+    """Whether a list of values means a task for each."""
+
+    @property
+    def table(self) -> str:
+        """The table that it stands in; empty for the file's own keys."""
+        return self.key.rpartition(".")[0]
+
+    @property
+    def name(self) -> str:
+        """Within its table."""
+        return self.key.rpartition(".")[2]
+
+
+@cache
+def spec_fields() -> tuple[SpecField, ...]:
+    """All keys in their order, but for ``[environment_config]``, which is the environment's own."""
+    return tuple(_fields(spec.TaskSpec, ""))
+
+
+def _fields(cls: type[Any], table: str) -> Iterator[SpecField]:
+    hints, words = typing.get_type_hints(cls), _docstrings(cls)
+    for field in dataclasses.fields(cls):
+        kind = hints[field.name]
+        if dataclasses.is_dataclass(kind):
+            yield from _fields(typing.cast(type[Any], kind), f"{field.name}.")
+        elif typing.get_origin(kind) is not dict:
+            low, high = field.metadata.get("range", (None, None))
+            default = None if field.default is dataclasses.MISSING else field.default
+            swept = table[:-1] in sweep.TABLES or field.name == "steps"
+            choices = field.metadata.get("choices", ())
+            yield SpecField(table + field.name, _kind(kind), default, words[field.name], low, high, choices, swept)
+
+
+def _kind(kind: Any) -> str:
+    if isinstance(kind, types.UnionType):
+        kind = next(option for option in typing.get_args(kind) if option is not type(None))
+    return "list" if typing.get_origin(kind) is tuple else str(kind.__name__)
+
+
+def _docstrings(cls: type[Any]) -> dict[str, str]:
+    """The text under each field of a class, as one line without the marks of code."""
+    body = ast.parse(inspect.getsource(cls)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for field, text in zip(body.body, body.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            said = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+            words = text.value.value if said else ""  # type: ignore[attr-defined]
+            found[field.target.id] = " ".join(str(words).replace("``", "").split())
+    return found

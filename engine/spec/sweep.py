@@ -1,0 +1,147 @@
+"""Sweeps: a task file in which keys have lists of values, in; the tables of its members, out. Pure.
+
+A list for any key of ``[policy]``, ``[train]``, ``[sampling]`` or ``[eval]``, or for ``steps``, means one member for
+each of its values; several lists mean their grid. ``[sweep]`` says the same of any key by its dotted name: the way for
+``[environment_config]``, where a list may be a value of its own. Values are checked where each member is parsed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import product
+from typing import Any
+
+from ..errors import ConfigError
+
+MOST = 1000
+"""Members of one sweep."""
+TABLES = ("policy", "train", "sampling", "eval")
+"""Their keys have plain values, so that a list can only mean a sweep."""
+IDENTITY = ("tenant", "name", "sweep")
+"""What all members share."""
+SHOWN = 40
+"""Characters of a value in a member's name; of a longer one its place in the list is shown."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One key of a sweep and the values that it takes."""
+
+    key: str
+    """Dotted: train.learning_rate"""
+    values: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One task of a task file."""
+
+    table: dict[str, Any]
+    family: str = ""
+    """The name that all members of a sweep share; empty for a lone task."""
+
+
+def members(table: dict[str, Any], where: str) -> list[Member]:
+    """The tasks that a parsed task file describes: one, unless it sweeps.
+
+    Each member is called "name [learning_rate=1e-4, rank=8]". Raises ``ConfigError``; ``where`` names the file in it.
+    """
+    axes = list(_axes(table, where))
+    if not axes:
+        return [Member({key: value for key, value in table.items() if key != "sweep"})]
+    for key, times in Counter(axis.key for axis in axes).items():
+        if times > 1:
+            raise ConfigError(f"{where}: {key!r} has values in two places.", "Keep one list of them.")
+    size = math.prod(len(axis.values) for axis in axes)
+    if size > MOST:
+        counts = " x ".join(f"{len(axis.values)} of {axis.key!r}" for axis in axes)
+        raise ConfigError(f"{where}: the sweep has {size:,} tasks ({counts}); at most {MOST:,} are allowed.")
+    if not isinstance(table.get("name"), str):
+        return [Member(table)]  # whoever parses it says so
+    labels = [_labels(axis, axes, where) for axis in axes]
+    choices = product(*(zip(axis.values, shown, strict=True) for axis, shown in zip(axes, labels, strict=True)))
+    return [_member(table, axes, choice) for choice in choices]
+
+
+def _axes(table: dict[str, Any], where: str) -> Iterator[Axis]:
+    for key, value in table.items():
+        if key == "steps" and isinstance(value, list):
+            yield _axis(key, value, where)
+        elif key in TABLES and isinstance(value, dict):
+            yield from (
+                _axis(f"{key}.{name}", inner, where) for name, inner in value.items() if isinstance(inner, list)
+            )
+    sweep = table.get("sweep", {})
+    if not isinstance(sweep, dict):
+        raise ConfigError(f"{where}: 'sweep' must be a table.", "Write [sweep] and below it a list for each key.")
+    for key, values in _flat(sweep):
+        if key.partition(".")[0] in IDENTITY:
+            raise ConfigError(f"{where}: [sweep] cannot change {key!r}; all of its tasks share it.")
+        if not isinstance(values, list):
+            raise ConfigError(f"{where}: {key!r} in [sweep] must be a list of values.")
+        if _has(table, key):
+            raise ConfigError(f"{where}: {key!r} stands in [sweep] and outside of it.", "Keep one of the two.")
+        yield _axis(key, values, where)
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Keys and values of tables in tables: TOML reads an unquoted dotted key as such."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _axis(key: str, values: Sequence[Any], where: str) -> Axis:
+    if not values:
+        raise ConfigError(f"{where}: {key!r} is an empty list; a sweep needs values.")
+    return Axis(key, values)
+
+
+def _has(table: dict[str, Any], key: str) -> bool:
+    inner: Any = table
+    for part in key.split("."):
+        if not isinstance(inner, dict) or part not in inner:
+            return False
+        inner = inner[part]
+    return True
+
+
+def _labels(axis: Axis, axes: Sequence[Axis], where: str) -> list[str]:
+    """How each value of an axis shows in a member's name, which must tell the members apart."""
+    short = axis.key.rpartition(".")[2]
+    ambiguous = sum(other.key.rpartition(".")[2] == short for other in axes) > 1
+    shown = [_shown(value, place) for place, value in enumerate(axis.values, 1)]
+    for text, times in Counter(shown).items():
+        if times > 1:
+            raise ConfigError(f"{where}: {axis.key!r} lists {text} {times} times.")
+    return [f"{axis.key if ambiguous else short}={text}" for text in shown]
+
+
+def _shown(value: Any, place: int) -> str:
+    """A value as its author may have written it: 1e-4, 0.5, true, warm."""
+    if isinstance(value, float) and math.isfinite(value) and value and not 1e-3 <= abs(value) < 1e6:
+        return f"{Decimal(repr(value)).normalize():e}"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= SHOWN else f"#{place}"
+
+
+def _member(table: dict[str, Any], axes: Sequence[Axis], choice: Sequence[tuple[Any, str]]) -> Member:
+    member = deepcopy({key: value for key, value in table.items() if key != "sweep"})
+    for axis, (value, _) in zip(axes, choice, strict=True):
+        *path, last = axis.key.split(".")
+        inner = member
+        for part in path:
+            if not isinstance(inner.get(part), dict):
+                inner[part] = {}
+            inner = inner[part]
+        inner[last] = deepcopy(value)
+    member["name"] = f"{table['name']} [{', '.join(label for _, label in choice)}]"
+    return Member(member, table["name"])

@@ -1,0 +1,189 @@
+"""A task as its author describes it: the task file with every default filled in.
+
+Flows from the command line through the queue to the orchestrator, as JSON in the task's row. Defaults here are the
+documented ones; the demo trains with them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..errors import ConfigError
+from .agent_rules import check_cast
+from .policies import NamedPolicySpec, PolicySpec
+from .rules import check_rules
+from .validation import between, build, each_between, one_of
+
+
+@dataclass(frozen=True)
+class TrainSpec:
+    """How it is trained."""
+
+    loss: str = one_of("dr_grpo", "dr_grpo", "grpo", "dapo", "cispo", "gspo", "reinforce", "ppo")
+    """What is minimised; ``training/losses`` has one a file."""
+    learning_rate: float = between(5e-4, 0.0, 1.0)
+    """Of AdamW."""
+    schedule: str = one_of("constant", "constant", "linear", "cosine")
+    """How the learning rate falls towards 0 at the last step, after the warm-up."""
+    warmup: int = between(0, 0, 1000000)
+    """Steps in which the learning rate rises to its full value."""
+    groups_per_step: int = between(8, 1, 4096)
+    """Groups that one optimizer step consumes."""
+    group_size: int = between(8, 2, 4096)
+    """Episodes of the same instance, whose rewards are compared."""
+    max_staleness: int = between(2, 0, 64)
+    """Versions that a group may be behind when it is trained on; 0 is the synchronous algorithm."""
+    epochs: int = between(1, 1, 16)
+    """Optimizer updates on the groups of one step."""
+    advantage: str = one_of("auto", "auto", "mean", "standard", "leave_one_out")
+    """What a reward is compared with: the group's mean; that, in units of its deviation; the mean of the others.
+    ``auto`` is what the loss was published with."""
+    dynamic_sampling: bool | None = field(default=None)
+    """Fill groups of equal rewards again, at most twice each; absent: only with the loss ``dapo``."""
+    overlong: str = one_of("keep", "keep", "mask", "penalty")
+    """What becomes of episodes that the length limit ended."""
+    overlong_buffer: int = between(0, 0, 1048576)
+    """With ``penalty``: the tokens before the limit over which the reward falls by up to 1."""
+    patience: int = between(20, 1, 1000000)
+    """Steps without any unequal rewards before the task ends or pauses itself."""
+    seed: int = between(0, 0, 2**31)
+    """Chooses the instances, the order and what is sampled."""
+    clip_norm: float = between(1.0, 0.0, 1e6)
+    """The largest norm of the gradient; 0: none."""
+    clip_low: float | None = between(None, 0.0, 1.0)
+    """How far a ratio may fall below 1 before it is clipped; absent: what the loss was published with."""
+    clip_high: float | None = between(None, 0.0, 1e6)
+    """How far a ratio may rise above 1; absent: what the loss was published with."""
+    importance: str = one_of("truncate", "truncate", "mask", "none")
+    """What becomes of importance weights outside of floor and cap."""
+    importance_cap: float = between(2.0, 1.0, 1e6)
+    """The largest importance weight."""
+    importance_floor: float = between(0.0, 0.0, 1.0)
+    """The smallest importance weight."""
+    weight_decay: float = between(0.0, 0.0, 1.0)
+    """Of AdamW."""
+    kl: float = between(0.0, 0.0, 100.0)
+    """Weight of the KL term to the base, with any loss."""
+    deterministic: bool = False
+    """Repeat the run to the last bit; needs max_staleness = 0."""
+
+
+@dataclass(frozen=True)
+class SamplingSpec:
+    """How the policy writes during training."""
+
+    temperature: float = between(1.0, 0.05, 10.0)
+    """Of sampling."""
+    max_tokens: int = between(32, 1, 131072)
+    """Of one turn."""
+    max_episode_tokens: int = between(256, 1, 1048576)
+    """Of all turns of an agent; part of the loss's constant denominator."""
+    thinking: bool | None = field(default=None)
+    """Whether the model thinks before it answers, given to its chat template as ``enable_thinking``; absent: the
+    template's own default. The task fails at its start, with a sentence, where the base can do only the opposite: a
+    run that thinks against its author's word would be a wasted one."""
+
+
+@dataclass(frozen=True)
+class QueueSpec:
+    """Its place among other tasks."""
+
+    priority: int = between(0, -1000, 1000)
+    """Within the tenant: the higher one starts first."""
+    depends_on: tuple[int | str, ...] = each_between(1, 2**31)
+    """Tasks that must be done first, by number or, of the same tenant, by the name of a task or a sweep."""
+    retries: int = between(0, 0, 100)
+    """Times that the task is tried again by itself after it failed or paused itself."""
+
+
+@dataclass(frozen=True)
+class EvalSpec:
+    """How it is measured."""
+
+    every: int = between(10, 0, 1000000)
+    """Steps between held-out evaluations; 0 measures only before and after."""
+    prompts: int = between(64, 1, 100000)
+    """Held-out instances of one evaluation."""
+    temperature: float = between(0.0, 0.0, 10.0)
+    """Of sampling in evaluations; 0 takes the likeliest token."""
+    target: float | None = field(default=None)
+    """Stop early when a held-out score reaches it."""
+    patience: int = between(0, 0, 1000000)
+    """Evaluations in a row without a better score after which the task ends; 0: it goes on."""
+    agents: dict[str, str] = field(default_factory=dict)
+    """Who plays against, or with, the policy that is measured: an agent, and a policy or a version as in ``frozen``.
+    Agents that are not named play as in training; the score is that of the agents of the measured policy."""
+    rotate: bool = False
+    """Let the agents change places from one prompt to the next, so that no seat is an advantage."""
+
+
+@dataclass(frozen=True)
+class KeepSpec:
+    """Which adapter versions stay on the disk besides the best and the last two."""
+
+    every: int = between(0, 0, 1000000)
+    """Steps between further versions that are kept; 0: none."""
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """One RL run of a tenant."""
+
+    tenant: str
+    """Whose it is; shares and quotas are counted by it."""
+    name: str
+    """What people call it."""
+    environment: str
+    """What it trains on: "arithmetic", or "plugin/environment" where that is ambiguous."""
+    steps: int = between(60, 1, 10000000)
+    """Optimizer steps."""
+    environment_version: str = one_of("follow", "follow", "pin")
+    """Whether edits of the environment count while it trains, or it stays with the version of the first group."""
+    base: str = ""
+    """The base that it is meant for, by name or folder; empty: whatever base the home has."""
+    environment_config: dict[str, Any] = field(default_factory=dict)
+    policy: PolicySpec = field(default_factory=PolicySpec)
+    policies: dict[str, NamedPolicySpec] = field(default_factory=dict)
+    """Instead of [policy]: several by name, each in a table [policies.NAME]."""
+    agents: dict[str, str] = field(default_factory=dict)
+    """Which policy speaks for which agent of the environment."""
+    train: TrainSpec = TrainSpec()
+    sampling: SamplingSpec = SamplingSpec()
+    queue: QueueSpec = QueueSpec()
+    eval: EvalSpec = EvalSpec()
+    keep: KeepSpec = KeepSpec()
+
+    @property
+    def group_episodes(self) -> int:
+        """Episodes of one step."""
+        return self.train.groups_per_step * self.train.group_size
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, from which ``parse`` makes an equal spec."""
+        return asdict(self)
+
+
+def parse(table: dict[str, Any], where: str) -> TaskSpec:
+    """A spec from a parsed task file or from ``to_json``. Raises ``ConfigError``."""
+    plain = {key: value for key, value in table.items() if value is not None}
+    for name in ("train", "eval", "sampling"):
+        if isinstance(plain.get(name), dict):
+            plain[name] = _given(plain[name])
+    if isinstance(plain.get("policies"), dict):
+        policies = plain["policies"].items()
+        plain["policies"] = {name: _given(one) if isinstance(one, dict) else one for name, one in policies}
+    if isinstance(plain.get("queue"), dict) and isinstance(plain["queue"].get("depends_on"), tuple):
+        plain["queue"] = {**plain["queue"], "depends_on": list(plain["queue"]["depends_on"])}
+    spec = build(TaskSpec, plain, where)
+    for name in ("tenant", "name", "environment"):
+        text = getattr(spec, name)
+        if not text.strip() or len(text) > 200 or not text.isprintable():
+            raise ConfigError(f"{where}: {name!r} must be a printable text of 1 to 200 characters.")
+    check_cast(spec, where)
+    check_rules(spec, where)
+    return spec
+
+
+def _given(table: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if value is not None}

@@ -1,0 +1,90 @@
+"""One agent's conversation in one episode, with all that is known of its tokens; and those of the others in it.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import struct
+from array import array
+from typing import Any
+
+from ..rows import Turn
+from .policies import PLAY
+from .reader import Reader
+from .rollout_rows import Conversation, Paid, Part, Tokens
+
+_HEAD = """
+SELECT j.id, p.task, p.name AS policy, j.speaker, coalesce(g.play, g.id) AS play, g.id AS "group", g.split, g.number,
+       g.instance, g.step, g.version, g.environment_version, j.member, j.agent, j.status, j.reward, j.advantage, j.cut,
+       j.seconds, j.parts, j.metrics, j.failure, g.weights
+FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = g.policy WHERE j.id = ?
+"""
+_PARTS = """
+SELECT id, coalesce(length, length(tokens) / 4, 0) AS length, turns, tokens, mask, logprobs, spans, paid
+FROM trajectories WHERE "group" = ? AND member = ? AND agent = ? ORDER BY id
+"""
+_OTHERS = f"""
+SELECT min(j.id) AS id FROM trajectories j WHERE j."group" IN {PLAY} AND j.member = ?
+AND NOT (j."group" = ? AND j.agent = ?) GROUP BY j."group", j.agent ORDER BY j."group" != ?, min(j.id)
+"""
+_MASKS = 'SELECT mask FROM trajectories WHERE "group" = ? AND id < ? ORDER BY id'
+
+
+def conversation(reader: Reader, id: int) -> Conversation | None:
+    """The conversation that the trajectory ``id`` belongs to; None where there is no such trajectory."""
+    heads = reader.all(_HEAD, id)
+    if not heads:
+        return None
+    head = heads[0]
+    rows = reader.all(_PARTS, head["group"], head["member"], head["agent"])
+    failure = _table(head["failure"])
+    return Conversation(
+        **{name: head[name] for name in ("task", "group", "split", "number", "instance", "step", "version")},
+        **{name: head[name] for name in ("environment_version", "member", "agent", "status", "reward")},
+        **{name: head[name] for name in ("policy", "speaker", "play")},
+        id=rows[0]["id"],
+        advantage=head["advantage"] or 0.0,
+        cut=bool(head["cut"]),
+        seconds=head["seconds"] or 0.0,
+        parts=tuple(_part(reader, head, row) for row in rows),
+        scores=_table(head["parts"]),
+        metrics=_table(head["metrics"]),
+        paid=tuple(Paid(*entry) for entry in json.loads(rows[0]["paid"] or "[]")),
+        failure=str(failure.get("message", "")),
+        file=str(failure.get("file", "")),
+        line=int(failure.get("line", 0)),
+        traceback=str(failure.get("traceback", "")),
+    )
+
+
+def episode(reader: Reader, id: int) -> list[Conversation]:
+    """The conversation that the trajectory ``id`` belongs to, and behind it those of all other agents of its episode;
+    empty where there is no such trajectory."""
+    own = conversation(reader, id)
+    if own is None:
+        return []
+    others = reader.all(_OTHERS, own.group, own.member, own.group, own.agent, own.group)
+    found = (conversation(reader, row["id"]) for row in others)
+    return [own, *(one for one in found if one is not None)]
+
+
+def _part(reader: Reader, head: sqlite3.Row, row: sqlite3.Row) -> Part:
+    ids, logprobs, mask = array("i", row["tokens"] or b""), array("f", row["logprobs"] or b""), row["mask"] or b""
+    spans = tuple((start, stop, version) for start, stop, version in json.loads(row["spans"] or "[]"))
+    weights = _weights(reader, head, row["id"], sum(mask)) if head["weights"] and ids else ()
+    turns = tuple(Turn(**turn) for turn in json.loads(row["turns"] or "[]"))
+    return Part(row["id"], row["length"], turns, Tokens(ids, mask, logprobs, spans, weights))
+
+
+def _weights(reader: Reader, head: sqlite3.Row, id: int, count: int) -> tuple[float, ...]:
+    """The group's trajectories lie one after the other: this one's begin where those before it end."""
+    before = sum(sum(row["mask"] or b"") for row in reader.all(_MASKS, head["group"], id))
+    own = head["weights"][2 * before : 2 * (before + count)]
+    return struct.unpack(f"<{count}e", own) if len(own) == 2 * count else ()
+
+
+def _table(text: str | None) -> dict[str, Any]:
+    return dict(json.loads(text)) if text else {}

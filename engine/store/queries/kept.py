@@ -1,0 +1,71 @@
+"""Adapter versions whose files are kept, with what a person chooses by: standard library only.
+
+A reader flows in, one frozen row for each version flows out; versions whose file is gone are left out. Marks say which
+policies have changed, so that of thousands of versions only those need be read again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ..rows import FINISHED, VersionRow
+from .reader import Reader
+
+_KEPT = """
+SELECT v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.number, v.name, v.state, v.label,
+       e.score, v.checksum, v.path, v.size, v.created, v.resumable,
+       v.policy AS policy_id, e.stderr, t.state AS task_state, t.environment, t.steps
+FROM versions v JOIN policies p ON p.id = v.policy JOIN tasks t ON t.id = p.task
+LEFT JOIN evals e ON e.id =
+    (SELECT max(id) FROM evals WHERE policy = v.policy AND step = v.number AND version = v.id)
+WHERE v.state = 'committed'
+"""
+_MARKS = """
+SELECT v.policy, max(v.id), count(*), total(v.size), group_concat(v.label), t.state, t.steps, e.newest
+FROM versions v JOIN policies p ON p.id = v.policy JOIN tasks t ON t.id = p.task
+LEFT JOIN (SELECT policy, max(id) AS newest FROM evals GROUP BY policy) e ON e.policy = v.policy
+WHERE v.state = 'committed' GROUP BY v.policy
+"""
+_OWN = ("policy_id", "stderr", "task_state", "environment", "steps")
+
+Marks = Mapping[int, tuple[object, ...]]
+"""By policy: what differs once anything about its kept versions does."""
+
+
+@dataclass(frozen=True)
+class KeptVersion:
+    """A version on the disk, and the task that it is of."""
+
+    row: VersionRow
+    policy_id: int
+    stderr: float | None
+    """Of its newest held-out score."""
+    task_state: str
+    environment: str
+    steps: int
+    """That the task is to make."""
+
+    @property
+    def label(self) -> str:
+        """best, last, both, or final: the last version of a finished task."""
+        last = "final" if self.task_state in FINISHED else "last"
+        return self.row.label.replace("last", last)
+
+
+def kept_marks(reader: Reader) -> Marks:
+    """Of all policies that have a version on the disk."""
+    return {row[0]: tuple(row) for row in reader.all(_MARKS)}
+
+
+def kept_versions(reader: Reader, policies: Iterable[int]) -> list[KeptVersion]:
+    """Those of some policies, in no order."""
+    wanted = ",".join(str(int(policy)) for policy in policies)
+    return [_kept(reader, row) for row in reader.all(f"{_KEPT} AND v.policy IN ({wanted})")]
+
+
+def _kept(reader: Reader, row: sqlite3.Row) -> KeptVersion:
+    values = dict(row)
+    own = {name: values.pop(name) for name in _OWN}
+    return KeptVersion(reader.version(values), **own)

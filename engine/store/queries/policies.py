@@ -1,0 +1,102 @@
+"""The policies of a task: which one a question means, who each of them is, and how far those trained have come.
+
+Fragments of SQL for other queries; rows in the order of the task file. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .token_sums import TokenSums
+
+POLICY = "(SELECT id FROM policies WHERE task = ? AND name = coalesce(?, name) ORDER BY id LIMIT 1)"
+"""The policy's id, for a query. It takes two values: the task, and the policy's name or None."""
+BEHIND = "(SELECT id FROM policies WHERE task = ? AND name = coalesce(?, name) ORDER BY step, id LIMIT 1)"
+"""As ``POLICY``, but where none is named the one that is furthest behind: the task ends when that one does."""
+PLAY = """(SELECT o.id FROM groups g JOIN policies p ON p.id = g.policy JOIN policies q ON q.task = p.task
+JOIN groups o ON o.policy = q.id AND o.split = g.split AND o.number = g.number
+AND coalesce(o.play, o.id) = coalesce(g.play, g.id) WHERE g.id = ?)"""
+"""Ids of the groups that came of one play, for a query. It takes the id of one of them."""
+
+
+_TRAINED = """
+SELECT p.id, p.name, p.step,
+       (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'reward') AS reward,
+       (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'staleness') AS staleness,
+       (SELECT score FROM evals WHERE policy = p.id ORDER BY id DESC LIMIT 1) AS score,
+       (SELECT max(score) FROM evals WHERE policy = p.id AND environment_version =
+           (SELECT environment_version FROM evals WHERE policy = p.id ORDER BY id DESC LIMIT 1)) AS best,
+       (SELECT floor FROM evals WHERE policy = p.id ORDER BY id DESC LIMIT 1) AS floor,
+       (SELECT name FROM versions WHERE policy = p.id AND state != 'void' ORDER BY number DESC, id DESC LIMIT 1)
+           AS adapter_version
+FROM policies p WHERE p.task = ?
+"""
+
+
+@dataclass(frozen=True)
+class PolicyRow:
+    """One policy of a task that has several."""
+
+    name: str
+    agents: tuple[str, ...]
+    """For whom it speaks. A plugin named them."""
+    frozen: str = ""
+    """The version that it stays, as the task file says it; empty: it is none."""
+    pool: str = ""
+    """The policy whose earlier versions play under this name; empty: it is no pool."""
+    step: int = 0
+    reward: float | None = None
+    """Mean training reward of the newest step."""
+    score: float | None = None
+    """Newest held-out score."""
+    best: float | None = None
+    """Best held-out score of the newest evaluation series."""
+    floor: float | None = None
+    """Score of the best constant answer on the held-out prompts, where it is known."""
+    adapter_version: str = ""
+    """Name of the newest committed version, or empty."""
+    staleness: float | None = None
+    """Mean staleness in versions of the tokens of the newest step."""
+    tokens: int = 0
+    """Trained on so far."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether it learns."""
+        return not self.frozen and not self.pool
+
+
+class PolicyRows:
+    """Reads the policies of tasks. ``query`` gives the rows of one short query."""
+
+    def __init__(self, query: Callable[..., list[sqlite3.Row]], tokens: TokenSums) -> None:
+        self._query = query
+        self._tokens = tokens
+
+    def of(self, task: int, policies: str | None, agents: str | None) -> tuple[PolicyRow, ...]:
+        """Those of a task, from the JSON of its tables ``policies`` and ``agents``; none where it has only one."""
+        named: dict[str, dict[str, Any]] = json.loads(policies or "{}")
+        if not named:
+            return ()
+        speakers: dict[str, str] = json.loads(agents or "{}")
+        trained = {row["name"]: self._progress(row) for row in self._query(_TRAINED, task)}
+        return tuple(
+            PolicyRow(
+                name,
+                tuple(agent for agent, speaker in speakers.items() if speaker == name),
+                str(said.get("frozen", "")),
+                str(said.get("pool", "")),
+                **trained.get(name, {}),
+            )
+            for name, said in named.items()
+        )
+
+    def _progress(self, row: sqlite3.Row) -> dict[str, Any]:
+        values = {**dict(row), "adapter_version": row["adapter_version"] or ""}
+        values["tokens"] = self._tokens.of(values.pop("id"), row["step"])
+        del values["name"]
+        return values

@@ -1,0 +1,321 @@
+"""Reads for screens and the command line: a read-only connection, standard library only, no long transactions.
+
+Every method is one short query that returns frozen rows; ``changed`` is the cheap question to ask once a second.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ...environments.conformance.finding import Finding
+from ...errors import StoreError
+from ..rows import (
+    ACTIVE,
+    BoundTask,
+    EngineRow,
+    EnvironmentRow,
+    EvalRow,
+    EventRow,
+    KnownTask,
+    PaceRow,
+    StepRow,
+    TaskRow,
+    TenantRow,
+    TrajectoryRow,
+    Turn,
+    VersionRow,
+    WorkerRow,
+)
+from ..schema import is_newer, newer, read_only
+from .policies import BEHIND, PLAY, POLICY, PolicyRows
+from .token_sums import TokenSums
+
+_TASKS = """
+SELECT t.id, t.tenant, t.name, t.environment, t.state, t.reason, t.priority, t.steps, t.seconds,
+       t.created, t.started, t.finished, t.family, t.retried, p.id AS policy,
+       (SELECT min(step) FROM policies WHERE task = t.id) AS step,
+       json_extract(t.config, '$.policies') AS policies, json_extract(t.config, '$.agents') AS agents,
+       (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'reward') AS reward,
+       (SELECT value FROM metrics WHERE policy = p.id AND step = p.step AND name = 'staleness') AS staleness,
+       (SELECT score FROM evals WHERE policy = p.id ORDER BY id DESC LIMIT 1) AS score,
+       (SELECT max(score) FROM evals WHERE policy = p.id AND environment_version =
+           (SELECT environment_version FROM evals WHERE policy = p.id ORDER BY id DESC LIMIT 1)) AS best,
+       (SELECT floor FROM evals WHERE policy = p.id ORDER BY id DESC LIMIT 1) AS floor,
+       (SELECT name FROM versions WHERE policy = p.id AND state != 'void' ORDER BY number DESC, id DESC LIMIT 1)
+           AS adapter_version
+FROM tasks t LEFT JOIN policies p ON p.id = (SELECT min(id) FROM policies WHERE task = t.id)
+"""
+
+_TENANTS = """
+SELECT n.name, coalesce(s.weight, 1.0) AS weight, coalesce(s.tasks, 0) AS tasks,
+       coalesce(s.tokens_per_day, 0) AS tokens_per_day,
+       coalesce(sum(t.state = 'running'), 0) AS running,
+       coalesce(sum(t.state IN ('submitted', 'queued')), 0) AS waiting,
+       coalesce(sum(t.state = 'paused'), 0) AS paused,
+       coalesce(sum(t.state IN ('done', 'failed', 'cancelled')), 0) AS finished,
+       (SELECT coalesce(sum(u.tokens), 0) FROM usage u JOIN tasks o ON o.id = u.task
+        WHERE u.day = ? AND o.tenant = n.name) AS tokens_today,
+       coalesce(sum(t.seconds), 0.0) AS seconds
+FROM (SELECT name FROM tenants UNION SELECT tenant FROM tasks) n
+LEFT JOIN tenants s ON s.name = n.name LEFT JOIN tasks t ON t.tenant = n.name GROUP BY n.name ORDER BY n.name
+"""
+
+_TRAJECTORIES = """
+SELECT j.id, p.task, p.name AS policy, j.speaker, g.split, g.number AS "group", j.member, j.agent, j.status,
+       j.reward, j.advantage, g.step, g.version, g.environment_version,
+       coalesce(j.length, length(j.tokens) / 4) AS tokens, j.turns, j.parts, j.metrics, j.failure,
+       json_extract(j.spans, '$[0][2]') AS spoke,
+       (SELECT count(*) FROM trajectories e
+        WHERE e."group" = j."group" AND e.member = j.member AND e.agent = j.agent AND e.id < j.id) AS part
+FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = g.policy
+"""
+
+
+_OLDER = "The database is of an older marlaas, and lacks what is asked for."
+
+
+class Reader:
+    """A read-only view of one home's database. Use it from one thread at a time; raises ``StoreError``."""
+
+    def __init__(self, database: Path) -> None:
+        self._root = database.parent
+        if not database.exists():
+            raise StoreError(f"There is no database at {database}.", "Submit a task first, or give --home.")
+        with ExitStack() as undo:
+            try:
+                self._connection = sqlite3.connect(
+                    read_only(database), uri=True, timeout=5, isolation_level=None, check_same_thread=False
+                )
+                undo.callback(self._connection.close)
+                self._connection.row_factory = sqlite3.Row
+                self._connection.execute("PRAGMA query_only = 1")
+                self._tokens = TokenSums(self.all)
+                self._policies = PolicyRows(self.all, self._tokens)
+                self.check_schema()
+            except sqlite3.Error as error:
+                raise StoreError(f"The database {database} cannot be opened: {error}.") from error
+            undo.pop_all()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def check_schema(self) -> None:
+        """Raise ``StoreError`` where a newer program has changed the schema."""
+        if is_newer(self._connection):
+            raise newer()
+
+    def all(self, sql: str, *arguments: Any) -> list[sqlite3.Row]:
+        """All rows of one short query; for the modules of this package, which alone know SQL."""
+        try:
+            return self._connection.execute(sql, arguments).fetchall()
+        except sqlite3.Error as error:
+            if str(error).startswith("no such"):
+                raise StoreError(_OLDER, "`marlaas engine start` brings it up to date.") from error
+            raise StoreError(f"The database cannot be read: {error}.") from error
+
+    def changed(self) -> int:
+        """A number that differs after any other process has committed."""
+        return int(self.all("PRAGMA data_version")[0][0])
+
+    def tasks(self) -> list[TaskRow]:
+        """All tasks, oldest first."""
+        return [self._task(row) for row in self.all(f"{_TASKS} ORDER BY t.id")]
+
+    def task(self, task: int) -> TaskRow | None:
+        """One task."""
+        rows = self.all(f"{_TASKS} WHERE t.id = ?", task)
+        return self._task(rows[0]) if rows else None
+
+    def _task(self, row: sqlite3.Row) -> TaskRow:
+        values = {**dict(row), "step": row["step"] or 0, "adapter_version": row["adapter_version"] or ""}
+        values["tokens"] = self._tokens.of(values.pop("policy"), values["step"])
+        values["policies"] = self._policies.of(row["id"], values["policies"], values.pop("agents"))
+        return TaskRow(**values)
+
+    def known_tasks(self) -> list[KnownTask]:
+        """All tasks as far as others may depend on them, oldest first."""
+        rows = self.all("SELECT id, tenant, name, family, created FROM tasks ORDER BY id")
+        return [KnownTask(**dict(row)) for row in rows]
+
+    def needs(self, task: int) -> list[TaskRow]:
+        """The tasks that must be done before this one."""
+        return [
+            self._task(row)
+            for row in self.all(
+                f"{_TASKS} WHERE t.id IN (SELECT needs FROM dependencies WHERE task = ?) ORDER BY t.id", task
+            )
+        ]
+
+    def tenants(self, day: str) -> list[TenantRow]:
+        """Everybody who has tasks, or for whom a person set something; ``day`` is today in UTC: 2026-11-21."""
+        return [TenantRow(**dict(row)) for row in self.all(_TENANTS, day)]
+
+    def task_config(self, task: int) -> dict[str, Any]:
+        """The whole task file with defaults filled; empty for an unknown task."""
+        rows = self.all("SELECT config FROM tasks WHERE id = ?", task)
+        return dict(json.loads(rows[0]["config"])) if rows else {}
+
+    # What a task learned is asked of one of its policies: the first, where none is named.
+
+    def rewards(self, task: int, limit: int = 60, policy: str | None = None) -> list[float]:
+        """Mean training reward of the last ``limit`` steps, oldest first: the sparkline."""
+        rows = self.all(
+            f"SELECT value FROM metrics WHERE name = 'reward' AND policy = {POLICY} ORDER BY step DESC LIMIT ?",
+            task,
+            policy,
+            limit,
+        )
+        return [row["value"] for row in reversed(rows)]
+
+    def pace(self, task: int, over: int = 20, policy: str | None = None) -> PaceRow | None:
+        """How fast the last ``over`` steps went, of the policy that is furthest behind where none is named; None before
+        the second."""
+        rows = self.all(
+            "SELECT count(*) AS steps, max(created) - min(created) AS seconds, avg(tokens) AS tokens FROM"
+            " (SELECT s.created, (SELECT value FROM metrics WHERE policy = s.policy AND step = s.number"
+            " AND name = 'tokens') AS tokens FROM steps s"
+            f" WHERE s.policy = {BEHIND} ORDER BY s.number DESC LIMIT ?)",
+            task,
+            policy,
+            over + 1,
+        )
+        row = rows[0]
+        return PaceRow(row["seconds"] / (row["steps"] - 1), row["tokens"] or 0.0) if row["steps"] > 1 else None
+
+    def steps(self, task: int, after: int = 0, policy: str | None = None) -> list[StepRow]:
+        """Steps with a number above ``after``, oldest first, with all their metrics.
+
+        Two queries: of a join, sqlite would look through all of the policy's metrics for each step.
+        """
+        made = f"SELECT number, created, seconds FROM steps WHERE policy = {POLICY} AND number > ? ORDER BY number"
+        rows = self.all(made, task, policy, after)
+        steps = {row["number"]: StepRow(row["number"], row["created"], row["seconds"], {}) for row in rows}
+        measured = f"SELECT step, name, value FROM metrics WHERE policy = {POLICY} AND step > ?"
+        for row in self.all(measured, task, policy, after):
+            if row["step"] in steps:  # a commit came between the two queries
+                steps[row["step"]].metrics[row["name"]] = row["value"]
+        return list(steps.values())
+
+    def evals(self, task: int, policy: str | None = None) -> list[EvalRow]:
+        """Held-out evaluations, oldest first."""
+        rows = self.all(
+            "SELECT step, score, coalesce(stderr, 0) AS stderr, n, floor, environment_version, metrics, created"
+            f" FROM evals WHERE policy = {POLICY} ORDER BY id",
+            task,
+            policy,
+        )
+        return [EvalRow(**{**dict(row), "metrics": json.loads(row["metrics"])}) for row in rows]
+
+    def trajectories(self, task: int, limit: int = 50, before: int | None = None) -> list[TrajectoryRow]:
+        """Newest first; ``before`` (an id) pages back."""
+        rows = self.all(
+            f"{_TRAJECTORIES} WHERE p.task = ? AND j.id < ? ORDER BY j.id DESC LIMIT ?",
+            task,
+            before if before is not None else 2**62,
+            limit,
+        )
+        return [_trajectory(row) for row in rows]
+
+    def newest_group(self, task: int, policy: str | None = None) -> list[TrajectoryRow]:
+        """What all agents said in the play of the newest training group: the last member first, of each agent's own
+        the newest trajectory first."""
+        of_policy = f"SELECT id FROM groups WHERE split = 'train' AND policy = {POLICY} ORDER BY number DESC LIMIT 1"
+        newest = self.all(of_policy, task, policy)
+        if not newest:
+            return []
+        order = "ORDER BY j.member DESC, g.id, j.agent, j.id DESC"
+        rows = self.all(f"{_TRAJECTORIES} WHERE g.id IN {PLAY} {order}", newest[0]["id"])
+        return [_trajectory(row) for row in rows]
+
+    def versions(self, task: int | None = None) -> list[VersionRow]:
+        """Adapter versions, newest first; void ones left out."""
+        where, arguments = ("AND t.id = ?", (task,)) if task is not None else ("", ())
+        rows = self.all(
+            "SELECT v.id, t.id AS task, t.tenant, t.name AS task_name, p.name AS policy, v.number, v.name, v.state,"
+            " v.label, (SELECT score FROM evals WHERE policy = v.policy AND version = v.id ORDER BY id DESC LIMIT 1)"
+            " AS score, v.checksum, v.path, v.size, v.created, v.resumable"
+            " FROM versions v JOIN policies p ON p.id = v.policy JOIN tasks t ON t.id = p.task"
+            f" WHERE v.state != 'void' {where} ORDER BY t.id DESC, v.number DESC",
+            *arguments,
+        )
+        return [self.version(row) for row in rows]
+
+    def version(self, row: sqlite3.Row | Mapping[str, Any]) -> VersionRow:
+        """From its columns; the database names files by their place in the home."""
+        path, resumable = self._root / row["path"], bool(row["resumable"])
+        return VersionRow(**{**dict(row), "path": str(path), "resumable": resumable})
+
+    def events(self, task: int | None = None, after: int = 0, limit: int = 200) -> list[EventRow]:
+        """The last ``limit`` events with an id above ``after``, oldest first; of one task, or of all."""
+        where, arguments = ("AND task = ?", (task,)) if task is not None else ("", ())
+        rows = self.all(
+            f"SELECT id, task, level, kind, message, created FROM events WHERE id > ? {where} ORDER BY id DESC LIMIT ?",
+            after,
+            *arguments,
+            limit,
+        )
+        return [EventRow(**dict(row)) for row in reversed(rows)]
+
+    def engine(self) -> EngineRow | None:
+        """The newest engine, or None if none ever ran."""
+        rows = self.all("SELECT * FROM engines ORDER BY incarnation DESC LIMIT 1")
+        return EngineRow(**dict(rows[0])) if rows else None
+
+    def bound_tasks(self) -> list[BoundTask]:
+        """Tasks that are unfinished or have adapter versions on disk, with the base that each belongs to."""
+        rows = self.all(
+            "SELECT t.id, t.tenant, t.name, t.state, t.base, count(v.id) AS versions, coalesce(sum(v.size), 0) AS size,"
+            " coalesce((SELECT e.base FROM engines e WHERE e.fingerprint = t.base AND t.base != ''"
+            " ORDER BY e.incarnation DESC LIMIT 1), '') AS base_name"
+            " FROM tasks t LEFT JOIN policies p ON p.task = t.id"
+            " LEFT JOIN versions v ON v.policy = p.id AND v.state = 'committed' GROUP BY t.id ORDER BY t.id"
+        )
+        bound = (BoundTask(**dict(row)) for row in rows)
+        return [task for task in bound if task.state in ACTIVE or task.versions]
+
+    def workers(self) -> list[WorkerRow]:
+        """Worker processes of the newest engine."""
+        return [WorkerRow(**dict(row)) for row in self.all("SELECT * FROM workers ORDER BY name")]
+
+    def environments(self) -> list[EnvironmentRow]:
+        """Environments as the engine last saw them."""
+        rows = self.all(
+            "SELECT e.*, c.findings, c.created AS checked FROM environments e"
+            " LEFT JOIN conformance c ON c.environment = e.name AND c.version = e.version ORDER BY e.name"
+        )
+        return [self._environment(row) for row in rows]
+
+    def _environment(self, row: sqlite3.Row) -> EnvironmentRow:
+        found = tuple(Finding(**finding) for finding in json.loads(row["findings"] or "[]"))
+        lists = {name: tuple(json.loads(row[name])) for name in ("parameters", "agents")}
+        path = str(self._root / row["path"]) if row["path"] else ""
+        return EnvironmentRow(**{**dict(row), **lists, "findings": found, "path": path})
+
+    def command_outcomes(self, commands: Iterable[int]) -> dict[int, str]:
+        """Outcome of those of the commands that the engine has carried out; empty text is success."""
+        wanted = list(commands)
+        marks = ",".join("?" * len(wanted))
+        rows = self.all(f"SELECT id, outcome FROM commands WHERE done IS NOT NULL AND id IN ({marks})", *wanted)
+        return {row["id"]: row["outcome"] for row in rows}
+
+
+def _trajectory(row: sqlite3.Row) -> TrajectoryRow:
+    turns = tuple(Turn(**turn) for turn in json.loads(row["turns"] or "[]"))
+    maps = {name: json.loads(row[name] or "{}") for name in ("parts", "metrics")}
+    failure = json.loads(row["failure"]) if row["failure"] else {}
+    return TrajectoryRow(**{**dict(row), **maps, "turns": turns, "failure": failure.get("message", "")})

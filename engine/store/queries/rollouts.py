@@ -1,0 +1,192 @@
+"""Reads for whoever looks at rollouts: steps, their groups, and the conversations in them. Standard library only.
+
+Lists are read as ids first, from indexes alone, and rows by id, a page at a time: 100,000 trajectories are counted and
+turned over without touching their tokens. A conversation's id is that of its first trajectory.
+
+Steps and groups are those of one policy of the task: of the first, where none is named.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from array import array
+from collections.abc import Iterable, Sequence
+
+from .policies import PLAY, POLICY
+from .reader import Reader
+from .rollout_rows import ConversationSummary, GroupSummary, MemberSummary, StepSummary
+
+_LISTED = "(SELECT value FROM json_each(?))"
+
+
+def steps(reader: Reader, task: int, since: int = 0, policy: str | None = None) -> list[StepSummary]:
+    """Steps and evaluations from step ``since`` on, oldest first; what waits to be consumed comes last."""
+    whose = (task, policy)
+    rewards = _by_step(reader, f"metrics WHERE policy = {POLICY} AND name = 'reward'", "step", "value", whose, since)
+    scores = _by_step(reader, f"evals WHERE policy = {POLICY}", "step", "score", whose, since)
+    failed = reader.all(
+        "SELECT g.split, g.step, count(*) AS count FROM groups g"
+        " JOIN trajectories j ON j.\"group\" = g.id AND j.status != 'ok' AND j.speaker = ''"
+        f" WHERE g.policy = {POLICY} AND g.split IN ('train', 'eval') AND (g.step >= ? OR g.step IS NULL)"
+        " GROUP BY g.split, g.step",
+        *whose,
+        since,
+    )
+    failures = {(row["split"], row["step"]): row["count"] for row in failed}
+    rows = reader.all(
+        f"SELECT split, step, count(*) AS count FROM groups WHERE policy = {POLICY}"
+        " AND split IN ('train', 'eval') AND (step >= ? OR step IS NULL) GROUP BY split, step"
+        " ORDER BY step IS NULL, step, split DESC",
+        *whose,
+        since,
+    )
+    return [
+        StepSummary(
+            split=row["split"],
+            step=row["step"],
+            groups=row["count"],
+            reward=(rewards if row["split"] == "train" else scores).get(row["step"]),
+            failures=failures.get((row["split"], row["step"]), 0),
+        )
+        for row in rows
+    ]
+
+
+def group_ids(
+    reader: Reader,
+    task: int,
+    split: str | None = None,
+    step: int | None = None,
+    failures: bool = False,
+    policy: str | None = None,
+) -> array[int]:
+    """Of the groups of a step or evaluation (``split`` given; ``step`` None: those that wait), else of all, newest
+    first; ``failures``: only those with an episode that did not end well."""
+    where, arguments = _groups_where(task, policy, split, step)
+    if failures:
+        where += " AND EXISTS (SELECT 1 FROM trajectories j WHERE j.\"group\" = g.id AND j.status != 'ok')"
+    order = "g.number" if split else "g.id DESC"
+    return _ids(reader.all(f"SELECT g.id FROM groups g WHERE {where} ORDER BY {order}", *arguments))
+
+
+def numbered(
+    reader: Reader, task: int, split: str, number: int, step: int | None = None, policy: str | None = None
+) -> array[int]:
+    """Ids of the groups of a number, newest first: one in training, of evaluations one for each; ``step``: only its."""
+    where, arguments = ("AND step = ?", (step,)) if step is not None else ("", ())
+    return _ids(
+        reader.all(
+            f"SELECT id FROM groups WHERE policy = {POLICY} AND split = ? AND number = ? {where} ORDER BY id DESC",
+            task,
+            policy,
+            split,
+            number,
+            *arguments,
+        )
+    )
+
+
+def groups(reader: Reader, ids: Sequence[int]) -> dict[int, GroupSummary]:
+    """Some groups by id."""
+    members: dict[int, dict[tuple[int, str], MemberSummary]] = {}
+    for row in reader.all(
+        'SELECT "group", member, agent, status, reward FROM trajectories'
+        f" WHERE \"group\" IN {_LISTED} AND speaker = '' ORDER BY member, id",
+        _json(ids),
+    ):
+        seen = members.setdefault(row["group"], {})
+        seen.setdefault((row["member"], row["agent"]), MemberSummary(*tuple(row)[1:]))
+    rows = reader.all(
+        f"SELECT id, split, number, instance, version, environment_version, step FROM groups WHERE id IN {_LISTED}",
+        _json(ids),
+    )
+    return {row["id"]: GroupSummary(**dict(row), members=tuple(members.get(row["id"], {}).values())) for row in rows}
+
+
+def conversation_ids(
+    reader: Reader,
+    task: int,
+    split: str | None = None,
+    step: int | None = None,
+    group: int | None = None,
+    failures: bool = False,
+    after: int = 0,
+    policy: str | None = None,
+) -> array[int]:
+    """Of the conversations of a group's play by member, else of a policy's step, newest first; without either of all
+    that a policy played, or where none is named of the whole task.
+
+    ``failures``: only those that did not end well; ``after``: only those with a trajectory above this id.
+    """
+    if group is not None:
+        return _of_play(reader, group, failures)
+    of_groups, arguments = _groups_where(task, policy, split, step)
+    if split is None and policy is None:
+        of_groups, arguments = "g.policy IN (SELECT id FROM policies WHERE task = ?)", (task,)
+    where = f'j."group" IN (SELECT g.id FROM groups g WHERE {of_groups})'
+    if failures:
+        where += " AND j.status != 'ok'"
+    if after:
+        where, arguments = f"{where} AND j.id > ?", (*arguments, after)
+    grouped = f'SELECT min(j.id) FROM trajectories j WHERE {where} GROUP BY j."group", j.member, j.agent'
+    return array("q", sorted(_ids(reader.all(grouped, *arguments)), reverse=True))
+
+
+def _of_play(reader: Reader, group: int, failures: bool) -> array[int]:
+    """What all agents said in the play that a group is of: episode by episode, in each the group's own agents first."""
+    where = f'j."group" IN {PLAY}' + (" AND j.status != 'ok'" if failures else "")
+    return _ids(
+        reader.all(
+            f'SELECT min(j.id) FROM trajectories j WHERE {where} GROUP BY j."group", j.member, j.agent'
+            " ORDER BY j.member, j.\"group\" != ?, j.speaker != '', min(j.id)",
+            group,
+            group,
+        )
+    )
+
+
+def conversations(reader: Reader, ids: Sequence[int]) -> dict[int, ConversationSummary]:
+    """Some conversations by id."""
+    rows = reader.all(
+        'SELECT j.id, j."group", g.split, g.number, g.step, j.member, j.agent, j.status, j.reward, j.advantage,'
+        " coalesce(j.length, length(j.tokens) / 4, 0) AS tokens, p.name AS policy, g.version,"
+        " j.speaker, json_extract(j.spans, '$[0][2]') AS spoke"
+        ' FROM trajectories j JOIN groups g ON g.id = j."group" JOIN policies p ON p.id = g.policy'
+        f" WHERE j.id IN {_LISTED}",
+        _json(ids),
+    )
+    return {row["id"]: ConversationSummary(**{**dict(row), "advantage": row["advantage"] or 0.0}) for row in rows}
+
+
+def said(reader: Reader, ids: Sequence[int]) -> dict[int, str]:
+    """All that was said in some conversations, by id, as the JSON that the store keeps: what a search looks through."""
+    rows = reader.all(
+        "SELECT first.id, group_concat(coalesce(j.turns, '[]')) AS turns FROM trajectories first JOIN trajectories j"
+        ' ON j."group" = first."group" AND j.member = first.member AND j.agent = first.agent'
+        f" WHERE first.id IN {_LISTED} GROUP BY first.id",
+        _json(ids),
+    )
+    return {row["id"]: row["turns"] for row in rows}
+
+
+def _groups_where(task: int, policy: str | None, split: str | None, step: int | None) -> tuple[str, tuple[object, ...]]:
+    where, arguments = f"g.policy = {POLICY}", (task, policy)
+    if split is None:
+        return where, arguments
+    return f"{where} AND g.split = ? AND g.step IS ?", (*arguments, split, step)
+
+
+def _by_step(
+    reader: Reader, table_where: str, step: str, value: str, whose: tuple[int, str | None], since: int
+) -> dict[int | None, float]:
+    rows = reader.all(f"SELECT {step} AS step, {value} AS value FROM {table_where} AND {step} >= ?", *whose, since)
+    return {row["step"]: row["value"] for row in rows}
+
+
+def _ids(rows: Iterable[sqlite3.Row]) -> array[int]:
+    return array("q", (row[0] for row in rows))
+
+
+def _json(ids: Sequence[int]) -> str:
+    return json.dumps(list(ids))

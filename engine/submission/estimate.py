@@ -1,0 +1,182 @@
+"""What a task will take: time from the rates of tasks before it, memory and disk from its sizes. Pure arithmetic.
+
+A specification, past runs and a base's sizes flow in; numbers flow out, and what they rest on. Knows no store and no
+machine. Where nothing was measured there is no time, and the rest is an upper bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from ..base.config import BaseConfig
+from ..base.needs import policy_bytes, version_bytes
+from ..base.sizes import adapter_bytes
+from ..spec.agents import cast_of, spec_of
+from ..spec.task import TaskSpec
+from ..store.queries.past_runs import PastRun
+
+NEAREST = 5
+"""Past runs that count, those whose steps are most like the task's."""
+WHOLE = 3
+"""A version with its optimizer's moments, in adapters."""
+RESUMABLE = 2
+"""Versions that are kept with them."""
+TOKEN_BYTES = 9
+"""Of a token's number, log-probability and mask."""
+CHARACTERS = 4
+"""Bytes of text that a token stands for, at most on average."""
+ROW_BYTES = 200
+"""Of a trajectory's row and its places in indexes."""
+
+
+@dataclass(frozen=True)
+class TimeEstimate:
+    """How long a task trains, as busy as the machine was when it was measured."""
+
+    seconds: float
+    """The middle of what the runs say."""
+    least: float
+    most: float
+    runs: int
+    """That it rests on."""
+    alike: bool
+    """Whether their replies might be as long as this task's."""
+    rollout: float
+    """Seconds of the rollout worker."""
+    training: float
+    """Seconds of the training worker."""
+
+
+@dataclass(frozen=True)
+class DiskEstimate:
+    """Bytes that a task leaves when it is done."""
+
+    adapters: int
+    """Of the versions that are kept."""
+    trajectories: int
+    measured: bool
+    """Whether trajectories were measured; else their bytes are the most that the limits on tokens allow."""
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.adapters + self.trajectories
+
+
+@dataclass(frozen=True)
+class TaskEstimate:
+    """What one task will take."""
+
+    time: TimeEstimate | None
+    """None where no task before it has trained on its environment."""
+    disk: DiskEstimate
+    memory: int
+    """Bytes that it adds in both workers while it runs, should all of it stay in memory."""
+    most_tokens: int
+    """That it may sample in training."""
+
+
+def estimate(
+    spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_steps: int, torch_sampler: bool, context: int
+) -> TaskEstimate:
+    """``runs``: of its environment; ``token_steps``: whose tokens the home keeps (0: of all); ``context``: tokens of a
+    conversation; ``torch_sampler``: what samples."""
+    whole = whole_of(spec)
+    return TaskEstimate(
+        time_of(whole, runs),
+        disk_of(whole, runs, base, token_steps),
+        memory_of(spec, base, torch_sampler, context),
+        whole.steps * whole.group_episodes * whole.sampling.max_episode_tokens * _speakers(spec),
+    )
+
+
+def whole_of(spec: TaskSpec) -> TaskSpec:
+    """With the batch of the policy that needs most groups in a step: one that several need is played once."""
+    most = max(own.train.groups_per_step for own in _trained(spec))
+    return replace(spec, train=replace(spec.train, groups_per_step=most))
+
+
+def memory_of(spec: TaskSpec, base: BaseConfig, torch_sampler: bool, context: int) -> int:
+    """Bytes of what is trained, with the versions of it that are served at a time, and of whom it plays with."""
+    cast = cast_of(spec)
+    trained = sum(
+        policy_bytes(base, own.policy.rank, context)
+        + (spec.train.max_staleness + 1) * version_bytes(base, own.policy.rank, torch_sampler)
+        for own in _trained(spec)
+    )
+    partners = [policy for policy in cast.policies.values() if not policy.trained]
+    ranks = [cast.policies[p.pool].rank if p.pool else p.rank for p in partners for _ in range(p.size if p.pool else 1)]
+    return trained + sum(version_bytes(base, rank, torch_sampler) for rank in ranks)
+
+
+def _trained(spec: TaskSpec) -> list[TaskSpec]:
+    """The task as each of its trained policies sees it."""
+    return [spec_of(spec, name) for name in cast_of(spec).trained]
+
+
+def _speakers(spec: TaskSpec) -> int:
+    """Agents of an episode, each of which leaves a trajectory; one where the task file does not say."""
+    return max(1, len(spec.agents))
+
+
+def time_of(spec: TaskSpec, runs: Sequence[PastRun]) -> TimeEstimate | None:
+    """From the seconds that an episode took in the runs that are most like it; None where there are none."""
+    near = nearest(spec, runs)
+    if not near:
+        return None
+    episodes = spec.steps * spec.group_episodes
+    rates = [run.seconds / (run.steps * run.episodes) for run in near]
+    return TimeEstimate(
+        seconds=episodes * median(rates),
+        least=episodes * min(rates),
+        most=episodes * max(rates),
+        runs=len(near),
+        alike=all(run.max_tokens == spec.sampling.max_tokens for run in near),
+        rollout=episodes * median(run.rollout / run.episodes for run in near),
+        training=episodes * median(run.training / run.episodes for run in near),
+    )
+
+
+def nearest(spec: TaskSpec, runs: Sequence[PastRun]) -> list[PastRun]:
+    """At most ``NEAREST``: those that allow the same tokens if there are any, the most similar steps first."""
+    same = [run for run in runs if run.max_tokens == spec.sampling.max_tokens]
+    return sorted(same or runs, key=lambda run: abs(math.log(run.episodes / spec.group_episodes)))[:NEAREST]
+
+
+def disk_of(spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_steps: int) -> DiskEstimate:
+    """Versions as ``adapters/retention.py`` keeps them, and every trajectory of training and of evaluations."""
+    series = spec.steps // spec.keep.every if spec.keep.every else 0
+    pools = Counter({policy.pool: policy.size for policy in cast_of(spec).policies.values() if policy.pool})
+    adapters = sum(
+        adapter_bytes(base, own.policy.rank) * (RESUMABLE * WHOLE + 1 + series + pools[name])
+        for name, own in zip(cast_of(spec).trained, _trained(spec), strict=True)
+    )
+    speakers = _speakers(spec)
+    trained = spec.steps * spec.group_episodes * speakers
+    evaluations = 2 + (max(0, spec.steps - 1) // spec.eval.every if spec.eval.every else 0)
+    held_out = evaluations * spec.eval.prompts * speakers * len(_trained(spec))
+    near = nearest(spec, runs)
+    if near:
+        tokens = median(run.trajectory_tokens for run in near)
+        text = median(run.trajectory_text for run in near)
+    else:
+        tokens = float(spec.sampling.max_episode_tokens)
+        text = CHARACTERS * tokens
+    whole = min(trained, token_steps * spec.group_episodes * speakers) if token_steps else trained
+    trajectories = (trained + held_out) * (text + ROW_BYTES) + (whole + held_out) * TOKEN_BYTES * tokens
+    return DiskEstimate(adapters, int(trajectories), bool(near))
+
+
+def together(tasks: Sequence[TaskEstimate]) -> float | None:
+    """Seconds until all are done when they train at the same time; None where one of them is unknown.
+
+    No task is faster beside others than alone, and no worker does the work of all in less than their sum.
+    """
+    times = [task.time for task in tasks if task.time is not None]
+    if not times or len(times) < len(tasks):
+        return None
+    return max(*(time.seconds for time in times), sum(t.rollout for t in times), sum(t.training for t in times))

@@ -1,0 +1,129 @@
+"""One base per home: which one it is, and what is refused because tasks or adapters belong to another.
+
+Rows of the store and a base's name and fingerprint flow in, one sentence with the ways out flows out. Standard library
+only; knows no weights and no engine.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ..base.model import load_base
+from ..errors import ConfigError
+from ..home.paths import Home
+from ..home.settings import load_settings
+from ..store.queries.reader import Reader
+from ..store.rows import FINISHED, BoundTask
+
+NAMED = 3
+"""Tasks that a sentence names; of more it gives the number."""
+
+
+@dataclass(frozen=True)
+class HomeBase:
+    """The base of a home."""
+
+    name: str
+    """As ``marlaas.toml`` or ``MARLAAS_BASE`` has it."""
+    fingerprint: str
+
+
+def settled_base(home: Home) -> HomeBase:
+    """The base that the home's settings name. Raises ``ConfigError`` where it cannot be used."""
+    name = load_settings(home).base
+    return HomeBase(name, load_base(name).fingerprint)
+
+
+def foreign_tasks(tasks: Iterable[BoundTask], fingerprint: str, unknown: str | None) -> list[BoundTask]:
+    """Those of the tasks that belong to another base than ``fingerprint``.
+
+    ``unknown`` is the base of tasks of which nobody wrote it down; with None they count as another's.
+    """
+    return [task for task in tasks if (task.base or unknown) != fingerprint]
+
+
+def check_use(home: Home, base: HomeBase, unknown: str | None) -> None:
+    """Refuse ``base`` as the home's base where tasks or adapters belong to another. Raises ``ConfigError``."""
+    foreign = _foreign(home, base, unknown)
+    if foreign:
+        raise ConfigError(
+            f"The base of {home.root} cannot become {base.name!r}: {_belong(foreign, base)}.",
+            f"Either use another home for it (`{_elsewhere(base.name)}`), or {_finish(foreign)}.",
+        )
+
+
+def check_serve(home: Home, base: HomeBase) -> None:
+    """Refuse to serve ``base`` where tasks or adapters of the home belong to another. Raises ``ConfigError``."""
+    foreign = _foreign(home, base, base.fingerprint)
+    if foreign:
+        source = "MARLAAS_BASE" if os.environ.get("MARLAAS_BASE") else home.config.name
+        raise ConfigError(
+            f"{source} names the base {base.name!r}, but {_belong(foreign, base)}.",
+            f"Either use another home for it (`{_elsewhere(base.name)}`), or {_back(foreign, base, source)} and"
+            f" {_finish(foreign)}.",
+        )
+
+
+def check_wish(wish: str, task: str, base: HomeBase) -> None:
+    """Refuse a task file that states another base than the home's. Raises ``ConfigError``."""
+    if not wish or wish == base.name or load_base(wish).fingerprint == base.fingerprint:
+        return
+    raise ConfigError(
+        f"The task {task!r} is meant for the base {wish!r}, but the base of this home is {base.name!r}.",
+        f"Submit it to a home of that base (`{_elsewhere(wish)}`, then `marlaas --home DIR submit …`), or take 'base'"
+        " out of the task file.",
+    )
+
+
+def _foreign(home: Home, base: HomeBase, unknown: str | None) -> list[BoundTask]:
+    with Reader(home.database) as reader:
+        return foreign_tasks(reader.bound_tasks(), base.fingerprint, unknown)
+
+
+def _belong(tasks: Sequence[BoundTask], base: HomeBase) -> str:
+    """Which tasks, what of them is in the way, and to which base they belong."""
+    unfinished = [task for task in tasks if task.state not in FINISHED]
+    kept = [task for task in tasks if task not in unfinished]
+    parts = [f"the unfinished {_listed(unfinished)}"] if unfinished else []
+    parts += [f"the adapters of {_listed(kept)}"] if kept else []
+    verb = "belongs" if len(tasks) == len(unfinished) == 1 else "belong"
+    names = _names(tasks)
+    other = "another base" + (f" ({names[0]})" if len(names) == 1 else "")
+    if names == [base.name]:
+        other = "what its files held before they were changed"
+    return f"{' and '.join(parts)} {verb} to {other}"
+
+
+def _back(tasks: Sequence[BoundTask], base: HomeBase, source: str) -> str:
+    """How the base that the tasks belong to is had again."""
+    names = _names(tasks)
+    if base.name in names:
+        return "put the old files back"
+    if source == "MARLAAS_BASE":
+        return "unset MARLAAS_BASE"
+    return f"go back (`marlaas base use {shlex.quote(names[0]) if names else 'NAME'}`)"
+
+
+def _names(tasks: Sequence[BoundTask]) -> list[str]:
+    return sorted({task.base_name for task in tasks if task.base_name})
+
+
+def _listed(tasks: Sequence[BoundTask]) -> str:
+    shown = ", ".join(f"{task.id} ({task.tenant}/{task.name})" for task in tasks[:NAMED])
+    more = f" and {len(tasks) - NAMED} more" if len(tasks) > NAMED else ""
+    return f"{'task' if len(tasks) == 1 else 'tasks'} {shown}{more}"
+
+
+def _elsewhere(name: str) -> str:
+    return f"marlaas --home DIR base use {shlex.quote(name)}"
+
+
+def _finish(tasks: Sequence[BoundTask]) -> str:
+    example = tasks[0].id
+    return (
+        f"finish or cancel these tasks (`marlaas cancel {example}`), take their adapters away (`marlaas adapters export"
+        f" {example} --out DIR`) and delete them (`marlaas adapters delete {example}`)"
+    )

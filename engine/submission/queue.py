@@ -1,0 +1,100 @@
+"""A task's life: which state may follow which, and whether a submission fits the environments that are served.
+
+Pure decisions; the store keeps the states, the orchestrator acts on them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ConfigError, EnvironmentMissing
+from ..spec.agents import check_declared
+from ..spec.task import parse
+from ..spec.validation import nearest
+from ..store.rows import EnvironmentRow
+from ..store.submissions import Submission
+
+TRANSITIONS: dict[str, dict[str, str]] = {
+    "pause": {"submitted": "paused", "queued": "paused", "running": "paused"},
+    "resume": {"paused": "queued"},
+    "retry": {"failed": "queued", "cancelled": "queued", "queued": "queued"},  # the last: at once, not when it is due
+    "cancel": {"submitted": "cancelled", "queued": "cancelled", "running": "cancelled", "paused": "cancelled"},
+    "extend": {
+        "submitted": "submitted",
+        "queued": "queued",
+        "running": "queued",
+        "paused": "paused",
+        "done": "queued",
+    },
+    "rollback": {"paused": "queued", "done": "queued", "failed": "queued", "cancelled": "queued"},
+}
+PAST = {
+    "pause": "paused",
+    "resume": "resumed",
+    "retry": "retried",
+    "cancel": "cancelled",
+    "extend": "extended",
+    "rollback": "rolled back",
+}
+"""What a command has made of a task."""
+
+
+def next_state(command: str, state: str) -> str:
+    """The state after a command. Raises ``ConfigError`` where the command makes no sense."""
+    if command not in TRANSITIONS:
+        raise ConfigError(f"This engine knows no command {command!r}.", "Restart it if marlaas was updated meanwhile.")
+    allowed = TRANSITIONS[command]
+    if state not in allowed:
+        hint = "`marlaas resume` goes on with it." if state == "paused" else f"Only {', '.join(allowed)} ones can."
+        raise ConfigError(f"A task that is {state} cannot be {PAST[command]}.", hint)
+    return allowed[state]
+
+
+def find_environment(name: str, environments: list[EnvironmentRow]) -> EnvironmentRow:
+    """The environment that a task file means, by "plugin/environment" or its last part alone."""
+    matches = [e for e in environments if e.name == name] or [
+        e for e in environments if e.name.rpartition("/")[2] == name
+    ]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        choices = ", ".join(e.name for e in matches)
+        raise EnvironmentMissing(f"The environment name {name!r} is ambiguous: {choices}.", "Write the whole name.")
+    known = sorted({e.name.rpartition("/")[2] for e in environments} | {e.name for e in environments if "/" in name})
+    raise EnvironmentMissing(
+        f"There is no environment {name!r}.", f"{nearest(name, known)} `marlaas env list` shows those that exist."
+    )
+
+
+def check_environment(submission: Submission, environments: list[EnvironmentRow]) -> None:
+    """Refuse a submission whose environment or its configuration cannot work.
+
+    Raises ``EnvironmentMissing`` or ``ConfigError``. A broken environment is no reason: the task waits for its repair.
+    """
+    found = find_environment(submission.environment, environments)
+    if not found.version:
+        return
+    parameters = {p["name"]: p for p in found.parameters}
+    config: dict[str, Any] = submission.config.get("environment_config", {})
+    for key, value in config.items():
+        if key not in parameters:
+            raise ConfigError(
+                f"The environment {found.name!r} has no parameter {key!r}.", nearest(key, list(parameters))
+            )
+        _check_value(parameters[key], value, found.name)
+    missing = [name for name, p in parameters.items() if p.get("required") and name not in config]
+    if missing:
+        raise ConfigError(f"The environment {found.name!r} needs {', '.join(missing)} in [environment_config].")
+    if submission.config.get("policies"):
+        check_declared(parse(submission.config, submission.name), found.agents)
+
+
+def _check_value(stored: dict[str, Any], value: Any, owner: str) -> None:
+    """``stored`` is a parameter as the store keeps it. Raises ``ConfigError`` for a value that it does not allow."""
+    from marlaas.plugins.parameters import Parameter, checked  # only those who set a parameter wait for this import
+
+    parameter = Parameter(**{**stored, "choices": tuple(stored.get("choices", ()))})
+    try:
+        checked(parameter, value, owner)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None

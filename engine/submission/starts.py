@@ -1,0 +1,108 @@
+"""Which versions and folders a task file refers to: what training begins from, and who is played with.
+
+Submissions and the home's rows flow in; submissions that know by id which versions they borrow flow out. Bound here,
+when the task is submitted: which version is the best one may have changed when it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..errors import ConfigError
+from ..spec.agent_rules import inside
+from ..spec.agents import BASE, cast_of
+from ..spec.policies import start_folder
+from ..spec.task import TaskSpec, parse
+from ..store.queries.reader import Reader
+from ..store.rows import VersionRow
+from ..store.submissions import Borrowed, Submission
+from .version_names import choose_at
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Words in a task file that mean a version, and what for."""
+
+    words: str
+    table: str
+    """Where they stand."""
+    rank: int = 0
+    """Of the adapter whose training begins from it; 0: it is played with as it is."""
+    alpha: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What somebody means."""
+
+    words: str
+    policy: Mapping[str, float]
+    """Its rank and alpha."""
+    version: int | None = None
+    """Its id; None for a folder."""
+
+
+def references(spec: TaskSpec) -> Iterator[Reference]:
+    """All versions and folders that a specification refers to outside of its own task."""
+    for name, policy in cast_of(spec).policies.items():
+        table = f"policies.{name}" if spec.policies else "policy"
+        if policy.start:
+            yield Reference(policy.start, table, policy.rank, policy.alpha)
+        if policy.frozen and policy.frozen != BASE and inside(policy.frozen, spec) is None:
+            yield Reference(policy.frozen, table)
+    for words in spec.eval.agents.values():
+        if words != BASE and words not in spec.policies and inside(words, spec) is None:
+            yield Reference(words, "eval.agents")
+
+
+def find_starts(submissions: Sequence[Submission], reader: Reader | None) -> list[Submission]:
+    """Bind every reference; ``reader`` is None where the home has no database.
+
+    Raises ``AdapterError`` where there is no such version or folder, ``ConfigError`` where it does not fit. A version's
+    base needs no look: a home whose adapters are kept has one base only. A folder's is looked at by the trainer.
+    """
+    wishes = [list(references(parse(submission.config, submission.name))) for submission in submissions]
+    said = sorted({wish.words for own in wishes for wish in own})
+    named = any(start_folder(words) is None for words in said)
+    versions = reader.versions() if reader and named else []
+    found = {words: _look_up(words, versions, reader) for words in said}
+    return [_bound(submission, own, found) for submission, own in zip(submissions, wishes, strict=True)]
+
+
+def _look_up(wish: str, versions: list[VersionRow], reader: Reader | None) -> _Found:
+    folder = start_folder(wish)
+    if folder is not None:
+        from ..adapters.peft_folder import read_peft_folder  # numpy is loaded for those alone who begin from a folder
+
+        header = read_peft_folder(folder).header
+        return _Found(str(folder), {"rank": header.rank, "alpha": header.alpha})
+    version = choose_at(versions, wish)
+    config = reader.task_config(version.task) if reader else {}
+    policy = config.get("policies", {}).get(version.policy) or config.get("policy", {})
+    return _Found(f"version {version.number} of task {version.task}", policy, version.id)
+
+
+def _bound(submission: Submission, wishes: Sequence[Reference], found: Mapping[str, _Found]) -> Submission:
+    for wish in wishes:
+        _check(submission, wish, found[wish.words])
+    borrowed: dict[str, Borrowed] = {}
+    for wish in wishes:
+        version = found[wish.words].version
+        if version is not None:
+            plays = not wish.rank or (wish.words in borrowed and borrowed[wish.words].plays)
+            borrowed[wish.words] = Borrowed(wish.words, version, plays)
+    return replace(submission, borrowed=tuple(borrowed.values()))
+
+
+def _check(submission: Submission, wish: Reference, found: _Found) -> None:
+    """A version's matrices fit no other rank, and under another alpha they would be another policy."""
+    if not wish.rank:
+        return
+    for key, own in (("rank", wish.rank), ("alpha", wish.alpha)):
+        if own != found.policy[key]:
+            raise ConfigError(
+                f"{submission.name!r} begins from {found.words}, whose {key} is {found.policy[key]:g}, but its own is"
+                f" {own:g}.",
+                f"Write `{key} = {found.policy[key]:g}` under [{wish.table}].",
+            )

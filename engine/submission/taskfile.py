@@ -1,0 +1,81 @@
+"""Task files: TOML text in, validated submissions out. Standard library only; knows no store and no engine."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..base.find import anchored
+from ..errors import ConfigError
+from ..spec.policies import start_folder
+from ..spec.sweep import members
+from ..spec.task import TaskSpec, parse
+from ..store.submissions import Submission
+
+
+def load(path: Path) -> list[Submission]:
+    """Read one task file: one task, or the members of a sweep. A relative folder in it counts from the file's own.
+
+    Raises ``ConfigError`` with one sentence that names the file and the key.
+    """
+    try:
+        source = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is no UTF-8 text.", "A task file is TOML.") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from error
+    return tasks_of(table_of(source, str(path)), str(path), path.parent, source)
+
+
+def table_of(source: str, where: str) -> dict[str, Any]:
+    """The table that a task file's text holds; ``where`` names it in errors. Raises ``ConfigError``."""
+    try:
+        return tomllib.loads(source)
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, tables in tables in tables
+        raise ConfigError(f"{where} is not valid TOML: {error}.") from error
+
+
+def tasks_of(table: dict[str, Any], where: str, folder: Path, source: str = "") -> list[Submission]:
+    """The tasks that a table means: one, or the members of a sweep.
+
+    ``folder``: where a relative folder in it counts from. ``source`` is kept with the tasks, as their author's words.
+    Raises ``ConfigError``, which names ``where`` and the key.
+    """
+    return [
+        submission(_anchored(spec, folder), source, member.family)
+        for member in members(table, where)
+        for spec in [parse(member.table, where)]
+    ]
+
+
+def _anchored(spec: TaskSpec, folder: Path) -> TaskSpec:
+    """With folders that are understood from anywhere."""
+
+    def found(words: str) -> str:
+        start = start_folder(words)
+        return words if start is None else str((folder / start).absolute())
+
+    policies = {
+        name: replace(policy, start=found(policy.start), frozen=found(policy.frozen))
+        for name, policy in spec.policies.items()
+    }
+    measure = replace(spec.eval, agents={agent: found(words) for agent, words in spec.eval.agents.items()})
+    policy = replace(spec.policy, start=found(spec.policy.start))
+    return replace(spec, base=anchored(spec.base, folder), policy=policy, policies=policies, eval=measure)
+
+
+def submission(spec: TaskSpec, source: str = "", family: str = "") -> Submission:
+    """The row that the app inserts for a spec; what names in ``depends_on`` mean is not known yet."""
+    return Submission(
+        tenant=spec.tenant,
+        name=spec.name,
+        environment=spec.environment,
+        steps=spec.steps,
+        priority=spec.queue.priority,
+        config=spec.to_json(),
+        source=source,
+        family=family,
+        needs=tuple(needed for needed in spec.queue.depends_on if isinstance(needed, int)),
+    )

@@ -1,0 +1,64 @@
+"""Which version a person means by a task's number or name, by a version's own name, and by ``--version``.
+
+Rows of the store flow in, the rows that were meant flow out, or the sentence that says why there are none. Pure.
+"""
+
+from __future__ import annotations
+
+from ..errors import AdapterError, ConfigError
+from ..store.rows import VersionRow
+
+
+def choose(versions: list[VersionRow], adapter: str, which: str | None) -> VersionRow:
+    """The version that a person means by a task's number or name, or by a version's own name."""
+    named = named_by(versions, adapter)
+    policies = list(dict.fromkeys(v.policy for v in named))
+    if len(policies) > 1:
+        raise ConfigError(
+            f"The task {adapter!r} has the policies {', '.join(policies)}.", f"Say which: {adapter}/{policies[-1]}."
+        )
+    kept = sorted((v for v in named if v.state == "committed"), key=lambda v: v.number)
+    wanted = _pick(kept, which)
+    if wanted is None:
+        numbers = ", ".join(str(v.number) for v in kept) or "none"
+        version = f"version {which!r}" if which else "version"
+        raise AdapterError(f"Adapter {adapter!r} has no {version} on disk.", f"On disk: {numbers}.")
+    return wanted
+
+
+def choose_at(versions: list[VersionRow], said: str) -> VersionRow:
+    """The version that ``said`` means: what ``choose`` takes, perhaps with @VERSION behind it."""
+    adapter, _, which = said.partition("@")
+    return choose(versions, adapter, which or None)
+
+
+def named_by(versions: list[VersionRow], adapter: str) -> list[VersionRow]:
+    """All versions that a task's number or name means, or the one of that name; they belong to one task.
+
+    Where that has several policies, /POLICY behind it means those of one.
+    """
+    found = [v for v in versions if v.name == adapter] or _of_task(versions, adapter)
+    if not found:
+        whose, _, policy = adapter.rpartition("/")
+        found = [v for v in _of_task(versions, whose) if v.policy == policy]
+    if not found:
+        raise AdapterError(f"There is no adapter {adapter!r}.", "`marlaas adapters list` shows them.")
+    if len({v.task for v in found}) > 1:
+        numbers = ", ".join(str(number) for number in sorted({v.task for v in found}))
+        raise ConfigError(f"Several tasks are named {adapter!r}: {numbers}.", "Give the task's number.")
+    return found
+
+
+def _of_task(versions: list[VersionRow], said: str) -> list[VersionRow]:
+    if said.isdigit():
+        return [v for v in versions if v.task == int(said)]
+    return [v for v in versions if v.task_name == said]
+
+
+def _pick(kept: list[VersionRow], which: str | None) -> VersionRow | None:
+    """One of the versions (oldest first) by number or label; without a wish the best, else the last."""
+    best, last = ([v for v in kept if label in v.label] for label in ("best", "last"))
+    if which in (None, "best", "last"):
+        among = {None: best or last or kept, "best": best, "last": last or kept}[which]
+        return among[-1] if among else None
+    return next((v for v in kept if str(v.number) == which), None)

@@ -1,0 +1,117 @@
+"""Threads before the gate: one computes at a time, whoever comes brings its weights, whoever goes takes them away."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from marlaas.engine.fleet.colocated.gate import Gate, Move
+from marlaas.engine.fleet.colocated.turns import Party
+
+FOREVER = 1e9
+
+
+def test_passes_of_two_threads_never_overlap() -> None:
+    gate, inside, most = Gate(0.0), 0, 0
+
+    def compute(party: Party) -> None:
+        nonlocal inside, most
+        with gate.busy(party):
+            for _ in range(300):
+                with gate.turn(party):
+                    inside += 1
+                    most = max(most, inside)
+                    inside -= 1
+
+    with ThreadPoolExecutor(2) as threads:
+        for done in [threads.submit(compute, party) for party in ("sampler", "trainer")]:
+            done.result()
+    assert most == 1 and gate.turns.waiting == frozenset()
+
+
+def test_a_holder_with_work_is_waited_for_and_one_without_is_not() -> None:
+    gate = Gate(FOREVER)
+    order: list[str] = []
+
+    def train() -> None:
+        with gate.turn("trainer"):
+            order.append("trainer")
+
+    with gate.busy("sampler"):
+        with gate.turn("sampler"):
+            order.append("sampler")
+        training = threading.Thread(target=train)
+        training.start()
+        with gate.turn("sampler"):
+            order.append("sampler")
+    training.join()
+    assert order == ["sampler", "sampler", "trainer"]
+
+
+def test_a_pass_outside_of_any_call_keeps_nobody_waiting_after_it() -> None:
+    gate = Gate(FOREVER)
+    for party in ("sampler", "trainer", "sampler"):
+        with gate.turn(party):
+            assert gate.turns.holder == party
+
+
+def recording(seen: list[str]) -> Callable[[str], Move]:
+    def move(party: str) -> Move:
+        return Move(lambda: seen.append(f"{party} comes"), lambda: seen.append(f"{party} goes"))
+
+    return move
+
+
+def test_what_a_turn_needs_is_brought_before_it_and_taken_away_after_it() -> None:
+    seen: list[str] = []
+    move = recording(seen)
+    gate = Gate(FOREVER, {"sampler": move("sampler"), "trainer": move("trainer")})
+    for party in ("sampler", "sampler", "trainer", "sampler"):
+        with gate.turn(party):
+            seen.append(party)
+    assert seen == [
+        *("sampler comes", "sampler", "sampler"),
+        *("sampler goes", "trainer comes", "trainer"),
+        *("trainer goes", "sampler comes", "sampler"),
+    ]
+
+
+def test_who_is_there_from_the_start_goes_before_another_comes() -> None:
+    seen: list[str] = []
+    move = recording(seen)
+    gate = Gate(FOREVER, {"sampler": move("sampler"), "trainer": move("trainer")}, holder="sampler")
+    with gate.turn("trainer"):
+        assert seen == ["sampler goes", "trainer comes"]
+
+
+def test_the_time_of_a_switch_is_measured() -> None:
+    now = 0.0
+
+    def come() -> None:
+        nonlocal now
+        now += 11.0
+
+    gate = Gate(FOREVER, {"trainer": Move(come)}, clock=lambda: now)
+    with gate.turn("trainer"):
+        assert (gate.turns.cost, gate.turns.since) == (11.0, 11.0)
+
+
+def test_a_party_that_cannot_come_raises_and_leaves_the_device_to_anybody() -> None:
+    def refuse() -> None:
+        raise MemoryError("no room")
+
+    gate = Gate(FOREVER, {"trainer": Move(come=refuse)})
+    with gate.busy("trainer"), pytest.raises(MemoryError, match="no room"), gate.turn("trainer"):
+        pytest.fail("it has nothing to compute with")
+    assert gate.turns.holder is None
+    with gate.turn("sampler"):
+        assert gate.turns.holder == "sampler"
+
+
+def test_a_pass_that_fails_gives_the_device_back() -> None:
+    gate = Gate(FOREVER)
+    with pytest.raises(ZeroDivisionError), gate.turn("trainer"):
+        1 / 0  # noqa: B018
+    with gate.turn("sampler"):
+        assert gate.turns.holder == "sampler"

@@ -1,0 +1,126 @@
+"""Whose turn it is: never two passes at a time, nobody starves, and switches stay a small share."""
+
+import math
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marlaas.engine.fleet.colocated.turns import SHARE, Party, Turns
+
+
+def taken(turns: Turns, party: Party, now: float, seconds: float = 0.0) -> Turns:
+    """A pass of ``party`` begins at ``now``."""
+    return turns.wait(party).begin(party, now).end(now + seconds)
+
+
+def test_whoever_comes_first_begins_and_goes_on_alone() -> None:
+    turns = Turns(slice=5.0)
+    for now in (0.0, 100.0, 200.0):
+        turns = taken(turns, "trainer", now)
+    assert (turns.holder, turns.since) == ("trainer", 0.0)
+
+
+def test_two_who_come_at_the_same_time_do_not_wait_for_each_other() -> None:
+    turns = Turns(slice=5.0).wait("sampler").wait("trainer")
+    assert (turns.delay("sampler", 0.0), turns.delay("trainer", 0.0)) == (0.0, 0.0)
+
+
+def test_nothing_interrupts_a_pass() -> None:
+    turns = Turns(slice=5.0).begin("sampler", 0.0)
+    assert turns.delay("trainer", 1000.0) == math.inf
+    with pytest.raises(ValueError, match="trainer may not compute"):
+        turns.begin("trainer", 1000.0)
+
+
+def test_the_holder_goes_on_until_its_slice_is_over_and_the_other_waits() -> None:
+    turns = taken(Turns(slice=5.0), "sampler", 0.0).wait("trainer")
+    assert (turns.delay("sampler", 4.0), turns.delay("trainer", 4.0)) == (0.0, 1.0)
+    assert (turns.delay("sampler", 5.0), turns.delay("trainer", 5.0)) == (math.inf, 0.0)
+    turns = taken(turns, "trainer", 5.0)
+    assert (turns.holder, turns.since, turns.waiting) == ("trainer", 5.0, frozenset())
+
+
+def test_a_holder_with_nothing_to_do_gives_way_at_once() -> None:
+    turns = taken(Turns(slice=5.0), "sampler", 0.0)
+    assert turns.delay("trainer", 1.0) == 4.0
+    assert turns.rest("sampler").delay("trainer", 1.0) == 0.0
+    assert turns.rest("trainer") == turns  # which has not got the device
+
+
+def test_a_slice_begins_when_the_switch_is_over_and_grows_with_what_it_costs() -> None:
+    turns = Turns(slice=0.05).begin("sampler", 0.0).switched(2.0, 2.0).end(2.0).wait("trainer")
+    assert turns.least == pytest.approx(18.0)
+    assert turns.delay("trainer", 2.0) == pytest.approx(18.0)
+    dearer = turns.begin("trainer", 20.0).switched(4.0, 24.0)
+    assert (dearer.cost, dearer.since) == (3.0, 24.0)
+
+
+def test_who_has_had_less_goes_on_until_it_has_had_as_much() -> None:
+    turns = taken(Turns(slice=0.1).wait("sampler"), "trainer", 0.0, seconds=2.0)
+    assert turns.lead == -2.0 and turns.delay("trainer", 2.0) == math.inf
+    now, steps = 2.0, 0
+    turns = turns.wait("trainer")
+    while turns.delay("sampler", now) == 0.0:
+        turns = taken(turns, "sampler", now, seconds=0.5)
+        now, steps = now + 0.5, steps + 1
+    assert (steps, turns.lead, turns.delay("trainer", now)) == (4, 0.0, 0.0)
+
+
+def test_who_is_alone_owes_nothing_and_works_off_what_it_owed_the_other() -> None:
+    turns = taken(Turns(slice=0.1), "sampler", 0.0, seconds=100.0)
+    assert turns.lead == 0.0
+    owed = taken(turns.wait("sampler").rest("sampler"), "trainer", 100.0, seconds=2.0).rest("trainer")
+    assert owed.lead == -2.0
+    assert taken(owed, "sampler", 102.0, seconds=1.5).lead == -0.5
+    assert taken(owed, "sampler", 102.0, seconds=50.0).lead == 0.0
+
+
+def test_a_device_whose_next_holder_could_not_come_is_anybodys() -> None:
+    turns = Turns(slice=5.0).begin("sampler", 0.0).deserted()
+    assert (turns.delay("sampler", 0.0), turns.delay("trainer", 0.0)) == (0.0, 0.0)
+
+
+@dataclass
+class Simulation:
+    """Both parties always have work; passes and switches take given times."""
+
+    turns: Turns
+    passes: dict[Party, float]
+    cost: float
+    now: float = 0.0
+    switching: float = 0.0
+    computed: dict[Party, float] = field(default_factory=lambda: {"sampler": 0.0, "trainer": 0.0})
+    longest_wait: float = 0.0
+
+    def run(self, rounds: int) -> None:
+        asked: dict[Party, float] = {"sampler": 0.0, "trainer": 0.0}
+        self.turns = self.turns.wait("sampler").wait("trainer")
+        for _ in range(rounds):
+            party = min(self.passes, key=lambda one: (self.turns.delay(one, self.now), one))
+            self.now += self.turns.delay(party, self.now)
+            before = self.turns.holder
+            self.turns = self.turns.begin(party, self.now)
+            self.longest_wait = max(self.longest_wait, self.now - asked[party])
+            if before not in (None, party):
+                self.now += self.cost
+                self.switching += self.cost
+                self.turns = self.turns.switched(self.cost, self.now)
+            self.now += self.passes[party]
+            self.computed[party] += self.passes[party]
+            self.turns = self.turns.end(self.now).wait(party)
+            asked[party] = self.now
+
+
+@given(st.floats(0.001, 2.0), st.floats(0.001, 2.0), st.floats(0.0, 5.0), st.floats(0.01, 1.0))
+def test_neither_starves_and_switches_take_a_small_share(
+    sampling: float, training: float, cost: float, slice: float
+) -> None:
+    simulation = Simulation(Turns(slice), {"sampler": sampling, "trainer": training}, cost)
+    simulation.run(300)
+    longest, least = max(sampling, training), simulation.turns.least
+    assert simulation.longest_wait <= 2 * (least + longest) + cost + 1e-6
+    assert simulation.switching <= SHARE * simulation.now + 2 * cost
+    difference = abs(simulation.computed["sampler"] - simulation.computed["trainer"])
+    assert difference <= 2 * (least + longest)

@@ -1,0 +1,117 @@
+"""What workers are told never adds up to more than their posts have, and is never less than was planned with."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marlaas.engine.base.fit import FEW_SLOTS, LEAST
+from marlaas.engine.base.needs import Wanted, slot_bytes
+from marlaas.engine.base.sizes import card_pass_bytes
+from marlaas.engine.devices.machine import Machine, Software
+from marlaas.engine.devices.plan import Sharing
+from marlaas.engine.errors import BaseModelError
+from marlaas.engine.fleet.placement.asked import Choices
+from marlaas.engine.fleet.placement.limits import memory_plans, sampler_limits, trainer_limits
+from marlaas.engine.fleet.placement.place import place
+from marlaas.engine.fleet.placement.room import PROGRAM, base_bytes
+from tests.engine.devices.placement.imaginary import ALL, B06, B8, B17, GB, NOTHING, TINY, gpu, machine, other
+
+MEMORY = 400 * GB
+
+
+@given(
+    st.sampled_from([B06, B17, B8]),
+    st.integers(10, 140),
+    st.sampled_from(["auto", "base", "memory", "sleep"]),
+    st.sampled_from([1, 8, 32]),
+)
+def test_limits_stay_within_a_shared_card(base: Wanted, free: int, share: Sharing | str, tasks: int) -> None:
+    wanted = replace(base, tasks=tasks)
+    plan = place(Machine(machine().cpu, (gpu("H200", free=free),)), ALL, wanted)
+    if share != "auto":
+        try:
+            plan = place(Machine(machine().cpu, (gpu("H200", free=free),)), ALL, wanted, Choices(share=share))
+        except ValueError:  # it does not fit so
+            return
+    (sampler,) = plan.samplers
+    if sampler.place.gpus:
+        limits = sampler_limits(sampler, wanted)
+        assert limits.sequences >= LEAST
+        assert limits.cache + base_bytes(wanted, "bf16" if sampler.kind == "vllm" else "nf4") <= sampler.place.memory
+        assert limits.slots >= 1
+    trainer = plan.trainer
+    if trainer.place.gpus:
+        room = trainer_limits(trainer, wanted)
+        own = 0 if trainer.sharing == "base" else PROGRAM + base_bytes(wanted, trainer.precision)
+        one = card_pass_bytes(wanted.config, limits_context(wanted), room.room, trainer.precision)
+        assert own + room.held + one <= trainer.place.memory
+        assert room.slots >= min(tasks, FEW_SLOTS)
+        assert room.held >= room.slots * slot_bytes(wanted.config, limits_context(wanted))
+
+
+def limits_context(wanted: Wanted) -> int:
+    return min(wanted.context or 2048, wanted.config.context_length)
+
+
+def test_more_memory_gives_more_conversations_and_longer_passes() -> None:
+    small = place(machine("3060"), ALL, B06)
+    large = place(machine("H200"), ALL, B06)
+    limits = [sampler_limits(plan.samplers[0], B06).sequences for plan in (small, large)]
+    rooms = [trainer_limits(plan.trainer, B06).room for plan in (small, large)]
+    assert limits[0] < limits[1]
+    assert rooms[0] < rooms[1]
+
+
+def test_what_a_person_asked_for_is_held_to_as_far_as_it_fits() -> None:
+    plan = place(machine("H200"), ALL, B06)
+    assert sampler_limits(plan.samplers[0], replace(B06, sequences=7)).sequences == 7
+
+
+VULKAN = Machine(machine().cpu, (other("vulkan", 24),))
+VULKAN_ONLY = replace(NOTHING, llama_backend="vulkan")
+TORCH_ONLY = replace(ALL, vllm="", llama_backend="cpu")
+PLANS = [
+    ("both on a card", machine("H200"), ALL, ["the sampler's part of its card", "the trainer's part of its cards"]),
+    ("the trainer alone", machine("A100"), TORCH_ONLY, ["the trainer's part of its cards"]),
+    ("the sampler alone", VULKAN, VULKAN_ONLY, ["the sampler's part of its card"]),
+    ("neither", machine(), NOTHING, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("found", "software", "parts"), [pytest.param(*row[1:], id=row[0]) for row in PLANS])
+def test_a_memory_plan_for_every_sampler(found: Machine, software: Software, parts: list[str]) -> None:
+    placement = place(found, software, B06)
+    plans = memory_plans(placement, B06, MEMORY)
+    assert len(plans) == len(placement.samplers)
+    assert [name for name, _ in plans[0].parts if "card" in name] == parts
+    assert plans[0].sequences >= LEAST
+    assert plans[0].room > 0
+    in_memory = any("weights" in name for name, _ in plans[0].parts)
+    assert in_memory == (not placement.samplers[0].place.gpus or not placement.trainer.place.gpus)
+
+
+def test_several_samplers_have_plans_of_their_own_and_the_trainer_is_counted_once() -> None:
+    placement = place(machine("A100", "A100", "H20"), ALL, B8)
+    plans = memory_plans(placement, B8, MEMORY)
+    assert len(plans) == 2
+    assert plans[0].held > 0
+    assert plans[1].held == 0
+
+
+def test_main_memory_that_is_too_small_is_refused() -> None:
+    placement = place(machine(), NOTHING, B8)
+    with pytest.raises(BaseModelError):
+        memory_plans(placement, B8, 2 * GB)
+    assert memory_plans(place(machine(), NOTHING, TINY), TINY, 2 * GB)
+
+
+def test_policies_that_stay_while_the_sampler_computes_are_few() -> None:
+    wanted = replace(B8, tasks=32)
+    sharing = {
+        share: place(machine("H200"), ALL, wanted, Choices(share=share)).trainer for share in ("memory", "sleep")
+    }
+    policy = slot_bytes(wanted.config, limits_context(wanted))
+    assert trainer_limits(sharing["sleep"], wanted).held == FEW_SLOTS * policy
+    assert trainer_limits(sharing["memory"], wanted).held > FEW_SLOTS * policy

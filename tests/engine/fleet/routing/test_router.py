@@ -1,0 +1,178 @@
+"""Which task is sampled where follows from what was measured; what must repeat itself never moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from marlaas.engine.errors import Fruitless
+from marlaas.engine.fairness.mixes import Mix
+from marlaas.engine.fleet.routing.assignment import TokenCosts
+from marlaas.engine.fleet.routing.router import AGAIN, Router, under_way
+from marlaas.engine.spec.agents import ONLY
+from marlaas.engine.spec.policies import NamedPolicySpec
+from marlaas.engine.spec.task import EvalSpec, TaskSpec, TrainSpec
+
+from ...rollout.fake import FakeSampler
+from ...rollout.stations import station
+
+READER, WRITER = TokenCosts("rollout", 1.0, 9.0), TokenCosts("rollout-2", 3.0, 3.0)
+MOVING = TaskSpec("lab", "moving", "sums")
+DEBATE = TaskSpec(
+    "lab",
+    "debate",
+    "debate",
+    policies={
+        "solver": NamedPolicySpec(groups_per_step=2),
+        "critic": NamedPolicySpec(),
+        "judge": NamedPolicySpec(frozen="base"),
+        "before": NamedPolicySpec(pool="solver"),
+    },
+    agents={"solver": "solver", "critic": "critic", "judge": "judge", "rival": "before"},
+    eval=EvalSpec(agents={"judge": "solver@0"}),
+)
+SETTLED = TaskSpec("lab", "settled", "sums", train=TrainSpec(deterministic=True, max_staleness=0))
+
+
+class Desk:
+    """A router over two stations of different kinds, with a clock of its own."""
+
+    def __init__(self, *kinds: str, repeatable: bool = True) -> None:
+        self.stations = [station(FakeSampler(), 4, 64, name) for name in ("rollout", "rollout-2")[: len(kinds)]]
+        for one, kind in zip(self.stations, kinds, strict=True):
+            one.kind, one.repeatable = kind, repeatable  # type: ignore[assignment]
+        self.mixes: dict[int, dict[str, Mix]] = {}
+        self.costs = [READER, WRITER]
+        self.now = 0.0
+        self.router = Router(self.stations, lambda: self.costs, self.mixes, lambda: self.now)
+
+    def homes(self, task: int, policy: str = ONLY) -> list[str]:
+        return [share.sampler for share in self.router.shares(task, policy)]
+
+    def played(self, task: int, prefilled: int, sampled: int) -> None:
+        """An episode has ended; the router looks again."""
+        self.heard(task, **{ONLY: (prefilled, sampled)})
+
+    def heard(self, task: int, **tokens: tuple[int, int]) -> None:
+        """The same, with what each speaker read and said in it."""
+        mixes = self.mixes.setdefault(task, {})
+        for speaker, (prefilled, sampled) in tokens.items():
+            mixes.setdefault(speaker, Mix()).turn(prefilled, sampled)
+        for mix in mixes.values():
+            mix.episode()
+        self.now += AGAIN
+
+
+def test_readers_and_writers_part_once_their_turns_were_measured() -> None:
+    desk = Desk("torch", "llama.cpp")
+    for task in (1, 2):
+        desk.router.join(task, MOVING)
+    first = {task: desk.homes(task) for task in (1, 2)}
+    assert all(homes for homes in first.values())
+    desk.played(1, 500, 5)
+    desk.played(2, 5, 250)
+    routes = desk.homes(1), desk.homes(2)
+    assert [homes[0] for homes in routes] == ["rollout", "rollout-2"]
+    desk.played(1, 500, 5)
+    assert (desk.homes(1), desk.homes(2)) == routes, "nothing moves without a reason"
+
+
+def test_measured_costs_move_a_task() -> None:
+    desk = Desk("torch", "llama.cpp")
+    for task in (1, 2):
+        desk.router.join(task, MOVING)
+        desk.played(task, 500, 5) if task == 1 else desk.played(task, 5, 250)
+    desk.costs = [TokenCosts("rollout", 3.0, 1.0), TokenCosts("rollout-2", 1.0, 3.0)]
+    before = desk.homes(1)[0]
+    desk.now += AGAIN
+    assert (before, desk.homes(1)[0], desk.homes(2)[0]) == ("rollout-2", "rollout-2", "rollout")
+    desk.costs = [READER, WRITER]
+    desk.now += AGAIN
+    assert (desk.homes(1)[0], desk.homes(2)[0]) == ("rollout", "rollout-2")
+
+
+def test_a_task_that_has_left_is_not_reckoned_with() -> None:
+    desk = Desk("torch", "llama.cpp")
+    for task in (1, 2):
+        desk.router.join(task, MOVING)
+        desk.played(task, 100, 100)
+    desk.router.leave(1)
+    desk.router.leave(1)
+    desk.now += AGAIN
+    assert len(desk.homes(2)) == 2, "alone, it has both"
+
+
+def test_what_must_repeat_itself_is_always_at_the_first_that_can_however_busy() -> None:
+    desk = Desk("torch", "llama.cpp")
+    desk.stations[0].repeatable = False
+    for task in range(3):
+        desk.router.join(task, MOVING)
+        desk.played(task, 1, 900)
+    assert desk.router.join(9, SETTLED) == "llama.cpp" and desk.router.join(3, MOVING) == ""
+    for _ in range(3):
+        desk.played(9, 900, 1)
+        assert desk.homes(9) == ["rollout-2"]
+
+
+def test_after_a_restart_it_is_at_the_same_kind_or_nowhere() -> None:
+    desk = Desk("torch", "llama.cpp")
+    assert desk.router.join(1, SETTLED) == "torch"
+    assert desk.router.join(2, SETTLED, "llama.cpp") == "llama.cpp" and desk.homes(2) == ["rollout-2"]
+    with pytest.raises(Fruitless, match=r"was sampled with llama\.cpp so far, which this home does not have"):
+        Desk("torch").router.join(1, SETTLED, "llama.cpp")
+    with pytest.raises(Fruitless):
+        Desk("torch", repeatable=False).router.join(1, SETTLED, "torch")
+
+
+def test_policies_of_one_task_go_where_their_own_turns_belong() -> None:
+    desk = Desk("torch", "llama.cpp")
+    desk.router.join(1, DEBATE)
+    desk.heard(1, solver=(5, 400), critic=(500, 5), judge=(300, 5))
+    assert [desk.homes(1, policy)[0] for policy in ("solver", "critic", "judge")] == ["rollout-2", "rollout", "rollout"]
+    assert desk.homes(1, "solver@0") == desk.homes(1, "solver"), "who only takes part in measurements"
+
+
+def test_capacity_follows_the_policy_that_is_asked_more() -> None:
+    desk = Desk("torch", "torch")
+    desk.costs = [TokenCosts(name, 1.0, 2.0) for name in ("rollout", "rollout-2")]
+    desk.router.join(1, DEBATE)
+    desk.heard(1, solver=(10, 10), critic=(10, 10), judge=(10, 10))
+    for _ in range(2000):
+        desk.heard(1, solver=(200, 200), critic=(10, 10), judge=(10, 10))
+    assert len(desk.homes(1, "solver")) == 2 and {len(desk.homes(1, who)) for who in ("critic", "judge")} == {1}
+    assert [share.part for share in desk.router.shares(1, "solver")] == pytest.approx([0.55, 0.45], rel=0.01)
+
+
+def test_a_pool_is_reckoned_to_the_policy_whose_versions_play_and_who_is_silent_to_nobody() -> None:
+    demands = []
+    for speakers in ({"solver": (30, 30)}, {"solver": (10, 10), "before": (20, 20)}):
+        desk = Desk("torch", "torch")
+        desk.router.join(1, DEBATE)
+        desk.heard(1, **speakers)
+        demands.append(desk.router._demands())
+    assert demands[0] == demands[1] and [demand.task for demand in demands[0]] == ["1/solver", "1/critic", "1/judge"]
+    assert [demand.sampled for demand in demands[0]] == [30 * min(256, 3 * 2 * DEBATE.train.group_size), 0.0, 0.0]
+
+
+def test_one_station_has_everything() -> None:
+    desk = Desk("torch")
+    desk.router.join(1, MOVING)
+    (share,) = desk.router.shares(1, ONLY)
+    assert (share.sampler, share.part) == ("rollout", 1.0)
+
+
+def test_a_task_keeps_so_much_under_way_as_its_staleness_allows() -> None:
+    train = MOVING.train
+    assert under_way(MOVING) == min(256, 3 * train.groups_per_step * train.group_size)
+
+
+def test_a_mix_forgets_what_was_long_ago_but_not_its_size() -> None:
+    mix = Mix()
+    assert mix.of_one is None
+    for _ in range(600):
+        mix.turn(100, 10)
+        mix.episode()
+    assert mix.of_one == pytest.approx((100, 10)) and mix.episodes < 600
+    for _ in range(2000):
+        mix.turn(100, 50)
+        mix.episode()
+    assert mix.of_one is not None and 40 < mix.of_one[1] < 50

@@ -1,0 +1,37 @@
+"""Which gaps are rounding."""
+
+import math
+
+from marlaas.engine.base.precision import PRECISIONS
+from marlaas.engine.fleet.tolerance import EXACT, FAST, HALF, ROUNDED, Tolerance, tolerance_of
+from marlaas.engine.home.settings import RolloutSettings
+
+
+def test_what_is_not_a_number_is_never_rounding() -> None:
+    assert Tolerance().holds(1e9, 1e9)
+    assert not Tolerance().holds(math.nan, 0.0)
+    assert not Tolerance().holds(0.0, math.nan)
+
+
+def test_the_less_exact_the_weights_the_wider() -> None:
+    means = [ROUNDED[weights].mean for weights in PRECISIONS if math.isfinite(ROUNDED[weights].mean)]
+    assert means == sorted(means) and len(means) == len(PRECISIONS) - 2
+
+
+def test_what_computes_in_float32_is_held_to_it() -> None:
+    assert tolerance_of(RolloutSettings(exact=True), "f32") == EXACT
+    assert tolerance_of(RolloutSettings(sampler="torch", exact=False), "f32") == EXACT
+    assert tolerance_of(RolloutSettings(exact=False), "f32") == FAST
+    assert tolerance_of(RolloutSettings(exact=True), "f16") == FAST
+    assert tolerance_of(RolloutSettings(exact=True), "q8_0") == ROUNDED["q8_0"]
+
+
+def test_what_a_person_converted_may_be_rounded() -> None:
+    assert tolerance_of(RolloutSettings(gguf="own.gguf"), "f32") == FAST
+    assert tolerance_of(RolloutSettings(gguf="own.gguf"), "q4_k_m") == ROUNDED["q4_k_m"]
+
+
+def test_half_precision_is_not_held_to_single() -> None:
+    assert tolerance_of(RolloutSettings(sampler="vllm"), "f16", exact=False) == HALF
+    assert tolerance_of(RolloutSettings(exact=True), "f32", exact=False) == HALF
+    assert tolerance_of(RolloutSettings(), "q4_k_m", exact=False) == ROUNDED["q4_k_m"]

@@ -1,0 +1,36 @@
+import shutil
+import stat
+from pathlib import Path
+
+from marlaas.engine.home.private_folder import LOCK, PrivateFolder, remove_orphans
+
+
+def test_it_is_for_this_account_alone_and_goes_with_all_that_is_in_it(tmp_path: Path) -> None:
+    folder = PrivateFolder(tmp_path / "deep" / "scratch", "mine-")
+    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
+    (folder.path / "file").write_text("x")
+    folder.remove()
+    folder.remove()
+    assert not list((tmp_path / "deep" / "scratch").iterdir())
+
+
+def test_one_in_use_stays_and_those_of_dead_processes_go(tmp_path: Path) -> None:
+    used = PrivateFolder(tmp_path, "mine-")
+    for name in ("mine-dead", "other-dead", "mine-young"):
+        (tmp_path / name).mkdir()
+    for name in ("mine-dead", "other-dead"):
+        (tmp_path / name / LOCK).touch()  # nobody holds it; a young one has none yet
+    remove_orphans(tmp_path, "mine-")
+    assert {path.name for path in tmp_path.iterdir()} == {used.path.name, "other-dead", "mine-young"}
+    used.remove()
+
+
+def test_one_that_was_deleted_is_made_again_and_locked(tmp_path: Path) -> None:
+    folder = PrivateFolder(tmp_path, "mine-")
+    shutil.rmtree(folder.path)
+    assert folder.ensure() == folder.path
+    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
+    remove_orphans(tmp_path, "mine-")
+    assert folder.path.is_dir()
+    folder.remove()
+    assert not list(tmp_path.iterdir())

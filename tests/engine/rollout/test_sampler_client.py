@@ -1,0 +1,142 @@
+"""Episodes and their seats: who pays, and that losing a seat changes nothing that is said."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+
+from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
+from marlaas.engine.fairness.ledger import ROLLOUT, Ledger
+from marlaas.engine.fairness.line import Line, Payer
+from marlaas.engine.rollout.conversation import Voice
+from marlaas.engine.rollout.endpoint import Station
+from marlaas.engine.rollout.episodes import EPISODES, Played, Rollout, alike
+from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
+from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.slots import Seats
+from marlaas.plugins.messages import Answer, Ask, Message
+
+from .fake import FakeSampler, _Version
+from .fake_renderer import FakeRenderer
+
+VOICE = Voice("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
+PAYER = Payer("lab", 5)
+
+
+class Counting(FakeSampler):
+    """Keeps the requests, and never holds more conversations than it has sequences."""
+
+    def __init__(self, sequences: int) -> None:
+        super().__init__(sequences=sequences, context=200, versions={"v1": _Version("sum")})
+        self.requests: list[SampleRequest] = []
+        self.broken = False
+
+    async def generate(self, request: SampleRequest) -> SampleResult:
+        self.requests.append(request)
+        if self.broken:
+            raise RuntimeError("It is broken.")
+        result = await asyncio.shield(super().generate(request))  # beyond a wire, a cancelled call goes on
+        assert len(self.conversations) <= self.sequences
+        return result
+
+
+@dataclass
+class Stage:
+    """A rollout on a sampler of few sequences, with environments that take their time."""
+
+    sequences: int = 2
+    anew: bool = False
+    talking: int = 0
+    most: int = 0
+    ledger: Ledger = field(default_factory=Ledger)
+
+    def __post_init__(self) -> None:
+        self.sampler = Counting(self.sequences)
+        line = Line(lambda tenant: {"lab": 2.5}.get(tenant, 1.0))  # type: ignore[var-annotated]
+        self.seats = Seats(self.sequences, line, patience=0.0)
+        self.station = Station("rollout", "torch", cast(Sampler, self.sampler), 200, self.seats)
+        self.rollout = Rollout(cast(Renderer, FakeRenderer()), self.ledger).of(PAYER, self.anew)
+
+    async def slow(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
+        """Three turns, with tools between them."""
+        self.talking += 1
+        self.most = max(self.most, self.talking)
+        for turn in range(3):
+            await answer(Ask("agent", (Message("user", f"{spec.index} {turn}"),)))
+            for _ in range(20):
+                await asyncio.sleep(0)
+        self.talking -= 1
+        return EpisodeOutcome("ok", {"agent": 1.0})
+
+    async def play(self, count: int) -> list[Played]:
+        specs = [EpisodeSpec("train", number, 0, 0) for number in range(count)]
+        roles = alike(VOICE, self.station)
+        plays = (self.rollout.play(self.slow, spec, roles, f"e{spec.index}") for spec in specs)
+        return list(await asyncio.wait_for(asyncio.gather(*plays), 20))
+
+
+def said(played: Played) -> list[int]:
+    (trajectory,) = played.episode.trajectories
+    return [int(token) for token in trajectory.tokens]
+
+
+async def test_more_episodes_talk_than_there_are_seats_and_say_what_they_would_say_alone() -> None:
+    crowded, roomy = Stage(sequences=2), Stage(sequences=16)
+    together, apart = await crowded.play(12), await roomy.play(12)
+    assert crowded.most > 2
+    assert [said(played) for played in together] == [said(played) for played in apart]
+    seatings = {request.conversation for request in crowded.sampler.requests}
+    assert len(seatings) > len({request.conversation for request in roomy.sampler.requests}) == 12
+    assert not crowded.sampler.conversations and not roomy.sampler.conversations
+    assert (crowded.seats.active, crowded.seats.waiting) == (0, 0)
+
+
+async def test_where_every_turn_is_read_anew_none_finds_the_memory_of_another() -> None:
+    stage = Stage(sequences=16, anew=True)
+    await stage.play(6)
+    assert len({request.conversation for request in stage.sampler.requests}) == 18
+    assert not stage.sampler.conversations
+
+
+async def test_requests_say_who_pays_and_the_ledger_knows_what() -> None:
+    stage = Stage()
+    played = await stage.play(3)
+    assert {(request.account, request.weight) for request in stage.sampler.requests} == {("lab", 2.5)}
+    stage.ledger.rollout_seconds(1.0)
+    usages = {usage.stage: usage for usage in stage.ledger.take()}
+    assert {usage.task for usage in usages.values()} == {PAYER.task}
+    assert usages[ROLLOUT].tokens == sum(int(one.episode.trajectories[0].mask.sum()) for one in played)
+    assert usages[ROLLOUT].seconds == 1.0
+
+
+async def test_a_turn_that_fails_gives_its_seat_back() -> None:
+    stage = Stage(sequences=1)
+    stage.sampler.broken = True
+    with pytest.raises(RuntimeError):
+        await stage.play(1)
+    stage.sampler.broken = False
+    assert len(await stage.play(1)) == 1
+
+
+async def test_a_cancelled_episode_frees_its_seat() -> None:
+    stage = Stage(sequences=1)
+    specs = [EpisodeSpec("train", number, 0, 0) for number in range(2)]
+    roles = alike(VOICE, stage.station)
+    plays = (stage.rollout.play(stage.slow, spec, roles, f"c{spec.index}") for spec in specs)
+    first = [asyncio.ensure_future(play) for play in plays]
+    while not stage.sampler.running:
+        await asyncio.sleep(0)
+    for episode in first:
+        episode.cancel()
+    await asyncio.gather(*first, return_exceptions=True)
+    assert len(await stage.play(1)) == 1
+    assert not stage.sampler.conversations
+
+
+async def test_a_payers_episodes_are_bounded() -> None:
+    stage = Stage(sequences=16)
+    await stage.play(EPISODES + 10)
+    assert stage.most == EPISODES

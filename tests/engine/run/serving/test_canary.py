@@ -1,0 +1,184 @@
+"""A version that the sampler serves wrongly is found out; a step too small to tell is recorded as such."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from marlaas.engine.errors import AdapterError
+from marlaas.engine.fleet.tolerance import EXACT, Tolerance
+from marlaas.engine.run.serving.canary import RENEW, Canary, CanaryReport, choose, compare
+from marlaas.engine.training.advantages import ClosedGroup, close_group
+from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
+
+from ...rollout.stations import station
+
+
+def group(own: int, *rewards: float) -> ClosedGroup:
+    mask = np.array([0] + [1] * own + [0], np.uint8)
+    spans = (Span(1, 1 + own, 0),)
+    trajectory = Trajectory("a", np.arange(1, own + 3, dtype=np.int32), mask, np.zeros(own + 2, np.float32), spans)
+    episodes = tuple(Episode(n, "ok", (replace(trajectory, reward=one),)) for n, one in enumerate(rewards or (0, 1)))
+    closed = close_group(Group(0, 0, 0, "e", episodes))
+    assert isinstance(closed, ClosedGroup)
+    return closed
+
+
+class Says:
+    """One side of the comparison: a constant log-probability, and noise where others wrote."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+        self.asked: list[str] = []
+
+    async def score(self, name: str, tokens: Any, start: int, temperature: float) -> Any:
+        self.asked.append(name)
+        said = np.full(len(tokens) - start, self.value, np.float32)
+        said[-1] = np.nan
+        return said
+
+
+STRICT = Tolerance(largest=0.01, rounding=1e-4)
+
+
+class Pair:
+    """A canary between a sampler and a trainer that begin at -1, and perhaps a second sampler."""
+
+    def __init__(self, tolerance: Tolerance = STRICT, gap: float = 0.001, second: Tolerance = STRICT) -> None:
+        self.sampler, self.second, self.trainer = Says(-1.0 + gap), Says(-1.0 + gap), Says(-1.0)
+        self.first, self.other = station(self.sampler, 1, 9), station(self.second, 1, 9, "rollout-2")
+        tolerances = {"rollout": tolerance, "rollout-2": second}
+        self.canary = Canary(cast(Any, self.trainer), tolerances, "policy", 1.0)
+
+    async def step(
+        self, trained: float, served: float, groups: list[ClosedGroup] | None = None, second: float | None = None
+    ) -> CanaryReport:
+        """``second``: what the other sampler says afterwards, if it is to serve the version, too."""
+        homes = [self.first] if second is None else [self.first, self.other]
+        await self.canary.before("old", homes, [group(3)] if groups is None else groups)
+        self.trainer.value = trained
+
+        async def publish() -> None:
+            self.sampler.value = served
+            self.second.value = self.second.value if second is None else second
+
+        return await self.canary.after("new", homes, publish)
+
+
+async def test_every_home_is_looked_at() -> None:
+    report = await Pair().step(trained=-1.3, served=-1.3, second=-1.305)
+    assert report.resolved and report.gap == pytest.approx(0.005, abs=1e-6)
+    for wrong, words in ((-1.0, "rollout-2 serves new with log-probabilities"), (-1.6, "rollout-2 serves new with")):
+        with pytest.raises(AdapterError, match=words):
+            await Pair().step(trained=-1.3, served=-1.3, second=wrong)
+
+
+async def test_a_second_home_that_serves_the_version_before_is_found_by_what_followed() -> None:
+    pair = Pair()
+    await pair.step(trained=-1.3, served=-1.299, second=-1.299)
+    with pytest.raises(AdapterError, match=r"rollout-2 says that it serves new, but .* 0% arrived"):
+        await pair.step(trained=-1.307, served=-1.306, second=-1.299)
+
+
+async def test_each_home_has_the_tolerance_of_its_own_arithmetic() -> None:
+    rough = Tolerance(mean=0.2)
+    assert (await Pair(second=rough).step(trained=-1.9, served=-1.9, second=-1.8)).gap == pytest.approx(0.1)
+    with pytest.raises(AdapterError, match="The sampler rollout serves"):
+        await Pair(second=rough).step(trained=-1.9, served=-1.8, second=-1.9)
+
+
+async def test_a_home_that_is_new_to_the_policy_is_looked_at_under_the_version_before_first() -> None:
+    pair = Pair()
+    await pair.step(trained=-1.3, served=-1.299)
+    pair.second.value = -1.299
+    await pair.step(trained=-1.6, served=-1.599, second=-1.599)
+    assert pair.second.asked == ["old", "new"] and pair.sampler.asked == ["old", "new", "old", "new"]
+
+
+async def test_sides_that_move_alike_agree() -> None:
+    report = await Pair().step(trained=-1.3, served=-1.301)
+    assert report.gap == pytest.approx(0.001, abs=1e-6) and report.moved == pytest.approx(0.3, abs=1e-6)
+    assert report.resolved and report.followed == pytest.approx(1.0, abs=0.01)
+
+
+async def test_the_version_before_under_the_new_ones_name_is_refused() -> None:
+    pair = Pair()
+    await pair.step(trained=-1.3, served=-1.299)
+    with pytest.raises(AdapterError, match="0% arrived: it serves another version"):
+        await pair.step(trained=-1.307, served=-1.299)
+
+
+async def test_a_step_that_rounding_may_hide_is_not_resolved() -> None:
+    assert not (await Pair().step(trained=-1.003, served=-0.999)).resolved
+    assert not (await Pair().step(trained=-1.0, served=-0.999)).resolved
+
+
+async def test_a_first_look_at_few_tokens_does_not_show_how_far_rounding_goes() -> None:
+    """As after a restart: they agree by chance, then a tiny step is rounded differently."""
+    report = await Pair(EXACT, gap=0.0).step(trained=-1.0 - 2e-6, served=-1.0 - 5e-6)
+    assert not report.resolved
+
+
+async def test_a_policy_that_has_blown_up_is_not_taken_for_one_that_did_not_arrive() -> None:
+    with pytest.raises(AdapterError, match="not finite: the policy has blown up"):
+        await Pair().step(float("nan"), float("nan"))
+
+
+@pytest.mark.parametrize("served", [-1.5, float("nan")])
+async def test_what_rounding_does_not_explain_is_refused(served: float) -> None:
+    with pytest.raises(AdapterError, match="away from the trainer's"):
+        await Pair().step(trained=-1.0, served=served)
+
+
+async def test_the_tokens_are_kept_for_some_versions_and_then_renewed() -> None:
+    pair, steps = Pair(), RENEW + 1
+    for number in range(1, steps + 1):
+        await pair.step(trained=-1.0 - number, served=-1.0 - number)
+    assert pair.sampler.asked.count("old") == pair.trainer.asked.count("policy") - steps == 2
+
+
+async def test_tokens_that_resolve_nothing_are_renewed_at_once() -> None:
+    pair = Pair()
+    for _ in range(3):
+        await pair.step(trained=-1.0, served=-1.0)
+    assert pair.sampler.asked.count("old") == 3
+
+
+async def test_a_batch_without_a_token_of_the_policys_own_says_nothing() -> None:
+    report = await Pair().step(trained=-1.3, served=-5.0, groups=[group(0)])
+    assert not report.resolved and report.metrics()["gap_max"] == 0.0
+
+
+async def test_where_single_tokens_are_rounded_several_trajectories_are_asked_about() -> None:
+    few, many = Pair(), Pair(Tolerance(mean=0.2))
+    for pair in (few, many):
+        await pair.step(trained=-1.3, served=-1.3, groups=[group(2), group(3), group(4)])
+    assert len(few.trainer.asked) == 2 and len(many.trainer.asked) == 8
+
+
+def test_trajectories_that_teach_come_first() -> None:
+    equal, unequal = group(9, 1, 1), group(3, 0, 1)
+    assert [np.count_nonzero(t.mask) for t in choose([equal, group(0), unequal], 3)] == [3, 3, 9]
+
+
+NATS = st.lists(st.floats(-2, 2), min_size=1, max_size=8)
+
+
+@given(moved=NATS, rounding=st.floats(1e-6, 0.5), seed=st.integers(0, 99), stands=st.booleans())
+def test_within_its_rounding_nobody_is_accused_and_nobody_gets_away(
+    moved: list[float], rounding: float, seed: int, stands: bool
+) -> None:
+    """Where all gaps stay within ``rounding``, a resolved share is nearer to the truth than to its opposite."""
+    trained, random = np.array(moved), np.random.default_rng(seed)
+    off = random.choice([-2.0, 2.0], len(moved)) * rounding * random.uniform(0, 1)
+    report = compare(trained, off + (0.0 if stands else trained), off, rounding)
+    if report.resolved:
+        assert abs(report.followed - (0.0 if stands else 1.0)) <= report.doubt + 1e-9 < 0.5 + 1e-9
+    else:
+        assert report.doubt >= 0.5 or math.isinf(report.doubt)

@@ -1,0 +1,158 @@
+"""What the sampler holds for a policy: never more than is current or in use, whatever is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, write_state
+from marlaas.engine.errors import AdapterError, WorkerDied
+from marlaas.engine.fleet.routing.assignment import Share
+from marlaas.engine.rollout.endpoint import Station
+from marlaas.engine.run.serving.published import Shelf
+from marlaas.engine.store.versions import Version
+
+from ...rollout.fake import FakeSampler
+from ...rollout.stations import station
+
+ONLY = (Share("1", 1.0),)
+BOTH = (Share("2", 0.75), Share("1", 0.25))
+
+
+def version(folder: Path, number: int, said: str | None = None) -> Version:
+    path, adapter = folder / f"v{number}", {"m.lora_A": np.full((1, 1), number, np.float32)}
+    size = write_state(path, PolicyState(StateHeader(1, 1.0, number, "base"), adapter), sync=False)
+    return Version(number, 1, number, f"v{number}", said or checksum(adapter), str(path), size)
+
+
+def homes(*samplers: FakeSampler) -> dict[str, Station]:
+    return {f"{n}": station(sampler, 4, 64, f"{n}") for n, sampler in enumerate(samplers, 1)}
+
+
+class SlowSampler(FakeSampler):
+    """Loads once ``go`` is set, also for a caller who has gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+
+    async def load(self, version: str, path: str) -> str:
+        await self.go.wait()
+        return await super().load(version, path)
+
+
+def served(sampler: FakeSampler) -> set[str]:
+    return {name for name, version in sampler.versions.items() if not version.retired}
+
+
+async def test_an_old_version_stays_for_its_holders_alone(tmp_path: Path) -> None:
+    sampler = FakeSampler()
+    shelf = Shelf(homes(sampler))
+    old, new = version(tmp_path, 1), version(tmp_path, 2)
+    await shelf.publish(old, ONLY)
+    with shelf.hold(old):
+        with shelf.hold(old):
+            await shelf.publish(new, ONLY)
+        await asyncio.sleep(0)
+        assert served(sampler) == {"v1", "v2"}
+    await asyncio.sleep(0)
+    assert served(sampler) == {"v2"} and shelf.current == new
+    await shelf.clear()
+    assert served(sampler) == set() and shelf.current is None
+
+
+async def test_other_bytes_than_were_committed_are_never_current(tmp_path: Path) -> None:
+    sampler = FakeSampler()
+    shelf = Shelf(homes(sampler))
+    with pytest.raises(AdapterError, match="was committed"):
+        await shelf.publish(version(tmp_path, 1, said="other"), ONLY)
+    assert shelf.current is None
+    await shelf.clear()
+    assert served(sampler) == set()
+
+
+async def test_a_publish_that_is_cut_off_leaves_nothing_behind(tmp_path: Path) -> None:
+    sampler = SlowSampler()
+    shelf = Shelf(homes(sampler))
+    publishing = asyncio.ensure_future(shelf.publish(version(tmp_path, 1), ONLY))
+    await asyncio.sleep(0)
+    publishing.cancel()
+    await asyncio.sleep(0)
+    sampler.go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await publishing
+    await shelf.clear()
+    assert served(sampler) == set()
+
+
+async def test_a_version_that_is_lent_is_served_beside_the_current_one(tmp_path: Path) -> None:
+    sampler = FakeSampler()
+    shelf = Shelf(homes(sampler))
+    current, old = version(tmp_path, 2), version(tmp_path, 1)
+    await shelf.publish(current, ONLY)
+    async with shelf.lent(old):
+        assert served(sampler) == {"v1", "v2"} and shelf.current == current
+    await asyncio.sleep(0)
+    assert served(sampler) == {"v2"}
+    with pytest.raises(AdapterError, match="was committed"):
+        async with shelf.lent(version(tmp_path, 3, said="other bytes")):
+            raise AssertionError("it is never lent")
+    await asyncio.sleep(0)
+    assert served(sampler) == {"v2"}
+
+
+async def test_groups_go_to_the_homes_of_their_version_and_each_has_its_part(tmp_path: Path) -> None:
+    shelf = Shelf(homes(FakeSampler(), FakeSampler()))
+    one, both = version(tmp_path, 1), version(tmp_path, 2)
+    with pytest.raises(WorkerDied, match="No sampler serves v1"):
+        shelf.station(one, 0)
+    await shelf.publish(one, ONLY)
+    with shelf.hold(one):
+        await shelf.publish(both, BOTH)
+        assert {shelf.station(one, group).name for group in range(64)} == {"1"}
+        played = [shelf.station(both, group).name for group in range(64)]
+        assert 44 <= played.count("2") <= 52 and played == [shelf.station(both, group).name for group in range(64)]
+        assert [home.name for home in shelf.homes(both)] == ["2", "1"]
+
+
+async def test_all_prompts_of_a_version_that_is_lent_go_to_the_main_home_of_the_current_one(tmp_path: Path) -> None:
+    first, second = FakeSampler(), FakeSampler()
+    shelf = Shelf(homes(first, second))
+    current, old = version(tmp_path, 2), version(tmp_path, 1)
+    await shelf.publish(current, BOTH)
+    async with shelf.lent(old):
+        assert {shelf.station(old, prompt).name for prompt in range(64)} == {"2"}
+        assert {shelf.station(current, prompt).name for prompt in range(64)} == {"1", "2"}
+        assert served(first) == {"v2"} and served(second) == {"v1", "v2"}
+
+
+async def test_what_is_looked_at_beforehand_is_asked_nothing_else(tmp_path: Path) -> None:
+    first, second = FakeSampler(), FakeSampler()
+    shelf = Shelf(homes(first, second))
+    old, new = version(tmp_path, 1), version(tmp_path, 2)
+    await shelf.publish(old, ONLY)
+    await shelf.spread(old, BOTH)
+    assert served(second) == {"v1"} and {shelf.station(old, group).name for group in range(8)} == {"1"}
+    await shelf.publish(new, (Share("2", 1.0),))
+    await asyncio.sleep(0)
+    assert served(first) == set() and served(second) == {"v2"}, "no home keeps a version that nobody plays"
+    await shelf.clear()
+    assert served(second) == set()
+
+
+async def test_one_home_with_other_bytes_refuses_the_version_and_leaves_none_behind(tmp_path: Path) -> None:
+    class Wrong(FakeSampler):
+        async def load(self, version: str, path: str) -> str:
+            await super().load(version, path)
+            return "other"
+
+    samplers = FakeSampler(), Wrong()
+    shelf = Shelf(homes(*samplers))
+    with pytest.raises(AdapterError, match="loaded other as v1"):
+        await shelf.publish(version(tmp_path, 1), BOTH)
+    assert shelf.current is None
+    await shelf.clear()
+    assert [served(sampler) for sampler in samplers] == [set(), set()]

@@ -1,0 +1,164 @@
+"""The canary on the shipped base, with the real trainer and the real samplers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from marlaas.engine.base.model import BaseModel, load_base
+from marlaas.engine.errors import AdapterError
+from marlaas.engine.fleet.tolerance import EXACT, ROUNDED
+from marlaas.engine.rollout.llama.sampler import LlamaSampler
+from marlaas.engine.rollout.protocol import Sampler
+from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
+from marlaas.engine.run.serving.canary import Canary, CanaryReport
+from marlaas.engine.training.advantages import ClosedGroup, close_group
+from marlaas.engine.training.intake import train_group
+from marlaas.engine.training.protocol import PolicyConfig
+from marlaas.engine.training.torch_trainer import TorchTrainer
+from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
+from marlaas.plugins.messages import Message
+
+from ..rollout.stations import station
+
+CONFIG = PolicyConfig(denominator=64.0)
+MEMBERS, REPLY = 4, 6
+TORCH, FLOAT, EIGHT_BITS = "torch", "f32", "q8_0"
+"""Samplers: torch, and llama.cpp by what it keeps the base in."""
+
+
+class Late:
+    """A sampler that answers a load with the right checksum and goes on serving the version before."""
+
+    def __init__(self, sampler: Sampler, since: int) -> None:
+        self._sampler = sampler
+        self._since = since
+        self._paths: list[str] = []
+
+    async def load(self, version: str, path: str) -> str:
+        self._paths.append(path)
+        checksum = await self._sampler.load(f"{version} itself", path)
+        await self._sampler.load(version, path if len(self._paths) <= self._since else self._paths[-2])
+        return checksum
+
+    async def score(self, *arguments: Any) -> Any:
+        return await self._sampler.score(*arguments)
+
+
+class Run:
+    """A policy that learns to reply with tokens of one parity, and its canary."""
+
+    def __init__(self, base: BaseModel, trainer: TorchTrainer, sampler: Any, folder: Path, weights: str) -> None:
+        self.trainer, self.sampler, self.folder = trainer, sampler, folder
+        tolerance = ROUNDED[weights] if weights == EIGHT_BITS else EXACT
+        self.canary = Canary(trainer, {"rollout": tolerance}, "policy", 1.0)
+        self.stations = [station(sampler, 4, 128)]
+        self.renderer = Renderer(base.path)
+        self.random = np.random.default_rng(0)
+        self.step = 0
+
+    async def open(self, rate: float) -> None:
+        await self.trainer.open("policy", replace(CONFIG, learning_rate=rate), str(self.folder / "0"), resume=False)
+        await self.sampler.load("v0", str(self.folder / "0"))
+
+    async def go(self) -> CanaryReport:
+        """One optimizer step, published and compared."""
+        closed = self.group()
+        await self.trainer.accumulate("policy", (train_group(closed.group),))
+        await self.canary.before(f"v{self.step}", self.stations, [closed])
+        self.step += 1
+        path = str(self.folder / str(self.step))
+        await self.trainer.step("policy", path)
+
+        async def publish() -> None:
+            await self.sampler.load(f"v{self.step}", path)
+
+        return await self.canary.after(f"v{self.step}", self.stations, publish)
+
+    def group(self) -> ClosedGroup:
+        """Random replies to a random sum: what is compared are log-probabilities, whoever spoke."""
+        first, second = self.random.integers(10, 99, 2)
+        prompt = self.renderer.open([Message("user", f"{first} + {second} = ?")])
+        episodes = tuple(self._episode(member, prompt) for member in range(MEMBERS))
+        closed = close_group(Group(self.step, self.step, self.step, "e", episodes))
+        assert isinstance(closed, ClosedGroup)
+        return closed
+
+    def _episode(self, member: int, prompt: list[int]) -> Episode:
+        reply = self.random.integers(0, 60, REPLY)
+        tokens = np.array([*prompt, *reply], np.int32)
+        mask = np.array([0] * len(prompt) + [1] * REPLY, np.uint8)
+        logprobs = np.where(mask, -4.0, 0.0).astype(np.float32)
+        spans = (Span(len(prompt), len(tokens), self.step),)
+        return Episode(member, "ok", (Trajectory("a", tokens, mask, logprobs, spans, float(member % 2)),))
+
+
+@pytest.fixture(scope="module")
+def base() -> BaseModel:
+    return load_base("tiny")
+
+
+@pytest.fixture(scope="module")
+def trainer(base: BaseModel) -> Iterator[TorchTrainer]:
+    trainer = TorchTrainer(str(base.path), base.fingerprint, sync=False)
+    yield trainer
+    trainer.shutdown()
+
+
+@pytest.fixture(params=[TORCH, FLOAT, EIGHT_BITS])
+def weights(request: pytest.FixtureRequest) -> str:
+    return cast(str, request.param)
+
+
+@pytest.fixture
+async def sampler(base: BaseModel, weights: str, tmp_path: Path) -> AsyncIterator[Sampler]:
+    if weights == TORCH:
+        sampler: TorchSampler | LlamaSampler = TorchSampler(str(base.path), sequences=4, context=128)
+    else:
+        cache, exact = str(tmp_path / "cache"), weights == FLOAT
+        sampler = LlamaSampler(str(base.path), cache, sequences=4, context=128, exact=exact, weights=weights)
+    yield sampler
+    await sampler.close()
+
+
+@pytest.mark.parametrize("steps", [10, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+async def test_honest_steps_raise_no_alarm(
+    base: BaseModel, trainer: TorchTrainer, sampler: Sampler, weights: str, tmp_path: Path, steps: int
+) -> None:
+    run = Run(base, trainer, sampler, tmp_path, weights)
+    await run.open(1e-4)
+    reports = []
+    for _ in range(steps):
+        reports.append(await run.go())
+        await sampler.retire(f"v{run.step - 1}")
+    if weights != EIGHT_BITS:
+        assert all(report.resolved for report in reports)
+
+
+@pytest.mark.parametrize(
+    "weights", [TORCH, FLOAT], indirect=True
+)  # in eight bits, rounding hides such a step of a small base
+@pytest.mark.parametrize(("rate", "words"), [(1e-4, "away from the trainer's"), (1e-6, "0% arrived")])
+@pytest.mark.parametrize("since", [0, 9])
+async def test_the_version_before_is_found_at_a_small_learning_rate(
+    base: BaseModel,
+    trainer: TorchTrainer,
+    sampler: Sampler,
+    weights: str,
+    tmp_path: Path,
+    rate: float,
+    words: str,
+    since: int,
+) -> None:
+    run = Run(base, trainer, Late(sampler, since + 1), tmp_path, weights)
+    await run.open(rate)
+    for _ in range(since):
+        assert (await run.go()).resolved
+    with pytest.raises(AdapterError, match=words):
+        await run.go()

@@ -1,0 +1,78 @@
+"""Tasks that end before their last step, and what they say; and those that should have and did not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from marlaas.engine.environments.protocol import EpisodeSpec
+from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.spec.task import EvalSpec, TaskSpec
+
+from ..scheduler.world import World
+from .test_learning import SPEC
+
+
+async def run(world: World) -> tuple[Ending, int]:
+    """How it ended, and after how many steps."""
+    ending = await asyncio.wait_for(world.go(), 30)
+    return ending, world.query("SELECT max(number) AS n FROM steps")[0]["n"]
+
+
+def world_of(root: Path, spec: TaskSpec, held_out: Callable[[EpisodeSpec], float], seed: int = 0) -> World:
+    """A world whose training rewards differ within each group and whose held-out scores are given."""
+    world = World(root, spec, seed)
+    world.environments.score = lambda spec: held_out(spec) if spec.split == "eval" else float(spec.member)
+    return world
+
+
+async def test_a_target_that_was_not_reached_is_remarked_on(tmp_path: Path) -> None:
+    spec = replace(SPEC, eval=EvalSpec(every=2, prompts=3, target=0.95))
+    ending, steps = await run(world_of(tmp_path, spec, lambda _: 0.25))
+    assert ending == Ending("done", "Target 0.95 was not reached; best was 0.25 at step 0.")
+    assert steps == SPEC.steps
+
+
+async def test_scores_that_do_not_rise_end_the_task(tmp_path: Path) -> None:
+    spec = replace(SPEC, steps=50, eval=EvalSpec(every=1, prompts=3, patience=2))
+    ending, steps = await run(world_of(tmp_path, spec, lambda _: 0.25))
+    assert ending == Ending("done", "The held-out score did not rise in 2 evaluations; best was 0.25 at step 0.")
+    assert 2 <= steps < 50
+
+
+async def test_a_run_that_repeats_itself_ends_at_the_same_step_whatever_the_timing(tmp_path: Path) -> None:
+    train = replace(SPEC.train, deterministic=True, max_staleness=0)
+    spec = replace(SPEC, steps=50, train=train, eval=EvalSpec(every=2, prompts=3, patience=2))
+    for seed in range(4):
+        _, steps = await run(world_of(tmp_path / str(seed), spec, lambda _: 0.25, seed))
+        assert steps == 4
+
+
+async def test_a_run_that_repeats_itself_ends_at_the_same_step_whatever_was_interrupted(tmp_path: Path) -> None:
+    train = replace(SPEC.train, deterministic=True, max_staleness=0)
+    spec = replace(SPEC, steps=50, train=train, eval=EvalSpec(every=2, prompts=3, patience=2))
+    for turns in range(40, 200, 30):
+        world = world_of(tmp_path / str(turns), spec, lambda _: 0.25)
+        running = asyncio.ensure_future(run(world))
+        for _ in range(3):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            world.kill_workers()
+        _, steps = await running
+        assert steps == 4
+        assert [row["step"] for row in world.query("SELECT step FROM evals ORDER BY step")] == [0, 2, 4]
+
+
+async def test_the_patience_for_equal_rewards_is_the_tasks_own_and_outlives_a_restart(tmp_path: Path) -> None:
+    spec = replace(SPEC, steps=50, train=replace(SPEC.train, patience=6))
+    world = World(tmp_path, spec)
+    world.environments.score = lambda _: 0.5
+    running = asyncio.ensure_future(run(world))
+    while not world.query("SELECT 1 FROM steps WHERE number = 3"):
+        await asyncio.sleep(0)
+    world.kill_workers()
+    ending, steps = await running
+    assert ending.state == "paused" and "equal for 6 steps: there is nothing to learn from" in ending.reason
+    assert steps == 6

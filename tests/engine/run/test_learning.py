@@ -1,0 +1,183 @@
+"""The learner with producers and recovery, whatever the delays: nothing is lost, doubled or stale."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.spec.policies import PolicySpec
+from marlaas.engine.spec.task import EvalSpec, SamplingSpec, TaskSpec, TrainSpec
+
+from ...examples import examples
+from ..scheduler.world import World
+
+SPEC = TaskSpec(
+    "lab",
+    "sums",
+    "sums",
+    steps=5,
+    policy=PolicySpec(rank=1),
+    train=TrainSpec(groups_per_step=2, group_size=2, max_staleness=1),
+    sampling=SamplingSpec(max_tokens=3, max_episode_tokens=9),
+    eval=EvalSpec(every=2, prompts=3),
+)
+
+
+def check_history(world: World) -> None:
+    """Every group trained on once, by the step that it belongs to, within the bound on staleness; no step missing."""
+    train = world.spec.train
+    groups = world.query("SELECT * FROM groups WHERE split = 'train' AND state = 'consumed' ORDER BY number")
+    assert [g["number"] for g in groups] == list(range(world.spec.steps * train.groups_per_step))
+    for group in groups:
+        assert group["step"] == group["number"] // train.groups_per_step + 1
+        assert 0 <= group["step"] - 1 - group["version"] <= train.max_staleness
+    assert [s["number"] for s in world.query("SELECT number FROM steps ORDER BY number")] == list(
+        range(1, world.spec.steps + 1)
+    )
+    spans = world.query(
+        "SELECT t.spans, g.version FROM trajectories t JOIN groups g ON g.id = t.\"group\" WHERE g.split = 'train'"
+    )
+    assert all(f", {row['version']}]" in row["spans"] for row in spans)
+
+
+@settings(max_examples=examples(8))
+@given(
+    seed=st.integers(0, 10**6),
+    most=st.integers(0, 6),
+    staleness=st.integers(0, 2),
+    losses=st.lists(st.tuples(st.integers(1, 400), st.booleans()), max_size=4),
+    samplers=st.integers(1, 3),
+)
+def test_nothing_is_lost_doubled_or_stale(
+    seed: int, most: int, staleness: int, losses: list[tuple[int, bool]], samplers: int
+) -> None:
+    async def play(root: Path) -> None:
+        spec = replace(SPEC, train=replace(SPEC.train, max_staleness=staleness))
+        world = World(root, spec, seed, most, samplers=samplers)
+        run = asyncio.ensure_future(world.go())
+        for turns, engine in losses:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if not engine:
+                world.kill_workers()
+                continue
+            run.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await run
+            world.restart()
+            run = asyncio.ensure_future(world.go())
+        assert await asyncio.wait_for(run, 20) == Ending("done")
+        check_history(world)
+        for sampler in world.workers.samplers.values():
+            assert all(version.retired for version in sampler.versions.values()), "a sampler keeps what nobody asks for"
+        world.store.close()
+
+    with TemporaryDirectory() as folder:
+        asyncio.run(play(Path(folder)))
+
+
+async def test_a_task_that_moves_from_sampler_to_sampler_is_checked_wherever_it_comes_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, replace(SPEC, steps=12), samplers=3)
+    scored: list[tuple[str, str]] = []
+    for name, sampler in world.workers.samplers.items():
+        monkeypatch.setattr(sampler, "score", partial(noted, scored, name, sampler.score))
+    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    served = {(name, e.version) for name, one in world.workers.samplers.items() for e in one.ledger}
+    trained = {(name, version) for name, version in served if "-v0-" not in version and "-v12-" not in version}
+    assert trained <= set(scored) and len({name for name, _ in served}) > 1
+
+
+async def noted(scored: list[tuple[str, str]], name: str, score: Any, version: str, *rest: Any) -> Any:
+    scored.append((name, version))
+    return await score(version, *rest)
+
+
+async def test_a_deterministic_task_stays_at_one_sampler_also_after_a_restart(tmp_path: Path) -> None:
+    train = replace(SPEC.train, deterministic=True, max_staleness=0)
+    world = World(tmp_path, replace(SPEC, train=train), samplers=2)
+    run = asyncio.ensure_future(world.go())
+    while not world.query("SELECT 1 FROM steps WHERE number = 2"):
+        await asyncio.sleep(0)
+    run.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await run
+    assert world.query("SELECT sampler FROM policies") == [{"sampler": "torch"}]
+    used = [bool(sampler.ledger) for sampler in world.workers.samplers.values()]
+    world.restart()
+    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert used == [bool(sampler.ledger) for sampler in world.workers.samplers.values()] == [True, False]
+    check_history(world)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, SPEC)
+
+
+async def test_reaching_the_target_ends_a_task_early(world: World) -> None:
+    world.spec = replace(SPEC, steps=50, eval=EvalSpec(every=1, prompts=3, target=0.0))
+    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert 1 <= world.query("SELECT max(number) AS n FROM steps")[0]["n"] < 50
+
+
+async def test_a_task_that_wants_what_the_base_cannot_fails_with_a_sentence(tmp_path: Path) -> None:
+    world = World(tmp_path / "home", replace(SPEC, sampling=replace(SPEC.sampling, thinking=True)))
+    ending = await world.go()
+    assert ending.state == "failed" and "knows no thinking" in ending.reason
+    assert not world.query("SELECT * FROM groups")
+
+
+async def test_the_last_version_is_measured_once(world: World) -> None:
+    world.spec = replace(SPEC, steps=4)
+    assert await asyncio.wait_for(world.go(), 20) == Ending("done")
+    assert [e["step"] for e in world.query("SELECT step FROM evals ORDER BY step")] == [0, 2, 4]
+    measured = [entry.conversation for entry in world.workers.sampler.ledger if "/e" in entry.conversation]
+    assert len(measured) == len(set(measured)) == 3 * SPEC.eval.prompts
+
+
+async def test_workers_that_die_between_steps_fail_no_task(world: World) -> None:
+    run = asyncio.ensure_future(world.go())
+    for number in range(1, 5):
+        while not world.query(f"SELECT 1 FROM steps WHERE number = {number}"):
+            await asyncio.sleep(0)
+        for _ in range(2):
+            world.kill_workers()
+            for _ in range(20):
+                await asyncio.sleep(0)
+    assert await asyncio.wait_for(run, 20) == Ending("done")
+    check_history(world)
+
+
+async def test_while_a_version_is_published_the_next_groups_are_trained_on_and_their_step_waits(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampler, trainer, published = world.workers.sampler, world.workers.trainer, asyncio.Event()
+    load = sampler.load
+
+    async def slow(version: str, path: str) -> str:
+        if "-v1-" in version:
+            await published.wait()
+        return await load(version, path)
+
+    monkeypatch.setattr(sampler, "load", slow)
+    run = asyncio.ensure_future(world.go())
+    while sorted(trainer.pending.get("task-1/policy", [])) != [2, 3]:
+        await asyncio.sleep(0)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert trainer.steps == {"task-1/policy": 1}
+    published.set()
+    assert await asyncio.wait_for(run, 20) == Ending("done")
+    check_history(world)

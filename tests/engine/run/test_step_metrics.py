@@ -1,0 +1,77 @@
+"""A step's metrics, computed by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from marlaas.engine.run.step_metrics import StepTally
+from marlaas.engine.training.advantages import ClosedGroup, RewardSummary
+from marlaas.engine.training.protocol import GroupStats, StepResult
+from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
+
+
+def group(
+    number: int, version: int, rewards: RewardSummary, statuses: tuple[str, ...] = ("ok", "ok"), cut: int = 0
+) -> ClosedGroup:
+    """A group of members with three tokens each, of which the first ``cut`` met the length limit."""
+    trajectory = Trajectory(
+        "agent",
+        np.zeros(4, np.int32),
+        np.array([0, 1, 1, 1], np.uint8),
+        np.zeros(4, np.float32),
+        (Span(1, 4, version),),
+        1.0,
+    )
+    episodes = tuple(
+        Episode(member, status, (replace(trajectory, cut=member < cut),))  # type: ignore[arg-type]
+        for member, status in enumerate(statuses)
+    )
+    return ClosedGroup(Group(number, number, version, "e", episodes, replaced=number - 3), rewards)
+
+
+def test_means_are_over_what_was_measured() -> None:
+    tally = StepTally(groups_per_step=2)
+    tally.add(
+        [group(4, 1, RewardSummary(4, 0.5, 0.5, False, 0.0, 1.0), cut=1)],
+        GroupStats(
+            tokens=6, loss=-1.5, entropy=3.0, clipped=3, gap_sum=1.0, gap_max=0.5, kl=0.6, seconds=1.0, measured=6
+        ),
+    )
+    tally.add(
+        [group(5, 2, RewardSummary(2, 1.0, 0.0, True, 1.0, 1.0), ("ok", "error"))],
+        GroupStats(
+            tokens=6, loss=0.0, entropy=0.0, clipped=0, gap_sum=0.0, gap_max=0.0, kl=0.0, seconds=0.0, measured=0
+        ),
+    )
+    metrics = tally.metrics(StepResult(3, "p", "c", 1, 0.125, 0.5, divisor=6.0, learning_rate=1e-3), 2.0)
+    assert metrics == {
+        "reward": pytest.approx((0.5 * 4 + 1.0 * 2) / 6),
+        "reward_min": 0.5,
+        "reward_max": 1.0,
+        "reward_spread": 0.25,
+        "no_signal": 0.5,
+        "replaced": 3.0,
+        "loss": -0.25,
+        "entropy": 0.5,
+        "clipped": 0.5,
+        "kl": pytest.approx(0.1),
+        "grad_norm": 0.125,
+        "learning_rate": 1e-3,
+        "drift_mean": pytest.approx(1 / 6),
+        "drift_max": 0.5,
+        "staleness": 0.5,
+        "staleness_max": 1.0,
+        "staleness_0": 1.0,
+        "staleness_1": 1.0,
+        "tokens": 12.0,
+        "length": 3.0,
+        "length_max": 3.0,
+        "cut": 0.25,
+        "errors": 1.0,
+        "training_seconds": 1.5,
+        "seconds": 2.0,
+    }
+    assert tally.signal and tally.numbers == [4, 5]

@@ -1,0 +1,49 @@
+"""How often workers may die under a task, and which deaths count."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from marlaas.engine.errors import WorkerDied
+from marlaas.engine.scheduler.task_run import MAX_LOSSES, Ending, run_task
+
+from ..run.test_learning import SPEC
+
+
+class Dying:
+    """A crew whose workers die at once, as often as it is asked for them."""
+
+    resting = None
+
+    def __init__(self, mended: int) -> None:
+        """The first ``mended`` deaths are followed by workers that make do with less."""
+        self._mended = mended
+        self.deaths = 0
+        self.lost = asyncio.Event()
+        self.lost.set()
+
+    @property
+    def mended(self) -> bool:
+        return self.deaths <= self._mended
+
+    async def services(self) -> Any:
+        self.deaths += 1
+        raise WorkerDied("Worker rollout ended.")
+
+
+async def ending(crew: Any) -> Ending:
+    return await run_task(1, SPEC, crew, lambda learner: None)
+
+
+async def test_a_task_under_which_workers_keep_dying_pauses_with_the_reason() -> None:
+    crew = Dying(mended=0)
+    words = f"Workers died {MAX_LOSSES} times after 0 steps of this task: Worker rollout ended."
+    assert await ending(crew) == Ending("paused", words, again=True)
+    assert crew.deaths == MAX_LOSSES
+
+
+async def test_a_sampler_that_goes_on_with_fewer_conversations_is_not_counted() -> None:
+    crew = Dying(mended=2 * MAX_LOSSES)
+    assert (await ending(crew)).state == "paused"
+    assert crew.deaths == 3 * MAX_LOSSES

@@ -1,0 +1,305 @@
+"""A home without models, for tests only: the real learner, store and rollout over fake stages.
+
+The adapters of the fake trainer are digests of all that they were trained on, so a wrong lesson never goes unnoticed.
+
+Their latencies are turns of the event loop, drawn from a seed; workers die and engines are replaced at any turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
+from marlaas.engine.environments.service import EnvironmentService
+from marlaas.engine.errors import WorkerDied
+from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.line import Line
+from marlaas.engine.fleet.routing.assignment import TokenCosts
+from marlaas.engine.fleet.routing.router import AGAIN, Router
+from marlaas.engine.fleet.services import Services
+from marlaas.engine.fleet.supervisor import Crew
+from marlaas.engine.fleet.tolerance import Tolerance
+from marlaas.engine.fleet.trainer import SharedTrainer
+from marlaas.engine.fleet.yielding.preemptible import Standby
+from marlaas.engine.home.paths import Home
+from marlaas.engine.rollout.endpoint import Station
+from marlaas.engine.rollout.episodes import Rollout
+from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
+from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.slots import Seats
+from marlaas.engine.run.learner import Learner
+from marlaas.engine.scheduler.task_run import Ending, run_task
+from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.store.rows import Rest
+from marlaas.engine.store.store import Store
+from marlaas.engine.store.submissions import submit
+from marlaas.engine.submission.taskfile import submission
+from marlaas.engine.training.protocol import GroupStats, Job, PolicyConfig, Refused, StepResult, Trainer, TrainGroup
+from marlaas.engine.trajectories import Logprobs, Tokens
+
+from ..rollout.fake import FakeSampler
+from ..rollout.fake_renderer import FakeRenderer
+from .fake_environments import Chance, FakeEnvironments
+
+
+class Workers:
+    """One incarnation of samplers and trainer, whose loss ends all of them, and every call under way."""
+
+    def __init__(self, chance: Chance, sequences: int, samplers: int) -> None:
+        self.lost = asyncio.Event()
+        self.chance = chance
+        self.samplers = {f"rollout-{number}": LossySampler(self, sequences) for number in range(1, samplers + 1)}
+        self.trainer = FakeTrainer(self)
+
+    @property
+    def sampler(self) -> LossySampler:
+        """The only one."""
+        (sampler,) = self.samplers.values()
+        return sampler
+
+    async def turn(self) -> None:
+        await self.chance.wait()
+        if self.lost.is_set():
+            raise WorkerDied("The worker died.")
+
+
+class LossySampler(FakeSampler):
+    """The fake sampler behind a wire."""
+
+    def __init__(self, workers: Workers, sequences: int) -> None:
+        super().__init__(sequences=sequences)
+        self._workers = workers
+
+    async def load(self, version: str, path: str) -> str:
+        await self._workers.turn()
+        return await super().load(version, path)
+
+    async def retire(self, version: str) -> None:
+        await super().retire(version)
+        await self._workers.turn()
+
+    async def generate(self, request: SampleRequest) -> SampleResult:
+        await self._workers.turn()
+        result = await asyncio.shield(super().generate(request))  # beyond a wire, a cancelled call goes on
+        await self._workers.turn()
+        return result
+
+    async def release(self, conversation: str) -> None:
+        await super().release(conversation)
+        await self._workers.turn()
+
+
+Adapter = NDArray[np.float32]
+UNTRAINED: Adapter = np.zeros((1, 8), np.float32)
+
+
+def taught(before: Adapter, lessons: Iterable[bytes]) -> Adapter:
+    """The adapter after a step: a digest of the one before and of the groups' ``lesson``, in the order of numbers."""
+    digest = hashlib.blake2b(before.tobytes(), digest_size=16)
+    for one in lessons:
+        digest.update(one)
+    return np.frombuffer(digest.digest(), np.uint16).astype(np.float32)[None]
+
+
+def lesson(number: int, sequences: Iterable[tuple[bytes, bytes, bytes, float]]) -> bytes:
+    """What a group teaches: its number and each sequence's tokens, mask, log-probabilities and advantage."""
+    digest = hashlib.blake2b(str(number).encode(), digest_size=16)
+    for tokens, mask, logprobs, advantage in sequences:
+        for part in (tokens, mask, logprobs, repr(advantage).encode()):
+            digest.update(part)
+    return digest.digest()
+
+
+@dataclass
+class FakeTrainer:
+    """An adapter is what ``taught`` makes of it. Refuses what a trainer must never be given."""
+
+    workers: Workers
+    steps: dict[str, int] = field(default_factory=dict)
+    pending: dict[str, dict[int, TrainGroup]] = field(default_factory=dict)
+    configs: dict[str, PolicyConfig] = field(default_factory=dict)
+    adapters: dict[str, Adapter] = field(default_factory=dict)
+
+    async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
+        await self.workers.turn()
+        state = read_state(Path(path)) if resume else None
+        self.steps[policy] = state.header.step if state else 0
+        self.adapters[policy] = state.adapter["m.lora_A"] if state else UNTRAINED
+        self.pending[policy], self.configs[policy] = {}, config
+        return self._result(policy, Path(path), write=not resume)
+
+    async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
+        await self.workers.turn()
+        assert groups, "a call for nothing"
+        numbers = [group.number for group in groups]
+        assert len({*numbers, *self.pending[policy]}) == len(numbers) + len(self.pending[policy]), "a group came twice"
+        self.pending[policy].update(zip(numbers, groups, strict=True))
+        tokens = sum(int(sequence.mask.sum()) for group in groups for sequence in group.sequences)
+        return GroupStats(tokens, 0.0, 0.0, 0, 0.0, 0.0, 0.0, 0.0, tokens)
+
+    async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
+        return tuple([await self.accumulate(job.policy, job.groups) for job in jobs])
+
+    async def step(self, policy: str, path: str) -> StepResult:
+        await self.workers.turn()
+        batch = len(self.pending[policy])
+        first = self.steps[policy] * batch
+        assert sorted(self.pending[policy]) == list(range(first, first + batch)), "a step of the wrong groups"
+        groups = (self.pending[policy][number] for number in sorted(self.pending[policy]))
+        self.adapters[policy] = taught(self.adapters[policy], map(_lesson_of, groups))
+        self.pending[policy] = {}
+        self.steps[policy] += 1
+        return self._result(policy, Path(path), write=True)
+
+    async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
+        await self.workers.turn()
+        return np.zeros(len(tokens) - start, np.float32)
+
+    async def close(self, policy: str) -> None:
+        await self.workers.turn()
+        self.steps.pop(policy, None)
+
+    def _result(self, policy: str, path: Path, write: bool) -> StepResult:
+        step, adapter = self.steps[policy], {"m.lora_A": self.adapters[policy]}
+        if write:
+            write_state(path, PolicyState(StateHeader(1, 1.0, step, "base"), adapter, adapter, adapter), sync=False)
+        return StepResult(step, str(path), checksum(adapter), path.stat().st_size, 1.0, 0.0)
+
+
+def _lesson_of(group: TrainGroup) -> bytes:
+    parts = ((s.tokens.tobytes(), s.mask.tobytes(), s.logprobs.tobytes(), s.advantage) for s in group.sequences)
+    return lesson(group.number, parts)
+
+
+class World:
+    """One home with a task, and ``others`` beside it; ``go`` runs the task once, ``restart`` replaces the engine."""
+
+    def __init__(
+        self,
+        root: Path,
+        spec: TaskSpec,
+        seed: int = 0,
+        most: int = 4,
+        sequences: int = 16,
+        others: Sequence[TaskSpec] = (),
+        samplers: int = 1,
+    ) -> None:
+        self.home = Home(root).create()
+        self.spec = spec
+        self.chance = Chance(seed, most)
+        self.environments = FakeEnvironments(self.chance)
+        self.renderer = FakeRenderer()
+        self.sequences = sequences
+        self.samplers = samplers
+        self.draining = asyncio.Event()
+        self.standby = Standby()
+        self.checks = 0
+        """Times that a task has looked whether it could run."""
+        self.store = Store(self.home.database, "tiny")
+        self.task, *self.others = submit(self.home.database, [submission(one) for one in (spec, *others)])
+        self.replace_workers()
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """See ``Crew.lost``."""
+        return self.workers.lost
+
+    async def reload(self, plugin: str) -> None:
+        """See ``Crew.reload``."""
+
+    @property
+    def ready(self) -> bool:
+        """See ``Crew.ready``."""
+        return not self.lost.is_set()
+
+    @property
+    def mended(self) -> bool:
+        """See ``Crew.mended``."""
+        return False
+
+    @property
+    def resting(self) -> Rest | None:
+        """See ``Crew.resting``."""
+        return self.standby.resting
+
+    async def rest(self, rest: Rest) -> None:
+        """See ``Crew.rest``."""
+        self.standby.begin(rest)
+        self.lost.set()
+        await self.chance.wait()
+
+    def wake(self) -> None:
+        """See ``Crew.wake``."""
+        self.standby.end()
+        if self.resting is None:
+            self.replace_workers()
+
+    def shortage(self) -> str:
+        """See ``Crew.shortage``: asked before a task that waits for workers may wake them."""
+        self.checks += 1
+        return ""
+
+    async def services(self) -> Services:
+        """See ``Crew.services``."""
+        await self.standby.wanted()
+        workers = self.workers
+        return Services(
+            home=self.home,
+            store=self.store,
+            environments=cast(EnvironmentService, self.environments),
+            rollout=self._rollout,
+            stations={station.name: station for station in self.stations},
+            router=self.router,
+            shared=self._shared,
+            trainer=workers.trainer,
+            tolerances={station.name: Tolerance() for station in self.stations},
+            draining=self.draining,
+        )
+
+    def replace_workers(self) -> None:
+        """New workers, as after the old ones died."""
+        self.workers = Workers(self.chance, self.sequences, self.samplers)
+        ledger = Ledger()
+        self.stations = [
+            Station(name, "torch", sampler, sampler.context, Seats(self.sequences, Line(), patience=0.0))
+            for name, sampler in self.workers.samplers.items()
+        ]
+        self.router = Router(self.stations, self._costs, ledger.mixes, count(0.0, AGAIN).__next__)
+        self._rollout = Rollout(cast(Renderer, self.renderer), ledger)
+        self._shared = SharedTrainer(cast(Trainer, self.workers.trainer), Line(), ledger)
+
+    def _costs(self) -> list[TokenCosts]:
+        """Other ones whenever the router looks, which is always: tasks move as often as they may."""
+        draw = self.chance.random.uniform
+        return [TokenCosts(station.name, draw(1, 9), draw(1, 9)) for station in self.stations]
+
+    def kill_workers(self) -> None:
+        """Both die and are replaced at once."""
+        old = self.workers
+        self.replace_workers()
+        old.lost.set()
+
+    def restart(self) -> None:
+        """A new engine on the same home."""
+        self.store.close()
+        self.store = Store(self.home.database, "tiny")
+        self.draining = asyncio.Event()
+        self.standby = Standby()
+        self.replace_workers()
+
+    async def go(self, started: Callable[[Learner], None] = lambda learner: None) -> Ending:
+        """Run the task until it ends by itself."""
+        return await run_task(self.task, self.spec, cast(Crew, self), started)
+
+    def query(self, sql: str) -> list[dict[str, Any]]:
+        """Rows of the store, as they are."""
+        return list(self.store._database.query(sql))

@@ -1,0 +1,57 @@
+"""Keys of a task file that do not go together are refused, in words that name them; those that do are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.spec.losses import PUBLISHED
+from marlaas.engine.spec.task import parse
+
+
+def task(**tables: Any) -> dict[str, Any]:
+    return {"tenant": "lab", "name": "sums", "environment": "arithmetic", **tables}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a turn longer than its episode": (task(sampling={"max_tokens": 300}), "may have only 256 tokens"),
+    "repeatable and asynchronous": (task(train={"deterministic": True}), "needs 'train.max_staleness' = 0, not 2"),
+    "a warm-up without an end": (task(steps=5, train={"warmup": 5}), "the task has only 5 steps"),
+    "a clip that nothing uses": (task(train={"clip_low": 0.2}), "the loss dr_grpo clips no ratio from below"),
+    "a lower clip of cispo": (task(train={"loss": "cispo", "clip_low": 0.2}), "the loss cispo clips no ratio from"),
+    "an upper clip of reinforce": (task(train={"loss": "reinforce", "clip_high": 0.2}), "reinforce clips no ratio"),
+    "token masks of gspo": (task(train={"loss": "gspo", "importance": "mask"}), "gspo weighs whole sequences"),
+    "a floor of no weights": (task(train={"importance": "none", "importance_floor": 0.5}), "uses no weights"),
+    "a penalty without a buffer": (task(train={"overlong": "penalty"}), "of 1 to 32 tokens, not 0"),
+    "a penalty for every answer": (task(train={"overlong": "penalty", "overlong_buffer": 33}), "32 tokens, not 33"),
+    "a buffer without a penalty": (
+        task(train={"overlong": "mask", "overlong_buffer": 8}),
+        "'train.overlong' is \"mask\"",
+    ),
+    "patience without evaluations": (task(eval={"patience": 2, "every": 0}), "'eval.every' = 0 measures only"),
+}
+
+
+@pytest.mark.parametrize(("table", "says"), REFUSED.values(), ids=REFUSED.keys())
+def test_refuses_in_one_sentence(table: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=r"^task\.toml: ") as caught:
+        parse(table, "task.toml")
+    assert says in caught.value.message and caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        {"loss": "dapo", "clip_low": 0.1, "clip_high": 0.3, "dynamic_sampling": False},
+        {"loss": "cispo", "clip_high": 0.5, "importance": "mask", "importance_floor": 0.5},
+        {"overlong": "penalty", "overlong_buffer": 32},
+        {"schedule": "cosine", "warmup": 59},
+        {"deterministic": True, "max_staleness": 0, "epochs": 2, "loss": "ppo"},
+        *({"loss": loss} for loss in PUBLISHED),
+    ],
+)
+def test_what_goes_together_is_accepted(train: dict[str, Any]) -> None:
+    spec = parse(task(train=train), "task.toml")
+    assert parse(spec.to_json(), "row") == spec

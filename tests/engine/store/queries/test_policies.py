@@ -1,0 +1,59 @@
+"""Tasks of several policies: who they are, how far each has come, and what is asked of one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from marlaas.engine.store.queries.history import history, measured, samples
+from marlaas.engine.store.queries.policies import PolicyRow
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.store import Store
+
+from ..playing import duel
+
+
+def test_all_policies_of_a_task_in_the_order_of_its_file(store: Store, database: Path) -> None:
+    task, _ = duel(store, database)
+    with Reader(database) as reader:
+        row = reader.task(task)
+        alone = reader.task(1)
+    assert row is not None and alone is not None and alone.policies == ()
+    player, judge, rivals, old = row.policies
+    assert player == PolicyRow(
+        "player",
+        ("first",),
+        step=1,
+        reward=0.6,
+        score=0.75,
+        best=0.75,
+        floor=0.25,
+        adapter_version=f"task-{task}/player-v1",
+        staleness=1.0,
+        tokens=6,
+    )
+    assert (judge.reward, judge.score, judge.tokens, judge.trained) == (0.5, 0.625, 5, True)
+    assert rivals == PolicyRow("rivals", ("second",), pool="player") and not rivals.trained
+    assert old == PolicyRow("old", ("guest",), frozen="player@0") and not old.trained
+    assert (row.reward, row.score) == (0.6, 0.75), "the task's own are those of the first that it trains"
+
+
+def test_what_a_task_learned_is_asked_of_one_policy(store: Store, database: Path) -> None:
+    task, _ = duel(store, database)
+    with Reader(database) as reader:
+        for policy, reward, score in ((None, 0.6, 0.75), ("player", 0.6, 0.75), ("judge", 0.5, 0.625)):
+            (step,) = reader.steps(task, policy=policy)
+            assert step.metrics["reward"] == reward and reader.rewards(task, policy=policy) == [reward]
+            assert [row.score for row in reader.evals(task, policy=policy)] == [score]
+            assert history(reader, task, ["reward"], policy=policy).tracks["reward"].at(1) == reward
+            assert samples(reader, task, policy=policy)["reward"].at(1) == reward
+        assert measured(reader, task, "player") != measured(reader, task, "judge")
+        assert reader.steps(task, policy="nobody") == [] and reader.evals(task, policy="rivals") == []
+
+
+def test_the_newest_group_is_read_with_all_that_was_said_in_its_play(store: Store, database: Path) -> None:
+    task, _ = duel(store, database)
+    with Reader(database) as reader:
+        (own, guest) = reader.newest_group(task)
+        assert [row.agent for row in reader.newest_group(task, "judge")] == ["first", "guest"], "it did not speak there"
+    assert (own.agent, own.policy, own.speaker) == ("first", "player", "")
+    assert (guest.agent, guest.policy, guest.speaker) == ("guest", "player", "old")

@@ -1,0 +1,64 @@
+"""Tokens of tasks, summed up as steps come: what is remembered always says what summing all would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.store import Store
+
+from ....examples import examples
+
+MOMENTS = count()
+"""No two steps are made in the same moment."""
+
+
+@pytest.fixture
+def reader(store: Store, database: Path) -> Iterator[Reader]:
+    with Reader(database) as reader:
+        yield reader
+
+
+class Course:
+    """A policy's steps, made and taken back."""
+
+    def __init__(self, store: Store) -> None:
+        self._db = store._database.conn
+        self.step = 0
+        self._db.execute("DELETE FROM policies")
+        self._db.execute("INSERT INTO policies (id, task, name, config, step) VALUES (1, 1, 'policy', '{}', 0)")
+
+    def go(self, step: int, tokens: int) -> None:
+        """To a step: on, each with so many tokens, or back."""
+        for table, column in (("metrics", "step"), ("steps", "number")):
+            self._db.execute(f"DELETE FROM {table} WHERE {column} > ?", [step])
+        for number in range(self.step + 1, step + 1):
+            values = [number, next(MOMENTS)]
+            self._db.execute("INSERT INTO steps (policy, number, version, created) VALUES (1, ?, 0, ?)", values)
+            self._db.execute("INSERT INTO metrics VALUES (1, ?, 'tokens', ?)", [number, tokens])
+        self.step = step
+        self._db.execute("UPDATE policies SET step = ?", [step])
+
+
+@settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 99), st.booleans()), max_size=12))
+def test_a_sum_is_that_of_all_steps(store: Store, reader: Reader, moves: list[tuple[int, int, bool]]) -> None:
+    store._database.conn.execute("PRAGMA foreign_keys = OFF")
+    course = Course(store)
+    for table in ("metrics", "steps"):
+        store._database.conn.execute(f"DELETE FROM {table}")
+    for step, tokens, looks in moves:
+        course.go(step, tokens)
+        if looks:
+            (whole,) = store._database.conn.execute("SELECT total(value) FROM metrics").fetchone()
+            assert reader.tasks()[0].tokens == whole == reader.tasks()[0].tokens
+
+
+def test_a_task_without_a_policy_has_none(reader: Reader) -> None:
+    assert [task.tokens for task in reader.tasks()] == [0]

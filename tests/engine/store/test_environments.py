@@ -1,0 +1,53 @@
+"""Findings by version: kept once, shown beside the version that serves, forgotten with old versions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from marlaas.engine.environments.conformance.finding import LONGEST, MOST, Finding
+from marlaas.engine.environments.protocol import EnvironmentInfo
+from marlaas.engine.store.environments import KEPT
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.store import Store
+
+FLOOR = Finding("floor", "error", "The answer '0' scores 0.94.")
+NOTE = Finding("latency", "note", "It is quick: \x1b[2J")
+
+
+def test_findings_belong_to_the_version_that_serves(store: Store, database: Path) -> None:
+    serving = [EnvironmentInfo("a/b", "v1", "ready"), EnvironmentInfo("c", "", "broken")]
+    store.telemetry.environments(serving)
+    with Reader(database) as reader:
+        assert [(row.checked, row.findings) for row in reader.environments()] == [(None, ()), (None, ())]
+        store.conformance.add("a/b", "v0", "base", [NOTE])
+        assert reader.environments()[0].checked is None
+        store.conformance.add("a/b", "v1", "base", [FLOOR, NOTE])
+        checked = reader.environments()[0]
+        assert checked.findings == (FLOOR, NOTE) and checked.checked is not None
+        store.conformance.add("a/b", "v1", "base", [])
+        assert reader.environments()[0].findings == ()
+
+
+def test_a_version_is_known_for_a_base(store: Store) -> None:
+    assert not store.conformance.known("a/b", "v1", "base")
+    store.conformance.add("a/b", "v1", "base", [])
+    assert store.conformance.known("a/b", "v1", "base")
+    assert not store.conformance.known("a/b", "v1", "another") and not store.conformance.known("a/c", "v1", "base")
+
+
+def test_old_versions_are_forgotten(store: Store) -> None:
+    store.conformance.add("other/one", "v0", "base", [])
+    for number in range(KEPT + 2):
+        store.conformance.add("a/b", f"v{number}", "base", [])
+    known = [number for number in range(KEPT + 2) if store.conformance.known("a/b", f"v{number}", "base")]
+    assert known == list(range(2, KEPT + 2)) and store.conformance.known("other/one", "v0", "base")
+
+
+def test_what_is_kept_is_bounded_and_says_so(store: Store, database: Path) -> None:
+    store.telemetry.environments([EnvironmentInfo("a/b", "v1", "ready")])
+    store.conformance.add("a/b", "v1", "base", [Finding("junk", "error", "x" * 5_000_000)] * 1000)
+    with Reader(database) as reader:
+        findings = reader.environments()[0].findings
+    assert findings[-1] == Finding("check", "note", "900 more findings are left out.")
+    assert len(findings) == MOST + 1
+    assert findings[0].message == "x" * LONGEST + "… (4,998,000 more characters)"

@@ -1,0 +1,94 @@
+"""States and submissions: what may follow what, and what fits."""
+
+from __future__ import annotations
+
+import pytest
+
+from marlaas.engine.errors import ConfigError, EnvironmentMissing
+from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.store.rows import ACTIVE, FINISHED, EnvironmentRow
+from marlaas.engine.submission.queue import TRANSITIONS, check_environment, find_environment, next_state
+from marlaas.engine.submission.taskfile import submission
+
+
+def served(name: str, *parameters: dict[str, object], version: str = "abc") -> EnvironmentRow:
+    return EnvironmentRow(name, version, "ready", tuple(parameters), "", "", "", 0, "", 0.0)
+
+
+DIGITS: dict[str, object] = {"name": "digits", "type": "int", "default": 2, "required": False}
+
+
+def task(environment: str, **config: object) -> TaskSpec:
+    return TaskSpec("t", "n", environment, environment_config=dict(config))
+
+
+ON_AGAIN = {
+    ("retry", "failed"),
+    ("retry", "cancelled"),
+    ("extend", "done"),
+    *(("rollback", state) for state in FINISHED),
+}
+
+
+def test_finished_tasks_accept_what_lets_them_go_on_and_nothing_else() -> None:
+    for command in TRANSITIONS:
+        for state in FINISHED:
+            if (command, state) in ON_AGAIN:
+                assert next_state(command, state) == "queued"
+            else:
+                with pytest.raises(ConfigError, match=state):
+                    next_state(command, state)
+
+
+def test_every_command_leads_to_a_known_state() -> None:
+    assert {s for table in TRANSITIONS.values() for s in table.values()} <= {*ACTIVE, *FINISHED}
+
+
+def test_finds_environments_by_their_short_or_whole_name() -> None:
+    rows = [served("a/add"), served("b/guess")]
+    assert find_environment("add", rows).name == "a/add"
+    assert find_environment("b/guess", rows).name == "b/guess"
+
+
+def test_missing_and_ambiguous_environments_name_the_choices() -> None:
+    rows = [served("a/add"), served("b/add"), served("b/guess")]
+    with pytest.raises(EnvironmentMissing, match="a/add, b/add"):
+        find_environment("add", rows)
+    with pytest.raises(EnvironmentMissing, match="Did you mean 'guess'"):
+        find_environment("gues", rows)
+
+
+def test_configuration_is_checked_before_the_queue_takes_it() -> None:
+    rows = [served("a/add", DIGITS)]
+    check_environment(submission(task("add", digits=3)), rows)
+    with pytest.raises(ConfigError, match="Did you mean 'digits'"):
+        check_environment(submission(task("add", digit=3)), rows)
+    with pytest.raises(ConfigError, match="'digits' of a/add must be a whole number, not '3'"):
+        check_environment(submission(task("add", digits="3")), rows)
+    with pytest.raises(ConfigError, match="must be a whole number, not True"):
+        check_environment(submission(task("add", digits=True)), rows)
+
+
+def test_bounds_and_choices_are_checked_before_the_queue_takes_it() -> None:
+    level: dict[str, object] = {"name": "level", "type": "str", "default": "easy", "required": False}
+    rows = [served("a/add", DIGITS | {"low": 1, "high": 4}, level | {"choices": ["easy", "hard"]})]
+    check_environment(submission(task("add", digits=4, level="hard")), rows)
+    with pytest.raises(ConfigError, match="must be a whole number from 1 to 4, not 5"):
+        check_environment(submission(task("add", digits=5)), rows)
+    with pytest.raises(ConfigError, match="'level' of a/add must be one of 'easy', 'hard', not 'odd'"):
+        check_environment(submission(task("add", level="odd")), rows)
+
+
+def test_a_broken_environment_is_no_reason_to_refuse() -> None:
+    check_environment(submission(task("add", anything=1)), [served("a/add", version="")])
+
+
+def test_a_try_that_is_due_later_may_be_made_at_once() -> None:
+    assert next_state("retry", "queued") == "queued"
+    with pytest.raises(ConfigError, match="marlaas resume"):
+        next_state("retry", "paused")
+
+
+def test_a_command_of_a_newer_program_is_refused_in_words() -> None:
+    with pytest.raises(ConfigError, match="knows no command 'hurry'"):
+        next_state("hurry", "failed")
