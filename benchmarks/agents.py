@@ -1,6 +1,6 @@
 """Two agents of one task, one asked ten times as often, a policy for each: whether the sampler's capacity follows.
 
-All seats for all, as the engine has it, beside seats that are divided in halves, or by the true ratio by hand; and two
+All slots for all, as the engine has it, beside slots that are divided in halves, or by the true ratio by hand; and two
 samplers that the router divides by what is asked for, beside one for each policy.
 """
 
@@ -21,7 +21,7 @@ from .figures import Row, Section, Series
 WRITER, JUDGE = "writer", "judge"
 POLICIES = (WRITER, JUDGE)
 SKEW = 10
-SEATS = 8
+SLOTS = 8
 """Of a sampler: few, so that they are what is short."""
 CONTEXT = 256
 SETTLED = 3
@@ -29,23 +29,23 @@ SETTLED = 3
 KIND: SamplerKind = "torch"
 """What ``auto`` takes for the shipped base."""
 FIRST, SECOND = "rollout", "rollout-2"
-OURS, BY_HAND, IN_HALVES, APART = "ours", "seats divided by hand", "seats in halves", "one for each policy"
+OURS, BY_HAND, IN_HALVES, APART = "ours", "slots divided by hand", "slots in halves", "one for each policy"
 ONE: Mapping[str, Scene] = {
     OURS: Scene(),
-    BY_HAND: Scene({WRITER: Part(FIRST, SEATS - 1), JUDGE: Part(FIRST, 1)}),
-    IN_HALVES: Scene({WRITER: Part(FIRST, SEATS // 2), JUDGE: Part(FIRST, SEATS // 2)}),
+    BY_HAND: Scene({WRITER: Part(FIRST, SLOTS - 1), JUDGE: Part(FIRST, 1)}),
+    IN_HALVES: Scene({WRITER: Part(FIRST, SLOTS // 2), JUDGE: Part(FIRST, SLOTS // 2)}),
 }
-TWO: Mapping[str, Scene] = {OURS: Scene(), APART: Scene({WRITER: Part(FIRST, SEATS), JUDGE: Part(SECOND, SEATS)})}
+TWO: Mapping[str, Scene] = {OURS: Scene(), APART: Scene({WRITER: Part(FIRST, SLOTS), JUDGE: Part(SECOND, SLOTS)})}
 GOALS = {BY_HAND: "at least 0.87 × (within 15 %)"}
 METHOD = """\
 The shipped base (1.28 M parameters), torch samples and trains, a core for each; two samplers have a core each, which
 the trainer shares. `benchmarks/plugins/drafts`: in an episode a writer is asked {skew} times, all at once, then a judge
 once. A policy of rank 16 for each, 2 groups of 4 episodes a step, staleness 1, replies of at most 16 tokens. A sampler
-has {seats} seats, so that they are what is short. A figure is the time from one step of a policy to its next, of
+has {slots} slots, so that they are what is short. A figure is the time from one step of a policy to its next, of
 {steps} steps without the first {settled}. {repetitions} repetitions; arms take turns.
 
-- **ours**: the engine's own seats, given turn by turn to the policy that is behind; with two samplers, its own routes.
-- **seats divided by hand**: 7 for the writer, 1 for the judge. **in halves**: 4 for each. **one for each policy**:
+- **ours**: the engine's own slots, given turn by turn to the policy that is behind; with two samplers, its own routes.
+- **slots divided by hand**: 7 for the writer, 1 for the judge. **in halves**: 4 for each. **one for each policy**:
   the writer is served by one sampler, the judge by the other. Only the benchmark can divide so.
 """
 Runs = Mapping[str, Sequence[Outcome]]
@@ -61,7 +61,7 @@ async def _measure(steps: int, repetitions: int) -> Section:
     return Section(
         "agents",
         "Two policies of one task, one asked ten times as often",
-        METHOD.format(skew=SKEW, seats=SEATS, settled=SETTLED, steps=steps, repetitions=repetitions),
+        METHOD.format(skew=SKEW, slots=SLOTS, settled=SETTLED, steps=steps, repetitions=repetitions),
         rows(one, two),
         remarks(one, two),
     )
@@ -70,7 +70,7 @@ async def _measure(steps: int, repetitions: int) -> Section:
 async def _runs(samplers: int, arms: Mapping[str, Scene], steps: int, repetitions: int) -> Runs:
     found: dict[str, list[Outcome]] = {name: [] for name in arms}
     with tempfile.TemporaryDirectory() as folder:
-        async with stage(Path(folder) / "home", "drafts", (KIND,) * samplers, SEATS, CONTEXT) as workers:
+        async with stage(Path(folder) / "home", "drafts", (KIND,) * samplers, SLOTS, CONTEXT) as workers:
             for _ in range(repetitions):
                 for name, scene in arms.items():
                     found[name].append(await workers.run(spec_of(steps), scene, SETTLED))
@@ -106,7 +106,7 @@ def rows(one: Runs, two: Runs) -> tuple[Row, ...]:
 
 
 def remarks(one: Runs, two: Runs) -> str:
-    """How long turns waited for seats, and where the router had the policies."""
+    """How long turns waited for slots, and where the router had the policies."""
     waits = "; ".join(
         f"{name}: " + ", ".join(f"{policy} {1e3 * outcomes[-1].wait[policy]:,.0f} ms" for policy in POLICIES)
         for name, outcomes in one.items()
@@ -115,4 +115,4 @@ def remarks(one: Runs, two: Runs) -> str:
         f"{policy}: " + ", ".join(f"{share.part:.0%} {share.sampler}" for share in two[OURS][-1].routes[policy])
         for policy in POLICIES
     )
-    return f"Turns waited for a seat, on average, with one sampler. {waits}.\n\nTwo samplers, in the end. {went}.\n"
+    return f"Turns waited for a slot, on average, with one sampler. {waits}.\n\nTwo samplers, in the end. {went}.\n"

@@ -1,7 +1,7 @@
-"""One task of several policies on real workers, a real environment and a store, with whatever seats it is given.
+"""One task of several policies on real workers, a real environment and a store, with whatever slots it is given.
 
 Workers are started once for all runs; a ``Scene`` flows in, the seconds of each policy's steps flow out, with how long
-turns waited for a seat. Knows nothing of what is compared with what.
+turns waited for a slot. Knows nothing of what is compared with what.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.fleet.assignment import worker_specs
-from marlaas.engine.fleet.opening import Opening
-from marlaas.engine.fleet.placement_plan import staffing
+from marlaas.engine.fleet.placement_plan import on_processor
 from marlaas.engine.fleet.routing.assignment import Share
-from marlaas.engine.fleet.routing.endpoints import Stations
+from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints
 from marlaas.engine.fleet.routing.router import Router
 from marlaas.engine.fleet.services import Services
+from marlaas.engine.fleet.services_factory import ServicesFactory
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
-from marlaas.engine.rollout.endpoint import Station
+from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.slots import Guest, Seats
+from marlaas.engine.rollout.slots import SamplerSlots, SlotHolder
 from marlaas.engine.run.learner import Learner
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.queries.reader import Reader
@@ -52,18 +52,18 @@ LOOK = 0.5
 
 @dataclass(frozen=True)
 class Part:
-    """Seats of one sampler that are kept for somebody."""
+    """SamplerSlots of one sampler that are kept for somebody."""
 
     sampler: str
-    seats: int
+    slots: int
 
 
 @dataclass(frozen=True)
 class Scene:
-    """How a task is played: by the engine's own routes and seats, or with what a policy has to itself."""
+    """How a task is played: by the engine's own routes and slots, or with what a policy has to itself."""
 
     kept: Mapping[str, Part] | None = None
-    """By policy; None: all seats are for all, and routes are the router's."""
+    """By policy; None: all slots are for all, and routes are the router's."""
 
 
 @dataclass(frozen=True)
@@ -73,30 +73,30 @@ class Outcome:
     step: Mapping[str, float]
     """Seconds from one step to the next, once the first few are made."""
     wait: Mapping[str, float]
-    """Mean seconds that a turn waited for its seat."""
+    """Mean seconds that a turn waited for its slot."""
     routes: Mapping[str, Sequence[Share]]
     """In the end; nothing where they were fixed."""
 
 
-class WatchedSeats(Seats):
-    """Seats that note how long each policy's turns wait."""
+class WatchedSlots(SamplerSlots):
+    """SamplerSlots that note how long each policy's turns wait."""
 
     def __init__(self, count: int, waits: Mapping[str, list[float]]) -> None:
         super().__init__(count, Line())
         self._waits = waits
 
-    async def take(self, guest: Guest) -> None:
-        """See ``Seats``."""
+    async def take(self, holder: SlotHolder) -> None:
+        """See ``SamplerSlots``."""
         began = monotonic()
-        await super().take(guest)
-        self._waits[guest.payer.policy].append(monotonic() - began)
+        await super().take(holder)
+        self._waits[holder.payer.policy].append(monotonic() - began)
 
 
 class WatchedRouter(Router):
     """The engine's own, which notes its last answer for each policy."""
 
-    def __init__(self, stations: Sequence[Station], known: Stations, ledger: Ledger) -> None:
-        super().__init__(stations, known.costs, ledger.mixes)
+    def __init__(self, endpoints: Sequence[SamplerEndpoint], known: SamplerEndpoints, ledger: Ledger) -> None:
+        super().__init__(endpoints, known.costs, ledger.mixes)
         self.last: dict[str, tuple[Share, ...]] = {}
 
     def shares(self, task: int, policy: str) -> tuple[Share, ...]:
@@ -106,7 +106,7 @@ class WatchedRouter(Router):
 
 
 class FixedRouter(WatchedRouter):
-    """Each policy at a station of its own, for ever: what the engine never does."""
+    """Each policy at an endpoint of its own, for ever: what the engine never does."""
 
     def shares(self, task: int, policy: str) -> tuple[Share, ...]:
         """See ``Router``."""
@@ -116,11 +116,11 @@ class FixedRouter(WatchedRouter):
 class Stage:
     """Workers, an environment and a store; made by ``stage``."""
 
-    def __init__(self, home: Home, seats: int, services: Services, stations: Stations, ledger: Ledger) -> None:
+    def __init__(self, home: Home, slots: int, services: Services, endpoints: SamplerEndpoints, ledger: Ledger) -> None:
         self._home = home
-        self._seats = seats
+        self._slots = slots
         self._services = services
-        self._stations = stations
+        self._endpoints = endpoints
         self._ledger = ledger
 
     async def run(self, spec: TaskSpec, scene: Scene, settled: int) -> Outcome:
@@ -143,47 +143,47 @@ class Stage:
     def _services_of(self, scene: Scene, waits: Mapping[str, list[float]]) -> tuple[WatchedRouter, Services]:
         services = self._services
         if scene.kept is None:
-            stations = {name: self._station(name, name, self._seats, waits) for name in services.stations}
-            router = WatchedRouter(tuple(stations.values()), self._stations, self._ledger)
-            return router, replace(services, stations=stations, router=router)
-        stations = {policy: self._station(policy, p.sampler, p.seats, waits) for policy, p in scene.kept.items()}
-        router = FixedRouter(tuple(stations.values()), self._stations, self._ledger)
+            endpoints = {name: self._endpoint(name, name, self._slots, waits) for name in services.endpoints}
+            router = WatchedRouter(tuple(endpoints.values()), self._endpoints, self._ledger)
+            return router, replace(services, endpoints=endpoints, router=router)
+        endpoints = {policy: self._endpoint(policy, p.sampler, p.slots, waits) for policy, p in scene.kept.items()}
+        router = FixedRouter(tuple(endpoints.values()), self._endpoints, self._ledger)
         tolerances = {policy: services.tolerances[part.sampler] for policy, part in scene.kept.items()}
-        return router, replace(services, stations=stations, router=router, tolerances=tolerances)
+        return router, replace(services, endpoints=endpoints, router=router, tolerances=tolerances)
 
-    def _station(self, name: str, sampler: str, seats: int, waits: Mapping[str, list[float]]) -> Station:
-        """A station over a sampler, be it one of several."""
-        return replace(self._services.stations[sampler], name=name, seats=WatchedSeats(seats, waits))
+    def _endpoint(self, name: str, sampler: str, slots: int, waits: Mapping[str, list[float]]) -> SamplerEndpoint:
+        """An endpoint over a sampler, be it one of several."""
+        return replace(self._services.endpoints[sampler], name=name, slots=WatchedSlots(slots, waits))
 
     async def _look(self) -> None:
         while True:
-            await self._stations.stats(1.0)
+            await self._endpoints.stats(1.0)
             await asyncio.sleep(LOOK)
 
 
 @asynccontextmanager
 async def stage(
-    folder: Path, plugin: str, kinds: Sequence[SamplerKind], seats: int, context: int
+    folder: Path, plugin: str, kinds: Sequence[SamplerKind], slots: int, context: int
 ) -> AsyncIterator[Stage]:
-    """One with a sampler of each of ``kinds``, each with so many ``seats``; all processes end with the block."""
+    """One with a sampler of each of ``kinds``, each with so many ``slots``; all processes end with the block."""
     home = Home(folder)
     create_database(home)
     shutil.copytree(PLUGINS / plugin, home.plugins / plugin, ignore=shutil.ignore_patterns("__pycache__"))
     base = load_base("tiny")
-    settings = Settings(rollout=RolloutSettings(samplers=tuple(kinds), sequences=seats, context=context))
-    staff = staffing(base, settings, MEMORY, all_cores()[:2])
+    settings = Settings(rollout=RolloutSettings(samplers=tuple(kinds), sequences=slots, context=context))
+    placement_plan = on_processor(base, settings, MEMORY, all_cores()[:2])
     ledger, handles = Ledger(), dict[str, WorkerHandle]()
     environments = EnvironmentService([home.plugins], home.scratch)
     store = Store(home.database, "tiny", base.fingerprint)
-    opening = Opening(
+    opening = ServicesFactory(
         home, settings, base, store, environments, ledger, str, asyncio.Event(), Renderer(base.path), lambda *_: None
     )
     try:
-        for spec in worker_specs(base, home, settings, staff):
+        for spec in worker_specs(base, home, settings, placement_plan):
             handles[spec.name] = await spec.spawn(home.logs)
         await environments.start()
-        services, stations = await opening.open(handles, staff)
-        yield Stage(home, seats, services, stations, ledger)
+        services, endpoints = await opening.open(handles, placement_plan)
+        yield Stage(home, slots, services, endpoints, ledger)
     finally:
         await environments.stop()
         await asyncio.gather(*(handle.stop() for handle in handles.values()))

@@ -126,20 +126,20 @@ def staged(shape: str, device: str, seconds: float) -> Iterator[Stage]:
         seen = survey(ResourceSettings(), folder / "rates.json", missing=True)
         gpu, kinds = chosen(seen, device)
         base = make_base(folder / "base", FAMILY, shape)
-        rates = _rates(seen.guest.machine, gpu)
+        rates = _rates(seen.usable.machine, gpu)
         remarks = (*seen.notes, *notes(seen.software))
         precision: Precision = "bf16" if gpu else "f32"
-        yield Stage(base, folder, clock, kinds, precision, rates, gpu, seen.guest.machine.cpu, remarks)
+        yield Stage(base, folder, clock, kinds, precision, rates, gpu, seen.usable.machine.cpu, remarks)
 
 
 def chosen(seen: Survey, device: str) -> tuple[Gpu | None, tuple[SamplerKind, ...]]:
     """The device, and the samplers that work there. Raises ``Unmeasurable``."""
     if device == "cpu":
         return None, ("llama.cpp", "torch")
-    cards = [gpu for gpu in seen.guest.machine.gpus if gpu.kind == "cuda"]
+    cards = [gpu for gpu in seen.usable.machine.gpus if gpu.kind == "cuda"]
     if not cards:
         why = f": {seen.found.reason}" if seen.found.reason else ""
-        left = (out.reason for out in seen.guest.left_out)
+        left = (out.reason for out in seen.usable.left_out)
         raise Unmeasurable(" ".join([f"There is no card here that marlaas may use{why}.", *left]))
     known = seen.software
     if not known.torch_cuda:

@@ -99,7 +99,7 @@ def _work(name: str, prompt: int, reply: int, groups: int, steps: int) -> Work:
 
 
 def _router(stage: Stage, works: list[Work]) -> Router:
-    router = Router(tuple(stage.stations.by_name.values()), stage.stations.costs, stage.ledger.mixes)
+    router = Router(tuple(stage.endpoints.by_name.values()), stage.endpoints.costs, stage.ledger.mixes)
     for task, work in enumerate(works):
         router.join(task, work.spec)
     return router
@@ -124,6 +124,6 @@ def _remarks(router: Router, stage: Stage) -> str:
     )
     costs = "; ".join(
         f"{names[cost.name]} {cost.prefilled * 1e6:.0f} µs a token read, {cost.sampled * 1e6:.0f} µs a token written"
-        for cost in stage.stations.costs()
+        for cost in stage.endpoints.costs()
     )
     return f"In the end the router had the tasks here: {went}. It had measured: {costs}.\n"

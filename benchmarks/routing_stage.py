@@ -1,7 +1,7 @@
 """Two real samplers, each a worker process with a core of its own, and tasks that keep asking them.
 
 Which sampler serves which part of a task's groups flows in, seconds until all groups have ended flow out. Turns go the
-way that the engine's go: a seat each in fair order, an account, a ledger that learns each task's mix.
+way that the engine's go: a slot each in fair order, an account, a ledger that learns each task's mix.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import TypeAlias
 import numpy as np
 
 from marlaas.engine.base.model import BaseModel
-from marlaas.engine.devices.plan import Place, SamplerKind, SamplerPost
+from marlaas.engine.devices.plan import Place, SamplerAssignment, SamplerKind
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.fleet.placement_plan import plans_of
 from marlaas.engine.fleet.routing.assignment import Share, sampler_of
-from marlaas.engine.fleet.routing.endpoints import Stations, open_station
+from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints, open_endpoint
 from marlaas.engine.fleet.worker_specs import sampler_spec
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import Settings
-from marlaas.engine.rollout.endpoint import Station
+from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest
-from marlaas.engine.rollout.sampler_client import Speaker
+from marlaas.engine.rollout.sampler_client import SamplerClient
 from marlaas.engine.rollout.seeds import noise_seed
 from marlaas.engine.spec.agents import ONLY
 from marlaas.engine.spec.task import TaskSpec
@@ -56,8 +56,8 @@ class Work:
 class Stage:
     """A rollout stage of two samplers. Call ``close`` at the end."""
 
-    def __init__(self, stations: Stations, handles: list[WorkerHandle]) -> None:
-        self.stations = stations
+    def __init__(self, endpoints: SamplerEndpoints, handles: list[WorkerHandle]) -> None:
+        self.endpoints = endpoints
         self._handles = handles
         self.ledger = Ledger()
         self._runs = 0
@@ -67,19 +67,19 @@ class Stage:
         cls, base: BaseModel, home: Home, settings: Settings, kinds: Sequence[SamplerKind], cores: Sequence[int]
     ) -> Stage:
         """Sampler n on core n."""
-        handles, stations = [], []
+        handles, endpoints = [], []
         plans = plans_of(base, settings, MEMORY, kinds)
         for number, (kind, plan, core) in enumerate(zip(kinds, plans, cores, strict=True), 1):
-            post = SamplerPost(f"rollout-{number}", kind, Place((core,)))
-            handles.append(await sampler_spec(base, home, settings, plan, post).spawn(home.logs))
+            assignment = SamplerAssignment(f"rollout-{number}", kind, Place((core,)))
+            handles.append(await sampler_spec(base, home, settings, plan, assignment).spawn(home.logs))
             sampler: Sampler = handles[-1].proxy(Sampler, posted=("release",))
-            stations.append(open_station(sampler, await sampler.limits(), post, "f32", Line()))
-        return cls(Stations(stations, {}, base), handles)
+            endpoints.append(open_endpoint(sampler, await sampler.limits(), assignment, "f32", Line()))
+        return cls(SamplerEndpoints(endpoints, {}, base), handles)
 
     async def load(self, version: str, path: str) -> None:
         """Serve a version at both, so that any task may go anywhere."""
-        for station in self.stations.by_name.values():
-            await station.sampler.load(version, path)
+        for endpoint in self.endpoints.by_name.values():
+            await endpoint.sampler.load(version, path)
 
     async def run(self, works: Sequence[Work], routing: Routing) -> float:
         """Play all groups of all tasks; returns seconds."""
@@ -100,7 +100,7 @@ class Stage:
     async def _ask(self) -> None:
         while True:
             await asyncio.sleep(ASKED)
-            await self.stations.stats(1.0)
+            await self.endpoints.stats(1.0)
 
     async def _task(self, task: int, work: Work, routing: Routing) -> None:
         """Step by step: all groups of one at once, as a task without staleness has them."""
@@ -109,17 +109,17 @@ class Stage:
             shares = routing(task)
             episodes = []
             for number in range(step * groups, (step + 1) * groups):
-                station = self.stations.by_name[sampler_of(shares, number)]
+                endpoint = self.endpoints.by_name[sampler_of(shares, number)]
                 prompt = np.random.default_rng((self._runs, task, number)).integers(3, 288, work.prompt, np.int32)
                 request = SampleRequest("", f"v{task}", prompt, work.reply, 1.0, (), 0)
                 for member in range(members):
                     name = f"{self._runs}/{task}/{number}/{member}"
                     own = replace(request, conversation=name, seed=noise_seed(self._runs, task, number, member))
-                    episodes.append(self._episode(task, station, own))
+                    episodes.append(self._episode(task, endpoint, own))
             await asyncio.gather(*episodes)
 
-    async def _episode(self, task: int, station: Station, request: SampleRequest) -> None:
-        speaker = Speaker(station, self.ledger, Payer("bench", task, policy=ONLY), anew=False)
+    async def _episode(self, task: int, endpoint: SamplerEndpoint, request: SampleRequest) -> None:
+        speaker = SamplerClient(endpoint, self.ledger, Payer("bench", task, policy=ONLY), anew=False)
         try:
             await speaker.generate(request)
         finally:

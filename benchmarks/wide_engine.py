@@ -23,7 +23,7 @@ from marlaas.engine.home.paths import Home
 def wide(kinds: Sequence[SamplerKind], cores: Sequence[int]) -> Placement:
     """Everybody at the same place: all cores."""
     usual, everywhere = on_cores(kinds, cores), Place(tuple(cores))
-    samplers = tuple(replace(post, place=everywhere) for post in usual.samplers)
+    samplers = tuple(replace(assignment, place=everywhere) for assignment in usual.samplers)
     return Placement(samplers, replace(usual.trainer, place=everywhere), ("Each worker has all cores.",))
 
 

@@ -29,7 +29,7 @@ class Workload:
         return sum(task.steps * task.group_episodes for task in self.tasks)
 
     def part(self, tasks: int, steps: int) -> Workload:
-        """Fewer tasks, spread over the whole list, with at most so many steps."""
+        """MemoryBackoff tasks, spread over the whole list, with at most so many steps."""
         chosen = self.tasks[:: max(1, len(self.tasks) // tasks)][:tasks]
         return Workload(self.name, tuple(replace(task, steps=min(steps, task.steps)) for task in chosen))
 

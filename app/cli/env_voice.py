@@ -13,8 +13,8 @@ from pathlib import Path
 from marlaas.engine.fleet.lone_sampler import BARE, lone_sampler, plan_alone
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import load_settings
-from marlaas.engine.rollout.conversation import Voice
-from marlaas.engine.rollout.endpoint import Station
+from marlaas.engine.rollout.conversation import SamplingParameters
+from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import Role, Roles, Rollout
 from marlaas.engine.rollout.seeds import noise_seed
 
@@ -28,18 +28,18 @@ class Policies:
     """Policies that are loaded."""
 
     rollout: Rollout
-    station: Station
+    endpoint: SamplerEndpoint
     players: Players
 
     def roles(self, *episode: int) -> Roles:
         """Who speaks for which agent in an episode; other numbers give other noise."""
         seed = noise_seed("play", *episode)
-        return lambda agent: Role(_voice(self.players.of(agent), seed), self.station)
+        return lambda agent: Role(_voice(self.players.of(agent), seed), self.endpoint)
 
 
-def _voice(player: Player, seed: int) -> Voice:
+def _voice(player: Player, seed: int) -> SamplingParameters:
     version, sampling = player.version, player.sampling
-    return Voice(
+    return SamplingParameters(
         version=BARE if version is None else version.name,
         number=0 if version is None else version.number,
         temperature=sampling.temperature,
@@ -66,4 +66,4 @@ async def loaded(home: Home, players: Players, scratch: Path) -> AsyncIterator[P
             await lone.load(row.name, home.file(row.path), row.checksum)
         if any(player.version is None for player in players.all):
             await lone.load_bare(scratch)
-        yield Policies(lone.rollout, lone.station, players)
+        yield Policies(lone.rollout, lone.endpoint, players)

@@ -93,7 +93,7 @@ def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
 
 def _print_casts(linked: Sequence[Submission]) -> None:
     """Who speaks for whom, once for all tasks of which that is the same."""
-    from marlaas.engine.spec.agents import cast_of
+    from marlaas.engine.spec.agents import agent_map_of
     from marlaas.engine.spec.task import parse
 
     from ..words.casts import cast_lines
@@ -101,7 +101,7 @@ def _print_casts(linked: Sequence[Submission]) -> None:
     told: dict[tuple[str, ...], list[str]] = {}
     for submission in linked:
         spec = parse(submission.config, submission.name)
-        said = tuple(cast_lines(cast_of(spec), spec.eval.rotate, list(spec.eval.agents.items())))
+        said = tuple(cast_lines(agent_map_of(spec), spec.eval.rotate, list(spec.eval.agents.items())))
         told.setdefault(said, []).append(submission.name)
     for said, tasks in told.items():
         if said:

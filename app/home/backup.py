@@ -24,7 +24,7 @@ from typing import BinaryIO
 from marlaas.engine.errors import BackupError, ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.private_folder import PrivateFolder
-from marlaas.engine.store.copies import Held
+from marlaas.engine.store.backup import Held
 
 from ..words.format import size
 from .archive import CONTENTS, DATABASE, PACKED, Contents, Entry

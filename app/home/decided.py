@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from marlaas.engine.devices.survey import Survey
-from marlaas.engine.devices.usable import Guest
+from marlaas.engine.devices.usable import UsableResources
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
 
@@ -39,7 +39,7 @@ def decided(home: Home, seen: Survey) -> Iterator[Finding]:
     except MarlaasError:
         return
     try:
-        placement = placed(base, settings, Guest(seen.guest.machine), seen.software)
+        placement = placed(base, settings, UsableResources(seen.usable.machine), seen.software)
     except MarlaasError as error:
         yield Finding(NAME, "missing", line(error.message), line(error.hint or ""))
         return
@@ -53,8 +53,8 @@ def cards_used(base: BaseModel, settings: Settings, seen: Survey) -> str:
     from marlaas.engine.fleet.placement_plan import placed
 
     try:
-        placement = placed(base, settings, seen.guest, seen.software)
+        placement = placed(base, settings, seen.usable, seen.software)
     except MarlaasError:  # which the engine says when it starts
         return ""
-    used = [gpu for gpu in seen.guest.machine.gpus if gpu.uuid in placement.cards]
+    used = [gpu for gpu in seen.usable.machine.gpus if gpu.uuid in placement.cards]
     return cards(used) if used else ""

@@ -38,11 +38,11 @@ class Devices:
         """For scripts: bytes, operations and bytes a second."""
         seen = self.seen
         cards = [
-            {**asdict(gpu), "label": gpu.label, "reason": seen.guest.reason(gpu.uuid)}
+            {**asdict(gpu), "label": gpu.label, "reason": seen.usable.reason(gpu.uuid)}
             for gpu in seen.found.machine.gpus
         ]
         return {
-            "cpu": asdict(seen.guest.machine.cpu),
+            "cpu": asdict(seen.usable.machine.cpu),
             "gpus": [{**card, "used": not card["reason"]} for card in cards],
             "driver": seen.found.driver,
             "cuda": seen.found.cuda,
@@ -81,8 +81,8 @@ def _engine(home: Home) -> frozenset[int]:
 
 def findings(seen: Survey) -> Iterator[Finding]:
     """Lines on the processor, its memory, and every card."""
-    yield _cores(seen.found.machine.cpu, seen.guest.machine.cpu)
-    yield _memory(seen.guest.machine.cpu)
+    yield _cores(seen.found.machine.cpu, seen.usable.machine.cpu)
+    yield _memory(seen.usable.machine.cpu)
     found, usable = seen.found, seen.software
     if found.driver:
         cuda = f"{line(found.driver, 30)} with {f'CUDA {line(found.cuda, 20)}' if found.cuda else 'no CUDA'}"
@@ -93,9 +93,9 @@ def findings(seen: Survey) -> Iterator[Finding]:
         yield Finding("gpu", "ok" if quiet else "note", value)
     for gpu in found.machine.gpus:
         yield _card(gpu, seen)
-    for note in (*found.notes, *seen.guest.notes, *seen.notes):
+    for note in (*found.notes, *seen.usable.notes, *seen.notes):
         yield Finding("gpu", "note", line(note, 200))
-    if seen.guest.machine.gpus:
+    if seen.usable.machine.gpus:
         for reason in filter(None, (usable.vllm_reason, usable.torch_reason, usable.llama_reason)):
             yield Finding("software", "note", line(reason, 400))
 
@@ -128,6 +128,6 @@ def _memory(left: Cpu) -> Finding:
 
 
 def _card(gpu: Gpu, seen: Survey) -> Finding:
-    reason = seen.guest.reason(gpu.uuid)
+    reason = seen.usable.reason(gpu.uuid)
     value = words.card(gpu, seen.account)
     return Finding(gpu.label, "note" if reason else "ok", value, line(reason, 400))

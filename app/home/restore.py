@@ -20,7 +20,7 @@ from typing import IO
 from marlaas.engine.errors import BackupError, ConfigError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.private_folder import PrivateFolder
-from marlaas.engine.store.copies import check_copy
+from marlaas.engine.store.backup import check_copy
 
 from ..words.format import size
 from .archive import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from marlaas.engine.store.queries.kept import KeptVersion, Marks, kept_marks, kept_versions
+from marlaas.engine.store.queries.kept import KeptVersion, Placeholders, kept_marks, kept_versions
 from marlaas.engine.store.queries.reader import Reader
 
 
@@ -14,7 +14,7 @@ class AdaptersAnswer:
     """All versions on the disk, newest task first and newest version first."""
 
     versions: tuple[KeptVersion, ...] = ()
-    marks: Marks = field(default_factory=dict)
+    marks: Placeholders = field(default_factory=dict)
     by_policy: Mapping[int, tuple[KeptVersion, ...]] = field(default_factory=dict)
 
 

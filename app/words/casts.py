@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from marlaas.engine.spec.agents import BASE, ONLY, Cast
+from marlaas.engine.spec.agents import BASE, ONLY, AgentMap
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.store.queries.policies import PolicyRow
 
@@ -50,7 +50,7 @@ def who(agent: str, policy: str, version: int, speaker: str = "", spoke: int | N
     return f"{name}: {said}" if name and (speaker or agent != policy) else said
 
 
-def cast_lines(cast: Cast, rotate: bool = False, measured_with: Sequence[tuple[str, str]] = ()) -> list[str]:
+def cast_lines(cast: AgentMap, rotate: bool = False, measured_with: Sequence[tuple[str, str]] = ()) -> list[str]:
     """A sentence for each policy of a task that has several, and how they are measured; none for one of one."""
     if not cast.agents:
         return []

@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from ..devices.card_watch import Vigil, changes
+from ..devices.card_watch import CardWatch, changes
 from ..devices.holders import own_account
 from ..devices.inventory import probe
 from ..devices.machine import Inventory
 from ..devices.nvml import has_driver
 from ..devices.ours import Ours, claimed
 from ..devices.resources import ResourceSettings
-from ..devices.usable import Guest, as_guest
+from ..devices.usable import UsableResources, usable_resources
 from ..errors import MarlaasError, StoreError
 from ..store.devices import DeviceRow
 from ..store.store import Store
@@ -31,7 +31,7 @@ INTERVAL = 5.0
 
 
 class Placed(Protocol):
-    """The crew, as far as this is about it."""
+    """The supervisor, as far as this is about it."""
 
     @property
     def ready(self) -> bool:
@@ -45,21 +45,21 @@ class Placed(Protocol):
         """Go over to other cards if a plan of this moment takes others. Raises ``MarlaasError`` where there is none."""
 
 
-class CardWatch:
+class CardMonitor:
     """Looks again and again."""
 
     def __init__(
-        self, store: Store, resources: ResourceSettings, crew: Placed, log: Callable[[str, str, str], None]
+        self, store: Store, resources: ResourceSettings, supervisor: Placed, log: Callable[[str, str, str], None]
     ) -> None:
         self._store = store
         self._resources = resources
-        self._crew = crew
+        self._supervisor = supervisor
         self._log = log
         self._account = own_account()
         self._last: Inventory | None = None
         self._labels: dict[str, str] = {}
         """Of all cards that were ever seen."""
-        self._vigil = Vigil()
+        self._watch = CardWatch()
         self._failure = ""
         """Why work could not be placed anew, as last said."""
         store.devices.replace(())
@@ -74,23 +74,23 @@ class CardWatch:
             await asyncio.sleep(INTERVAL)
 
     async def _look(self) -> None:
-        ours = self._crew.ours
+        ours = self._supervisor.ours
         found = claimed(await asyncio.to_thread(probe, tuple(ours.processes)), ours)
-        guest = as_guest(found, self._resources, os.environ, self._account)
+        usable = usable_resources(found, self._resources, os.environ, self._account)
         first = self._last is None
-        self._tell(found, guest)
-        self._store.devices.replace(rows_of(found, guest, ours.cards, time.time()))
+        self._tell(found, usable)
+        self._store.devices.replace(rows_of(found, usable, ours.cards, time.time()))
         if not found.machine.gpus and found.reason:
             return  # a driver that does not answer says nothing about the cards; workers whose card failed die
-        usable = {gpu.uuid for gpu in guest.machine.gpus}
-        if first or not self._crew.ready:  # workers that start are placed by what is there then
-            self._vigil = self._vigil.planned(usable)
+        cards = {gpu.uuid for gpu in usable.machine.gpus}
+        if first or not self._supervisor.ready:  # workers that start are placed by what is there then
+            self._watch = self._watch.planned(cards)
         else:
-            await self._keep(usable, ours.cards)
+            await self._keep(cards, ours.cards)
 
-    def _tell(self, found: Inventory, guest: Guest) -> None:
+    def _tell(self, found: Inventory, usable: UsableResources) -> None:
         if self._last is None:
-            for sentence in (*found.notes, *guest.notes, *(out.reason for out in guest.left_out)):
+            for sentence in (*found.notes, *usable.notes, *(out.reason for out in usable.left_out)):
                 self._log("device", sentence, "info")
         else:
             for sentence in changes(self._last, found, self._account):
@@ -100,13 +100,13 @@ class CardWatch:
 
     async def _keep(self, usable: Collection[str], used: Collection[str]) -> None:
         """Have work placed anew where what may be used is not what the workers were placed for."""
-        self._vigil = self._vigil.after(usable, used)
-        if not (self._vigil.leaves or self._vigil.takes):
+        self._watch = self._watch.after(usable, used)
+        if not (self._watch.leaves or self._watch.takes):
             return
-        self._vigil = self._vigil.planned(usable)
+        self._watch = self._watch.planned(usable)
         lost = " and ".join(sorted(self._labels.get(uuid, uuid) for uuid in set(used) - set(usable)))
         try:
-            if await self._crew.place_anew():
+            if await self._supervisor.place_anew():
                 why = f"{lost} may not be used any more" if lost else "further cards may be used"
                 self._log("placement", f"The workers go elsewhere: {why}.", "warning" if lost else "info")
             self._failure = ""
@@ -116,7 +116,7 @@ class CardWatch:
                 self._log("placement", failure, "error")
 
 
-def rows_of(found: Inventory, guest: Guest, used: Collection[str], now: float) -> list[DeviceRow]:
+def rows_of(found: Inventory, usable: UsableResources, used: Collection[str], now: float) -> list[DeviceRow]:
     """As the store keeps them; a card in use that others have come to is not left alone."""
     return [
         DeviceRow(
@@ -126,7 +126,7 @@ def rows_of(found: Inventory, guest: Guest, used: Collection[str], now: float) -
             gpu.memory,
             gpu.free,
             gpu.utilisation,
-            "" if gpu.uuid in used else guest.reason(gpu.uuid),
+            "" if gpu.uuid in used else usable.reason(gpu.uuid),
             gpu.holders,
             now,
         )

@@ -15,7 +15,7 @@ import psutil
 from ..environments.outcomes import OutcomeCounts
 from ..errors import StoreError
 from ..fairness.ledger import Ledger
-from ..fleet.supervisor import Crew
+from ..fleet.supervisor import WorkerSupervisor
 from ..store.rows import WorkerRow
 from ..store.store import Store
 from .processes import Processes, Seen
@@ -51,40 +51,40 @@ class Heartbeat:
         self._sampled: dict[str, float] = {}
         """Seconds that each sampler said it was busy, when it was last asked."""
 
-    async def run(self, crew: Crew) -> None:
+    async def run(self, supervisor: WorkerSupervisor) -> None:
         """Beat until cancelled; what a full disk, a lock or a vanishing process spoils is tried again."""
         while True:
             await asyncio.sleep(INTERVAL)
             with contextlib.suppress(StoreError, psutil.Error, OSError):
-                await self._beat(crew)
+                await self._beat(supervisor)
 
-    async def _beat(self, crew: Crew) -> None:
-        await self._ask_samplers(crew)
+    async def _beat(self, supervisor: WorkerSupervisor) -> None:
+        await self._ask_samplers(supervisor)
         now = time.monotonic()
         elapsed, self._last = now - self._last, now
-        state = "draining" if crew.draining.is_set() else "running"
+        state = "draining" if supervisor.draining.is_set() else "running"
         self._store.telemetry.heartbeat(self._store.incarnation, state, self._note())
         self._account()
         self._write()
-        self._measure(crew, elapsed)
+        self._measure(supervisor, elapsed)
         await asyncio.to_thread(self._store.barrier)
         await asyncio.to_thread(self._store.checkpoint)
 
-    def _measure(self, crew: Crew, elapsed: float) -> None:
+    def _measure(self, supervisor: WorkerSupervisor, elapsed: float) -> None:
         """What processes and stages did in the last ``elapsed`` seconds."""
-        processes, now = self._processes.look(crew.processes()), time.time()
-        samples = self._meter.samples(processes, crew.loads(), crew.devices, now - elapsed, elapsed)
-        self._store.telemetry.workers(worker_rows(processes, self._meter.busy, crew.devices, elapsed))
+        processes, now = self._processes.look(supervisor.processes()), time.time()
+        samples = self._meter.samples(processes, supervisor.loads(), supervisor.devices, now - elapsed, elapsed)
+        self._store.telemetry.workers(worker_rows(processes, self._meter.busy, supervisor.devices, elapsed))
         self._store.stages.add(self._store.incarnation, samples)
-        self._store.standings.replace(crew.standings())
+        self._store.standings.replace(supervisor.standings())
         if now >= self._thin:
             self._thin = now + THIN
             self._store.stages.thin(now)
             self._store.outcomes.thin(now)
 
-    async def stop(self, crew: Crew) -> None:
+    async def stop(self, supervisor: WorkerSupervisor) -> None:
         """Write what has been used since the last beat, while the workers still live."""
-        await self._ask_samplers(crew)
+        await self._ask_samplers(supervisor)
         with contextlib.suppress(StoreError):
             self._write()
 
@@ -102,9 +102,9 @@ class Heartbeat:
             self._outcomes.put_back(counted)
             raise
 
-    async def _ask_samplers(self, crew: Crew) -> None:
+    async def _ask_samplers(self, supervisor: WorkerSupervisor) -> None:
         """What each of them did, on the accounts of those who asked; one that does not answer is asked again."""
-        for name, stats in (await crew.sampler_stats(INTERVAL)).items():
+        for name, stats in (await supervisor.sampler_stats(INTERVAL)).items():
             self._ledger.rollout_seconds(max(0.0, stats.busy_seconds - self._sampled.get(name, 0.0)), name)
             self._sampled[name] = stats.busy_seconds
 

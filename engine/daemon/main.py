@@ -25,17 +25,17 @@ from ..environments.service import EnvironmentService
 from ..errors import MarlaasError, StoreError
 from ..fairness.ledger import Ledger
 from ..faults import switch_on
-from ..fleet.placement_plan import Staffing
-from ..fleet.supervisor import Crew
-from ..fleet.yielding.loop import Rests
+from ..fleet.placement_plan import PlacementPlan
+from ..fleet.supervisor import WorkerSupervisor
+from ..fleet.yielding.loop import YieldLoop
 from ..home.disk import DiskGuard
 from ..home.paths import BUNDLED_PLUGINS, Home
 from ..home.settings import Settings, load_settings
-from ..scheduler.scheduler import Orchestrator
+from ..scheduler.scheduler import Scheduler
 from ..store.schema import is_current
 from ..store.store import Store
 from ..submission.home_base import HomeBase, check_serve
-from .cards import CardWatch
+from .cards import CardMonitor
 from .conformance import background
 from .control import make_home, open_database
 from .heartbeat import Heartbeat
@@ -65,8 +65,8 @@ def run(home: Home) -> int:
         base = load_base(settings.base)
         check_base(base)
         check_serve(home, HomeBase(settings.base, base.fingerprint))
-        staff = plan(home, base, settings)
-        store = Store(home.database, settings.base, base.fingerprint, staff.kinds)
+        placement_plan = plan(home, base, settings)
+        store = Store(home.database, settings.base, base.fingerprint, placement_plan.kinds)
         store.tasks.adopt(base.fingerprint)
         store.tasks.forget_stops(began)
     except MarlaasError as error:
@@ -79,7 +79,7 @@ def run(home: Home) -> int:
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)
     try:
-        return asyncio.run(_serve(home, settings, base, staff, store))
+        return asyncio.run(_serve(home, settings, base, placement_plan, store))
     except MarlaasError as error:
         say(f"marlaas: {error}")
         return error.exit_code
@@ -88,7 +88,7 @@ def run(home: Home) -> int:
         lock.release()
 
 
-async def _serve(home: Home, settings: Settings, base: BaseModel, staff: Staffing, store: Store) -> int:
+async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan: PlacementPlan, store: Store) -> int:
     def log(kind: str, message: str, level: str) -> None:
         say(f"{level}: {message}")
         with contextlib.suppress(StoreError):
@@ -101,7 +101,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, staff: Staffin
         if event.kind in ("loaded", "removed"):
             conformance.changed(event.plugin)
         loaded = event.kind == "loaded" and started  # at the start every plugin is: no reason to hurry
-        orchestrator.wake(names_of(event.plugin, environments.infos()) if loaded else frozenset())
+        scheduler.wake(names_of(event.plugin, environments.infos()) if loaded else frozenset())
 
     def played() -> Set[str] | None:
         with contextlib.suppress(StoreError):
@@ -113,15 +113,13 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, staff: Staffin
     folders = [BUNDLED_PLUGINS, home.plugins]
     environments = EnvironmentService(folders, home.scratch, on_environment, needed=played, interpreters=interpreters)
     ledger = Ledger()
-    heartbeat = Heartbeat(
-        store, ledger, environments.outcomes, lambda: orchestrator.account(), lambda: orchestrator.note
-    )
+    heartbeat = Heartbeat(store, ledger, environments.outcomes, lambda: scheduler.account(), lambda: scheduler.note)
     disk = DiskGuard(home, settings.disk, log)
-    crew = Crew(
+    supervisor = WorkerSupervisor(
         home,
         settings,
         base,
-        staff,
+        placement_plan,
         store,
         environments,
         ledger,
@@ -130,37 +128,37 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, staff: Staffin
         lambda failed, ours: plan(home, base, settings, failed, ours, rebalancing.times),
     )
     rebalancing = Rebalancing(
-        crew, ledger, lambda *asked: elsewhere(base, settings, crew.failed, *asked), log, time.monotonic()
+        supervisor, ledger, lambda *asked: elsewhere(base, settings, supervisor.failed, *asked), log, time.monotonic()
     )
     notifier = Notifier(settings.notify.command, home, log)
     patience = 60 * settings.notify.blocked_minutes
-    orchestrator = Orchestrator(store, crew, settings.engine.tasks, tell=notifier.tell, patience=patience)
-    rests = Rests(store, crew, settings.resources, log, lambda: orchestrator.busy, orchestrator.wake)
-    conformance = background(environments, store, crew.ruler(), log)
-    cards = CardWatch(store, settings.resources, crew, log)
-    _stop_on_signals(orchestrator)
+    scheduler = Scheduler(store, supervisor, settings.engine.tasks, tell=notifier.tell, patience=patience)
+    rests = YieldLoop(store, supervisor, settings.resources, log, lambda: scheduler.busy, scheduler.wake)
+    conformance = background(environments, store, supervisor.ruler(), log)
+    cards = CardMonitor(store, settings.resources, supervisor, log)
+    _stop_on_signals(scheduler)
     store.serve()
     try:
-        start = _until_first(rests.run(), _both(environments.start(), crew.start()))
-        if not await start_up(start, store, lambda: orchestrator.stopping):
+        start = _until_first(rests.run(), _both(environments.start(), supervisor.start()))
+        if not await start_up(start, store, lambda: scheduler.stopping):
             return 0
         started = True
         store.telemetry.environments(environments.infos())
         await store.patiently(lambda: store.telemetry.heartbeat(store.incarnation, "running"))
         log("engine", f"The engine serves {home.root} with the base {settings.base!r}.", "info")
-        log("base", in_words(staff.memory), "info")
-        log("placement", staff.words, "info")
-        if crew.warning:
-            log("base", crew.warning, "warning")
+        log("base", in_words(placement_plan.memory), "info")
+        log("placement", placement_plan.words, "info")
+        if supervisor.warning:
+            log("base", supervisor.warning, "warning")
         await _until_first(
-            *(disk.run(), orchestrator.run(), crew.run(), rests.run()),
-            *(conformance.run(), cards.run(), rebalancing.run(), heartbeat.run(crew)),
+            *(disk.run(), scheduler.run(), supervisor.run(), rests.run()),
+            *(conformance.run(), cards.run(), rebalancing.run(), heartbeat.run(supervisor)),
         )
     finally:
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopping")
-        await heartbeat.stop(crew)
-        await asyncio.gather(crew.stop(), environments.stop(), notifier.stop(), return_exceptions=True)
+        await heartbeat.stop(supervisor)
+        await asyncio.gather(supervisor.stop(), environments.stop(), notifier.stop(), return_exceptions=True)
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopped")
     return 0
@@ -212,10 +210,10 @@ def describe(event: EnvironmentEvent) -> str:
     return f"{text}, {event.failure.message}{place}"
 
 
-def _stop_on_signals(orchestrator: Orchestrator) -> None:
+def _stop_on_signals(scheduler: Scheduler) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, orchestrator.stop)
+        loop.add_signal_handler(number, scheduler.stop)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ from ..devices.ours import NOTHING, Ours
 from ..devices.plan import Sharing
 from ..devices.software import software
 from ..devices.survey import survey
-from ..devices.usable import Guest
+from ..devices.usable import UsableResources
 from ..fleet.placement.asked import Times
-from ..fleet.placement_plan import Staffing, on_machine
+from ..fleet.placement_plan import PlacementPlan, on_machine
 from ..home.paths import Home
 from ..home.settings import Settings
 
@@ -25,7 +25,7 @@ def plan(
     failed: tuple[Sharing, ...] = (),
     ours: Ours = NOTHING,
     times: Times | None = None,
-) -> Staffing:
+) -> PlacementPlan:
     """Who works where on this machine as it is at the moment, at these ``times`` of the stages.
 
     ``failed`` are ways of sharing a card that failed here; what is ``ours`` counts as free. Raises ``MarlaasError``
@@ -33,12 +33,12 @@ def plan(
     """
     seen = survey(settings.resources, home.rates, ours)
     free = available_memory(settings.resources.memory)
-    return on_machine(base, settings, free, seen.guest, seen.software, times, failed)
+    return on_machine(base, settings, free, seen.usable, seen.software, times, failed)
 
 
 def elsewhere(
     base: BaseModel, settings: Settings, failed: tuple[Sharing, ...], machine: Machine, times: Times
-) -> Staffing:
+) -> PlacementPlan:
     """Who would work where on cards that the engine's own workers hold, at these times of the stages."""
     free = available_memory(settings.resources.memory)
-    return on_machine(base, settings, free, Guest(machine), software(machine.gpus), times, failed)
+    return on_machine(base, settings, free, UsableResources(machine), software(machine.gpus), times, failed)

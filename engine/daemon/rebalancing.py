@@ -14,7 +14,7 @@ from ..devices.machine import Machine
 from ..fairness.ledger import TRAINING, Ledger
 from ..fleet.placement.asked import Times
 from ..fleet.placement.balance import Balance, Window, card_seconds, modelled
-from ..fleet.placement_plan import Staffing
+from ..fleet.placement_plan import PlacementPlan
 
 INTERVAL = 60.0
 """Seconds of a window."""
@@ -25,16 +25,16 @@ RESTART = 60.0
 
 
 class Movable(Protocol):
-    """The crew, as far as this is about it."""
+    """The supervisor, as far as this is about it."""
 
-    staffing: Staffing
+    placement_plan: PlacementPlan
     """Who works where."""
 
     @property
     def ready(self) -> bool:
         """Whether the workers live."""
 
-    def move(self, staffing: Staffing) -> None:
+    def move(self, placement_plan: PlacementPlan) -> None:
         """Go over to another one."""
 
 
@@ -43,13 +43,13 @@ class Rebalancing:
 
     def __init__(
         self,
-        crew: Movable,
+        supervisor: Movable,
         ledger: Ledger,
-        plan: Callable[[Machine, Times], Staffing],
+        plan: Callable[[Machine, Times], PlacementPlan],
         log: Callable[[str, str, str], None],
         now: float,
     ) -> None:
-        self._crew = crew
+        self._supervisor = supervisor
         self._ledger = ledger
         self._plan = plan
         self._log = log
@@ -71,20 +71,21 @@ class Rebalancing:
             moved = loop.time()
             if self.look(moved, moved - begun):
                 await asyncio.sleep(LOOK)
-                while not self._crew.ready:
+                while not self._supervisor.ready:
                     await asyncio.sleep(LOOK)
                 self._balance = self._balance.begun(loop.time(), loop.time() - moved)
 
     def look(self, now: float, seconds: float) -> bool:
         """Take in what was done in the last ``seconds``; whether the workers move for it. ``now`` is by any clock."""
-        machine, present = self._crew.staffing.machine, self._crew.staffing.placement
+        machine, present = self._supervisor.placement_plan.machine, self._supervisor.placement_plan.placement
         before, self._busy = self._busy, dict(self._ledger.busy)
         tokens, self._made = self._ledger.made[TRAINING] - self._made, self._ledger.made[TRAINING]
         if machine is None or modelled(present, machine, Times()) <= 0:
             return False
         busy = {name: total - before.get(name, 0.0) for name, total in self._busy.items()}
         sampling = sum(
-            card_seconds(post.place, machine, busy.get(post.name, 0.0), "rollout") for post in present.samplers
+            card_seconds(assignment.place, machine, busy.get(assignment.name, 0.0), "rollout")
+            for assignment in present.samplers
         )
         training = card_seconds(present.trainer.place, machine, busy.get(TRAINING, 0.0), TRAINING)
         window = Window(seconds, tokens, sampling, training)
@@ -95,6 +96,6 @@ class Rebalancing:
         if better is None or times is None:
             return False
         self._log("placement", "Cards move between the stages, for their work was measured.", "info")
-        self._crew.move(self._plan(machine, times))
+        self._supervisor.move(self._plan(machine, times))
         self._balance = self._balance.begun(now)
         return True

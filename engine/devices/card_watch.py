@@ -16,7 +16,7 @@ LEAVE, TAKE = 2, 24
 
 
 @dataclass(frozen=True)
-class Vigil:
+class CardWatch:
     """What was seen so far."""
 
     known: frozenset[str] = frozenset()
@@ -26,9 +26,9 @@ class Vigil:
     had: int = 0
     """Looks in a row at which a card could be used that no plan has known."""
 
-    def after(self, usable: Collection[str], used: Collection[str]) -> Vigil:
+    def after(self, usable: Collection[str], used: Collection[str]) -> CardWatch:
         """One look later: ids of the cards that may be used, and of those that our workers use."""
-        return Vigil(
+        return CardWatch(
             self.known & frozenset(usable),
             self.lost + 1 if set(used) - set(usable) else 0,
             self.had + 1 if set(usable) - self.known else 0,
@@ -44,7 +44,7 @@ class Vigil:
         """Whether others are to be had for good."""
         return self.had >= TAKE
 
-    def planned(self, usable: Collection[str]) -> Vigil:
+    def planned(self, usable: Collection[str]) -> CardWatch:
         """A plan was made, or tried, for these."""
         return replace(self, known=frozenset(usable), lost=0, had=0)
 

@@ -1,7 +1,7 @@
 """What the machine has: found out in a child process, because a driver may hang, crash or hold on to a card.
 
 Process ids of the engine flow in, an ``Inventory`` flows out; nothing is ever raised. Run as a program, ``python -P -m
-marlaas.engine.devices.inventory PID,PID…`` writes one pickled to its standard output. Knows neither rules (``guest``)
+marlaas.engine.devices.inventory PID,PID…`` writes one pickled to its standard output. Knows neither rules (``usable``)
 nor what is done with it.
 """
 

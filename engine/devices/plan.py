@@ -1,4 +1,4 @@
-"""Which worker goes where: what the placement decides and the crew starts. Data alone, with reasons in words."""
+"""Which worker goes where: what the placement decides and the supervisor starts. Data alone, with reasons in words."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class SamplerPost:
+class SamplerAssignment:
     """A rollout worker."""
 
     name: str
@@ -38,7 +38,7 @@ class SamplerPost:
 
 
 @dataclass(frozen=True)
-class TrainerPost:
+class TrainerAssignment:
     """The training worker: one process, whatever number of cards it has."""
 
     name: str
@@ -52,13 +52,13 @@ class TrainerPost:
 class Placement:
     """A whole plan."""
 
-    samplers: tuple[SamplerPost, ...]
-    trainer: TrainerPost
+    samplers: tuple[SamplerAssignment, ...]
+    trainer: TrainerAssignment
     reasons: tuple[str, ...] = ()
     """Sentences, each on one decision: what, and why."""
 
     @property
     def cards(self) -> frozenset[str]:
         """``Gpu.uuid`` of all cards that are given to a worker."""
-        places = [post.place for post in self.samplers] + [self.trainer.place]
+        places = [assignment.place for assignment in self.samplers] + [self.trainer.place]
         return frozenset(uuid for place in places for uuid in place.gpus)

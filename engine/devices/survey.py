@@ -17,7 +17,7 @@ from .machine import Inventory, Software
 from .ours import NOTHING, Ours, claimed
 from .resources import ResourceSettings
 from .software import software
-from .usable import Guest, as_guest
+from .usable import UsableResources, usable_resources
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Survey:
     """A machine."""
 
     found: Inventory
-    guest: Guest
+    usable: UsableResources
     software: Software
     account: str
     """Whose process looked."""
@@ -43,13 +43,13 @@ def survey(
 ) -> Survey:
     """Look; ``ours`` is what this engine holds already. ``missing`` and ``anew`` measure, as ``with_rates`` does."""
     found, account = claimed(probe(ours.processes), ours), own_account()
-    guest = as_guest(found, resources, os.environ, account)
-    usable = software(guest.machine.gpus)
-    if usable.cards:
-        found = also(found, usable.cards)
-        guest = as_guest(found, resources, os.environ, account)
+    usable = usable_resources(found, resources, os.environ, account)
+    installed = software(usable.machine.gpus)
+    if installed.cards:
+        found = also(found, installed.cards)
+        usable = usable_resources(found, resources, os.environ, account)
     notes: tuple[str, ...] = ()
     if missing or anew:
-        notes = with_rates(replace(found, machine=guest.machine), rates, missing=missing, anew=anew).notes
+        notes = with_rates(replace(found, machine=usable.machine), rates, missing=missing, anew=anew).notes
     found = with_rates(found, rates).found
-    return Survey(found, as_guest(found, resources, os.environ, account), usable, account, notes)
+    return Survey(found, usable_resources(found, resources, os.environ, account), installed, account, notes)

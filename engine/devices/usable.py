@@ -28,7 +28,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
-class Guest:
+class UsableResources:
     """What may be taken."""
 
     machine: Machine
@@ -43,12 +43,12 @@ class Guest:
         return next((out.reason for out in self.left_out if out.uuid == uuid), "")
 
 
-def as_guest(
+def usable_resources(
     found: Inventory,
     resources: ResourceSettings,
     environment: Mapping[str, str],
     account: str,
-) -> Guest:
+) -> UsableResources:
     """Narrow what was ``found`` to what an engine of ``account`` may take."""
     gpus = found.machine.gpus
     nvidia = [gpu for gpu in gpus if gpu.kind == "cuda"]
@@ -69,7 +69,7 @@ def as_guest(
             kept.append(replace(gpu, free=min(gpu.free + ours, share_of(gpu.memory, resources.gpu_memory))))
     notes = [seen.note] if seen.note else []
     notes += [f"`gpus` under [resources] names {name!r}, which is no card here." for name in unknown]
-    return Guest(Machine(processor(found.machine.cpu, resources), tuple(kept)), tuple(left_out), tuple(notes))
+    return UsableResources(Machine(processor(found.machine.cpu, resources), tuple(kept)), tuple(left_out), tuple(notes))
 
 
 def processor(cpu: Cpu, resources: ResourceSettings) -> Cpu:

@@ -1,4 +1,4 @@
-"""Floors: the best score that one text, given to every ask, gets on the held-out prompts.
+"""ConstantBaselines: the best score that one text, given to every ask, gets on the held-out prompts.
 
 Texts to try flow in with how to measure one, the best of their scores flows out. Tasks on the same prompts share what
 was measured: with a thousand prompts a score is a thousand episodes, and twenty seeds of one task ask for the same
@@ -35,7 +35,7 @@ class _Known:
     measuring: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Floors:
+class ConstantBaselines:
     """What is known of constant answers."""
 
     def __init__(self) -> None:

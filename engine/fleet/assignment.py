@@ -1,4 +1,4 @@
-"""From posts to live workers and back: which processes a staffing takes, and which of them answers for which post.
+"""Which processes a placement plan takes, and which of them does what it assigns.
 
 Sampler and trainer that share a card with one copy of the base, or by turns, are one process of two parts; all others
 are a process each. Starts nothing.
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..base.model import BaseModel
-from ..devices.plan import SamplerPost
+from ..devices.plan import SamplerAssignment
 from ..home.paths import Home
 from ..home.settings import Settings
 from ..rollout.protocol import Sampler
 from ..training.protocol import Trainer
 from ..workers.handle import WorkerHandle
-from .placement_plan import Staffing
+from .placement_plan import PlacementPlan
 from .worker_specs import (
     IN_ONE_PROCESS,
     SAMPLER_PART,
@@ -32,39 +32,46 @@ from .worker_specs import (
 Handles = Mapping[str, WorkerHandle]
 
 
-def worker_specs(base: BaseModel, home: Home, settings: Settings, staff: Staffing) -> list[WorkerSpec]:
+def worker_specs(base: BaseModel, home: Home, settings: Settings, placement_plan: PlacementPlan) -> list[WorkerSpec]:
     """All processes that are to be started."""
-    posts, plans, machine = staff.placement.samplers, staff.memory, staff.machine
-    trainer = trainer_spec(base, home, settings, plans[0], staff.placement.trainer)
-    if staff.placement.trainer.place.gpus and machine:
-        trainer = trainer_on_cards(trainer, staff.placement.trainer, machine)
-    shared = sharing_post(staff)
+    assignments, plans, machine = placement_plan.placement.samplers, placement_plan.memory, placement_plan.machine
+    trainer = trainer_spec(base, home, settings, plans[0], placement_plan.placement.trainer)
+    if placement_plan.placement.trainer.place.gpus and machine:
+        trainer = trainer_on_cards(trainer, placement_plan.placement.trainer, machine)
+    shared = sharing_assignment(placement_plan)
     specs = [] if shared else [trainer]
-    for post, plan in zip(posts, plans, strict=True):
-        spec = sampler_spec(base, home, settings, plan, post)
-        if post.place.gpus and machine:
-            spec = sampler_on_card(spec, post, machine, wanted_of(base, settings, trains=True))
-        specs.append(shared_spec(spec, trainer, post.sharing) if post is shared else spec)
+    for assignment, plan in zip(assignments, plans, strict=True):
+        spec = sampler_spec(base, home, settings, plan, assignment)
+        if assignment.place.gpus and machine:
+            spec = sampler_on_card(spec, assignment, machine, wanted_of(base, settings, trains=True))
+        specs.append(shared_spec(spec, trainer, assignment.sharing) if assignment is shared else spec)
     return specs
 
 
-def sharing_post(staff: Staffing) -> SamplerPost | None:
+def sharing_assignment(placement_plan: PlacementPlan) -> SamplerAssignment | None:
     """The sampler that is one process with the trainer, if there is one."""
-    if staff.placement.trainer.sharing not in IN_ONE_PROCESS:
+    if placement_plan.placement.trainer.sharing not in IN_ONE_PROCESS:
         return None
-    return next((post for post in staff.placement.samplers if post.sharing == staff.placement.trainer.sharing), None)
+    return next(
+        (
+            assignment
+            for assignment in placement_plan.placement.samplers
+            if assignment.sharing == placement_plan.placement.trainer.sharing
+        ),
+        None,
+    )
 
 
-def sampler_at(handles: Handles, staff: Staffing, post: SamplerPost) -> Sampler:
-    """Who samples at a post."""
-    part = SAMPLER_PART if post is sharing_post(staff) else ""
-    sampler: Sampler = handles[post.name].proxy(Sampler, posted=("release",), part=part)
+def sampler_at(handles: Handles, placement_plan: PlacementPlan, assignment: SamplerAssignment) -> Sampler:
+    """Who samples at an assignment."""
+    part = SAMPLER_PART if assignment is sharing_assignment(placement_plan) else ""
+    sampler: Sampler = handles[assignment.name].proxy(Sampler, posted=("release",), part=part)
     return sampler
 
 
-def trainer_at(handles: Handles, staff: Staffing) -> Trainer:
+def trainer_at(handles: Handles, placement_plan: PlacementPlan) -> Trainer:
     """Who trains."""
-    shared = sharing_post(staff)
-    name, part = (shared.name, TRAINER_PART) if shared else (staff.placement.trainer.name, "")
+    shared = sharing_assignment(placement_plan)
+    name, part = (shared.name, TRAINER_PART) if shared else (placement_plan.placement.trainer.name, "")
     trainer: Trainer = handles[name].proxy(Trainer, part=part)
     return trainer

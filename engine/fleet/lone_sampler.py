@@ -28,11 +28,11 @@ from ..fairness.ledger import Ledger
 from ..fairness.line import Line
 from ..home.paths import Home
 from ..home.settings import EngineSettings, Settings
-from ..rollout.endpoint import Station
+from ..rollout.endpoint import SamplerEndpoint
 from ..rollout.episodes import Rollout
 from ..rollout.protocol import Sampler
 from ..rollout.renderer import Renderer
-from ..rollout.slots import Seats
+from ..rollout.slots import SamplerSlots
 from ..rollout.talk import Talk
 from .worker_specs import plan_of, sampler_spec, with_sampler
 
@@ -63,17 +63,17 @@ class LoneSampler:
 
     rollout: Rollout
     base: BaseModel
-    station: Station
+    endpoint: SamplerEndpoint
     renderer: Renderer
 
     @property
     def sampler(self) -> Sampler:
         """What is asked."""
-        return self.station.sampler
+        return self.endpoint.sampler
 
     def talk(self, version: str, number: int, place: str) -> Talk:
         """A conversation with a version that was loaded."""
-        return Talk(self.sampler, self.renderer, self.station.context, version, number, place)
+        return Talk(self.sampler, self.renderer, self.endpoint.context, version, number, place)
 
     async def load(self, version: str, path: Path, expected: str) -> None:
         """Serve the adapter of a state file; ``AdapterError`` where it holds another checksum than ``expected``."""
@@ -115,8 +115,8 @@ async def lone_sampler(home: Home, plan: LonePlan) -> AsyncIterator[LoneSampler]
         sampler: Sampler = worker.proxy(Sampler, posted=("release",))
         limits = await sampler.limits()
         kind = cast(SamplerKind, plan.settings.rollout.sampler)
-        station = Station(spec.name, kind, sampler, limits.context, Seats(limits.sequences, Line()))
-        yield LoneSampler(Rollout(renderer, Ledger()), base, station, renderer)
+        endpoint = SamplerEndpoint(spec.name, kind, sampler, limits.context, SamplerSlots(limits.sequences, Line()))
+        yield LoneSampler(Rollout(renderer, Ledger()), base, endpoint, renderer)
     finally:
         await worker.stop()
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..base.fit import LEAST, MemoryPlan
-from ..devices.plan import SamplerPost
+from ..devices.plan import SamplerAssignment
 from ..errors import OutOfMemory, WorkerDied
-from .placement_plan import Staffing
+from .placement_plan import PlacementPlan
 
 Spot = tuple[str, str, tuple[str, ...]]
 """What a limit holds for: a sampler's name and kind, and its cards."""
@@ -27,25 +27,29 @@ class Aftermath:
     """Whether all that died will go on with fewer conversations: then it is not for tasks to fear the next death."""
 
 
-class Fewer:
+class MemoryBackoff:
     """How many conversations samplers may hold that could not hold more."""
 
     def __init__(self) -> None:
         self._most: dict[Spot, int] = {}
 
     def after(
-        self, deaths: Mapping[str, WorkerDied], staff: Staffing, held: Mapping[str, int], devices: Mapping[str, str]
+        self,
+        deaths: Mapping[str, WorkerDied],
+        placement_plan: PlacementPlan,
+        held: Mapping[str, int],
+        devices: Mapping[str, str],
     ) -> Aftermath:
         """Learn of deaths, by worker: samplers ``held`` so many conversations each; ``devices`` are in words."""
-        posts = {post.name: post for post in staff.placement.samplers}
+        assignments = {assignment.name: assignment for assignment in placement_plan.placement.samplers}
         told, mended = [], True
         for name, death in deaths.items():
             words, count = death.message, held.get(name, 0)
-            if isinstance(death, OutOfMemory) and name in posts and count:
-                where = f" on {devices[name]}" if posts[name].place.gpus else ""
+            if isinstance(death, OutOfMemory) and name in assignments and count:
+                where = f" on {devices[name]}" if assignments[name].place.gpus else ""
                 words = f"The sampler {name} ran out of memory{where}"
                 if count > LEAST:
-                    fewer = self._most[_spot(posts[name])] = max(LEAST, count // 2)
+                    fewer = self._most[_spot(assignments[name])] = max(LEAST, count // 2)
                     told.append(f"{words}; it goes on with {fewer} conversations instead of {count}.")
                     continue
                 words += (
@@ -56,14 +60,14 @@ class Fewer:
             mended = False
         return Aftermath(" ".join(told), mended)
 
-    def fitted(self, staff: Staffing) -> Staffing:
-        """The same posts, with no more conversations than they may hold."""
-        pairs = zip(staff.placement.samplers, staff.memory, strict=True)
-        return replace(staff, memory=tuple(self._fitted(post, plan) for post, plan in pairs))
+    def fitted(self, placement_plan: PlacementPlan) -> PlacementPlan:
+        """The same assignments, with no more conversations than they may hold."""
+        pairs = zip(placement_plan.placement.samplers, placement_plan.memory, strict=True)
+        return replace(placement_plan, memory=tuple(self._fitted(assignment, plan) for assignment, plan in pairs))
 
-    def _fitted(self, post: SamplerPost, plan: MemoryPlan) -> MemoryPlan:
-        return replace(plan, sequences=min(plan.sequences, self._most.get(_spot(post), plan.sequences)))
+    def _fitted(self, assignment: SamplerAssignment, plan: MemoryPlan) -> MemoryPlan:
+        return replace(plan, sequences=min(plan.sequences, self._most.get(_spot(assignment), plan.sequences)))
 
 
-def _spot(post: SamplerPost) -> Spot:
-    return post.name, post.kind, post.place.gpus
+def _spot(assignment: SamplerAssignment) -> Spot:
+    return assignment.name, assignment.kind, assignment.place.gpus

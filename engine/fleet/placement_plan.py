@@ -15,7 +15,7 @@ from ..base.model import BaseModel
 from ..devices.machine import Machine, Software
 from ..devices.plan import Placement, SamplerKind, Sharing
 from ..devices.processor import own_cores
-from ..devices.usable import Guest
+from ..devices.usable import UsableResources
 from ..errors import ConfigError
 from ..home.settings import Settings
 from .placement import cores as by_cores
@@ -28,8 +28,8 @@ from .worker_specs import of_kind, wanted_of, with_sampler
 
 
 @dataclass(frozen=True)
-class Staffing:
-    """Everything that the crew starts."""
+class PlacementPlan:
+    """Everything that the supervisor starts."""
 
     placement: Placement
     memory: tuple[MemoryPlan, ...]
@@ -50,16 +50,16 @@ class Staffing:
     @property
     def kinds(self) -> str:
         """The samplers' kinds, in words."""
-        return " + ".join(dict.fromkeys(post.kind for post in self.placement.samplers))
+        return " + ".join(dict.fromkeys(assignment.kind for assignment in self.placement.samplers))
 
 
-def staffing(base: BaseModel, settings: Settings, free: int, cores: Sequence[int] | None = None) -> Staffing:
+def on_processor(base: BaseModel, settings: Settings, free: int, cores: Sequence[int] | None = None) -> PlacementPlan:
     """On the processor alone, with ``free`` bytes and ``cores``: those of this process, if nobody says otherwise.
 
     Raises ``BaseModelError`` where the base does not fit.
     """
     kinds = sampler_kinds(settings, base)
-    return Staffing(
+    return PlacementPlan(
         by_cores.on_cores(kinds, own_cores(settings.resources.cores) if cores is None else cores),
         plans_of(base, settings, free, kinds),
     )
@@ -90,25 +90,29 @@ def on_machine(
     base: BaseModel,
     settings: Settings,
     free: int,
-    guest: Guest,
+    usable: UsableResources,
     software: Software,
     times: Times | None = None,
     without: Sequence[Sharing] = (),
-) -> Staffing:
+) -> PlacementPlan:
     """Who works where with how much memory; ``free`` are bytes of main memory.
 
     Raises ``BaseModelError`` where the base does not fit, and as ``placed`` does.
     """
-    placement = placed(base, settings, guest, software, times, without)
+    placement = placed(base, settings, usable, software, times, without)
     if not placement.cards:
-        return Staffing(placement, plans_of(base, settings, free, [post.kind for post in placement.samplers]))
-    return Staffing(placement, memory_plans(placement, wanted_of(base, settings, trains=True), free), guest.machine)
+        return PlacementPlan(
+            placement, plans_of(base, settings, free, [assignment.kind for assignment in placement.samplers])
+        )
+    return PlacementPlan(
+        placement, memory_plans(placement, wanted_of(base, settings, trains=True), free), usable.machine
+    )
 
 
 def placed(
     base: BaseModel,
     settings: Settings,
-    guest: Guest,
+    usable: UsableResources,
     software: Software,
     times: Times | None = None,
     without: Sequence[Sharing] = (),
@@ -119,10 +123,10 @@ def placed(
     another or this machine, ``BaseModelError`` where the base cannot be read.
     """
     if not settings.rollout.samplers:
-        return decide(settings, wanted_of(base, settings, trains=True), guest, software, times, without)
+        return decide(settings, wanted_of(base, settings, trains=True), usable, software, times, without)
     _check_processor(settings)
-    placement = on_cores(sampler_kinds(settings, base), guest.machine.cpu.cores)
-    left = ["`samplers` under [rollout] leaves the cards to others."] if guest.machine.gpus else []
+    placement = on_cores(sampler_kinds(settings, base), usable.machine.cpu.cores)
+    left = ["`samplers` under [rollout] leaves the cards to others."] if usable.machine.gpus else []
     return replace(placement, reasons=(*placement.reasons, *left))
 
 

@@ -16,7 +16,7 @@ from ..workers.handle import WorkerHandle
 from .worker_specs import WorkerSpec
 
 
-class Workforce:
+class WorkerProcesses:
     """Those of one time; the next may start once these have ended."""
 
     def __init__(self, logs: Path, nice: int) -> None:

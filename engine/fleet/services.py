@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from ..environments.baselines import Floors
+from ..environments.baselines import ConstantBaselines
 from ..environments.service import EnvironmentService
 from ..fairness.ledger import ROLLOUT, TRAINING
 from ..fairness.line import Payer, Standing
 from ..home.paths import Home
-from ..rollout.endpoint import Station
+from ..rollout.endpoint import SamplerEndpoint
 from ..rollout.episodes import Rollout
 from ..store.store import Store
 from ..training.protocol import PolicyTrainer
@@ -37,7 +37,7 @@ class Services:
     store: Store
     environments: EnvironmentService
     rollout: Rollout
-    stations: Mapping[str, Station]
+    endpoints: Mapping[str, SamplerEndpoint]
     """The samplers, by name."""
     router: Router
     """Which of them serve which task."""
@@ -45,8 +45,8 @@ class Services:
     """The trainer of all tasks."""
     trainer: PolicyTrainer
     tolerances: Mapping[str, Tolerance]
-    """The gap between a sampler and the trainer that a canary accepts, by station."""
-    floors: Floors = field(default_factory=Floors)
+    """The gap between a sampler and the trainer that a canary accepts, by endpoint."""
+    baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
     """What is known of constant answers, over all tasks."""
     shortage: Callable[[], str] = str
     """Why no task may go on for want of room on the disk, in one sentence; empty while there is room."""
@@ -57,12 +57,12 @@ class Services:
 
     def loads(self) -> dict[str, Load]:
         """What waits at the workers of the stages that are shared, and what they are at, by worker."""
-        seats = {name: Load(station.seats.waiting, station.seats.active) for name, station in self.stations.items()}
-        return seats | {TRAINING: Load(self.shared.waiting, self.shared.active)}
+        slots = {name: Load(endpoint.slots.waiting, endpoint.slots.active) for name, endpoint in self.endpoints.items()}
+        return slots | {TRAINING: Load(self.shared.waiting, self.shared.active)}
 
     def standings(self) -> dict[str, list[Standing]]:
         """Where tenants stand in the lines of the stages that are shared, by stage."""
-        lines = [station.seats.standings() for station in self.stations.values()]
+        lines = [endpoint.slots.standings() for endpoint in self.endpoints.values()]
         return {ROLLOUT: together(lines), TRAINING: self.shared.standings()}
 
     def of(self, payer: Payer, deterministic: bool) -> Services:

@@ -27,25 +27,25 @@ from ..rollout.rendering import PromptRuler
 from ..store.rows import Rest
 from ..store.store import Store
 from .assignment import worker_specs
-from .memory_backoff import Fewer
-from .opening import Opening
-from .placement_plan import Staffing
-from .processes import Workforce
-from .routing.endpoints import Stations
+from .memory_backoff import MemoryBackoff
+from .placement_plan import PlacementPlan
+from .processes import WorkerProcesses
+from .routing.endpoints import SamplerEndpoints
 from .services import Load, Services
-from .yielding.preemptible import Standby
+from .services_factory import ServicesFactory
+from .yielding.preemptible import Preemptible
 
 ATTEMPTS = 3
 """At starting workers that die while they start."""
 RETRY = 2.0
 """Seconds between attempts to bring dead workers back."""
 
-Plan = Callable[[tuple[Sharing, ...], Ours], Staffing]
+Plan = Callable[[tuple[Sharing, ...], Ours], PlacementPlan]
 """Who works where on the machine as it is at the moment, without ways of sharing a card that have failed here, and with
 what this engine holds already."""
 
 
-class Crew:
+class WorkerSupervisor:
     """Keeps the workers alive for as long as ``run`` runs."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Crew:
         home: Home,
         settings: Settings,
         base: BaseModel,
-        staffing: Staffing,
+        placement_plan: PlacementPlan,
         store: Store,
         environments: EnvironmentService,
         ledger: Ledger,
@@ -61,18 +61,18 @@ class Crew:
         log: Callable[[str, str, str], None],
         plan: Plan,
     ) -> None:
-        """``staffing`` holds until workers die or rest; then ``plan`` is asked, in a thread, for it takes its time."""
+        """``placement_plan`` holds until workers die or yield; then ``plan`` is asked, in a thread: it takes long."""
         self._home = home
         self._settings = settings
         self._base = base
         self._plan = plan
         self.failed: tuple[Sharing, ...] = ()
         """Ways of sharing a card that could not be started."""
-        self._fewer = Fewer()
+        self._fewer = MemoryBackoff()
         self.mended = False
         """Whether the workers that died last ran out of memory, and go on with less."""
         self._moved = asyncio.Event()
-        """Set when the workers are to go over to other posts."""
+        """Set when the workers are to go over to other assignments."""
         self.store = store
         self.environments = environments
         self.shortage = shortage
@@ -80,22 +80,22 @@ class Crew:
         self._renderer = Renderer(base.path)
         self.draining = asyncio.Event()
         """Set once tasks are to end with the step that they are at."""
-        self._opening = Opening(
+        self._opening = ServicesFactory(
             home, settings, base, store, environments, ledger, shortage, self.draining, self._renderer, log
         )
-        self._workforce = Workforce(home.logs, settings.resources.nice)
-        self._stations: Stations | None = None
+        self._worker_processes = WorkerProcesses(home.logs, settings.resources.nice)
+        self._endpoints: SamplerEndpoints | None = None
         self._services: Services | None = None
-        self._standby = Standby()
+        self._standby = Preemptible()
         self._ready = asyncio.Event()
-        self._man(staffing)
+        self._man(placement_plan)
         self.lost = asyncio.Event()
         """Set when a worker of the current incarnation has died; replaced together with the workers."""
 
-    def _man(self, staffing: Staffing) -> None:
+    def _man(self, placement_plan: PlacementPlan) -> None:
         """From their next start on, the workers are placed like this."""
-        self.staffing = self._fewer.fitted(staffing)
-        self._specs = worker_specs(self._base, self._home, self._settings, self.staffing)
+        self.placement_plan = self._fewer.fitted(placement_plan)
+        self._specs = worker_specs(self._base, self._home, self._settings, self.placement_plan)
         self.devices = {spec.name: spec.device for spec in self._specs}
         """What each worker computes on, in words."""
 
@@ -106,22 +106,22 @@ class Crew:
 
     def ruler(self) -> PromptRuler:
         """Measures first prompts as this base reads them."""
-        return PromptRuler(self._renderer, self.staffing.context)
+        return PromptRuler(self._renderer, self.placement_plan.context)
 
     async def start(self) -> None:
         """Start all workers, unless they are to rest. Raises what they say if they cannot."""
         await self._standby.during(self._start_again())
 
-    def move(self, staffing: Staffing) -> None:
-        """Go over to other posts: all workers end and start there; tasks begin again from their last commit."""
-        if staffing.placement != self.staffing.placement:
-            self._man(staffing)
+    def move(self, placement_plan: PlacementPlan) -> None:
+        """Go over to other assignments: all workers end and start there; tasks begin again from their last commit."""
+        if placement_plan.placement != self.placement_plan.placement:
+            self._man(placement_plan)
             self._moved.set()
 
     async def _start_again(self) -> None:
         """Start them, again where one is killed meanwhile, and with less in common where what they share fails."""
         for last in (*[False] * (ATTEMPTS - 1), True):
-            sharing = self.staffing.placement.trainer.sharing
+            sharing = self.placement_plan.placement.trainer.sharing
             try:
                 return await self._start()
             except (MarlaasError, ValueError) as error:
@@ -137,41 +137,41 @@ class Crew:
 
         Raises ``MarlaasError`` where nothing can be planned.
         """
-        staffing = await asyncio.to_thread(self._plan, self.failed, self.ours)
-        moves = staffing.placement.cards != self.staffing.placement.cards
+        placement_plan = await asyncio.to_thread(self._plan, self.failed, self.ours)
+        moves = placement_plan.placement.cards != self.placement_plan.placement.cards
         if moves:
-            self.move(staffing)
+            self.move(placement_plan)
         return moves
 
     async def _plan_anew(self) -> None:
         """Place the workers, of whom none lives, as the machine is by now, and say so where that is elsewhere."""
-        before = self.staffing.placement
+        before = self.placement_plan.placement
         self._man(await asyncio.to_thread(self._plan, self.failed, self.ours))
-        if self.staffing.placement != before:
-            self._log("placement", self.staffing.words, "info")
+        if self.placement_plan.placement != before:
+            self._log("placement", self.placement_plan.words, "info")
 
     async def _start(self) -> None:
         self._moved.clear()
-        staffing = self.staffing  # another may be moved to meanwhile
+        placement_plan = self.placement_plan  # another may be moved to meanwhile
         try:
-            await self._workforce.start(self._specs, staffing.placement.cards)
-            self._services, self._stations = await self._opening.open(self._workforce.handles, staffing)
+            await self._worker_processes.start(self._specs, placement_plan.placement.cards)
+            self._services, self._endpoints = await self._opening.open(self._worker_processes.handles, placement_plan)
         except BaseException:
             await self.stop()
             raise
         with contextlib.suppress(StoreError):
-            self.store.telemetry.placed(self.store.incarnation, staffing.placement.reasons)
+            self.store.telemetry.placed(self.store.incarnation, placement_plan.placement.reasons)
         self.lost = asyncio.Event()
         self._ready.set()
 
     @property
     def ours(self) -> Ours:
         """What this engine holds of the machine."""
-        return Ours(frozenset(pid for _, pid in self.processes()), self._workforce.cards)
+        return Ours(frozenset(pid for _, pid in self.processes()), self._worker_processes.cards)
 
     def processes(self) -> list[tuple[str, int]]:
         """What each process of this engine is called, and its id: the engine's own, workers', environments'."""
-        workers = [(name, handle.pid) for name, handle in self._workforce.handles.items()]
+        workers = [(name, handle.pid) for name, handle in self._worker_processes.handles.items()]
         environments = [(f"env {name}", pid) for name, pid in self.environments.processes()]
         return [("engine", os.getpid()), *workers, *environments]
 
@@ -185,7 +185,7 @@ class Crew:
 
     async def sampler_stats(self, patience: float) -> dict[str, SamplerStats]:
         """Totals of the samplers that answer within ``patience`` seconds; nothing while there are none."""
-        return await self._stations.stats(patience) if self._services and self._stations else {}
+        return await self._endpoints.stats(patience) if self._services and self._endpoints else {}
 
     def standings(self) -> dict[str, list[Standing]]:
         """Where tenants stand in the workers' lines, by stage; nothing while there are none."""
@@ -232,15 +232,15 @@ class Crew:
             await self._bring_back(anew=True)
             self._log("worker", f"The workers were started in {monotonic() - begun:.1f} s.", "info")
         while True:
-            deaths = await self._workforce.until_death(self._moved)
-            held = self._stations.conversations if self._stations else {}
-            after = self._fewer.after(deaths, self.staffing, held, self.devices)
+            deaths = await self._worker_processes.until_death(self._moved)
+            held = self._endpoints.conversations if self._endpoints else {}
+            after = self._fewer.after(deaths, self.placement_plan, held, self.devices)
             self.mended = bool(deaths) and after.mended
             self._let_go()
             if deaths:
                 self._log("worker", after.words, "warning")
             else:
-                self._log("placement", self.staffing.words, "info")
+                self._log("placement", self.placement_plan.words, "info")
             await self.stop()
             await self._bring_back(anew=bool(deaths))
 
@@ -265,4 +265,4 @@ class Crew:
 
     async def stop(self) -> None:
         """End all workers; who is cancelled while waiting for that leaves it to the next who stops them."""
-        await self._workforce.stop()
+        await self._worker_processes.stop()

@@ -19,7 +19,7 @@ from ..base.precision import nearest
 from ..base.soundness import parameters
 from ..base.vllm_memory import slots_for
 from ..devices.machine import Gpu, Machine
-from ..devices.plan import Place, SamplerKind, SamplerPost, Sharing, TrainerPost
+from ..devices.plan import Place, SamplerAssignment, SamplerKind, Sharing, TrainerAssignment
 from ..devices.processor import own_cores
 from ..devices.visible import environment, llama_devices
 from ..errors import BaseModelError
@@ -142,47 +142,47 @@ def _brought_bytes(gguf: str) -> int:
 
 
 def sampler_spec(
-    base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan, post: SamplerPost | None = None
+    base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan, assignment: SamplerAssignment | None = None
 ) -> WorkerSpec:
-    """A rollout worker at its post: without one the only sampler, as the settings have it."""
-    if post is None:
+    """A rollout worker at its assignment: without one the only sampler, as the settings have it."""
+    if assignment is None:
         kind = cast(SamplerKind, with_sampler(settings, base).rollout.sampler)
-        (post,) = on_cores((kind,), own_cores(settings.resources.cores)).samplers
+        (assignment,) = on_cores((kind,), own_cores(settings.resources.cores)).samplers
     kwargs: dict[str, Any] = {
         "base": str(base.path),
         "sequences": memory.sequences,
         "context": memory.context,
-        "threads": max(1, len(post.place.cores)),
+        "threads": max(1, len(assignment.place.cores)),
     }
-    if post.kind == "torch":
-        return WorkerSpec(post.name, TORCH, kwargs, post.place.cores, environment(()))
-    if post.kind == "vllm":
+    if assignment.kind == "torch":
+        return WorkerSpec(assignment.name, TORCH, kwargs, assignment.place.cores, environment(()))
+    if assignment.kind == "vllm":
         slots = slots_for(VERSIONS * settings.engine.tasks)
         kwargs |= {"scratch": str(home.scratch), "largest_rank": settings.rollout.largest_rank, "slots": slots}
-        return WorkerSpec(post.name, VLLM, kwargs, post.place.cores, environment(()))
+        return WorkerSpec(assignment.name, VLLM, kwargs, assignment.place.cores, environment(()))
     exact, gguf = settings.rollout.exact, settings.rollout.gguf
     kwargs |= {"cache": str(home.base), "exact": exact, "weights": memory.weights, "gguf": gguf}
-    return WorkerSpec(post.name, LLAMA, kwargs, post.place.cores, environment(()))
+    return WorkerSpec(assignment.name, LLAMA, kwargs, assignment.place.cores, environment(()))
 
 
 def trainer_spec(
-    base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan, post: TrainerPost | None = None
+    base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan, assignment: TrainerAssignment | None = None
 ) -> WorkerSpec:
-    """The training worker at its post: without one beside one sampler."""
-    post = post or on_cores(("torch",), own_cores(settings.resources.cores)).trainer
+    """The training worker at its assignment: without one beside one sampler."""
+    assignment = assignment or on_cores(("torch",), own_cores(settings.resources.cores)).trainer
     kwargs: dict[str, Any] = {
         "base": str(base.path),
         "fingerprint": base.fingerprint,
-        "threads": max(1, len(post.place.cores)),
+        "threads": max(1, len(assignment.place.cores)),
         "sync": settings.training.sync,
         "room": memory.room,
         "slots": settings.training.slots,
         "held": memory.held,
         "largest_rank": settings.training.largest_rank,
         "scratch": str(home.scratch),
-        "precision": post.precision,
+        "precision": assignment.precision,
     }
-    return WorkerSpec(post.name, TRAINER, kwargs, post.place.cores, environment(()))
+    return WorkerSpec(assignment.name, TRAINER, kwargs, assignment.place.cores, environment(()))
 
 
 COLOCATED = "marlaas.engine.fleet.colocated.worker:ColocatedWorker"
@@ -204,26 +204,26 @@ def shared_spec(sampler: WorkerSpec, trainer: WorkerSpec, sharing: Sharing) -> W
     return replace(sampler, factory=COLOCATED, kwargs=kwargs, cores=cores)
 
 
-def sampler_on_card(spec: WorkerSpec, post: SamplerPost, machine: Machine, wanted: Wanted) -> WorkerSpec:
-    """The same sampler on the card of its post; ``spec`` has the conversations that fit there already."""
-    gpus = _gpus(post.place, machine)
-    if post.kind == "vllm":
-        limits = sampler_limits(post, wanted)
+def sampler_on_card(spec: WorkerSpec, assignment: SamplerAssignment, machine: Machine, wanted: Wanted) -> WorkerSpec:
+    """The same sampler on the card of its assignment; ``spec`` has the conversations that fit there already."""
+    gpus = _gpus(assignment.place, machine)
+    if assignment.kind == "vllm":
+        limits = sampler_limits(assignment, wanted)
         # less than there is room for where memory has run out before, and fewer conversations are asked for
         cache = limits.cache * spec.kwargs["sequences"] // max(1, limits.sequences)
         own: dict[str, Any] = {"device": "cuda", "memory": cache, "slots": limits.slots}
     else:
-        own = {"devices": llama_devices(gpus), "memory": post.place.memory, "weights": post.weights}
+        own = {"devices": llama_devices(gpus), "memory": assignment.place.memory, "weights": assignment.weights}
     return _on(gpus, spec, own)
 
 
-def trainer_on_cards(spec: WorkerSpec, post: TrainerPost, machine: Machine) -> WorkerSpec:
-    """The same trainer on the cards of its post; one that is a process with a sampler has no limit of its own."""
-    gpus = _gpus(post.place, machine)
+def trainer_on_cards(spec: WorkerSpec, assignment: TrainerAssignment, machine: Machine) -> WorkerSpec:
+    """The same trainer on the cards of its assignment; one that is a process with a sampler has no limit of its own."""
+    gpus = _gpus(assignment.place, machine)
     own: dict[str, Any] = {
         "devices": tuple(f"cuda:{number}" for number in range(len(gpus))),
         "names": tuple(gpu.label for gpu in gpus),
-        "memory": 0 if post.sharing in IN_ONE_PROCESS else post.place.memory,
+        "memory": 0 if assignment.sharing in IN_ONE_PROCESS else assignment.place.memory,
     }
     return _on(gpus, spec, own)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from ..errors import AdapterUnreachable, ConfigError
 
-BUNDLED_PLUGINS = Path(__file__).resolve().parent.parent / "plugins" / "bundled"
+BUNDLED_PLUGINS = Path(__file__).resolve().parents[2] / "plugins" / "bundled"
 TEMPLATES = BUNDLED_PLUGINS.with_name("templates")
 INSIDE = "marlaas reads and deletes nothing outside of its home: move the whole home instead of a part of it."
-TINY_BASE = Path(__file__).resolve().parent / "base" / "tiny"
+TINY_BASE = Path(__file__).resolve().parents[1] / "base" / "tiny"
 
 
 @dataclass(frozen=True)

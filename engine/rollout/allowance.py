@@ -1,7 +1,7 @@
 """Tokens that one agent may sample in an episode, in all its conversations together, several of them at the same time.
 
 What turns want flows in, what each may sample flows out: exactly as much as if they were taken one after another in
-the order in which they began to want it. Knows nothing of texts, seats or samplers.
+the order in which they began to want it. Knows nothing of texts, slots or samplers.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Unplayable(MarlaasError):
 
 
 @dataclass(frozen=True)
-class Voice:
+class SamplingParameters:
     """How an episode's agents speak: which version, how warm, how long, with which noise."""
 
     version: str
@@ -70,7 +70,7 @@ class Conversation:
     place: str
     """Where the sampler keeps its memory: the name of the first part, and the beginning of the later ones'."""
     agent: str
-    voice: Voice
+    sampling: SamplingParameters
     context: int
     """Tokens that each of its parts may grow to."""
     seed: int
@@ -107,7 +107,7 @@ class Conversation:
             await self._hear(ask, sampler, rendering)
             if not self._ends and len(self._now.tokens) >= self.context:
                 raise overfull(str(len(self._now.tokens)), self.context)
-        room = 0 if self._full else max(0, min(self.voice.max_tokens, self.context - len(self._now.tokens)))
+        room = 0 if self._full else max(0, min(self.sampling.max_tokens, self.context - len(self._now.tokens)))
         wanted = min(ask.max_tokens or room, room)
         async with self.allowance.turn(wanted) as turn:
             if not turn.granted:
@@ -119,13 +119,15 @@ class Conversation:
         self.cut = limited and result.finish == "length" and turn.used >= turn.granted
         return self._speak(result, ask.stop, rendering.renderer)
 
-    def fork(self, turns: int, place: str, agent: str, voice: Voice, seed: int, allowance: Allowance) -> Conversation:
+    def fork(
+        self, turns: int, place: str, agent: str, sampling: SamplingParameters, seed: int, allowance: Allowance
+    ) -> Conversation:
         """A conversation of ``agent`` that begins as this one was after ``turns`` replies, and goes on by itself.
 
         What was sampled up to there is a prompt to it; it is trained on in the conversation that sampled it. A fork
         that is taken after this one has run out of room has none either.
         """
-        forked = Conversation(place, agent, voice, self.context, seed, allowance)
+        forked = Conversation(place, agent, sampling, self.context, seed, allowance)
         forked._tools, forked._ends = self._tools, self._ends[:turns]
         if turns > len(self._ends):
             forked._history, forked._full = [*self._history], True
@@ -165,7 +167,7 @@ class Conversation:
         return noise_seed(self.seed, number) if number else self.seed
 
     async def _hear(self, ask: Ask, sampler: Turns, rendering: Rendering) -> None:
-        thinking, anew = self.voice.thinking, False
+        thinking, anew = self.sampling.thinking, False
         try:
             if self._history:
                 history, tools = self._history, self._tools
@@ -192,10 +194,10 @@ class Conversation:
         """At most so many ``tokens``, up to the first of the texts ``stops``."""
         request = SampleRequest(
             conversation=self.name,
-            version=self.voice.version,
+            version=self.sampling.version,
             tokens=np.array(self._now.tokens, dtype=np.int32),
             max_tokens=tokens,
-            temperature=self.voice.temperature,
+            temperature=self.sampling.temperature,
             stop=renderer.stop_ids,
             seed=self._noise(),
         )
@@ -209,7 +211,7 @@ class Conversation:
     def _speak(self, result: SampleResult, stops: Sequence[str], renderer: Renderer) -> Reply:
         said = result.tokens.tolist()
         spoken = renderer.parse(said, self._now.tokens, bool(self._tools))
-        self._now.speak(said, result.logprobs.tolist(), self.voice.number, spoken)
+        self._now.speak(said, result.logprobs.tolist(), self.sampling.number, spoken)
         self._history.append(spoken)
         self._ends.append(_End(self._now, len(self._now.tokens), len(self._history)))
         finish = "tool" if spoken.tool_calls else result.finish

@@ -1,4 +1,4 @@
-"""One sampler with all that is the engine's of it: its name, its seats, and what it is to forget.
+"""One sampler with all that is the engine's of it: its name, its slots, and what it is to forget.
 
 Live workers flow in, something to play episodes at flows out. Several of different kinds may stand side by side; an
 episode has all its turns at one of them, because the memory of what was said is there.
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from ..devices.plan import SamplerKind
 from ..errors import MarlaasError
 from .protocol import Sampler
-from .slots import Seats
+from .slots import SamplerSlots
 
 
 @dataclass(eq=False)
-class Station:
+class SamplerEndpoint:
     """A sampler to play at."""
 
     name: str
@@ -26,7 +26,7 @@ class Station:
     sampler: Sampler
     context: int
     """Tokens of one conversation."""
-    seats: Seats
+    slots: SamplerSlots
     repeatable: bool = True
     """Whether it says the same to the last bit whatever else it is asked."""
     alike: str = ""

@@ -1,7 +1,7 @@
 """One episode: an environment function in its process on one side, the sampler on the other.
 
 A spec and voices flow in, an ``Episode`` with trajectories flows out. Failures of the environment are part of the
-result; the death of a worker is not, it is raised for the orchestrator to deal with.
+result; the death of a worker is not, it is raised for the scheduler to deal with.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ..fairness.ledger import Ledger
 from ..fairness.line import NOBODY, Payer
 from ..trajectories import Episode, Failure, Trajectory, Transcripts
 from .allowance import Allowance
-from .conversation import Conversation, Unplayable, Voice, overfull
-from .endpoint import Station
+from .conversation import Conversation, SamplingParameters, Unplayable, overfull
+from .endpoint import SamplerEndpoint
 from .renderer import Renderer, TooLong
 from .rendering import Rendering
-from .sampler_client import Speaker
+from .sampler_client import SamplerClient
 from .seeds import noise_seed
 
 PromptHash = bytes
@@ -36,7 +36,7 @@ PromptHash = bytes
 CONVERSATIONS = 256
 """Of one episode, forks included: an environment that never stops branching would fill the engine's memory."""
 EPISODES = 256
-"""Of one payer at the same time. Most of them may be waiting for their environments, so more than there are seats."""
+"""Of one payer at the same time. Most of them may be waiting for their environments, so more than there are slots."""
 
 
 class HeldOutPrompt(MarlaasError):
@@ -47,8 +47,8 @@ class HeldOutPrompt(MarlaasError):
 class Role:
     """Who speaks for an agent, and where."""
 
-    voice: Voice
-    station: Station
+    sampling: SamplingParameters
+    endpoint: SamplerEndpoint
     """That serves the voice's version."""
     policy: str = ""
     """Of the task, where it matters which of them."""
@@ -58,9 +58,9 @@ Roles = Callable[[str], Role]
 """By the agent's name; raises ``ConfigError`` for one that nobody speaks for."""
 
 
-def alike(voice: Voice, station: Station) -> Roles:
+def alike(sampling: SamplingParameters, endpoint: SamplerEndpoint) -> Roles:
     """All agents speak with one voice."""
-    role = Role(voice, station)
+    role = Role(sampling, endpoint)
     return lambda _: role
 
 
@@ -97,7 +97,7 @@ class Played:
 
 
 class Rollout:
-    """Plays the episodes of one payer, at most ``EPISODES`` at a time; turns are sampled as there are seats."""
+    """Plays the episodes of one payer, at most ``EPISODES`` at a time; turns are sampled as there are slots."""
 
     def __init__(self, renderer: Renderer, ledger: Ledger, payer: Payer = NOBODY, anew: bool = False) -> None:
         """``anew``: whether every turn reads what was said anew, so that it has the same last bits in every run."""
@@ -136,9 +136,9 @@ class Rollout:
                 self._ledger.environment(self._payer.task, max(0.0, monotonic() - began - run.answering.seconds))
         return run.result(outcome)
 
-    def speaker(self, station: Station, policy: str) -> Speaker:
+    def speaker(self, endpoint: SamplerEndpoint, policy: str) -> SamplerClient:
         """Somebody who speaks on this payer's account, for one of its policies."""
-        return Speaker(station, self._ledger, replace(self._payer, policy=policy), self._anew)
+        return SamplerClient(endpoint, self._ledger, replace(self._payer, policy=policy), self._anew)
 
     def check_thinking(self, wanted: bool | None) -> None:
         """Raise ``ConfigError`` where the base cannot think, or not think, as a task wants it."""
@@ -162,7 +162,7 @@ class _Turns:
     """A conversation, and who speaks in it: one turn after the other."""
 
     conversation: Conversation
-    speaker: Speaker
+    speaker: SamplerClient
     lock: asyncio.Lock
 
 
@@ -210,7 +210,7 @@ class _Run:
         if self._prompt is None:
             async with self._opening:  # whoever asked first is first
                 if self._prompt is None:
-                    room = self._role(ask.agent).station.context
+                    room = self._role(ask.agent).endpoint.context
                     self._prompt = await self._rollout.prompt_hash(ask, room)
                     self._held_out = self._refuse(self._prompt)
         if self._held_out:  # and nobody who was asked at the same time is let through
@@ -231,16 +231,16 @@ class _Run:
         if place >= CONVERSATIONS:
             raise Unplayable(f"its agents and their forks have more than {CONVERSATIONS} conversations")
         role = self._role(ask.agent)
-        name, seed = f"{self._name}/{place}", noise_seed(role.voice.seed, ask.agent, ask.branch)
-        allowance = self._allowances.setdefault(ask.agent, Allowance(role.voice.max_episode_tokens))
+        name, seed = f"{self._name}/{place}", noise_seed(role.sampling.seed, ask.agent, ask.branch)
+        allowance = self._allowances.setdefault(ask.agent, Allowance(role.sampling.max_episode_tokens))
         if ask.fork is None:
-            begun = Conversation(name, ask.agent, role.voice, role.station.context, seed, allowance)
+            begun = Conversation(name, ask.agent, role.sampling, role.endpoint.context, seed, allowance)
         else:
             origin = self._turns.get((ask.fork.agent, ask.fork.branch))
             if origin is None:
                 raise Unplayable(f"it forked the agent {ask.fork.agent!r}, which has not spoken")
-            begun = origin.conversation.fork(ask.fork.turns, name, ask.agent, role.voice, seed, allowance)
-        turns = _Turns(begun, self._rollout.speaker(role.station, role.policy), asyncio.Lock())
+            begun = origin.conversation.fork(ask.fork.turns, name, ask.agent, role.sampling, seed, allowance)
+        turns = _Turns(begun, self._rollout.speaker(role.endpoint, role.policy), asyncio.Lock())
         self._turns[ask.agent, ask.branch] = turns
         return turns
 

@@ -1,4 +1,4 @@
-"""Marks that stand for replies while a template writes a conversation, and the way back to the sampled ids.
+"""Placeholders that stand for replies while a template writes a conversation, and the way back to the sampled ids.
 
 A history flows in, plain messages for the template flow out, with a mark for each reply's thought and one for its
 answer; the template's text flows in, ids flow out. No text of a model is ever tokenised here. Knows no template.
@@ -21,7 +21,7 @@ Said = Message | Spoken
 """What a conversation is made of: messages of the environment, and replies."""
 
 
-class Marks:
+class Placeholders:
     """The marks of one conversation's replies."""
 
     def __init__(self, guard: Guard, replies: Sequence[Spoken], trims: bool) -> None:

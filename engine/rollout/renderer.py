@@ -21,7 +21,7 @@ from marlaas.plugins.messages import Message, ToolCall
 
 from ..base.chat.template import SWITCH, load_template, read_settings, token_name
 from ..errors import BaseModelError, ConfigError
-from .marks import Marks, Said, plain
+from .marks import Placeholders, Said, plain
 from .spoken import CLOSE, Spoken, opened_thought, read_plain, read_reply, stopped_at
 from .toolcalls import form_of
 from .vocabulary import Vocabulary, strings
@@ -182,11 +182,11 @@ class Renderer:
                 "Leave the setting out, or choose a base whose template knows enable_thinking.",
             )
 
-    def _render(self, said: Sequence[Said], tools: Tools, thinking: bool | None) -> tuple[Marks, str]:
+    def _render(self, said: Sequence[Said], tools: Tools, thinking: bool | None) -> tuple[Placeholders, str]:
         """The template's text with marks in the replies' places."""
         replies = [each for each in said if isinstance(each, Spoken)]
         texts = strings([[plain(each) for each in said if isinstance(each, Message)], list(tools)])
-        marks = Marks(self._vocabulary.guard(texts, len(replies)), replies, self._trims)
+        marks = Placeholders(self._vocabulary.guard(texts, len(replies)), replies, self._trims)
         return marks, marks.normal(self._template.render(marks.messages(said), marks.safe(tools), thinking))
 
     def _check_room(self, size: int, room: int | None) -> None:

@@ -1,7 +1,7 @@
-"""The sampler as one episode sees it: a seat before each turn, an account that pays for it, memory of one conversation.
+"""The sampler as one episode sees it: a slot before each turn, an account that pays for it, memory of one conversation.
 
-Requests of the episode's conversations flow in and on to the sampler of its station, with who pays; what turns have
-cost flows to the seats and into the ledger. Knows nothing of texts and rewards.
+Requests of the episode's conversations flow in and on to the sampler of its endpoint, with who pays; what turns have
+cost flows to the slots and into the ledger. Knows nothing of texts and rewards.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ from dataclasses import replace
 from ..fairness.costs import rollout_cost
 from ..fairness.ledger import Ledger
 from ..fairness.line import Payer
-from .endpoint import Station
+from .endpoint import SamplerEndpoint
 from .protocol import SampleRequest, SampleResult
 
 
-class Speaker:
-    """Implements ``protocol.Turns`` and ``seats.Guest``. Call ``leave`` at the end of the episode.
+class SamplerClient:
+    """Implements ``protocol.Turns`` and ``slots.Guest``. Call ``leave`` at the end of the episode.
 
-    The sampler holds the memory of one of its conversations at a time, else episodes would wait for each other's seats.
+    The sampler holds the memory of one of its conversations at a time, else episodes would wait for each other's slots.
     Each seating has a name of its own, so that a release on its way never hits the next one.
     """
 
-    def __init__(self, station: Station, ledger: Ledger, payer: Payer, anew: bool) -> None:
+    def __init__(self, endpoint: SamplerEndpoint, ledger: Ledger, payer: Payer, anew: bool) -> None:
         """``anew``: whether every turn reads what was said anew, so that its last bits are the same whoever else was
         served meanwhile."""
         self.payer = payer
         self._leaves = anew
-        """Whether it gives its seat back with the end of a turn."""
-        self._station = station
-        self._seats = station.seats
+        """Whether it gives its slot back with the end of a turn."""
+        self._endpoint = endpoint
+        self._slots = endpoint.slots
         self._ledger = ledger
         self._seated = ""
         """The conversation whose memory the sampler holds."""
         self._seatings = 0
 
     async def generate(self, request: SampleRequest) -> SampleResult:
-        """Wait for a seat and sample one turn."""
-        await self._seats.take(self)
+        """Wait for a slot and sample one turn."""
+        await self._slots.take(self)
         cost = None
         try:
             if self._seated != request.conversation:
@@ -45,15 +45,15 @@ class Speaker:
                 self._seated = request.conversation
                 self._seatings += 1
             payer = self.payer
-            weight = self._seats.weight(payer.tenant)
+            weight = self._slots.weight(payer.tenant)
             own = replace(request, conversation=self._name, account=payer.tenant, weight=weight)
-            result = await self._station.sampler.generate(own)
+            result = await self._endpoint.sampler.generate(own)
             sampled = len(result.tokens)
             cost = rollout_cost(result.prefilled, sampled)
-            self._ledger.rollout(payer.task, result.prefilled, sampled, self._station.name, payer.policy)
+            self._ledger.rollout(payer.task, result.prefilled, sampled, self._endpoint.name, payer.policy)
             return result
         finally:
-            self._seats.rest(self, cost)
+            self._slots.rest(self, cost)
             if self._leaves:
                 self.leave()
 
@@ -61,18 +61,18 @@ class Speaker:
         """Have the sampler forget a conversation; one that it holds nothing of is fine."""
         if conversation == self._seated:
             name, self._seated = self._name, ""
-            await self._station.sampler.release(name)
+            await self._endpoint.sampler.release(name)
 
     def unseat(self) -> None:
-        """See ``Guest``."""
+        """See ``SlotHolder``."""
         if self._seated:
-            self._station.forget(self._name)
+            self._endpoint.forget(self._name)
             self._seated = ""
 
     def leave(self) -> None:
         """The episode has ended: nothing of it stays in the sampler, be it in the middle of a turn."""
         self._leaves = True
-        self._seats.leave(self)
+        self._slots.leave(self)
         self.unseat()
 
     @property

@@ -1,6 +1,6 @@
 """Who may be sampled: the sampler's sequences, handed out turn by turn in fair order.
 
-Episodes ask for a seat before each turn and say when it has ended. Between turns an episode keeps its seat, and with it
+Episodes ask for a slot before each turn and say when it has ended. Between turns an episode keeps its slot, and with it
 the memory of what was said. It loses it where others wait and the sampler has little else to do: the one that has been
 idle longest goes, and reads its tokens anew with its next turn. So a slow environment holds nobody up, and a sampler
 that is busy anyway reads nothing twice. Knows nothing of tokens or texts.
@@ -17,14 +17,14 @@ from typing import Protocol
 from ..fairness.line import Line, Payer, Serving, Standing
 
 PATIENCE = 0.02
-"""Seconds for which an idle seat is kept in spite of others' need: an environment that answers at once would lose its
+"""Seconds for which an idle slot is kept in spite of others' need: an environment that answers at once would lose its
 memory with every turn."""
 ENOUGH = 4
-"""A sampler with turns under way on one in so many of its seats gains nothing by further ones: none is taken away."""
+"""A sampler with turns under way on one in so many of its slots gains nothing by further ones: none is taken away."""
 
 
-class Guest(Protocol):
-    """An episode, as far as seats concern it."""
+class SlotHolder(Protocol):
+    """An episode, as far as slots concern it."""
 
     payer: Payer
 
@@ -34,14 +34,14 @@ class Guest(Protocol):
 
 @dataclass(eq=False)
 class Waiter:
-    """A guest without a seat, and how it is told that it has one."""
+    """A holder without a slot, and how it is told that it has one."""
 
-    guest: Guest
+    holder: SlotHolder
     seated: asyncio.Future[None]
 
 
-class Seats:
-    """``count`` seats of one sampler. Turns that wait stand in ``line``, which is told what each turn has cost."""
+class SamplerSlots:
+    """``count`` slots of one sampler. Turns that wait stand in ``line``, which is told what each turn has cost."""
 
     def __init__(self, count: int, line: Line[Waiter], patience: float = PATIENCE) -> None:
         self.count = count
@@ -49,15 +49,15 @@ class Seats:
         self._enough = -(-count // ENOUGH)
         self._line = line
         self._patience = patience
-        self._busy: dict[Guest, Serving] = {}
-        """Guests whose turn is under way."""
-        self._idle: OrderedDict[Guest, float] = OrderedDict()
-        """Since when seats are idle that others may take, the longest idle first."""
+        self._busy: dict[SlotHolder, Serving] = {}
+        """FrozenPolicies whose turn is under way."""
+        self._idle: OrderedDict[SlotHolder, float] = OrderedDict()
+        """Since when slots are idle that others may take, the longest idle first."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def waiting(self) -> int:
-        """Turns that wait for a seat."""
+        """Turns that wait for a slot."""
         return len(self._line)
 
     @property
@@ -73,46 +73,46 @@ class Seats:
         """A tenant's weight of the moment."""
         return self._line.weight(tenant)
 
-    async def take(self, guest: Guest) -> None:
-        """Begin a turn: at once where the guest has its seat or one is free, else when it is its turn."""
-        if guest in self._idle:
-            del self._idle[guest]
+    async def take(self, holder: SlotHolder) -> None:
+        """Begin a turn: at once where the holder has its slot or one is free, else when it is its turn."""
+        if holder in self._idle:
+            del self._idle[holder]
         elif self._free:
             self._free -= 1
         else:
-            return await self._wait(guest)
-        self._busy[guest] = self._line.begin(guest.payer)
+            return await self._wait(holder)
+        self._busy[holder] = self._line.begin(holder.payer)
 
-    def rest(self, guest: Guest, cost: int | None) -> None:
-        """The guest's turn has ended and has cost that much, None where nobody knows; fine after ``leave``."""
-        serving = self._busy.pop(guest, None)
+    def rest(self, holder: SlotHolder, cost: int | None) -> None:
+        """The holder's turn has ended and has cost that much, None where nobody knows; fine after ``leave``."""
+        serving = self._busy.pop(holder, None)
         if serving is None:
             return
         self._line.end(serving, cost)
-        self._idle[guest] = monotonic()
+        self._idle[holder] = monotonic()
         self._hand_out()
 
-    def leave(self, guest: Guest) -> None:
-        """The guest's episode has ended, be it in the middle of a turn; one that has no seat is fine."""
-        if guest in self._busy:
-            self._line.end(self._busy.pop(guest), None)
-        elif guest in self._idle:
-            del self._idle[guest]
+    def leave(self, holder: SlotHolder) -> None:
+        """The holder's episode has ended, be it in the middle of a turn; one that has no slot is fine."""
+        if holder in self._busy:
+            self._line.end(self._busy.pop(holder), None)
+        elif holder in self._idle:
+            del self._idle[holder]
         else:
             return
-        guest.unseat()
+        holder.unseat()
         self._give_back()
 
-    async def _wait(self, guest: Guest) -> None:
-        waiter = Waiter(guest, asyncio.get_running_loop().create_future())
-        self._line.add(guest.payer, waiter)
+    async def _wait(self, holder: SlotHolder) -> None:
+        waiter = Waiter(holder, asyncio.get_running_loop().create_future())
+        self._line.add(holder.payer, waiter)
         self._hand_out()
         try:
             await waiter.seated
         except asyncio.CancelledError:
-            self._line.discard(guest.payer, waiter)
-            if guest in self._busy:  # the seat came in the same moment
-                self._line.withdraw(self._busy.pop(guest))
+            self._line.discard(holder.payer, waiter)
+            if holder in self._busy:  # the slot came in the same moment
+                self._line.withdraw(self._busy.pop(holder))
                 self._give_back()
             raise
 
@@ -121,30 +121,30 @@ class Seats:
         self._hand_out()
 
     def _hand_out(self) -> None:
-        """Give seats that are free, or idle for long enough, to those who are next."""
+        """Give slots that are free, or idle for long enough, to those who are next."""
         while self._line and self._obtain():
             payer, waiter = self._line.take()
             if waiter.seated.cancelled():  # it has not been told yet
                 self._free += 1
             else:
-                self._busy[waiter.guest] = self._line.begin(payer)
+                self._busy[waiter.holder] = self._line.begin(payer)
                 waiter.seated.set_result(None)
 
     def _obtain(self) -> bool:
-        """Get hold of a seat, taken from somebody idle only where the sampler needs the work; look again in time."""
+        """Get hold of a slot, taken from somebody idle only where the sampler needs the work; look again in time."""
         if self._free:
             self._free -= 1
             return True
         if not self._idle or len(self._busy) >= self._enough:
             return False
-        guest, since = next(iter(self._idle.items()))
+        holder, since = next(iter(self._idle.items()))
         left = since + self._patience - monotonic()
         if left > 0:
             if self._timer is None:
                 self._timer = asyncio.get_running_loop().call_later(left, self._look_again)
             return False
-        del self._idle[guest]
-        guest.unseat()
+        del self._idle[holder]
+        holder.unseat()
         return True
 
     def _look_again(self) -> None:

@@ -1,7 +1,7 @@
 """A person's conversation with one version, turn by turn, heard while it is sampled.
 
 What a person says flows in, what the model says flows out, piece by piece and then whole. A turn that is cancelled or
-fails was never said: the conversation stands where it stood. Belongs to no episode: no seat, no account, no reward.
+fails was never said: the conversation stands where it stood. Belongs to no episode: no slot, no account, no reward.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from marlaas.plugins.messages import Ask, Message
 
 from .allowance import Allowance
-from .conversation import Conversation, Voice
+from .conversation import Conversation, SamplingParameters
 from .protocol import SampleRequest, SampleResult, Turns
 from .renderer import Renderer
 from .rendering import Rendering
@@ -83,7 +83,7 @@ class Talk:
         Raises ``Unplayable`` for what the base's template refuses or what leaves no room, and what the sampler raises.
         """
         before = deepcopy(self._conversation)
-        self._conversation.voice = self._voice(manner)
+        self._conversation.sampling = self._voice(manner)
         opening = (Message("system", system),) if system and not self._begun else ()
         pieces = self._pieces(hear)
         try:
@@ -107,8 +107,8 @@ class Talk:
     def _pieces(self, hear: Hear) -> _Pieces:
         return _Pieces(self._sampler, self._rendering.renderer, hear, self._failures)
 
-    def _voice(self, manner: Manner) -> Voice:
-        return Voice(
+    def _voice(self, manner: Manner) -> SamplingParameters:
+        return SamplingParameters(
             version=self._version,
             number=self._number,
             temperature=manner.temperature,

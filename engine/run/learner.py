@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..adapters.leftovers import sweep
 from ..fleet.services import Services
-from ..spec.agents import cast_of, spec_of
+from ..spec.agents import agent_map_of, spec_of
 from ..spec.task import TaskSpec
 from .admission import Admitting
 from .background import Background
@@ -22,8 +22,8 @@ from .environment import History, TaskEnvironment
 from .evaluation.held_out import HeldOutPrompts
 from .policy_learner import PolicyLearner
 from .producer import Producer
-from .selfplay.frozen_policies import Guests
-from .selfplay.participants import Company
+from .selfplay.frozen_policies import FrozenPolicies
+from .selfplay.participants import Participants
 from .servable import check_servable
 
 
@@ -35,18 +35,18 @@ class Learner:
         self._started = started
         self._task = task
         self._spec = spec
-        cast = cast_of(spec)
+        cast = agent_map_of(spec)
         self._policies = tuple(PolicyLearner(services, task, name, spec_of(spec, name)) for name in cast.trained)
         self._environment = TaskEnvironment(services.environments, spec, self._history(), self._tell)
-        self._company = Company(cast, {policy.name: policy.shelf for policy in self._policies})
-        self._guests = Guests(services, task, spec, self._policies)
+        self._participants = Participants(cast, {policy.name: policy.published for policy in self._policies})
+        self._frozen_policies = FrozenPolicies(services, task, spec, self._policies)
         self._admitting = Admitting(services.store.experience, self._policies, services.draining)
         self._held_out = HeldOutPrompts(services, task, spec.eval.prompts)
         for policy in self._policies:
             policy.join(
-                self._company,
+                self._participants,
                 self._environment,
-                self._guests.played_of(policy.name),
+                self._frozen_policies.played_of(policy.name),
                 self._admitting.moved,
                 lambda: all(other.silent for other in self._policies),
             )
@@ -81,11 +81,11 @@ class Learner:
                 await policy.open()
             await self._sweep()
             async with AsyncExitStack() as stack:
-                await self._guests.enter(self._company, stack)
+                await self._frozen_policies.enter(self._participants, stack)
                 await self._play_and_train()
         finally:
             self._services.router.leave(self._task)
-            leaving = asyncio.gather(*(policy.leave() for policy in self._policies), self._guests.leave())
+            leaving = asyncio.gather(*(policy.leave() for policy in self._policies), self._frozen_policies.leave())
             await asyncio.shield(leaving)
 
     async def _sweep(self) -> None:
@@ -103,7 +103,7 @@ class Learner:
     async def _play_and_train(self) -> None:
         async with self._environment.bound() as lease:
             await self._held_out.of(lease)
-        producer = Producer(self._services, self._spec, self._environment, self._company, self._held_out)
+        producer = Producer(self._services, self._spec, self._environment, self._participants, self._held_out)
         await self._services.store.patiently(lambda: self._started(self))
         async with Background() as background:
             background.produce(self._admitting.run(producer, background))

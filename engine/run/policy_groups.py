@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from ..store.experience import Beside
 from ..training.advantages import ClosedGroup, ClosingRules, TooFewRewards, close_group
 from ..trajectories import Episode, Group, Transcripts
-from .selfplay.match import Lineup
+from .selfplay.match import Match
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ def texts_of(transcripts: Transcripts, agents: Set[str] | None) -> Transcripts:
 
 
 def besides(
-    episodes: Sequence[Episode], transcripts: Transcripts, lineup: Lineup, trained: Set[str]
+    episodes: Sequence[Episode], transcripts: Transcripts, match: Match, trained: Set[str]
 ) -> tuple[Beside, ...]:
     """What was said by those who learn nothing from this play, for people to read."""
-    others = dict.fromkeys(speaker for speaker in lineup.agents.values() if speaker not in trained)
+    others = dict.fromkeys(speaker for speaker in match.agents.values() if speaker not in trained)
     found = []
     for speaker in others:
-        agents = lineup.agents_of(speaker)
+        agents = match.agents_of(speaker)
         own = tuple(episode_of(episode, agents) for episode in episodes)
         if any(episode.trajectories for episode in own):
             found.append(Beside(speaker, own, texts_of(transcripts, agents)))

@@ -27,10 +27,10 @@ from .evaluation.timing import Measuring
 from .group_pool import GroupPool
 from .recovery import key, new_version, open_policy, version_path
 from .rules import closing_rules
-from .selfplay.participants import Company
+from .selfplay.participants import Participants
 from .serving.canary import Canary
-from .serving.published import Shelf
-from .serving.retention import Keeper
+from .serving.published import PublishedVersions
+from .serving.retention import Retention
 from .step_metrics import StepTally
 
 
@@ -42,7 +42,7 @@ class PolicyLearner:
         self.spec = spec
         self.policy = services.store.versions.policy(task, name, {})
         """Its number in the store."""
-        self.shelf = Shelf(services.stations)
+        self.published = PublishedVersions(services.endpoints)
         self.pool = GroupPool(spec.train.groups_per_step)
         self._services = services
         self._task = task
@@ -64,7 +64,7 @@ class PolicyLearner:
 
     def join(
         self,
-        company: Company,
+        participants: Participants,
         environment: TaskEnvironment,
         played: Callable[[Sequence[int]], Set[int]],
         moved: Callable[[], None],
@@ -77,13 +77,15 @@ class PolicyLearner:
         """
         services, spec = self._services, self.spec
         self._moved, self._hopeless = moved, hopeless
-        self._agents = tuple(agent for agent, speaker in company.cast.agents.items() if speaker == self.name)
+        self._agents = tuple(agent for agent, speaker in participants.cast.agents.items() if speaker == self.name)
         given = bool(spec.policy.start)
-        self.keeper = Keeper(
+        self.retention = Retention(
             services.store, self._task, self.policy, spec.keep.every, services.token_steps, played, given
         )
-        evaluator = Evaluator(services, spec, self.policy, self.name, environment, company)
-        self.measuring = Measuring(services, spec.eval, self.policy, environment, self.shelf, evaluator, self.keeper)
+        evaluator = Evaluator(services, spec, self.policy, self.name, environment, participants)
+        self.measuring = Measuring(
+            services, spec.eval, self.policy, environment, self.published, evaluator, self.retention
+        )
 
     async def open(self) -> None:
         """Bring the policy to where it stands, and have that served. Raises as ``open_policy`` and ``publish`` do."""
@@ -92,7 +94,7 @@ class PolicyLearner:
         self.first = self._version.number * self._batch
         """Number of the first group that it has not consumed."""
         self._silent = self._services.store.versions.silent_steps(self.policy)
-        await self.shelf.publish(self._version, self._services.router.shares(self._task, self.name))
+        await self.published.publish(self._version, self._services.router.shares(self._task, self.name))
 
     @property
     def newest(self) -> Version:
@@ -110,7 +112,7 @@ class PolicyLearner:
 
     def may_begin(self, number: int, draining: bool) -> bool:
         """Whether its bound on staleness lets group ``number`` begin."""
-        version = self.shelf.current.number if self.shelf.current else 0
+        version = self.published.current.number if self.published.current else 0
         return may_begin(number, version, self._batch, 0 if draining else self.spec.train.max_staleness)
 
     async def train(self, background: Background) -> None:
@@ -125,7 +127,7 @@ class PolicyLearner:
             if self.measuring.enough or self.remark:
                 break
             self._version = await self._step(step, self._version, background)
-            background.start(self.keeper.tidy(self.measuring.pending))
+            background.start(self.retention.tidy(self.measuring.pending))
         await self._served()
         self.finished = True
         self._moved()
@@ -138,12 +140,12 @@ class PolicyLearner:
 
     async def tidy(self) -> None:
         """Name the versions, and remove what nobody will go on from."""
-        self.keeper.label()
-        await self.keeper.retain(set())
+        self.retention.label()
+        await self.retention.retain(set())
 
     async def leave(self) -> None:
         """Free the trainer and the sampler; a worker that is gone has nothing to free."""
-        await asyncio.gather(self._services.trainer.close(self._key), self.shelf.clear(), return_exceptions=True)
+        await asyncio.gather(self._services.trainer.close(self._key), self.published.clear(), return_exceptions=True)
 
     def check_room(self) -> None:
         """Raise ``Blocked`` before the disk is full: the task goes on by itself once there is room."""
@@ -175,8 +177,8 @@ class PolicyLearner:
         path = version_path(services, self._task, self.name, step + 1)
         await self._served()
         shares = services.router.shares(self._task, self.name)
-        homes = [services.stations[share.sampler] for share in shares]
-        await self.shelf.spread(before, shares)
+        homes = [services.endpoints[share.sampler] for share in shares]
+        await self.published.spread(before, shares)
         await self._canary.before(before.name, homes, tally.groups)
         result = await services.trainer.step(self._key, str(path))
         self._notice(result.notice)
@@ -195,10 +197,10 @@ class PolicyLearner:
 
     async def _serve(self, version: Version, shares: Sequence[Share], background: Background) -> None:
         """Publish a committed version and let the canary compare it with the one before."""
-        homes = [self._services.stations[share.sampler] for share in shares]
+        homes = [self._services.endpoints[share.sampler] for share in shares]
 
         async def publish() -> None:
-            await self.shelf.publish(version, shares)
+            await self.published.publish(version, shares)
             self._moved()
             self.measuring.beside(version, background)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ..environments.service import EnvironmentService
 from ..errors import Blocked
-from ..spec.agents import cast_of
+from ..spec.agents import agent_map_of
 from ..spec.task import TaskSpec
 from ..store.store import Store
 from .environment import History, TaskEnvironment
@@ -21,7 +21,7 @@ async def check(
     """Raise ``Blocked`` where the disk is short of room, or no environment serves the task or will play with it now."""
     if short := shortage():
         raise Blocked(short)
-    policy = store.versions.policy(task, cast_of(spec).trained[0], {})
+    policy = store.versions.policy(task, agent_map_of(spec).trained[0], {})
     history = History(store.experience.first_environment(policy), store.experience.last_environment(policy))
     environment = TaskEnvironment(environments, spec, history)
     await environment.check()

@@ -28,8 +28,8 @@ from .environment import TaskEnvironment
 from .evaluation.held_out import HeldOutPrompts
 from .policy_groups import Play, besides, close_parts, part_of, texts_of
 from .rules import closing_rules, replacements
-from .selfplay.match import Lineup
-from .selfplay.participants import Company
+from .selfplay.match import Match
+from .selfplay.participants import Participants
 
 STRIDE = 1_000_003
 """Distance between the instances that successive attempts at one group number draw; a prime, so that tables of rows
@@ -69,13 +69,13 @@ class Producer:
         services: Services,
         spec: TaskSpec,
         environment: TaskEnvironment,
-        company: Company,
+        participants: Participants,
         held_out: HeldOutPrompts,
     ) -> None:
         self._services = services
         self._spec = spec
         self._environment = environment
-        self._company = company
+        self._participants = participants
         self._held_out = held_out
         self._replacements = replacements(spec)
 
@@ -87,15 +87,15 @@ class Producer:
         failures = replaced = 0
         rules = [closing_rules(policy.spec) for policy in wanting]
         for attempt in range(MAX_ATTEMPTS):
-            lineup = self._company.lineup(number, attempt)
-            async with self._company.playing(lineup), self._environment.bound() as lease:
-                played = await self._play(number, attempt, lineup, lease)
+            match = self._participants.match(number, attempt)
+            async with self._participants.playing(match), self._environment.bound() as lease:
+                played = await self._play(number, attempt, match, lease)
                 environment_version, cut = lease.environment_version, lease.cut
             if played is None or (cut and any(one.episode.status == "cancelled" for one in played)):
                 continue
             episodes = tuple(one.episode for one in played)
             play = Play(number, instance(number, attempt), environment_version, episodes, replaced)
-            groups = [part_of(play, lineup.versions[p.name].number, lineup.agents_of(p.name)) for p in wanting]
+            groups = [part_of(play, match.versions[p.name].number, match.agents_of(p.name)) for p in wanting]
             closed = close_parts(groups, rules)
             if isinstance(closed, TooFewRewards):
                 failures += self._failed(played)
@@ -105,7 +105,7 @@ class Producer:
             elif replaced < self._replacements and all(one.rewards.constant for one in closed):
                 replaced += 1
             else:
-                await self._store(played, lineup, wanting, closed)
+                await self._store(played, match, wanting, closed)
                 return {policy.name: one for policy, one in zip(wanting, closed, strict=True)}
         raise Fruitless(
             f"No usable training prompt was found in {MAX_ATTEMPTS} draws.",
@@ -113,25 +113,25 @@ class Producer:
         )
 
     async def _store(
-        self, played: Sequence[Played], lineup: Lineup, wanting: Sequence[Wanting], closed: Sequence[ClosedGroup]
+        self, played: Sequence[Played], match: Match, wanting: Sequence[Wanting], closed: Sequence[ClosedGroup]
     ) -> None:
         """All that came of a play, at once: a policy's group never stands there without that of its partner."""
         texts: Transcripts = {key: text for one in played for key, text in one.transcripts.items()}
         parts = [
-            Part(policy.policy, one.group, texts_of(texts, lineup.agents_of(policy.name)))
+            Part(policy.policy, one.group, texts_of(texts, match.agents_of(policy.name)))
             for policy, one in zip(wanting, closed, strict=True)
         ]
-        beside = besides([one.episode for one in played], texts, lineup, {policy.name for policy in wanting})
+        beside = besides([one.episode for one in played], texts, match, {policy.name for policy in wanting})
         reach(Point.GROUP_CLOSED)
         store = self._services.store
         await store.patiently(lambda: store.experience.add_play("train", parts, beside))
         reach(Point.GROUP_STORED)
 
-    async def _play(self, number: int, attempt: int, lineup: Lineup, lease: Lease) -> list[Played] | None:
+    async def _play(self, number: int, attempt: int, match: Match, lease: Lease) -> list[Played] | None:
         """All members of one attempt, or None where the prompt is held out."""
         held_out = await self._held_out.of(lease)
         members = [
-            asyncio.ensure_future(self._member(number, attempt, member, lineup, lease, held_out))
+            asyncio.ensure_future(self._member(number, attempt, member, match, lease, held_out))
             for member in range(self._spec.train.group_size)
         ]
         try:
@@ -151,14 +151,14 @@ class Producer:
         return [one.judged(outcome) for one, outcome in zip(played, outcomes, strict=True)]
 
     async def _member(
-        self, number: int, attempt: int, member: int, lineup: Lineup, lease: Lease, held_out: Set[PromptHash]
+        self, number: int, attempt: int, member: int, match: Match, lease: Lease, held_out: Set[PromptHash]
     ) -> Played:
         seed = self._spec.train.seed
         spec = EpisodeSpec("train", instance(number, attempt), seed, member, lease.config)
         sampling = self._spec.sampling
         noise = noise_seed(seed, "train", number, attempt, member)
-        roles = lineup.roles(self._company.stations(lineup, number), sampling, sampling.temperature, noise)
-        name = f"{next(iter(lineup.versions.values())).name}/g{number}.{attempt}.{member}"
+        roles = match.roles(self._participants.endpoints(match, number), sampling, sampling.temperature, noise)
+        name = f"{next(iter(match.versions.values())).name}/g{number}.{attempt}.{member}"
         play = self._environment.player(lease)
         return await self._services.rollout.play(play, spec, roles, name, held_out.__contains__)
 

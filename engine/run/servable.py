@@ -13,10 +13,10 @@ from ..spec.task import TaskSpec
 def check_servable(spec: TaskSpec, services: Services) -> None:
     """Raise ``ConfigError`` for thinking that the base's template does not know, and for what cannot be repeated."""
     services.rollout.check_thinking(spec.sampling.thinking)
-    stations = services.stations.values()
-    if not spec.train.deterministic or any(station.repeatable for station in stations):
+    endpoints = services.endpoints.values()
+    if not spec.train.deterministic or any(endpoint.repeatable for endpoint in endpoints):
         return
-    if any(station.kind == "llama.cpp" for station in stations):
+    if any(endpoint.kind == "llama.cpp" for endpoint in endpoints):
         raise ConfigError(
             "The task asks for 'train.deterministic', but llama.cpp's arithmetic in this precision is not repeatable.",
             'Set `weights` under [rollout] in marlaas.toml to "q8_0", "f16" or "f32", or leave `deterministic` out.',

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..adapters.statefile import read_expected
 from ..errors import AdapterError, ConfigError
-from ..run.serving.retention import Keeper
+from ..run.serving.retention import Retention
 from ..store.store import Store
 from ..store.versions import Version
 from ..submission.queue import next_state
@@ -45,7 +45,7 @@ async def roll_back(store: Store, task: int, number: object, policy: str | None 
     await asyncio.to_thread(_check_file, version)
     store.versions.void_after(version.policy, version.number)
     store.experience.drop_unusable(version.policy, version.number)
-    Keeper(store, task, version.policy).label()
+    Retention(store, task, version.policy).label()
     how = "" if version.resumable else ", with a new optimizer: its moments had been given up for room"
     store.telemetry.event("task", f"The task is {state} again: it goes on from {version.name}{how}.", task)
     store.tasks.set_state(task, state, fresh=True)  # last: where the engine dies before, all is done again

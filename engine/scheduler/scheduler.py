@@ -1,6 +1,6 @@
 """The engine's centre: commands in, tasks started and stopped, states out. One event loop, no tensor work.
 
-Thin on purpose: what may run is decided in ``schedule``, how a task runs in ``task_run``, what lives in ``crew``.
+Thin on purpose: what may run is decided in ``schedule``, how a task runs in ``task_run``, what lives in ``supervisor``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Set
 from time import monotonic
 
 from ..errors import ConfigError, StoreError
-from ..fleet.supervisor import Crew
+from ..fleet.supervisor import WorkerSupervisor
 from ..fleet.yielding.words import reason as waits_for
 from ..run.learner import Learner
 from ..store.store import Store
@@ -34,13 +34,13 @@ STARTING = "is starting"
 INTERRUPTED = "was interrupted"
 
 
-class Orchestrator:
+class Scheduler:
     """Runs the queue of one home until a *stop* command arrives or it is cancelled."""
 
     def __init__(
         self,
         store: Store,
-        crew: Crew,
+        supervisor: WorkerSupervisor,
         slots: int,
         clock: Callable[[], float] = time.time,
         tell: Callable[[str, int], None] = lambda event, task: None,
@@ -49,10 +49,10 @@ class Orchestrator:
         """``clock`` gives seconds since 1970. ``tell`` hears of tasks that are *done*, have *failed* or have *stalled*:
         they paused themselves, or are blocked for ``patience`` seconds."""
         self._store = store
-        self._crew = crew
+        self._supervisor = supervisor
         self._slots = slots
         self._clock = clock
-        self._commands = Commands(store, self._end_run, self.stop, self.drain, crew.reload)
+        self._commands = Commands(store, self._end_run, self.stop, self.drain, supervisor.reload)
         self._runs: dict[int, asyncio.Task[Ending]] = {}
         self._learners: dict[int, Learner] = {}
         """Those of runs that nothing blocks."""
@@ -109,13 +109,13 @@ class Orchestrator:
 
         The tasks stay in state *running*, and the next engine goes on with them.
         """
-        self._crew.draining.set()
+        self._supervisor.draining.set()
         self._wake.set()
 
     @property
     def note(self) -> str:
         """What people should know of this engine at the moment, or nothing."""
-        if not self._crew.draining.is_set():
+        if not self._supervisor.draining.is_set():
             return ""
         left = len(self._runs)
         return f"{left} {'task finishes' if left == 1 else 'tasks finish'} the step under way; then the engine stops."
@@ -141,7 +141,7 @@ class Orchestrator:
         self._seen, self._review = seen, monotonic() + REVIEW
         for command in self._store.tasks.new_commands():
             await self._commands.carry_out(command)
-        if not self._crew.draining.is_set():
+        if not self._supervisor.draining.is_set():
             await self._go_through_the_queue()
         elif self._held():
             await self._end_runs(list(self._runs))  # they stand at their last commit, and nothing is left to finish
@@ -238,7 +238,7 @@ class Orchestrator:
 
     def _held(self) -> str:
         """Why no task may run at the moment; empty where tasks may, be it that they have to start the workers."""
-        rest = self._crew.resting
+        rest = self._supervisor.resting
         return waits_for(rest, self._clock()) if rest is not None and rest.holds else ""
 
     def _situation(self) -> Situation:
@@ -270,7 +270,7 @@ class Orchestrator:
             return
         if task.state != "running" and task.id not in self._blocked:
             self._store.tasks.explain({task.id: STARTING})
-        run = asyncio.ensure_future(run_task(task.id, spec, self._crew, started))
+        run = asyncio.ensure_future(run_task(task.id, spec, self._supervisor, started))
         run.add_done_callback(lambda _: self._wake.set())
         self._runs[task.id] = run
         self._since[task.id] = monotonic()

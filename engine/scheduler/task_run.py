@@ -24,7 +24,7 @@ from ..errors import (
     WorkerDied,
 )
 from ..fairness.line import Payer
-from ..fleet.supervisor import Crew
+from ..fleet.supervisor import WorkerSupervisor
 from ..run import preflight
 from ..run.learner import Learner
 from ..spec.task import TaskSpec
@@ -44,7 +44,9 @@ class Ending:
     """Whether something outside of the task brought it there, so that another try may go better."""
 
 
-async def run_task(task: int, spec: TaskSpec, crew: Crew, started: Callable[[Learner], None]) -> Ending:
+async def run_task(
+    task: int, spec: TaskSpec, supervisor: WorkerSupervisor, started: Callable[[Learner], None]
+) -> Ending:
     """Train a task to its end, or to whatever stops it. Cancelling leaves it at its last commit.
 
     ``started`` is called once nothing blocks the task any more, with who runs it.
@@ -52,21 +54,22 @@ async def run_task(task: int, spec: TaskSpec, crew: Crew, started: Callable[[Lea
     losses, last = 0, -1
     while True:
         payer = Payer(spec.tenant, task, spec.queue.priority)
-        learner, lost = None, crew.lost
+        learner, lost = None, supervisor.lost
         try:
-            if crew.resting is not None:
-                await preflight.check(task, spec, crew.store, crew.environments, crew.shortage)
-                crew.wake()
-            services = (await crew.services()).of(payer, spec.train.deterministic)
-            lost = crew.lost  # of these workers: by the time a learner has ended, the crew may have the next ones
+            if supervisor.resting is not None:
+                await preflight.check(task, spec, supervisor.store, supervisor.environments, supervisor.shortage)
+                supervisor.wake()
+            services = (await supervisor.services()).of(payer, spec.train.deterministic)
+            # of these workers: by the time a learner has ended, the supervisor may have the next ones
+            lost = supervisor.lost
             learner = Learner(services, task, spec, started)
             await _unless_lost(learner, lost)
             return Ending("running") if learner.drained else Ending("done", learner.remark)
         except WorkerDied as error:
             step = learner.progress if learner else last
-            resting = crew.resting is not None  # they were told to end, and died of nothing
+            resting = supervisor.resting is not None  # they were told to end, and died of nothing
             await lost.wait()
-            if not (resting or crew.mended):
+            if not (resting or supervisor.mended):
                 losses, last = (losses + 1 if step <= last else 1), max(step, last)
             if losses >= MAX_LOSSES:
                 reason = f"Workers died {losses} times after {max(last, 0)} steps of this task: {error}"
@@ -74,7 +77,7 @@ async def run_task(task: int, spec: TaskSpec, crew: Crew, started: Callable[[Lea
         except Blocked as error:
             return Ending("queued", str(error))
         except DatabaseLocked:  # in a write that nobody tries again: on from the last commit once it is free
-            await crew.store.unlocked()
+            await supervisor.store.unlocked()
         except AdapterUnreachable as error:
             return Ending("queued", f"waiting for its adapters: {error}")
         except (Paused, StoreError, AdapterError) as error:
@@ -87,7 +90,7 @@ async def run_task(task: int, spec: TaskSpec, crew: Crew, started: Callable[[Lea
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{place.filename.rsplit('/', 1)[-1]}, line {place.lineno}"
             with contextlib.suppress(StoreError):
-                crew.store.telemetry.event("bug", traceback.format_exc(), task, "error")
+                supervisor.store.telemetry.event("bug", traceback.format_exc(), task, "error")
             reason = f"An error in marlaas itself ({where}): {type(error).__name__}: {error}"
             return Ending("failed", reason, again=True)
 

@@ -21,7 +21,7 @@ BASE = "base"
 
 
 @dataclass(frozen=True)
-class Cast:
+class AgentMap:
     """The policies of a task, and who speaks for which agent."""
 
     policies: Mapping[str, NamedPolicySpec]
@@ -35,12 +35,12 @@ class Cast:
         return tuple(name for name, policy in self.policies.items() if policy.trained)
 
 
-def cast_of(spec: TaskSpec) -> Cast:
+def agent_map_of(spec: TaskSpec) -> AgentMap:
     """The cast that a specification means."""
     if not spec.policies:
         own = spec.policy
-        return Cast({ONLY: NamedPolicySpec(rank=own.rank, alpha=own.alpha, start=own.start)}, {})
-    return Cast(spec.policies, spec.agents)
+        return AgentMap({ONLY: NamedPolicySpec(rank=own.rank, alpha=own.alpha, start=own.start)}, {})
+    return AgentMap(spec.policies, spec.agents)
 
 
 def spec_of(spec: TaskSpec, policy: str) -> TaskSpec:

@@ -1,6 +1,6 @@
 """A task as its author describes it: the task file with every default filled in.
 
-Flows from the command line through the queue to the orchestrator, as JSON in the task's row. Defaults here are the
+Flows from the command line through the queue to the scheduler, as JSON in the task's row. Defaults here are the
 documented ones; the demo trains with them.
 """
 

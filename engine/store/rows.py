@@ -312,7 +312,7 @@ IDLE = "idle"
 
 
 @dataclass(frozen=True)
-class Yielded:
+class YieldRequest:
     """That a person wants the machine, as the store keeps it."""
 
     until: float | None

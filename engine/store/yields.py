@@ -7,7 +7,7 @@ import time
 from sqlite_utils import Database
 
 from .database import insert_all, transaction
-from .rows import Yielded
+from .rows import YieldRequest
 
 
 class YieldTable:
@@ -16,10 +16,10 @@ class YieldTable:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def get(self) -> Yielded | None:
+    def get(self) -> YieldRequest | None:
         """The yield that was begun last; its time may be over."""
         row = self._db.conn.execute("SELECT until FROM yields").fetchone()
-        return Yielded(row[0]) if row else None
+        return YieldRequest(row[0]) if row else None
 
     def begin(self, until: float | None) -> None:
         """Yield until a time, in seconds since 1970, or until it is taken back; another yield ends with that."""

@@ -15,7 +15,7 @@ from statistics import median
 from ..base.config import BaseConfig
 from ..base.needs import policy_bytes, version_bytes
 from ..base.sizes import adapter_bytes
-from ..spec.agents import cast_of, spec_of
+from ..spec.agents import agent_map_of, spec_of
 from ..spec.task import TaskSpec
 from ..store.queries.past_runs import PastRun
 
@@ -102,7 +102,7 @@ def whole_of(spec: TaskSpec) -> TaskSpec:
 
 def memory_of(spec: TaskSpec, base: BaseConfig, torch_sampler: bool, context: int) -> int:
     """Bytes of what is trained, with the versions of it that are served at a time, and of whom it plays with."""
-    cast = cast_of(spec)
+    cast = agent_map_of(spec)
     trained = sum(
         policy_bytes(base, own.policy.rank, context)
         + (spec.train.max_staleness + 1) * version_bytes(base, own.policy.rank, torch_sampler)
@@ -115,7 +115,7 @@ def memory_of(spec: TaskSpec, base: BaseConfig, torch_sampler: bool, context: in
 
 def _trained(spec: TaskSpec) -> list[TaskSpec]:
     """The task as each of its trained policies sees it."""
-    return [spec_of(spec, name) for name in cast_of(spec).trained]
+    return [spec_of(spec, name) for name in agent_map_of(spec).trained]
 
 
 def _speakers(spec: TaskSpec) -> int:
@@ -150,10 +150,10 @@ def nearest(spec: TaskSpec, runs: Sequence[PastRun]) -> list[PastRun]:
 def disk_of(spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_steps: int) -> DiskEstimate:
     """Versions as ``adapters/retention.py`` keeps them, and every trajectory of training and of evaluations."""
     series = spec.steps // spec.keep.every if spec.keep.every else 0
-    pools = Counter({policy.pool: policy.size for policy in cast_of(spec).policies.values() if policy.pool})
+    pools = Counter({policy.pool: policy.size for policy in agent_map_of(spec).policies.values() if policy.pool})
     adapters = sum(
         adapter_bytes(base, own.policy.rank) * (RESUMABLE * WHOLE + 1 + series + pools[name])
-        for name, own in zip(cast_of(spec).trained, _trained(spec), strict=True)
+        for name, own in zip(agent_map_of(spec).trained, _trained(spec), strict=True)
     )
     speakers = _speakers(spec)
     trained = spec.steps * spec.group_episodes * speakers

@@ -1,6 +1,6 @@
 """A task's life: which state may follow which, and whether a submission fits the environments that are served.
 
-Pure decisions; the store keeps the states, the orchestrator acts on them.
+Pure decisions; the store keeps the states, the scheduler acts on them.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import ConfigError
 from ..spec.agent_rules import inside
-from ..spec.agents import BASE, cast_of
+from ..spec.agents import BASE, agent_map_of
 from ..spec.policies import start_folder
 from ..spec.task import TaskSpec, parse
 from ..store.queries.reader import Reader
@@ -45,7 +45,7 @@ class _Found:
 
 def references(spec: TaskSpec) -> Iterator[Reference]:
     """All versions and folders that a specification refers to outside of its own task."""
-    for name, policy in cast_of(spec).policies.items():
+    for name, policy in agent_map_of(spec).policies.items():
         table = f"policies.{name}" if spec.policies else "policy"
         if policy.start:
             yield Reference(policy.start, table, policy.rank, policy.alpha)

@@ -1,4 +1,4 @@
-"""The adapter bank: which policies are in the device's memory, and which wait outside it.
+"""The adapter cache: which policies are in the device's memory, and which wait outside it.
 
 Open policies flow in; whoever is about to work on some of them asks for these and gets them, paged in where need be.
 The least recently used make room. Knows nothing of models, groups or files.
@@ -17,7 +17,7 @@ from .policy_memory import PolicyMemory
 log = logging.getLogger(__name__)
 
 
-class AdapterBank:
+class AdapterCache:
     """Slots for policies: at most ``slots`` of them in at most ``room`` bytes of ``device``, where 0 is no limit.
 
     Policies that are asked for together are held together whatever the limits, so ask for no more than ``fit``.

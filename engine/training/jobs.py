@@ -1,6 +1,6 @@
 """Jobs of several policies in one call: which of them share a pass, and that none suffers for another's failure.
 
-Jobs flow in, a result or a refusal for each flows out; gradients are added to the policies in the bank. Knows nothing
+Jobs flow in, a result or a refusal for each flows out; gradients are added to the policies in the cache. Knows nothing
 of optimizers and files.
 """
 
@@ -13,7 +13,7 @@ from time import perf_counter
 
 from ..errors import AdapterError
 from ..faults import Point, reach
-from .adapter_cache import AdapterBank
+from .adapter_cache import AdapterCache
 from .group_check import check_group
 from .group_pass import Gradients
 from .protocol import GroupStats, Job, Refused
@@ -24,11 +24,13 @@ log = logging.getLogger(__name__)
 class Jobs:
     """Runs them over a base of ``vocabulary`` token ids, in passes made by ``gradients``."""
 
-    def __init__(self, vocabulary: int, gradients: Gradients, bank: AdapterBank, close: Callable[[str], None]) -> None:
+    def __init__(
+        self, vocabulary: int, gradients: Gradients, cache: AdapterCache, close: Callable[[str], None]
+    ) -> None:
         """``close`` forgets a policy whose gradient is in doubt."""
         self._vocabulary = vocabulary
         self._gradients = gradients
-        self._bank = bank
+        self._cache = cache
         self._close = close
 
     def run(self, jobs: Sequence[Job]) -> tuple[GroupStats | Refused, ...]:
@@ -40,7 +42,7 @@ class Jobs:
         begun = perf_counter()
         add = self._add if len(jobs) == 1 else self._add_or_refuse
         for job in jobs:
-            if not self._bank.fit([other.policy for other in (*run, job)]):
+            if not self._cache.fit([other.policy for other in (*run, job)]):
                 results |= add(run, begun)
                 run, begun = [], perf_counter()
             refusal = self._refusal(job, run)
@@ -54,7 +56,7 @@ class Jobs:
     def _refusal(self, job: Job, beside: Sequence[Job]) -> Refused | None:
         """What is wrong with a job; if nothing is, its policy is in memory afterwards, beside those of the others."""
         try:
-            self._bank.use(*(other.policy for other in beside), job.policy)
+            self._cache.use(*(other.policy for other in beside), job.policy)
         except AdapterError as error:
             return Refused(error.message, error.hint)
         try:
@@ -82,7 +84,7 @@ class Jobs:
         """
         if not jobs:
             return {}
-        memories = self._bank.use(*(job.policy for job in jobs))
+        memories = self._cache.use(*(job.policy for job in jobs))
         before = [memory.gathered() for memory in memories] if len(jobs) > 1 else []
         try:
             reach(Point.ACCUMULATE_BEGUN)

@@ -35,7 +35,7 @@ def on(name: str, work: Callable[[], R]) -> R:
     raise DeviceFull(name)  # out here, where nothing holds on to the frames of the pass
 
 
-class Thrift:
+class PassBackoff:
     """Makes work again with less where it does not fit. ``shrink`` halves a pass; False where it is the smallest."""
 
     def __init__(self, shrink: Callable[[], bool]) -> None:

@@ -26,13 +26,13 @@ from ..devices.plan import Precision
 from ..errors import AdapterError
 from ..faults import Point, reach
 from ..trajectories import Logprobs, Tokens
-from .adapter_cache import AdapterBank
+from .adapter_cache import AdapterCache
 from .config_check import check_config
 from .group_pass import Work
 from .jobs import Jobs
 from .load import keep_freed_memory, load_model
 from .model import Model
-from .out_of_memory import Thrift, once_more
+from .out_of_memory import PassBackoff, once_more
 from .pages import Pages
 from .policy_memory import PolicyMemory, fresh, from_state, to_state
 from .protocol import GroupStats, Job, PolicyConfig, Refused, StepResult, TrainGroup
@@ -114,10 +114,10 @@ class TorchTrainer:
 
         self._replicas = self._thread.submit(Replicas, make, devices, names or devices, threads).result()
         self._model = self._replicas.home.model
-        self._thrift = Thrift(self._replicas.shrink)
+        self._backoff = PassBackoff(self._replicas.shrink)
         self._pages = Pages(Path(scratch or tempfile.gettempdir()), host_room(self._device))
-        self._bank = AdapterBank(self._pages, slots, held or policy_room(self._device), self._device)
-        self._jobs = Jobs(self._model.vocabulary, self._gradients, self._bank, self._close)
+        self._cache = AdapterCache(self._pages, slots, held or policy_room(self._device), self._device)
+        self._jobs = Jobs(self._model.vocabulary, self._gradients, self._cache, self._close)
         self._openings = itertools.count()
         self._opened: dict[str, int] = {}
         """Which opening each open policy is: what began before must not reach what was opened since."""
@@ -162,7 +162,7 @@ class TorchTrainer:
             seconds=made.seconds + written.seconds + seconds,
             divisor=made.step.divisor,
             learning_rate=made.step.learning_rate,
-            notice=self._thrift.notice(),
+            notice=self._backoff.notice(),
         )
 
     async def score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
@@ -204,7 +204,7 @@ class TorchTrainer:
         else:
             optimised, version = fresh(config, layout), 0
             written = self._write(path, to_state(optimised, version, config, layout, self._fingerprint))
-        self._bank.add(policy, PolicyMemory.of(config, layout, optimised, self._device, version))
+        self._cache.add(policy, PolicyMemory.of(config, layout, optimised, self._device, version))
         self._opened[policy] = next(self._openings)
         return StepResult(version, str(path), written.checksum, written.size, 0.0, perf_counter() - begun)
 
@@ -216,8 +216,8 @@ class TorchTrainer:
             for (memory, _), gathered in zip(work, before, strict=True):
                 memory.go_back(gathered)
 
-        stats = self._thrift.make(partial(self._replicas.add_gradients, work), undo)
-        return (replace(stats[0], notice=self._thrift.notice()), *stats[1:])
+        stats = self._backoff.make(partial(self._replicas.add_gradients, work), undo)
+        return (replace(stats[0], notice=self._backoff.notice()), *stats[1:])
 
     def _accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
         (result,) = self._jobs.run((Job(policy, groups),))
@@ -227,7 +227,7 @@ class TorchTrainer:
 
     def _make(self, policy: str) -> _Made:
         begun = perf_counter()
-        (memory,) = self._bank.use(policy)
+        (memory,) = self._cache.use(policy)
         reach(Point.STEP_READY)
         step = once_more(self._replicas.home.name, partial(make_step, self._gradients, memory))
         state = to_state(step.optimised, memory.version + 1, memory.config, memory.layout, self._fingerprint)
@@ -242,16 +242,16 @@ class TorchTrainer:
         begun = perf_counter()
         if self._opened.get(policy) != made.opening:
             raise AdapterError(f"Policy {policy} was closed while a step of it was being written.")
-        (memory,) = self._bank.use(policy)
+        (memory,) = self._cache.use(policy)
         memory.adopt(made.step.optimised)
         reach(Point.STEP_MADE)
         return memory.version, perf_counter() - begun
 
     def _score(self, policy: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        (memory,) = self._bank.use(policy)
-        return self._thrift.make(partial(self._replicas.logprobs, memory, tokens, start, temperature))
+        (memory,) = self._cache.use(policy)
+        return self._backoff.make(partial(self._replicas.logprobs, memory, tokens, start, temperature))
 
     def _close(self, policy: str) -> None:
-        self._bank.drop(policy)
+        self._cache.drop(policy)
         if self._opened.pop(policy, None) is not None:
             self._replicas.unmount()

@@ -1,4 +1,4 @@
-"""What the benchmark of two policies compares: arms that differ in nothing but how seats and samplers are divided."""
+"""What the benchmark of two policies compares: arms that differ in nothing but how slots and samplers are divided."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from benchmarks.agents import (
     ONE,
     OURS,
     POLICIES,
-    SEATS,
     SKEW,
+    SLOTS,
     TWO,
     WRITER,
     remarks,
@@ -20,7 +20,7 @@ from benchmarks.agents import (
 )
 from benchmarks.agents_stage import Outcome
 from marlaas.engine.fleet.routing.assignment import Share
-from marlaas.engine.spec.agents import cast_of
+from marlaas.engine.spec.agents import agent_map_of
 
 
 def outcome(seconds: float) -> Outcome:
@@ -29,16 +29,16 @@ def outcome(seconds: float) -> Outcome:
 
 
 def test_every_way_to_divide_uses_all_that_there_is() -> None:
-    assert all(sum(part.seats for part in (ONE[arm].kept or {}).values()) == SEATS for arm in (BY_HAND, IN_HALVES))
+    assert all(sum(part.slots for part in (ONE[arm].kept or {}).values()) == SLOTS for arm in (BY_HAND, IN_HALVES))
     assert {part.sampler for part in (TWO[APART].kept or {}).values()} == {"rollout", "rollout-2"}
     assert ONE[OURS].kept is TWO[OURS].kept is None
     by_hand = ONE[BY_HAND].kept or {}
-    nearest = min(range(1, SEATS), key=lambda seats: abs(seats / (SEATS - seats) - SKEW))
-    assert by_hand[WRITER].seats == nearest
+    nearest = min(range(1, SLOTS), key=lambda slots: abs(slots / (SLOTS - slots) - SKEW))
+    assert by_hand[WRITER].slots == nearest
 
 
 def test_the_task_trains_both() -> None:
-    assert cast_of(spec_of(8)).trained == POLICIES
+    assert agent_map_of(spec_of(8)).trained == POLICIES
 
 
 def test_ratios_are_of_the_same_repetition() -> None:

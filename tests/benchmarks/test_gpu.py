@@ -13,14 +13,14 @@ from benchmarks.gpu_stage import chosen
 from benchmarks.gpu_tasks import tasks
 from marlaas.engine.devices.machine import Cpu, Gpu, Inventory, Machine, Software
 from marlaas.engine.devices.survey import Survey
-from marlaas.engine.devices.usable import Guest, LeftOut
+from marlaas.engine.devices.usable import LeftOut, UsableResources
 
 CARD = Gpu(0, "GPU-1", "H200", "cuda", 140 << 30, 139 << 30, capability=(9, 0))
 
 
 def seen(software: Software, *gpus: Gpu, reason: str = "", left: tuple[LeftOut, ...] = ()) -> Survey:
     machine = Machine(Cpu((0, 1), 2, 1 << 34), gpus)
-    return Survey(Inventory(machine, reason=reason), Guest(machine, left), software, "me")
+    return Survey(Inventory(machine, reason=reason), UsableResources(machine, left), software, "me")
 
 
 def test_without_a_card_a_sentence_says_so() -> None:

@@ -13,7 +13,7 @@ from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EvalRow
 from tools.kills.campaign import finish
 from tools.kills.lab import Lab
-from tools.kills.tasks import TaskFile, exact_pair, rivals
+from tools.kills.tasks import TaskFile, exact_pair, opponent_pool
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
@@ -32,7 +32,7 @@ def test_deaths_in_the_middle_of_plays_and_steps_change_no_bit(tmp_path: Path) -
     for point, count in DEADLY.items():
         arm(stormy.folder, point, count, "once")
     for lab in (stormy, calm):
-        lab.submit([exact_pair(STEPS), rivals(1, STEPS)])
+        lab.submit([exact_pair(STEPS), opponent_pool(1, STEPS)])
         while any(row.unfinished for row in lab.look()):  # as a person would: start the engine again
             lab.start()
         finish(lab)

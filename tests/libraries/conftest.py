@@ -29,7 +29,7 @@ Said = str | Reply
 Says = Callable[[Ask], Said]
 
 
-class Shelf(World):
+class PublishedVersions(World):
     """A folder of plugins whose libraries are installed without a question."""
 
     def __post_init__(self) -> None:
@@ -96,9 +96,9 @@ def calling(name: str, **arguments: object) -> Reply:
 
 
 @pytest.fixture
-async def shelf(tmp_path: Path) -> AsyncIterator[Shelf]:
+async def published(tmp_path: Path) -> AsyncIterator[PublishedVersions]:
     """Not yet started, so that a test can put files there first."""
-    made = Shelf(tmp_path / "plugins", tmp_path / "scratch")
+    made = PublishedVersions(tmp_path / "plugins", tmp_path / "scratch")
     made.folder.mkdir()
     yield made
     await made.service.stop()

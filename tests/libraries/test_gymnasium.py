@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from .conftest import PATIENCE, Shelf
+from .conftest import PATIENCE, PublishedVersions
 
 pytestmark = [pytest.mark.libraries, pytest.mark.processes, pytest.mark.timeout(PATIENCE)]
 
@@ -57,27 +57,27 @@ class Echo(gymnasium.Env):
 WAY = ["1", "1", "2", "1", "2", "2"]
 
 
-async def test_worlds(shelf: Shelf) -> None:
-    shelf.save("frozen.toml", LAKE)
-    shelf.save("hooks.py", HOOKS)
-    shelf.save("dropped.py", DROPPED)
-    assert set((await shelf.start()).values()) == {None}
+async def test_worlds(published: PublishedVersions) -> None:
+    published.save("frozen.toml", LAKE)
+    published.save("hooks.py", HOOKS)
+    published.save("dropped.py", DROPPED)
+    assert set((await published.start()).values()) == {None}
 
     way = iter(WAY)
-    outcome = await shelf.episode("frozen/FrozenLake-v1", lambda ask: next(way))
+    outcome = await published.episode("frozen/FrozenLake-v1", lambda ask: next(way))
     assert (outcome.status, outcome.rewards, outcome.metrics["turns"]) == ("ok", {"agent": 1.0}, 6)
-    outcome = await shelf.episode("frozen/FrozenLake-v1", lambda ask: "down")
+    outcome = await published.episode("frozen/FrozenLake-v1", lambda ask: "down")
     assert (outcome.status, outcome.rewards) == ("ok", {"agent": 0.0}) and "from 0 to 3" in outcome.invalid
 
-    outcome = await shelf.episode("hooks/lake", lambda ask: "swim")
+    outcome = await published.episode("hooks/lake", lambda ask: "swim")
     assert outcome.invalid == "one of left, down, right, up"
-    slippery = [await shelf.episode("hooks/lake", lambda ask: "down", member=member) for member in (0, 1)]
+    slippery = [await published.episode("hooks/lake", lambda ask: "down", member=member) for member in (0, 1)]
     assert slippery[0].metrics == slippery[1].metrics, "the ice is the same for a whole group"
 
     def repeats(text: str) -> str:
         return re.sub("^repeat ", "", text)
 
-    outcome = await shelf.episode("dropped/Echo", lambda ask: repeats(ask.messages[-1].content))
+    outcome = await published.episode("dropped/Echo", lambda ask: repeats(ask.messages[-1].content))
     assert (outcome.status, outcome.rewards) == ("ok", {"agent": 1.0})
-    outcome = await shelf.episode("dropped/Echo", lambda ask: "xyz")
+    outcome = await published.episode("dropped/Echo", lambda ask: "xyz")
     assert "does not take the text" in outcome.invalid

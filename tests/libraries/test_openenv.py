@@ -8,7 +8,7 @@ import pytest
 
 from marlaas.plugins.messages import Ask
 
-from .conftest import PATIENCE, Shelf, calling
+from .conftest import PATIENCE, PublishedVersions, calling
 
 pytestmark = [pytest.mark.libraries, pytest.mark.processes, pytest.mark.timeout(PATIENCE)]
 
@@ -138,24 +138,24 @@ def halving() -> Any:
     return says
 
 
-async def test_environments(shelf: Shelf) -> None:
-    folder = shelf.scratch.parent / "guess"
+async def test_environments(published: PublishedVersions) -> None:
+    folder = published.scratch.parent / "guess"
     for name, text in FILES.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    folder.rename(shelf.folder / "guess")
-    shelf.save("shop.py", TOOLS)
-    assert set((await shelf.start()).values()) == {None}
+    folder.rename(published.folder / "guess")
+    published.save("shop.py", TOOLS)
+    assert set((await published.start()).values()) == {None}
 
     name = "guess/GuessEnvironment"
-    outcomes = [await shelf.episode(name, halving(), index=index) for index in range(8)]
+    outcomes = [await published.episode(name, halving(), index=index) for index in range(8)]
     assert {outcome.status for outcome in outcomes} == {"ok"}, outcomes
     steps = [float(outcome.metrics["steps"]) for outcome in outcomes]
     assert [outcome.rewards["agent"] for outcome in outcomes] == [pytest.approx(1.1 - each / 10) for each in steps]
     assert len(set(steps)) > 1
-    again = await shelf.episode(name, halving(), index=3, member=5)
+    again = await published.episode(name, halving(), index=3, member=5)
     assert again.metrics == outcomes[3].metrics and "seed_ignored" not in again.metrics
-    outcome = await shelf.episode(name, lambda ask: "seven")
+    outcome = await published.episode(name, lambda ask: "seven")
     assert outcome.status == "ok" and outcome.invalid and outcome.rewards == {"agent": 0.0}
 
     asks: list[Ask] = []
@@ -164,7 +164,7 @@ async def test_environments(shelf: Shelf) -> None:
         asks.append(ask)
         return [calling("price", item="pen"), calling("buy", item="pen"), "done"][len(asks) - 1]
 
-    outcome = await shelf.episode("shop/Shop", buys)
+    outcome = await published.episode("shop/Shop", buys)
     assert (outcome.status, outcome.rewards) == ("ok", {"agent": 1.0}), outcome.failure
     assert outcome.metrics["seed_ignored"] == 1.0 and outcome.metrics["steps"] == 2
     assert {tool["function"]["name"] for tool in asks[0].tools} == {"price", "buy"}
@@ -172,5 +172,5 @@ async def test_environments(shelf: Shelf) -> None:
     price = asks[1].messages[-1].content
     assert price.isdigit() and asks[2].messages[-1].content == "bought"
     asks.clear()
-    await shelf.episode("shop/Shop", buys, member=3)
+    await published.episode("shop/Shop", buys, member=3)
     assert asks[1].messages[-1].content == price, "what it draws from the global generator is the same for a group"

@@ -9,7 +9,7 @@ import pytest
 from marlaas.engine.environments.conformance.check import Scope, check
 from marlaas.plugins.messages import Ask
 
-from .conftest import PATIENCE, Shelf
+from .conftest import PATIENCE, PublishedVersions
 
 pytestmark = [pytest.mark.libraries, pytest.mark.processes, pytest.mark.timeout(PATIENCE)]
 
@@ -53,52 +53,52 @@ def adds(ask: Ask) -> str:
     return str(eval(re.sub(r"\b0+(?=\d)", "", terms[0])))
 
 
-async def test_a_file_alone(shelf: Shelf) -> None:
-    shelf.save("sums.toml", SUMS)
-    shelf.save("line.py", ONE_LINE)
-    assert await shelf.start() == {"sums": None, "line": None}
+async def test_a_file_alone(published: PublishedVersions) -> None:
+    published.save("sums.toml", SUMS)
+    published.save("line.py", ONE_LINE)
+    assert await published.start() == {"sums": None, "line": None}
 
-    outcome = await shelf.episode("sums/chain_sum", adds)
+    outcome = await published.episode("sums/chain_sum", adds)
     assert (outcome.status, outcome.rewards) == ("ok", {"agent": 1.0}), outcome.failure
-    outcome = await shelf.episode("sums/chain_sum", lambda ask: f"Let me see.\n<answer>{adds(ask)}</answer>")
+    outcome = await published.episode("sums/chain_sum", lambda ask: f"Let me see.\n<answer>{adds(ask)}</answer>")
     assert outcome.rewards == {"agent": 1.0}
-    assert (await shelf.episode("sums/chain_sum", lambda ask: "no")).rewards == {"agent": 0.0}
-    outcome = await shelf.episode("line/chain_sum", adds, max_terms=2, max_digits=1)
+    assert (await published.episode("sums/chain_sum", lambda ask: "no")).rewards == {"agent": 0.0}
+    outcome = await published.episode("line/chain_sum", adds, max_terms=2, max_digits=1)
     assert (outcome.status, outcome.rewards) == ("ok", {"agent": 1.0}), outcome.failure
 
-    info = shelf.service.resolve("sums/chain_sum")
+    info = published.service.resolve("sums/chain_sum")
     parameters = {parameter.name: parameter.default for parameter in info.parameters}
     assert parameters == {
         "min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 3, "allow_negation": False,
     }  # fmt: skip
-    train, held_out = [await shelf.prompts("sums/chain_sum", split, 64) for split in ("train", "eval")]
+    train, held_out = [await published.prompts("sums/chain_sum", split, 64) for split in ("train", "eval")]
     assert len(train) > 60 and len(held_out) > 60
-    assert await shelf.prompts("sums/chain_sum", "eval", 64) == held_out
+    assert await published.prompts("sums/chain_sum", "eval", 64) == held_out
 
 
-async def test_datasets_with_defects(shelf: Shelf) -> None:
-    shelf.save("raising.toml", many(*RAISING))
-    shelf.save("atonce.toml", many(*MADE_AT_ONCE))
-    shelf.save("endless.toml", ENDLESS)
-    failures = await shelf.start()
+async def test_datasets_with_defects(published: PublishedVersions) -> None:
+    published.save("raising.toml", many(*RAISING))
+    published.save("atonce.toml", many(*MADE_AT_ONCE))
+    published.save("endless.toml", ENDLESS)
+    failures = await published.start()
     endless = failures.pop("endless")
     assert endless is not None and "blocked its process" in endless.message
     assert set(failures.values()) == {None}
     for dataset in RAISING:
-        outcome = await shelf.episode(f"raising/{dataset}", lambda ask: '{"a": 1}')
+        outcome = await published.episode(f"raising/{dataset}", lambda ask: '{"a": 1}')
         assert (outcome.status, outcome.rewards) == ("ok", {"agent": 0.0}), (dataset, outcome.failure)
         assert outcome.parts == {"scorer_raised": 1.0}, dataset
     for dataset in MADE_AT_ONCE:
-        outcome = await shelf.episode(f"atonce/{dataset}", lambda ask: "junk")
+        outcome = await published.episode(f"atonce/{dataset}", lambda ask: "junk")
         assert outcome.status == "ok", (dataset, outcome.failure)
-        train, held_out = [await shelf.prompts(f"atonce/{dataset}", split, 16) for split in ("train", "eval")]
+        train, held_out = [await published.prompts(f"atonce/{dataset}", split, 16) for split in ("train", "eval")]
         assert not train & held_out, dataset
 
 
-async def test_known_defects_are_found(shelf: Shelf) -> None:
-    shelf.save("defects.toml", many("coin_flip", "game_of_life_halting"))
-    assert await shelf.start() == {"defects": None}
+async def test_known_defects_are_found(published: PublishedVersions) -> None:
+    published.save("defects.toml", many("coin_flip", "game_of_life_halting"))
+    assert await published.start() == {"defects": None}
     for dataset in ("coin_flip", "game_of_life_halting"):
-        findings = await check(shelf.service, f"defects/{dataset}", {}, Scope(32))
-        floors = [finding for finding in findings if finding.check == "floor"]
-        assert [finding.level for finding in floors] == ["error"], findings
+        findings = await check(published.service, f"defects/{dataset}", {}, Scope(32))
+        baselines = [finding for finding in findings if finding.check == "floor"]
+        assert [finding.level for finding in baselines] == ["error"], findings

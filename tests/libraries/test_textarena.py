@@ -8,7 +8,7 @@ import pytest
 
 from marlaas.plugins.messages import Ask
 
-from .conftest import PATIENCE, Says, Shelf
+from .conftest import PATIENCE, PublishedVersions, Says
 
 pytestmark = [pytest.mark.libraries, pytest.mark.processes, pytest.mark.timeout(PATIENCE)]
 
@@ -63,16 +63,16 @@ def rolling() -> Says:
     return says
 
 
-async def test_games(shelf: Shelf) -> None:
-    shelf.save("games.toml", GAMES)
-    assert await shelf.start() == {"games": None}
+async def test_games(published: PublishedVersions) -> None:
+    published.save("games.toml", GAMES)
+    assert await published.start() == {"games": None}
     asks: list[Ask] = []
 
     def remembered(ask: Ask) -> str:
         asks.append(ask)
         return first_free(ask)
 
-    outcome = await shelf.episode("games/TicTacToe-v0", remembered)
+    outcome = await published.episode("games/TicTacToe-v0", remembered)
     assert (outcome.status, outcome.rewards) == ("ok", {"player0": 1.0, "player1": -1.0})
     assert (outcome.metrics["turns"], outcome.metrics["invalid_moves"]) == (7, 0)
     assert [ask.agent for ask in asks] == [f"player{turn % 2}" for turn in range(7)]
@@ -80,13 +80,13 @@ async def test_games(shelf: Shelf) -> None:
     assert sum("You are Player 0" in text for text in heard) == 1, "the rules are told once"
     assert "[Player 0] [0]" in heard[1] and "[Player 0]" not in heard[2], "nobody is told what they said themselves"
 
-    outcome = await shelf.episode("games/TicTacToe-v0", lambda ask: "I resign")
+    outcome = await published.episode("games/TicTacToe-v0", lambda ask: "I resign")
     assert (outcome.status, outcome.rewards) == ("ok", {"player0": -1.0, "player1": 1.0})
     assert outcome.metrics["invalid_moves"] == 1
 
     for game, player in (("GuessTheNumber-v0", halving), ("PigDice-v0", rolling)):
-        one_by_one = [await shelf.episode(f"games/{game}", player(), index=index) for index in range(12)]
-        together = await shelf.episodes(f"games/{game}", player, 12)
+        one_by_one = [await published.episode(f"games/{game}", player(), index=index) for index in range(12)]
+        together = await published.episodes(f"games/{game}", player, 12)
         assert [(one.status, one.rewards, one.metrics) for one in together] == [
             (one.status, one.rewards, one.metrics) for one in one_by_one
         ]

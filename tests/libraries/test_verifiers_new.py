@@ -6,7 +6,7 @@ import pytest
 
 from marlaas.plugins.messages import Ask
 
-from .conftest import PATIENCE, Shelf
+from .conftest import PATIENCE, PublishedVersions
 
 pytestmark = [pytest.mark.libraries, pytest.mark.processes, pytest.mark.timeout(PATIENCE)]
 
@@ -67,10 +67,10 @@ class Duel(vf.Env[vf.EnvConfig]):
 )
 
 
-async def test_tasksets(shelf: Shelf) -> None:
+async def test_tasksets(published: PublishedVersions) -> None:
     for name, text in {"sums": SUMS, "machine": IN_A_MACHINE, "duel": OWN_ENV}.items():
-        shelf.save(f"{name}.py", text)
-    failures = await shelf.start()
+        published.save(f"{name}.py", text)
+    failures = await published.start()
     assert failures["sums"] is None, failures["sums"]
     for name, says in {
         "machine": "has the reward ran, which needs a running machine",
@@ -83,10 +83,10 @@ async def test_tasksets(shelf: Shelf) -> None:
         assert [message.role for message in ask.messages] == ["system", "user"]
         return str(eval(ask.messages[-1].content.rstrip("?")))
 
-    outcome = await shelf.episode("sums/sums", adds, index=13)
+    outcome = await published.episode("sums/sums", adds, index=13)
     assert (outcome.status, outcome.rewards) == ("ok", {"agent": 2.0}), outcome.failure
     assert outcome.metrics["right"] == 1.0 and outcome.metrics["length"] in (1, 2)
-    assert (await shelf.episode("sums/sums", lambda ask: "x")).rewards == {"agent": 0.0}
+    assert (await published.episode("sums/sums", lambda ask: "x")).rewards == {"agent": 0.0}
 
-    train, held_out = [await shelf.prompts("sums/sums", split, 36) for split in ("train", "eval")]
+    train, held_out = [await published.prompts("sums/sums", split, 36) for split in ("train", "eval")]
     assert not train & held_out and (len(train), len(held_out)) == (33, 3)

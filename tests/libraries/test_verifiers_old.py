@@ -6,7 +6,7 @@ import pytest
 
 from marlaas.plugins.messages import Ask
 
-from .conftest import PATIENCE, Shelf, calling
+from .conftest import PATIENCE, PublishedVersions, calling
 
 pytestmark = [pytest.mark.libraries, pytest.mark.processes, pytest.mark.timeout(PATIENCE)]
 
@@ -90,11 +90,11 @@ def added(ask: Ask) -> tuple[int, int]:
     return int(a), int(b)
 
 
-async def test_environments(shelf: Shelf) -> None:
-    refused = await shelf.add("groups", GROUPS)
+async def test_environments(published: PublishedVersions) -> None:
+    refused = await published.add("groups", GROUPS)
     assert refused is not None and "has rewards for groups, which are not supported" in refused.message
     for name, text in {"game": GAME, "tools": TOOLS, "shortened": SHORTENED}.items():
-        assert await shelf.add(name, text) is None
+        assert await published.add(name, text) is None
 
     asks: list[Ask] = []
 
@@ -102,16 +102,16 @@ async def test_environments(shelf: Shelf) -> None:
         asks.append(ask)
         return str(sum(added(asks[0]))) if len(asks) == 3 else "0"
 
-    outcome = await shelf.episode("game/game", solves, index=11)
+    outcome = await published.episode("game/game", solves, index=11)
     assert (outcome.status, outcome.rewards) == ("ok", {"agent": 1.0}), outcome.failure
     assert outcome.metrics["num_turns"] == 3 and outcome.metrics["length"] == 5
     assert outcome.metrics["scorer_raised"] == 0
     assert [[message.role for message in ask.messages] for ask in asks] == [["system", "user"], ["user"], ["user"]]
-    outcome = await shelf.episode("game/game", lambda ask: "no")
+    outcome = await published.episode("game/game", lambda ask: "no")
     assert (outcome.rewards, outcome.metrics["num_turns"]) == ({"agent": 0.0}, 4)
     assert outcome.metrics["scorer_raised"] == 1, "int() of a text"
 
-    train, held_out = [await shelf.prompts("game/game", split, 30) for split in ("train", "eval")]
+    train, held_out = [await published.prompts("game/game", split, 30) for split in ("train", "eval")]
     assert not train & held_out and (len(train), len(held_out)) == (27, 3)
 
     asks.clear()
@@ -123,7 +123,7 @@ async def test_environments(shelf: Shelf) -> None:
             return calling("add", a=a, b=b)
         return ask.messages[-1].content
 
-    outcome = await shelf.episode("tools/tools", calls)  # type: ignore[arg-type]
+    outcome = await published.episode("tools/tools", calls)  # type: ignore[arg-type]
     assert (outcome.status, outcome.rewards) == ("ok", {"agent": 1.0}), outcome.failure
     (tool,) = asks[0].tools
     assert tool["function"]["name"] == "add" and set(tool["function"]["parameters"]["properties"]) == {"a", "b"}
@@ -135,6 +135,6 @@ async def test_environments(shelf: Shelf) -> None:
         asks.append(ask)
         return "no"
 
-    outcome = await shelf.episode("shortened/shortened", refuses)
+    outcome = await published.episode("shortened/shortened", refuses)
     assert outcome.status == "ok", outcome.failure
     assert [ask.branch for ask in asks][:2] == [0, 0] and asks[2].branch > 0, "a history that was cut is a branch"

@@ -28,9 +28,9 @@ def exact_pair(steps: int = STEPS) -> TaskFile:
     return TaskFile("pair", text, exact=True)
 
 
-def rivals(number: int, steps: int = STEPS) -> TaskFile:
+def opponent_pool(number: int, steps: int = STEPS) -> TaskFile:
     """One policy against what it was."""
-    name = f"rivals-{number}"
+    name = f"opponents-{number}"
     return TaskFile(name, _text("dee", name, "race", f"seed = {number}\nmax_staleness = 2", 1, steps, RIVALS))
 
 
@@ -47,7 +47,7 @@ def wave(number: int) -> list[TaskFile]:
         for tenant, name, place, train, keep in tasks
     ]
     relay = _text("dee", f"relay-{number}", "relay", f"seed = {number}\nmax_staleness = 2", 1, policy=PAIR)
-    return [exact(), *files, TaskFile(f"relay-{number}", relay), rivals(number)]
+    return [exact(), *files, TaskFile(f"relay-{number}", relay), opponent_pool(number)]
 
 
 ALONE = """\

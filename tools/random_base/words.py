@@ -36,7 +36,7 @@ mistake moment month moon morning mountain mouth movie music neck news newspaper
 paint paper parent park party pen pencil person phone picture piece pig plan plane plate pocket police position
 possible post practice price prince queen radio rain reason record red green blue black brown yellow result river road
 rock roof rule salt sand science sea seat sentence shape ship shirt shoe shop shoulder sign silver size skin sky snow
-soap son song sound south space sport spring stair star station step stone store storm street student sugar summer sun
+soap son song sound south space sport spring stair star endpoint step stone store storm street student sugar summer sun
 surface system table tail teacher team test thousand hundred million ticket tomorrow yesterday today tongue tooth top
 trade train trip trouble truth uncle unit university valley value village wall war weather west wheel wife wind window
 winter woman women wood yard zero five six seven eight nine ten eleven twelve twenty thirty forty fifty sixty seventy

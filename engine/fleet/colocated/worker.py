@@ -29,7 +29,7 @@ from ...training.model import Model
 from ...training.rooms import pass_room
 from ...training.torch_trainer import TorchTrainer
 from .gate import Gate, Move
-from .luggage import Luggage, tensors_of
+from .offloaded import OffloadedBase, tensors_of
 from .paced import Paced
 from .parts import Announced, LightSleeper
 from .processor import considerate_vllm
@@ -56,11 +56,11 @@ class ColocatedWorker:
         self._base = load_base(trainer["base"])
         self._compute = compute_on(trainer.get("devices", ("cpu",))[0], trainer.get("precision", "f32"))
         self._room = trainer.get("room", PASS_BYTES)
-        self._luggage = Luggage()
+        self._offloaded = OffloadedBase()
         on_card = self._compute.device.type != "cpu"
         moves: dict[Party, Move] = {
             "sampler": Move(self._wake, self._doze),
-            "trainer": Move(self._luggage.come, self._luggage.go),
+            "trainer": Move(self._offloaded.come, self._offloaded.go),
         }
         self._gate = Gate(slice, moves if sharing == "sleep" else None, holder="sampler")
         self._vllm = self._start_vllm(sampler, dozes=on_card and sharing == "sleep")
@@ -100,7 +100,7 @@ class ColocatedWorker:
             if self._compute.precision == "nf4":
                 return self._paced(Decoder.of(self._base, self._compute, self._room))
             base = load(self._base, self._compute.device, loaded_as(self._compute.precision))
-            self._luggage.pack(tensors_of(base))
+            self._offloaded.pack(tensors_of(base))
         return self._paced(self._decoder(base))
 
     def _decoder(self, base: Base) -> Decoder:

@@ -102,7 +102,7 @@ def card_seconds(place: Place, machine: Machine, busy: float, stage: str) -> flo
 
 def cards(placement: Placement) -> tuple[frozenset[str], frozenset[str]]:
     """Those that sample, and those that train."""
-    return frozenset(uuid for post in placement.samplers for uuid in post.place.gpus), frozenset(
+    return frozenset(uuid for assignment in placement.samplers for uuid in assignment.place.gpus), frozenset(
         placement.trainer.place.gpus
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ...devices.plan import Place, Placement, SamplerKind, SamplerPost, TrainerPost
+from ...devices.plan import Place, Placement, SamplerAssignment, SamplerKind, TrainerAssignment
 
 SAMPLER, TRAINER = "rollout", "training"
 """Names of the workers; further samplers have a number behind theirs."""
@@ -17,8 +17,8 @@ def on_cores(kinds: Sequence[SamplerKind], cores: Sequence[int]) -> Placement:
     Spinning threads that share a core are ten times slower and more. Where there are fewer cores than workers each
     sampler has one, and the trainer's only thread goes to whichever has time; a lone core is left to the system.
     """
-    posts = [(SAMPLER if number == 1 else f"{SAMPLER}-{number}", kind) for number, kind in enumerate(kinds, 1)]
-    many, own = len(cores), len(posts)
+    assignments = [(SAMPLER if number == 1 else f"{SAMPLER}-{number}", kind) for number, kind in enumerate(kinds, 1)]
+    many, own = len(cores), len(assignments)
     parts: list[tuple[int, ...]] = [()] * own
     rest: tuple[int, ...] = ()
     if many < 2:
@@ -31,7 +31,9 @@ def on_cores(kinds: Sequence[SamplerKind], cores: Sequence[int]) -> Placement:
     else:
         parts = [(cores[place % many],) for place in range(own)]
         how = "each sampler has a core, which the trainer shares: there are fewer cores than workers"
-    samplers = tuple(SamplerPost(name, kind, Place(part)) for (name, kind), part in zip(posts, parts, strict=True))
-    words = " and ".join(post.kind for post in samplers)
+    samplers = tuple(
+        SamplerAssignment(name, kind, Place(part)) for (name, kind), part in zip(assignments, parts, strict=True)
+    )
+    words = " and ".join(assignment.kind for assignment in samplers)
     reason = f"{words} sample{'s' if own == 1 else ''} and torch trains on the processor: {how}."
-    return Placement(samplers, TrainerPost(TRAINER, Place(rest)), (reason,))
+    return Placement(samplers, TrainerAssignment(TRAINER, Place(rest)), (reason,))

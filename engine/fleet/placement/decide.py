@@ -11,7 +11,7 @@ from dataclasses import replace
 from ...base.needs import Wanted
 from ...devices.machine import Software
 from ...devices.plan import Placement, Sharing
-from ...devices.usable import Guest
+from ...devices.usable import UsableResources
 from ...home.settings import Settings
 from .asked import Choices, Times
 from .place import place
@@ -20,7 +20,7 @@ from .place import place
 def decide(
     settings: Settings,
     wanted: Wanted,
-    guest: Guest,
+    usable: UsableResources,
     software: Software,
     times: Times | None = None,
     without: Sequence[Sharing] = (),
@@ -30,9 +30,9 @@ def decide(
     ``without`` names ways of sharing a card that failed when workers were started so. Raises ``ConfigError`` where
     settings contradict one another or this machine.
     """
-    placement = place(guest.machine, software, wanted, choices_of(settings, without), times)
-    out = [left.reason for left in guest.left_out]
-    return replace(placement, reasons=(*placement.reasons, *out, *guest.notes))
+    placement = place(usable.machine, software, wanted, choices_of(settings, without), times)
+    out = [left.reason for left in usable.left_out]
+    return replace(placement, reasons=(*placement.reasons, *out, *usable.notes))
 
 
 def choices_of(settings: Settings, without: Sequence[Sharing] = ()) -> Choices:

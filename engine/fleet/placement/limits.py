@@ -1,7 +1,7 @@
-"""What workers are told of the memory at their posts: conversations, slots, bytes for caches and for passes. Pure.
+"""What workers may take of the memory assigned to them: conversations, slots, bytes for caches and passes. Pure.
 
-Posts and a base's sizes flow in, numbers for the workers' arguments flow out: the same arithmetic that the posts' bytes
-were planned by, taken apart again.
+Posts and a base's sizes flow in, numbers for the workers' arguments flow out: the same arithmetic that the assignments'
+bytes were planned by, taken apart again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from ...base.fit import FEW_SLOTS, ROOMS, MemoryPlan, plan_memory
 from ...base.needs import RANK, STEPPING, Wanted, slot_bytes
 from ...base.sizes import adapter_bytes, card_pass_bytes
-from ...devices.plan import Placement, SamplerPost, TrainerPost
+from ...devices.plan import Placement, SamplerAssignment, TrainerAssignment
 from .room import (
     PASS,
     PROGRAM,
@@ -52,29 +52,30 @@ class TrainerLimits:
     """Bytes for them."""
 
 
-def sampler_limits(post: SamplerPost, wanted: Wanted) -> SamplerLimits:
-    """For a post on a card; ``post.place.memory`` holds the base, too, whoever shares it."""
-    room = _room(post, wanted)
-    fitting = room.conversations(post.place.memory)
+def sampler_limits(assignment: SamplerAssignment, wanted: Wanted) -> SamplerLimits:
+    """For an assignment on a card; ``assignment.place.memory`` holds the base, too, whoever shares it."""
+    room = _room(assignment, wanted)
+    fitting = room.conversations(assignment.place.memory)
     sequences = min(wanted.sequences or fitting, fitting)
-    return SamplerLimits(sequences, context_of(wanted), room.slots, post.place.memory - room.fixed)
+    return SamplerLimits(sequences, context_of(wanted), room.slots, assignment.place.memory - room.fixed)
 
 
-def trainer_limits(post: TrainerPost, wanted: Wanted) -> TrainerLimits:
-    """For a post on cards: passes as long as leave room for a few policies, and policies in what is left."""
-    own = 0 if post.sharing == "base" else PROGRAM + base_bytes(wanted, post.precision)
-    left, context = post.place.memory - own, context_of(wanted)
+def trainer_limits(assignment: TrainerAssignment, wanted: Wanted) -> TrainerLimits:
+    """For an assignment on cards: passes as long as leave room for a few policies, and policies in what is left."""
+    own = 0 if assignment.sharing == "base" else PROGRAM + base_bytes(wanted, assignment.precision)
+    left, context = assignment.place.memory - own, context_of(wanted)
     policy, stepping = slot_bytes(wanted.config, context), STEPPING * adapter_bytes(wanted.config, RANK)
 
     def takes(room: int) -> int:
-        return max(card_pass_bytes(wanted.config, context, room, post.precision), stepping)
+        return max(card_pass_bytes(wanted.config, context, room, assignment.precision), stepping)
 
     few = min(wanted.slots or wanted.tasks, FEW_SLOTS)
-    slots = few if post.sharing == "sleep" else wanted.slots or wanted.tasks  # they stay while the sampler computes
+    # with "sleep" they stay while the sampler computes
+    slots = few if assignment.sharing == "sleep" else wanted.slots or wanted.tasks
     rooms = [room for room in (PASS, PASS // 2, *ROOMS) if takes(room) + few * policy <= left] or [ROOMS[-1]]
     spare = max(0, left - takes(rooms[0]))
     count = max(few, min(slots, spare // policy))
-    return TrainerLimits(rooms[0], count, count * policy if post.sharing == "sleep" else spare)
+    return TrainerLimits(rooms[0], count, count * policy if assignment.sharing == "sleep" else spare)
 
 
 def memory_plans(placement: Placement, wanted: Wanted, free: int) -> tuple[MemoryPlan, ...]:
@@ -84,20 +85,20 @@ def memory_plans(placement: Placement, wanted: Wanted, free: int) -> tuple[Memor
     computed on the processor does not fit.
     """
     return tuple(
-        _memory(post, placement.trainer if number == 0 else None, wanted, free)
-        for number, post in enumerate(placement.samplers)
+        _memory(assignment, placement.trainer if number == 0 else None, wanted, free)
+        for number, assignment in enumerate(placement.samplers)
     )
 
 
-def _memory(post: SamplerPost, trainer: TrainerPost | None, wanted: Wanted, free: int) -> MemoryPlan:
+def _memory(assignment: SamplerAssignment, trainer: TrainerAssignment | None, wanted: Wanted, free: int) -> MemoryPlan:
     trains = trainer is not None and not trainer.place.gpus
-    if not post.place.gpus:
-        plan = plan_memory(replace(wanted, sampler=post.kind, trains=trains), free)
+    if not assignment.place.gpus:
+        plan = plan_memory(replace(wanted, sampler=assignment.kind, trains=trains), free)
     else:
-        limits = sampler_limits(post, wanted)
+        limits = sampler_limits(assignment, wanted)
         beside = _trainer_alone(wanted, free) if trains else _NOTHING
-        parts = (*beside.parts, ("the sampler's part of its card", post.place.memory))
-        weights = post.weights or "f16"
+        parts = (*beside.parts, ("the sampler's part of its card", assignment.place.memory))
+        weights = assignment.weights or "f16"
         plan = replace(beside, sequences=limits.sequences, context=limits.context, weights=weights, parts=parts)
     if trainer is not None and trainer.place.gpus:
         room = trainer_limits(trainer, wanted)
@@ -111,7 +112,7 @@ def _trainer_alone(wanted: Wanted, free: int) -> MemoryPlan:
     return plan_memory(replace(wanted, sampler="llama.cpp", weights="q4_k_m", gguf_bytes=0, sequences=1), free)
 
 
-def _room(post: SamplerPost, wanted: Wanted) -> SamplerRoom:
-    if post.kind == "llama.cpp":
-        return llama_room(wanted, post.weights)
-    return chosen(vllm_rooms(wanted), post.place.memory)
+def _room(assignment: SamplerAssignment, wanted: Wanted) -> SamplerRoom:
+    if assignment.kind == "llama.cpp":
+        return llama_room(wanted, assignment.weights)
+    return chosen(vllm_rooms(wanted), assignment.place.memory)

@@ -16,16 +16,16 @@ from ...devices.plan import Placement, Precision, SamplerKind
 from ...errors import ConfigError
 from . import reasons
 from .asked import Choices, Times
+from .assignments import (
+    in_one_process,
+    processor_sampler_assignment,
+    processor_trainer_assignment,
+    sampler_assignment,
+    shared_assignments,
+    trainer_assignment,
+)
 from .cards import Card, look
 from .division import Division, divide, worth_of
-from .posts import (
-    in_one_process,
-    processor_sampler_post,
-    processor_trainer_post,
-    sampler_post,
-    shared_posts,
-    trainer_post,
-)
 from .processor import alone, halves, is_small, together
 from .sharing import Way, ways
 from .wishes import Wishes, checked
@@ -103,11 +103,11 @@ def _on_cards(
     shared = division.shared
     found = ways_of[shared.gpu.uuid] if shared else []
     way = found[0] if found else None
-    samplers = [sampler_post(card, number) for number, card in enumerate(division.rollout, 1)]
+    samplers = [sampler_assignment(card, number) for number, card in enumerate(division.rollout, 1)]
     if shared and way:
-        samplers[0], trainer = shared_posts(shared, way)
+        samplers[0], trainer = shared_assignments(shared, way)
     else:
-        trainer = trainer_post(division.training)
+        trainer = trainer_assignment(division.training)
     said = [
         *reasons.samplers(samplers, division.rollout, way, software),
         reasons.trainer(trainer, division.training, way),
@@ -135,8 +135,8 @@ def _on_either(
         precision = next(p for p in (*EXACT, "nf4") if any(p == own for card in trains for own, _ in card.trainers))
         chosen = [_narrowed(card, KINDS, (precision,)) for card in trains]
         chosen = [card for card in chosen if card.trainers]
-        trainer = trainer_post(chosen[:1] if any(card.gpu.part is not None for card in chosen) else chosen)
-        sampler = processor_sampler_post(alone(machine.cpu), wanted, choices, times)
+        trainer = trainer_assignment(chosen[:1] if any(card.gpu.part is not None for card in chosen) else chosen)
+        sampler = processor_sampler_assignment(alone(machine.cpu), wanted, choices, times)
         used = {uuid for uuid in trainer.place.gpus}
         said = [
             reasons.on_processor(sampler, "Sampling"),
@@ -147,8 +147,8 @@ def _on_either(
     if samples:
         kind = next(kind for kind in KINDS if any(kind == own for card in samples for own, _ in card.samplers))
         chosen = [card for card in (_narrowed(card, (kind,), EXACT) for card in samples) if card.samplers]
-        samplers = [sampler_post(card, number) for number, card in enumerate(chosen, 1)]
-        trainer = processor_trainer_post(alone(machine.cpu), choices)
+        samplers = [sampler_assignment(card, number) for number, card in enumerate(chosen, 1)]
+        trainer = processor_trainer_assignment(alone(machine.cpu), choices)
         used = {card.gpu.uuid for card in chosen}
         said = [
             *reasons.samplers(samplers, chosen, None, software),
@@ -183,8 +183,8 @@ def _on_processor(
 ) -> Placement:
     one_process = choices.sampler == "vllm" and choices.share in ("base", "sleep")
     first, second = together(machine.cpu) if one_process else halves(machine.cpu)
-    sampler = processor_sampler_post(first, wanted, choices, times)
-    trainer = processor_trainer_post(second, choices)
+    sampler = processor_sampler_assignment(first, wanted, choices, times)
+    trainer = processor_trainer_assignment(second, choices)
     if one_process:
         sampler, trainer = in_one_process(sampler, trainer, "base" if choices.share == "base" else "sleep")
     if not machine.gpus:

@@ -11,7 +11,7 @@ from ...base.fit import SMALL
 from ...base.needs import Wanted
 from ...base.sizes import FLOAT
 from ...devices.machine import Machine, Software
-from ...devices.plan import SamplerPost, TrainerPost
+from ...devices.plan import SamplerAssignment, TrainerAssignment
 from .asked import Choices, Times
 from .cards import Card
 from .division import Division
@@ -38,20 +38,28 @@ def no_cards() -> str:
     return "There is no card that may be used, so sampler and trainer divide the cores."
 
 
-def on_processor(post: SamplerPost | TrainerPost, stage: str) -> str:
+def on_processor(assignment: SamplerAssignment | TrainerAssignment, stage: str) -> str:
     """A worker on the processor; ``stage`` begins the sentence."""
-    with_ = f"with {_kind(post.kind)}" if isinstance(post, SamplerPost) else f"over the base in {BASES[post.precision]}"
-    return f"{stage} takes {cores(post.place)}, {with_}."
+    with_ = (
+        f"with {_kind(assignment.kind)}"
+        if isinstance(assignment, SamplerAssignment)
+        else f"over the base in {BASES[assignment.precision]}"
+    )
+    return f"{stage} takes {cores(assignment.place)}, {with_}."
 
 
-def samplers(posts: Sequence[SamplerPost], on: Sequence[Card], way: Way | None, software: Software) -> Iterator[str]:
+def samplers(
+    assignments: Sequence[SamplerAssignment], on: Sequence[Card], way: Way | None, software: Software
+) -> Iterator[str]:
     """Samplers on cards; those that are alike in one sentence."""
     alike: dict[tuple[str, str, str, int, int], list[Card]] = {}
-    for post, where in zip(posts, on, strict=True):
-        rooms = [room for kind, room in where.samplers if kind == post.kind and post.weights in ("", room.stored)]
-        memory = post.place.memory
-        count = way.conversations if way and post.sharing else chosen(rooms, memory).conversations(memory)
-        alike.setdefault((post.kind, post.weights, where.gpu.name, memory, count), []).append(where)
+    for assignment, where in zip(assignments, on, strict=True):
+        rooms = [
+            room for kind, room in where.samplers if kind == assignment.kind and assignment.weights in ("", room.stored)
+        ]
+        memory = assignment.place.memory
+        count = way.conversations if way and assignment.sharing else chosen(rooms, memory).conversations(memory)
+        alike.setdefault((assignment.kind, assignment.weights, where.gpu.name, memory, count), []).append(where)
     for (kind, weights, _, memory, count), found in alike.items():
         version = f" {software.vllm}" if kind == "vllm" else ""
         stored = f", the base in {weights}," if weights else ""
@@ -62,14 +70,14 @@ def samplers(posts: Sequence[SamplerPost], on: Sequence[Card], way: Way | None, 
         )
 
 
-def trainer(post: TrainerPost, on: Sequence[Card], way: Way | None) -> str:
+def trainer(assignment: TrainerAssignment, on: Sequence[Card], way: Way | None) -> str:
     """A trainer on cards."""
     where = _on(on)
-    base = f"over the base in {BASES[post.precision]}"
+    base = f"over the base in {BASES[assignment.precision]}"
     if way and way.sharing == "base":
-        return f"Training is on {where}, {base} that the sampler holds, with {size(post.place.memory)} beside it."
+        return f"Training is on {where}, {base} that the sampler holds, with {size(assignment.place.memory)} beside it."
     each = "" if len(on) == 1 else " on each"
-    return f"Training is on {where}, {base}, with {size(post.place.memory)}{each}."
+    return f"Training is on {where}, {base}, with {size(assignment.place.memory)}{each}."
 
 
 def divided(division: Division, able: int, stages: Times) -> Iterator[str]:

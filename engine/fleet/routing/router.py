@@ -1,4 +1,4 @@
-"""Which stations serve which policy: what its turns ask for against what each sampler takes for it.
+"""Which endpoints serve which policy: what its turns ask for against what each sampler takes for it.
 
 Mixes of tokens and measured costs flow in, each policy's shares flow out, for its next version: it changes its homes at
 the border between two versions alone. Policies of one task may ask for very different amounts. A deterministic task has
@@ -14,9 +14,9 @@ from time import monotonic
 
 from ...errors import Fruitless
 from ...fairness.mixes import Mix
-from ...rollout.endpoint import Station
+from ...rollout.endpoint import SamplerEndpoint
 from ...rollout.episodes import EPISODES
-from ...spec.agents import cast_of, spec_of
+from ...spec.agents import agent_map_of, spec_of
 from ...spec.task import TaskSpec
 from .assignment import Demand, Share, TokenCosts, guess, route
 
@@ -39,7 +39,7 @@ class _Routed:
     @property
     def under_way(self) -> int:
         """Episodes that it keeps under way, if nothing holds it up: as many as all of its policies allow."""
-        return min(under_way(spec_of(self.spec, name)) for name in cast_of(self.spec).trained)
+        return min(under_way(spec_of(self.spec, name)) for name in agent_map_of(self.spec).trained)
 
 
 class Router:
@@ -47,14 +47,14 @@ class Router:
 
     def __init__(
         self,
-        stations: Sequence[Station],
+        endpoints: Sequence[SamplerEndpoint],
         costs: Callable[[], Sequence[TokenCosts]],
         mixes: Mapping[int, Mapping[str, Mix]],
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """``costs`` tells what a token takes at each station by now; ``mixes`` grows as turns end, by task and by who
+        """``costs`` tells what a token takes at each endpoint by now; ``mixes`` grows as turns end, by task and by who
         spoke."""
-        self._stations = stations
+        self._endpoints = endpoints
         self._costs = costs
         self._mixes = mixes
         self._clock = clock
@@ -67,7 +67,7 @@ class Router:
 
         Returns the kind of its only sampler, empty where it may be at any. Raises ``Fruitless`` where there is none.
         """
-        home = only_home(self._stations, kind) if spec.train.deterministic else None
+        home = only_home(self._endpoints, kind) if spec.train.deterministic else None
         self._tasks[task] = _Routed(spec, served(spec), (home.name,) if home else ())
         self._looked = -math.inf
         return home.kind if home else ""
@@ -83,8 +83,8 @@ class Router:
 
         Who only takes part in measurements is served where the first policy is.
         """
-        if len(self._stations) == 1:
-            return (Share(self._stations[0].name, 1.0),)
+        if len(self._endpoints) == 1:
+            return (Share(self._endpoints[0].name, 1.0),)
         policies = self._tasks[task].policies
         key = _key(task, policy if policy in policies else next(iter(policies)))
         now = self._clock()
@@ -117,10 +117,10 @@ class Router:
         return demands
 
 
-def only_home(stations: Sequence[Station], kind: str) -> Station:
+def only_home(endpoints: Sequence[SamplerEndpoint], kind: str) -> SamplerEndpoint:
     """Where a task is sampled that must repeat itself: always at the first that can, and of the same kind as before,
     for two kinds do not say the same to the last bit. Raises ``Fruitless`` where there is none."""
-    able = [station for station in stations if station.repeatable and station.kind == (kind or station.kind)]
+    able = [endpoint for endpoint in endpoints if endpoint.repeatable and endpoint.kind == (kind or endpoint.kind)]
     if not able:
         raise Fruitless(
             f"The task is deterministic and was sampled with {kind or 'another sampler'} so far, which this home does"
@@ -133,7 +133,7 @@ def only_home(stations: Sequence[Station], kind: str) -> Station:
 def served(spec: TaskSpec) -> dict[str, tuple[str, ...]]:
     """The policies of a task that have homes, each with itself and the pools of its own versions, which are served
     there, too."""
-    policies = cast_of(spec).policies
+    policies = agent_map_of(spec).policies
     return {
         name: (name, *(pool for pool, other in policies.items() if other.pool == name))
         for name, policy in policies.items()

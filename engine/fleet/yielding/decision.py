@@ -6,10 +6,10 @@ A yield, active hours and idleness flow in, a ``Rest`` flows out, or None while 
 from __future__ import annotations
 
 from ...home.active_hours import ActiveHours
-from ...store.rows import HOURS, IDLE, YIELDED, Rest, Yielded
+from ...store.rows import HOURS, IDLE, YIELDED, Rest, YieldRequest
 
 
-def rest_at(now: float, yielded: Yielded | None, hours: ActiveHours, idle: bool) -> Rest | None:
+def yield_at(now: float, yielded: YieldRequest | None, hours: ActiveHours, idle: bool) -> Rest | None:
     """The rest of this moment: a person's word comes before the hours, these before idleness."""
     if yielded is not None and (yielded.until is None or now < yielded.until):
         return Rest(YIELDED, yielded.until)

@@ -1,7 +1,7 @@
-"""Has the crew leave the machine to others and come back: the loop round ``rest_at``.
+"""Has the supervisor leave the machine to others and come back: the loop round ``yield_at``.
 
-Yields, active hours and whether anything runs flow in; the crew's workers end, and may start again. It waits for no
-stage: also where workers are starting, or are at a call that takes minutes, they are gone within seconds.
+Yields, active hours and whether anything runs flow in; the supervisor's workers end, and may start again. It waits for
+no stage: also where workers are starting, or are at a call that takes minutes, they are gone within seconds.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from time import monotonic
 from ...devices.resources import ResourceSettings
 from ...errors import StoreError
 from ...home.active_hours import ActiveHours
-from ...store.rows import HOURS, YIELDED, Rest, Yielded
+from ...store.rows import HOURS, YIELDED, Rest, YieldRequest
 from ...store.store import Store
 from ...store.submissions import YIELDS
 from ...store.tasks import Command
-from ..supervisor import Crew
-from .decision import rest_at
+from ..supervisor import WorkerSupervisor
+from .decision import yield_at
 from .words import TAKEN_BACK, clock, state
 
 POLL = 0.2
 """Seconds between looks at the database and at the clock."""
 
 
-class Rests:
+class YieldLoop:
     """Decides for one engine when it has workers."""
 
     def __init__(
         self,
         store: Store,
-        crew: Crew,
+        supervisor: WorkerSupervisor,
         settings: ResourceSettings,
         log: Callable[[str, str, str], None],
         busy: Callable[[], bool] = lambda: False,
@@ -43,7 +43,7 @@ class Rests:
         """``busy`` says whether a task runs or is about to; ``changed`` is told when other tasks may run than before.
         ``now`` gives seconds since 1970."""
         self._store = store
-        self._crew = crew
+        self._supervisor = supervisor
         self._hours = ActiveHours.parse(settings.active_hours)
         self._patience = 60 * settings.idle_minutes
         self._log = log
@@ -70,9 +70,9 @@ class Rests:
         now = self._now()
         if self._yielded is not None and self._yielded.until is not None and self._yielded.until <= now:
             self._yielded = None
-        rest = rest_at(now, self._yielded, self._hours, self._idle())
-        if rest is not None and rest != self._crew.resting:
-            begun = self._crew.rest(rest)
+        rest = yield_at(now, self._yielded, self._hours, self._idle())
+        if rest is not None and rest != self._supervisor.resting:
+            begun = self._supervisor.rest(rest)
             self._changed()
             await begun
         if rest != self._told:
@@ -92,7 +92,7 @@ class Rests:
         """Remember what a person wants; why that cannot be had, or nothing."""
         if command.kind == "yield":
             until = command.arguments.get("until")
-            self._yielded = Yielded(None if until is None else float(until))
+            self._yielded = YieldRequest(None if until is None else float(until))
             return ""
         refused = "" if self._yielded or self._hours.active(self._now()) else self._off_duty()
         self._yielded = None
@@ -106,9 +106,9 @@ class Rests:
 
     def _idle(self) -> bool:
         """Whether nothing has run for long; what rests stays so until a task wants workers."""
-        if self._crew.resting is not None:
+        if self._supervisor.resting is not None:
             return True
-        if self._busy() or not self._crew.ready:
+        if self._busy() or not self._supervisor.ready:
             self._quiet = monotonic()
             return False
         return 0 < self._patience <= monotonic() - self._quiet

@@ -12,7 +12,7 @@ from typing import Any
 from ...store.rows import Rest
 
 
-class Standby:
+class Preemptible:
     """Between working and resting."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """The inner loop: running turns, decoded together token after token until one of them may have ended.
 
 Turns flow in, their tokens and log-probabilities flow out as arrays, and no Python runs for a single row. Which rows a
-call holds is up to ``slots``; what becomes of a finished turn is the board's business.
+call holds is up to ``slots``; what becomes of a finished turn is the scheduler's business.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def burst(context: Context, turns: list[Turn], limit: int, pressed: Pressed = ne
     n turns and k >= 1 tokens, where only the last token of a turn may end it. Rows of other sequences that serve as
     fillers are left as they were. Ends once ``pressed``. Raises ``DecodeFailed``.
     """
-    active = np.array([turn.conversation.seat for turn in turns], np.int32)
+    active = np.array([turn.conversation.sequence for turn in turns], np.int32)
     rows = active if context.mixes else rows_with_fillers(active)
     places = np.searchsorted(rows, active)
     alone = len(rows) == len(active)

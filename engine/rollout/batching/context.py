@@ -1,4 +1,4 @@
-"""What computes for the board: sequences with memory, decoded in rows under adapters.
+"""What computes for the scheduler: sequences with memory, decoded in rows under adapters.
 
 Knows sequences by number and adapters by handle; nothing of conversations, versions or sampling. Not safe for threads.
 """
@@ -40,8 +40,8 @@ class Context(Protocol):
         """Run one call: one token of each of several sequences, or several tokens of one (of several if it ``mixes``).
 
         All arguments are (n,); the tokens of a sequence are neighbours. Returns float32 (outputs.sum(), V), valid until
-        the next call. The last bits of a row depend on its own sequence alone, as long as the calls keep to the board's
-        habits. Raises ``DecodeFailed``; the sequences of the call are then in an unknown state.
+        the next call. The last bits of a row depend on its own sequence alone, as long as the calls keep to the
+        scheduler's habits. Raises ``DecodeFailed``; the sequences of the call are then in an unknown state.
         """
 
     def cut(self, sequence: int, length: int) -> None:

@@ -17,12 +17,12 @@ from .turn import Turn
 
 
 class Order:
-    """All accounts with turns on the board, and their turns that have not begun."""
+    """All accounts with turns on the scheduler, and their turns that have not begun."""
 
     def __init__(self) -> None:
         self._clock: FairClock[str] = FairClock()
         self._turns: Counter[str] = Counter()
-        """On the board, begun or not, by account."""
+        """On the scheduler, begun or not, by account."""
         self._returning: dict[str, dict[Turn, None]] = {}
         """Turns of conversations that have their sequence already."""
         self._first: dict[str, dict[Key, list[Turn]]] = {}
@@ -37,7 +37,7 @@ class Order:
                 yield from turns
 
     def enter(self, turn: Turn, weight: float) -> None:
-        """A turn comes on the board and waits. Raises ``ValueError`` for a weight that is none."""
+        """A turn comes on the scheduler and waits. Raises ``ValueError`` for a weight that is none."""
         self._clock.weigh(turn.account, weight)
         self._clock.join(turn.account)
         self._turns[turn.account] += 1
@@ -47,7 +47,7 @@ class Order:
             self._returning.setdefault(turn.account, {})[turn] = None
 
     def leave(self, turn: Turn) -> None:
-        """A turn leaves the board, wherever it stands."""
+        """A turn leaves the scheduler, wherever it stands."""
         self._remove(turn)
         self._turns[turn.account] -= 1
         if not self._turns[turn.account]:
@@ -55,7 +55,7 @@ class Order:
             self._clock.leave(turn.account)
 
     def charge(self, account: str, prefilled: int = 0, sampled: int = 0) -> None:
-        """So many tokens have been computed for an account; whoever was not on the board saves nothing up meanwhile."""
+        """So many tokens have been computed for an account; whoever asked for none saves nothing up meanwhile."""
         self._clock.begin(account)
         self._clock.charge(account, rollout_cost(prefilled, sampled))
 

@@ -15,7 +15,7 @@ CACHE = 16 << 20
 
 @dataclass(frozen=True)
 class Pace:
-    """The board's measures."""
+    """The scheduler's measures."""
 
     rows: int
     """Of one decode call, at most."""

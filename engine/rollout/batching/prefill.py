@@ -29,7 +29,7 @@ class Part:
     @property
     def sequence(self) -> int:
         """Where it is computed."""
-        return self.turns[0].conversation.seat
+        return self.turns[0].conversation.sequence
 
 
 def prefill(context: Context, parts: Sequence[Part]) -> Iterator[tuple[list[Part], list[Logits] | CallFailed]]:

@@ -7,9 +7,9 @@ from functools import partial
 from ...base.model import BaseModel
 from ...trajectories import Logprobs, Tokens
 from ..protocol import SamplerLimits
-from .board import Board
 from .context import Context
 from .pace import Pace
+from .scheduler import BatchScheduler
 from .scoring import score
 from .slots import Slots
 from .threaded import ThreadedSampler
@@ -27,8 +27,8 @@ class BatchingSampler(ThreadedSampler):
         limits = SamplerLimits(context.sequences - SPARE, min(length, context.length))
         versions = Versions(base, context)
         self._context = context
-        board = Board(context, versions, Slots(limits.sequences), limits.context, pace)
-        super().__init__(board, versions, limits)
+        scheduler = BatchScheduler(context, versions, Slots(limits.sequences), limits.context, pace)
+        super().__init__(scheduler, versions, limits)
 
     async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         """See the protocol."""

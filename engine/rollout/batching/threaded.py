@@ -1,8 +1,8 @@
-"""The way from the event loop to a board and back, with the computation on a thread of its own.
+"""The way from the event loop to a scheduler and back, with the computation on a thread of its own.
 
 Async methods put work into an inbox and wait for a future; the thread takes all that has come in, then makes one step
-of the board, for as long as there is anything to do. Only that thread touches what computes, and the event loop stays
-free. Knows nothing of what a board computes with.
+of the scheduler, for as long as there is anything to do. Only that thread touches what computes, and the event loop
+stays free. Knows nothing of what a scheduler computes with.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Gate = Callable[[], AbstractContextManager[None]]
 log = logging.getLogger(__name__)
 
 
-class SteppedBoard(Protocol):
+class SteppedScheduler(Protocol):
     """Turns under way, taken on by steps. Belongs to the thread."""
 
     @property
@@ -50,21 +50,21 @@ class SteppedBoard(Protocol):
         """Take some turns on; may end early once ``pressed`` says that somebody waits for more than a turn."""
 
     def fail(self, error: Exception) -> None:
-        """End every turn with ``error`` and start over with an empty board."""
+        """End every turn with ``error`` and start over with an empty scheduler."""
 
     def stats(self) -> SamplerStats:
         """Totals so far."""
 
 
 class ThreadedSampler:
-    """``protocol.Sampler`` but for ``score``, over a board and the versions that it serves.
+    """``protocol.Sampler`` but for ``score``, over a scheduler and the versions that it serves.
 
     All calls under way raise ``OutOfMemory`` where memory runs out; the sampler is not to be asked again then.
     """
 
     def __init__(
         self,
-        board: SteppedBoard,
+        scheduler: SteppedScheduler,
         versions: Versions,
         limits: SamplerLimits,
         gate: Gate = nullcontext,
@@ -72,7 +72,7 @@ class ThreadedSampler:
     ) -> None:
         """Every round of the thread, a step at most, is made inside ``gate()``; ``idle`` is called after rounds that
         left nothing to do. Whoever shares the device with it can hold it out there."""
-        self._board = board
+        self._scheduler = scheduler
         self._versions = versions
         self._limits = limits
         self._gate = gate
@@ -80,7 +80,7 @@ class ThreadedSampler:
         self._answers = Answers()
         self._inbox: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._pressing: deque[None] = deque()
-        """One for each thing in the inbox for which a step of the board ends early; both threads use it."""
+        """One for each thing in the inbox for which a step of the scheduler ends early; both threads use it."""
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
         self._thread.start()
 
@@ -99,16 +99,16 @@ class ThreadedSampler:
     async def generate(self, request: SampleRequest) -> SampleResult:
         """See the protocol. A cancelled caller's turn goes on until it ends or its conversation is released."""
         answer: Answer[SampleResult] = Answer(self._answers)
-        self._post(partial(self._board.submit, request, answer), answer)
+        self._post(partial(self._scheduler.submit, request, answer), answer)
         return await answer.future
 
     async def release(self, conversation: str) -> None:
         """See the protocol."""
-        await self._do(partial(self._board.release, conversation))
+        await self._do(partial(self._scheduler.release, conversation))
 
     async def stats(self) -> SamplerStats:
         """See the protocol."""
-        return await self._do(self._board.stats)
+        return await self._do(self._scheduler.stats)
 
     async def close(self) -> None:
         """End the thread, failing what is under way, and give the memory back."""
@@ -116,12 +116,12 @@ class ThreadedSampler:
         await asyncio.to_thread(self._thread.join)
 
     def _failed(self, error: Exception) -> None:
-        """A step of the board has raised."""
+        """A step of the scheduler has raised."""
         if ran_out(error):
-            self._board.fail(as_shortage(error))
+            self._scheduler.fail(as_shortage(error))
             return
         log.error("The sampler's step failed.", exc_info=error)
-        self._board.fail(CallFailed(f"The sampler's step failed: {error}."))
+        self._scheduler.fail(CallFailed(f"The sampler's step failed: {error}."))
 
     def _close(self) -> None:
         """Give back what computes; the last thing that the thread does."""
@@ -153,7 +153,7 @@ class ThreadedSampler:
         going_on = True
         while going_on:
             waited: list[Work | None] = []
-            if not self._board.busy:
+            if not self._scheduler.busy:
                 if self._inbox.empty():
                     self._idle()
                 waited.append(self._inbox.get())
@@ -166,13 +166,13 @@ class ThreadedSampler:
         while waited or not self._inbox.empty():
             work = waited.pop() if waited else self._inbox.get()
             if work is None:
-                self._board.fail(CallFailed("The sampler is closing."))
+                self._scheduler.fail(CallFailed("The sampler is closing."))
                 self._close()
                 return False
             work()
-        if self._board.busy:
+        if self._scheduler.busy:
             try:
-                self._board.step(self._pressed)
+                self._scheduler.step(self._pressed)
             except Exception as error:
                 self._failed(error)
         return True

@@ -1,4 +1,4 @@
-"""What the board remembers: conversations that hold memory, and the turn that one of them is sampling."""
+"""What the scheduler remembers: conversations that hold memory, and the turn that one of them is sampling."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Conversation:
     """What the memory begins with, where others may still want a copy."""
 
     @property
-    def seat(self) -> int:
-        """The sequence of a seated conversation."""
+    def sequence(self) -> int:
+        """The sequence of a conversation that has one."""
         if self.slot is None:
             raise LookupError(f"The conversation {self.name!r} has no sequence yet.")
         return self.slot

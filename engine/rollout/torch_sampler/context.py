@@ -23,8 +23,8 @@ from ...base.modules import check_adapter
 from ...base.tensors import load
 from ..batching.context import Arrays, Handles, Ints, Logits
 from .attention import Appended, Attention, OneEach
-from .bank import Bank
 from .blocks import Block, blocks
+from .cache import AdapterCache
 from .mixing import Mix
 from .tiles import TILE
 
@@ -35,7 +35,7 @@ class TorchContext:
     def __init__(self, base: BaseModel, sequences: int, length: int) -> None:
         self._config = base.config
         loaded = load(base, torch.device("cpu"))
-        self._bank = Bank(loaded)
+        self._bank = AdapterCache(loaded)
         self._blocks = blocks(loaded)
         self._base = replace(loaded, layers=())
         self._adapters: Handles = np.empty(0, np.int64)

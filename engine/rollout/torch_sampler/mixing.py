@@ -1,7 +1,7 @@
 """The low-rank terms of one pass, each row under its own adapter: y += (alpha / r) x Aᵀ Bᵀ.
 
 The adapters of a pass's rows flow in once; then each fused layer's inputs and outputs, one layer after the other. The
-products run over tiles (``tiles``) of what lies in the ``bank``.
+products run over tiles (``tiles``) of what lies in the ``cache``.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .bank import Bank
+from .cache import AdapterCache
 from .tiles import TILE, tiling
 
 
 class Mix:
     """The adapters of some rows. Good for as long as all of them stay in the bank and no other is loaded."""
 
-    def __init__(self, bank: Bank, adapters: NDArray[np.int64]) -> None:
+    def __init__(self, cache: AdapterCache, adapters: NDArray[np.int64]) -> None:
         """``adapters`` (n,) are handles, one for each row."""
         handles, owner = np.unique(adapters, return_inverse=True)
-        plan = tiling({bank.place(handle): np.flatnonzero(owner == n) for n, handle in enumerate(handles.tolist())})
-        self._segments = [(bank.shelf(each.rank), each.slots, each.tiles) for each in plan.segments]
+        plan = tiling({cache.place(handle): np.flatnonzero(owner == n) for n, handle in enumerate(handles.tolist())})
+        self._segments = [(cache.block(each.rank), each.slots, each.tiles) for each in plan.segments]
         self._plain = plan.plain
         self._rows, self._places = torch.from_numpy(plan.rows), torch.from_numpy(plan.places)
 
@@ -30,8 +30,8 @@ class Mix:
         """Add to ``y`` (n, out) what the adapters of fused layer ``number`` make of ``x`` (n, in)."""
         tiles = (x if self._plain else x.index_select(0, self._rows)).view(-1, TILE, x.shape[1])
         moved = y.new_empty(len(tiles), TILE, y.shape[1])
-        for shelf, slots, part in self._segments:
-            down, up = (_spread(each[number][slots], part) for each in (shelf.downs, shelf.ups))
+        for block, slots, part in self._segments:
+            down, up = (_spread(each[number][slots], part) for each in (block.downs, block.ups))
             torch.bmm(torch.bmm(tiles[part], down), up, out=moved[part])
         rows = moved.view(-1, y.shape[1])
         y += rows if self._plain else rows.index_select(0, self._places)

@@ -22,7 +22,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Where an adapter lies: on the shelf for adapters of up to ``rank``, at ``slot``."""
+    """Where an adapter lies: in the block for adapters of up to ``rank``, at ``slot``."""
 
     rank: int
     slot: int

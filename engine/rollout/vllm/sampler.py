@@ -20,8 +20,8 @@ from ..batching.threaded import Gate, ThreadedSampler
 from ..batching.versions import Versions
 from ..protocol import SamplerLimits
 from .adapters import FolderAdapters
-from .board import VllmBoard
 from .engine import Engine
+from .scheduler import VllmScheduler
 from .settings import VllmSettings
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class EngineSampler(ThreadedSampler):
         settings = engine.settings
         self._folder = PrivateFolder(scratch, PREFIX)
         versions = Versions(base, FolderAdapters(engine, base.path, self._folder, settings.rank))
-        self._vllm = VllmBoard(engine, versions, settings.context)
+        self._vllm = VllmScheduler(engine, versions, settings.context)
         limits = _limits(settings, max(1, engine.tokens // whole_blocks(settings.context, settings.device)))
         super().__init__(self._vllm, versions, limits, gate, idle)
 

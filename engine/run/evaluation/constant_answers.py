@@ -2,7 +2,7 @@
 
 The sittings of an examination and what the policy said in them flow in, the best score of such texts flows out. The
 agents of others speak as in the examination, so a game's floor is what a constant player wins of it. Where nobody else
-speaks no model is asked, and tasks on the same prompts share what was measured (``floors``).
+speaks no model is asked, and tasks on the same prompts share what was measured (``baselines``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...environments.protocol import EpisodeOutcome, EpisodeSpec
 from ...errors import Replaced
 from ...fleet.services import Services
 from ...rollout.episodes import Roles
-from ..selfplay.match import Lineup
+from ..selfplay.match import Match
 
 USUAL = ("", "0", "1", "yes", "no")
 MOST = 12
@@ -37,7 +37,7 @@ class Sitting:
     """One held-out prompt: what is played, and who speaks."""
 
     spec: EpisodeSpec
-    lineup: Lineup
+    match: Match
     roles: Roles
 
 
@@ -85,17 +85,17 @@ class ConstantAnswers:
         ``said`` are the policy's replies. Raises ``Replaced`` where the lease was cut off meanwhile, ``WorkerDied``.
         """
         often = [text for text, _ in Counter(said).most_common(MOST)]
-        if all(self._alone(sitting.lineup) for sitting in sittings):
+        if all(self._alone(sitting.match) for sitting in sittings):
             config = json.dumps(lease.config, sort_keys=True)
             held_out = HeldOut(lease.environment, lease.environment_version, config, len(sittings))
             answers = dict.fromkeys([*often, *USUAL])
-            return await self._services.floors.of(held_out, answers, lambda text: self._mean(lease, sittings, text))
+            return await self._services.baselines.of(held_out, answers, lambda text: self._mean(lease, sittings, text))
         answers = dict.fromkeys([*often[:MOST_BESIDE], *USUAL_BESIDE])
         means = [await self._mean(lease, sittings, text) for text in answers]
         return max((mean for mean in means if mean is not None), default=None)
 
-    def _alone(self, lineup: Lineup) -> bool:
-        return set(lineup.agents.values()) <= {self._policy}
+    def _alone(self, match: Match) -> bool:
+        return set(match.agents.values()) <= {self._policy}
 
     async def _mean(self, lease: Lease, sittings: Sequence[Sitting], text: str) -> float | None:
         scores = await asyncio.gather(*(self._score(lease, sitting, text) for sitting in sittings))
@@ -105,8 +105,8 @@ class ConstantAnswers:
         return math.fsum(found) / len(found) if found else None
 
     async def _score(self, lease: Lease, sitting: Sitting, text: str) -> float | None:
-        environments, own = self._services.environments, sitting.lineup.agents_of(self._policy)
-        if self._alone(sitting.lineup):
+        environments, own = self._services.environments, sitting.match.agents_of(self._policy)
+        if self._alone(sitting.match):
             constant = Constant(text, own)
             return constant.score(await environments.play(lease, sitting.spec, constant))
         told: list[Constant] = []
@@ -115,6 +115,6 @@ class ConstantAnswers:
             told.append(Constant(text, own, answer))
             return await environments.play(lease, spec, told[-1])
 
-        name = f"{sitting.lineup.versions[self._policy].name}/c{sitting.spec.index}.{next(self._numbers)}"
+        name = f"{sitting.match.versions[self._policy].name}/c{sitting.spec.index}.{next(self._numbers)}"
         played = await self._services.rollout.play(play, sitting.spec, sitting.roles, name)
         return told[-1].score(played.outcome)

@@ -25,8 +25,8 @@ from ...trajectories import Group
 from ..endings import first_failure, never_spoke
 from ..environment import TaskEnvironment
 from ..policy_groups import besides, episode_of, texts_of
-from ..selfplay.match import Lineup
-from ..selfplay.participants import Company
+from ..selfplay.match import Match
+from ..selfplay.participants import Participants
 from .constant_answers import ConstantAnswers, Sitting
 from .held_out import EVAL_SEED, held_out_specs
 
@@ -44,7 +44,7 @@ class Evaluator:
         policy: int,
         name: str,
         environment: TaskEnvironment,
-        company: Company,
+        participants: Participants,
     ) -> None:
         """``policy`` is its number in the store, ``name`` that in its task."""
         self._services = services
@@ -52,9 +52,9 @@ class Evaluator:
         self._policy = policy
         self._name = name
         self._environment = environment
-        self._company = company
+        self._participants = participants
         self._constants = ConstantAnswers(services, name)
-        self._floors: dict[str, float | None] = {}
+        self._baselines: dict[str, float | None] = {}
 
     async def evaluate(self, version: Version, lease: Lease) -> Evaluation:
         """Play every held-out prompt with a version that the caller holds, record the score and return it.
@@ -64,13 +64,12 @@ class Evaluator:
         """
         specs, measure = held_out_specs(lease, self._spec.eval.prompts), self._spec.eval
         lineups = [
-            self._company.examination(self._name, version, measure.agents, spec.index if measure.rotate else 0)
+            self._participants.examination(self._name, version, measure.agents, spec.index if measure.rotate else 0)
             for spec in specs
         ]
-        async with self._company.playing(lineups[0]):  # all of them are of the same versions
+        async with self._participants.playing(lineups[0]):  # all of them are of the same versions
             sittings = [
-                Sitting(spec, lineup, self._roles(spec.index, lineup))
-                for spec, lineup in zip(specs, lineups, strict=True)
+                Sitting(spec, match, self._roles(spec.index, match)) for spec, match in zip(specs, lineups, strict=True)
             ]
             played = list(await asyncio.gather(*(self._prompt(version, lease, sitting) for sitting in sittings)))
             own = await self._stored(version, lease, lineups, played)
@@ -78,22 +77,22 @@ class Evaluator:
             if all(t.reward is None for one in own for t in one.episode.trajectories):
                 await self._still_plays_on(series)
                 raise self._worthless(played, own)
-            if series not in self._floors:
-                self._floors[series] = await self._floor(lease, sittings, own)
-        evaluation = summarise(version.number, series, own, self._floors[series])
+            if series not in self._baselines:
+                self._baselines[series] = await self._floor(lease, sittings, own)
+        evaluation = summarise(version.number, series, own, self._baselines[series])
         store = self._services.store
         await store.patiently(lambda: store.versions.add_evaluation(self._policy, version.id, evaluation))
         return evaluation
 
     async def _stored(
-        self, version: Version, lease: Lease, lineups: Sequence[Lineup], played: Sequence[Played]
+        self, version: Version, lease: Lease, lineups: Sequence[Match], played: Sequence[Played]
     ) -> list[Played]:
         """What is the policy's own of the prompts; all that was said is kept. Raises ``Replaced``."""
         if lease.cut and any(one.episode.status == "cancelled" for one in played):
             raise Replaced
         found, store = [], self._services.store
-        for number, (one, lineup) in enumerate(zip(played, lineups, strict=True)):
-            agents = lineup.agents_of(self._name)
+        for number, (one, match) in enumerate(zip(played, lineups, strict=True)):
+            agents = match.agents_of(self._name)
             rewards = {a: reward for a, reward in one.outcome.rewards.items() if agents is None or a in agents}
             own = replace(
                 one,
@@ -102,7 +101,7 @@ class Evaluator:
                 outcome=replace(one.outcome, rewards=rewards),
             )
             group = Group(number, number, version.number, lease.environment_version, (own.episode,))
-            beside = besides([one.episode], one.transcripts, lineup, {self._name})
+            beside = besides([one.episode], one.transcripts, match, {self._name})
             part = Part(self._policy, group, own.transcripts)
             await store.patiently(partial(store.experience.add_play, "eval", [part], beside, version.number))
             found.append(own)
@@ -111,7 +110,7 @@ class Evaluator:
     def _worthless(self, played: Sequence[Played], own: Sequence[Played]) -> Paused:
         """Why there is no score."""
         if any(one.episode.trajectories for one in played) and not any(one.episode.trajectories for one in own):
-            agents = [agent for agent, speaker in self._company.cast.agents.items() if speaker == self._name]
+            agents = [agent for agent, speaker in self._participants.cast.agents.items() if speaker == self._name]
             return never_spoke(agents, self._name, f"{len(played)} held-out episodes")
         return Paused(f"No held-out episode has a reward: {first_failure(played)}.")
 
@@ -121,11 +120,11 @@ class Evaluator:
             if lease.environment_version != environment_version:
                 raise Replaced
 
-    def _roles(self, index: int, lineup: Lineup) -> Roles:
+    def _roles(self, index: int, match: Match) -> Roles:
         """How the agents speak on a prompt."""
         noise = noise_seed(EVAL_SEED, "eval", index)
-        stations = self._company.stations(lineup, index)
-        return lineup.roles(stations, self._spec.sampling, self._spec.eval.temperature, noise)
+        endpoints = self._participants.endpoints(match, index)
+        return match.roles(endpoints, self._spec.sampling, self._spec.eval.temperature, noise)
 
     async def _prompt(self, version: Version, lease: Lease, sitting: Sitting) -> Played:
         """One prompt; again where it failed, since its process may have died under another episode."""
@@ -139,7 +138,7 @@ class Evaluator:
 
     async def _floor(self, lease: Lease, sittings: Sequence[Sitting], own: Sequence[Played]) -> float | None:
         """Of a series: where others speak, as it was when the series began, for they may have learned meanwhile."""
-        others = any(set(sitting.lineup.agents.values()) - {self._name} for sitting in sittings)
+        others = any(set(sitting.match.agents.values()) - {self._name} for sitting in sittings)
         known = self._services.store.versions.floor(self._policy, lease.environment_version) if others else None
         if known is not None:
             return known

@@ -55,7 +55,7 @@ class HeldOutPrompts:
         environments = self._services.environments
         peeks = (environments.peek(lease, spec) for spec in held_out_specs(lease, self._prompts))
         asks = await asyncio.gather(*peeks, return_exceptions=True)
-        room = max(station.context for station in self._services.stations.values())
+        room = max(endpoint.context for endpoint in self._services.endpoints.values())
         hashes = []
         for ask in asks:
             with contextlib.suppress(Unplayable):  # its evaluation will say so

@@ -21,8 +21,8 @@ from ...spec.task import EvalSpec
 from ...store.versions import Version
 from ..background import Background
 from ..environment import TaskEnvironment
-from ..serving.published import Shelf
-from ..serving.retention import Keeper
+from ..serving.published import PublishedVersions
+from ..serving.retention import Retention
 from .early_stop import reached, remark, stalled
 from .evaluator import Evaluator
 
@@ -36,17 +36,17 @@ class Measuring:
         spec: EvalSpec,
         policy: int,
         environment: TaskEnvironment,
-        shelf: Shelf,
+        published: PublishedVersions,
         evaluator: Evaluator,
-        keeper: Keeper,
+        retention: Retention,
     ) -> None:
         self._versions = services.store.versions
         self._spec = spec
         self._policy = policy
         self._environment = environment
-        self._shelf = shelf
+        self._published = published
         self._evaluator = evaluator
-        self._keeper = keeper
+        self._retention = retention
         self._one_at_a_time = asyncio.Lock()
         self.pending: set[int] = set()
         """Numbers of the versions that are being measured."""
@@ -114,13 +114,13 @@ class Measuring:
     async def _measure(self, version: Version) -> None:
         self.pending.add(version.number)
         try:
-            with self._shelf.hold(version):
+            with self._published.hold(version):
                 async with self._one_at_a_time:
                     while not await self._measured(version):
                         pass
         finally:
             self.pending.discard(version.number)
-        self._keeper.label()
+        self._retention.label()
 
     async def _measured(self, version: Version) -> bool:
         """Put a version into the series of the environment that serves now, after the untrained policy.
@@ -143,16 +143,16 @@ class Measuring:
         """Measure version 0: itself where it was given, and so kept unless a person deleted it; else its file has
         long gone, and it added nothing, as an adapter of zeros does."""
         first = self._versions.first(self._policy)
-        if self._keeper.given:
+        if self._retention.given:
             if is_there(Path(first.path)):
-                async with self._shelf.lent(first):
+                async with self._published.lent(first):
                     await self._evaluator.evaluate(first, lease)
             return
         path = Path(like.path).with_name(f"blank-{Path(like.path).name}")
         try:
             checksum = await asyncio.to_thread(write_blank, Path(like.path), path)
             blank = replace(first, name=f"{first.name}-blank", path=str(path), checksum=checksum)
-            async with self._shelf.lent(blank):
+            async with self._published.lent(blank):
                 await self._evaluator.evaluate(blank, lease)
         finally:
             with suppress(OSError):  # then the task's next start removes it

@@ -1,7 +1,7 @@
 """Who plays in a task without being trained there: frozen versions, the bare base, pools of earlier versions.
 
 The task's specification and its trained policies flow in; versions that are served for as long as the task runs flow
-into its ``Company``. Files of blank adapters are made where a policy's own beginning, or the base, is to speak.
+into its ``Participants``. Files of blank adapters are made where a policy's own beginning, or the base, is to speak.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ...spec.policies import start_folder
 from ...spec.task import TaskSpec
 from ...store.versions import Version
 from ..policy_learner import PolicyLearner
-from ..serving.published import Shelf
-from .opponent_pool import Rivals, in_pool
-from .participants import Company
+from ..serving.published import PublishedVersions
+from .opponent_pool import OpponentPool, in_pool
+from .participants import Participants
 
 
-class Guests:
+class FrozenPolicies:
     """Of one task and one incarnation of the workers."""
 
     def __init__(self, services: Services, task: int, spec: TaskSpec, policies: Sequence[PolicyLearner]) -> None:
@@ -37,10 +37,10 @@ class Guests:
         self._task = task
         self._spec = spec
         self._policies = {policy.name: policy for policy in policies}
-        self._shelf = Shelf(services.stations)
+        self._published = PublishedVersions(services.endpoints)
         self._made: list[Path] = []
         self._numbers = count()
-        self._rivals: dict[str, Rivals] = {}
+        self._opponent_pool: dict[str, OpponentPool] = {}
 
     def played_of(self, name: str) -> Callable[[Sequence[int]], Set[int]]:
         """Which of a trained policy's versions pools hold, or evaluations play against, so that their files stay."""
@@ -48,41 +48,45 @@ class Guests:
 
         def played(numbers: Sequence[int]) -> Set[int]:
             entered = {number for policy in pools.values() for number in in_pool(numbers, policy)}
-            return entered.union(*(rivals.playing for pool, rivals in self._rivals.items() if pool in pools))
+            return entered.union(
+                *(opponent_pool.playing for pool, opponent_pool in self._opponent_pool.items() if pool in pools)
+            )
 
         return played
 
-    async def enter(self, company: Company, stack: AsyncExitStack) -> None:
+    async def enter(self, participants: Participants, stack: AsyncExitStack) -> None:
         """Have all guests served until ``stack`` is left. Raises ``AdapterError`` for one that is gone."""
         found = {}
         for key, words in self._invited().items():
             found[key] = await self._version(words)
             shares = self._services.router.shares(self._task, key)
-            await stack.enter_async_context(self._shelf.lent(found[key], shares))
-        company.guests, company.hosts = found, dict.fromkeys(found, self._shelf)
-        company.rivals = self._rivals = {
-            name: Rivals(
+            await stack.enter_async_context(self._published.lent(found[key], shares))
+        participants.frozen_policies, participants.hosts = found, dict.fromkeys(found, self._published)
+        participants.opponent_pool = self._opponent_pool = {
+            name: OpponentPool(
                 name,
                 policy,
                 self._spec.train.seed,
                 self._kept(self._policies[policy.pool]),
                 self._scores(self._policies[policy.pool]),
-                self._policies[policy.pool].shelf,
+                self._policies[policy.pool].published,
             )
             for name, policy in self._spec.policies.items()
             if policy.pool
         }
-        company.hosts |= {name: self._policies[self._spec.policies[name].pool].shelf for name in company.rivals}
+        participants.hosts |= {
+            name: self._policies[self._spec.policies[name].pool].published for name in participants.opponent_pool
+        }
 
     async def leave(self) -> None:
         """Free the sampler, and remove what was made for it."""
-        await asyncio.gather(self._shelf.clear(), return_exceptions=True)
+        await asyncio.gather(self._published.clear(), return_exceptions=True)
         for path in self._made:
             with suppress(OSError):  # then the task's next start removes it
                 path.unlink()
 
     def _invited(self) -> dict[str, str]:
-        """By whom lineups call them: the words that say which version it is."""
+        """By whom matches call them: the words that say which version it is."""
         frozen = {name: policy.frozen for name, policy in self._spec.policies.items() if policy.frozen}
         others = (words for words in self._spec.eval.agents.values() if words not in self._spec.policies)
         return frozen | {words: words for words in others}
@@ -92,7 +96,7 @@ class Guests:
         if words == BASE or own is not None:
             policy = self._policies[own] if own is not None else next(iter(self._policies.values()))
             first = self._services.store.versions.first(policy.policy)
-            if own is not None and policy.keeper.given:
+            if own is not None and policy.retention.given:
                 return self._lent(first, words)
             return await self._blank(first, policy, words)
         folder = start_folder(words)

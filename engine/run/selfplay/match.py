@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...errors import ConfigError
-from ...rollout.conversation import Voice
-from ...rollout.endpoint import Station
+from ...rollout.conversation import SamplingParameters
+from ...rollout.endpoint import SamplerEndpoint
 from ...rollout.episodes import Role, Roles
 from ...spec.agents import ONLY
 from ...spec.task import SamplingSpec
@@ -18,7 +18,7 @@ from ...store.versions import Version
 
 
 @dataclass(frozen=True)
-class Lineup:
+class Match:
     """The parts of one play."""
 
     agents: Mapping[str, str]
@@ -41,13 +41,15 @@ class Lineup:
         """The agents that somebody speaks for; None: all that there are."""
         return frozenset(a for a, s in self.agents.items() if s == speaker) if self.agents else None
 
-    def roles(self, stations: Mapping[str, Station], sampling: SamplingSpec, temperature: float, seed: int) -> Roles:
-        """How the agents speak in one episode; ``stations`` says where, by speaker."""
+    def roles(
+        self, endpoints: Mapping[str, SamplerEndpoint], sampling: SamplingSpec, temperature: float, seed: int
+    ) -> Roles:
+        """How the agents speak in one episode; ``endpoints`` says where, by speaker."""
 
         def role(agent: str) -> Role:
             speaker = self.speaker(agent)
             version = self.versions[speaker]
-            voice = Voice(
+            parameters = SamplingParameters(
                 version=version.name,
                 number=version.number,
                 temperature=temperature,
@@ -56,6 +58,6 @@ class Lineup:
                 seed=seed,
                 thinking=sampling.thinking,
             )
-            return Role(voice, stations[speaker], speaker)
+            return Role(parameters, endpoints[speaker], speaker)
 
         return role

@@ -1,7 +1,7 @@
 """A pool of what a trained policy was: which versions are in it, and which one plays next.
 
 The policy's kept versions and their held-out scores flow in, a version for each play flows out. The pool's files stay
-on the disk (``keeper``); a version is brought to the sampler when it plays.
+on the disk (``retention``); a version is brought to the sampler when it plays.
 
 Sampling opponents from the past, rather the young ones, keeps self-play from running in circles (Bansal et al., arXiv
 1710.03748, section 4.2); that one among them be strong is the idea of prioritised fictitious self-play (Vinyals et al.,
@@ -20,7 +20,7 @@ from ...errors import AdapterError
 from ...rollout.seeds import noise_seed
 from ...spec.policies import NamedPolicySpec
 from ...store.versions import Version
-from ..serving.published import Shelf
+from ..serving.published import PublishedVersions
 
 HALF = 0.5
 """How much less often the next older version of a pool of recent ones plays."""
@@ -52,7 +52,7 @@ def weights(numbers: Sequence[int], pick: str, scores: Mapping[int, float]) -> l
     return [one / total for one in raw]
 
 
-class Rivals:
+class OpponentPool:
     """One pool while its task runs."""
 
     def __init__(
@@ -62,15 +62,15 @@ class Rivals:
         seed: int,
         kept: Callable[[], Sequence[Version]],
         scores: Callable[[], Mapping[int, float]],
-        shelf: Shelf,
+        published: PublishedVersions,
     ) -> None:
-        """``kept`` are the trained policy's versions whose files are on the disk, ``shelf`` where they are served."""
+        """``kept`` are the policy's versions whose files are on the disk, ``published`` where they are served."""
         self._name = name
         self._policy = policy
         self._seed = seed
         self._kept = kept
         self._scores = scores
-        self._shelf = shelf
+        self._published = published
         self._lent: Counter[int] = Counter()
 
     @property
@@ -107,5 +107,5 @@ class Rivals:
     async def lent(self, version: Version) -> AsyncIterator[None]:
         """Serve one of the pool while the block runs; a version that stands there already is loaded once."""
         with self.hold(version):
-            async with self._shelf.lent(version):
+            async with self._published.lent(version):
                 yield

@@ -1,6 +1,6 @@
 """The policies of a task while it runs: who stands where, who plays next, and what is held for as long as they play.
 
-Shelves of the trained policies, versions of the others and the task's cast flow in; a ``Lineup`` for each play flows
+Shelves of the trained policies, versions of the others and the task's cast flow in; a ``Match`` for each play flows
 out. Decides about versions alone, never about groups or steps.
 """
 
@@ -9,33 +9,33 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from ...rollout.endpoint import Station
-from ...spec.agents import Cast
+from ...rollout.endpoint import SamplerEndpoint
+from ...spec.agents import AgentMap
 from ...store.versions import Version
-from ..serving.published import Shelf
-from .match import Lineup
-from .opponent_pool import Rivals
+from ..serving.published import PublishedVersions
+from .match import Match
+from .opponent_pool import OpponentPool
 
 
-class Company:
-    """Made at a task's start; ``guests`` and ``rivals`` are given once they are known."""
+class Participants:
+    """Made at a task's start; ``frozen_policies`` and ``opponent_pool`` are given once they are known."""
 
-    def __init__(self, cast: Cast, shelves: Mapping[str, Shelf]) -> None:
+    def __init__(self, cast: AgentMap, published_versions: Mapping[str, PublishedVersions]) -> None:
         self.cast = cast
-        self._shelves = shelves
-        self.guests: Mapping[str, Version] = {}
+        self._published_versions = published_versions
+        self.frozen_policies: Mapping[str, Version] = {}
         """What is never trained: by the policy's name, or by the words of ``[eval.agents]``."""
-        self.rivals: Mapping[str, Rivals] = {}
+        self.opponent_pool: Mapping[str, OpponentPool] = {}
         """Pools, by the policy's name."""
-        self.hosts: Mapping[str, Shelf] = {}
+        self.hosts: Mapping[str, PublishedVersions] = {}
         """Where those are served that are not trained, by the same names."""
 
-    def lineup(self, number: int, attempt: int) -> Lineup:
+    def match(self, number: int, attempt: int) -> Match:
         """Who plays group ``number``: trained policies as they are served, of each pool one. Raises ``WorkerDied``."""
-        drawn = {name: rivals.draw(number, attempt) for name, rivals in self.rivals.items()}
-        return Lineup(self.cast.agents, {**self.guests, **drawn, **self._current()})
+        drawn = {name: opponent_pool.draw(number, attempt) for name, opponent_pool in self.opponent_pool.items()}
+        return Match(self.cast.agents, {**self.frozen_policies, **drawn, **self._current()})
 
-    def examination(self, name: str, version: Version, opponents: Mapping[str, str], turns: int) -> Lineup:
+    def examination(self, name: str, version: Version, opponents: Mapping[str, str], turns: int) -> Match:
         """Who plays a held-out prompt on which ``version`` of the policy ``name`` is measured.
 
         ``opponents`` says who speaks for agents that do not play as in training, but that a policy of which nothing
@@ -48,25 +48,25 @@ class Company:
         if agents and turns:
             seats = list(agents)
             agents = {seat: agents[seats[(place + turns) % len(seats)]] for place, seat in enumerate(seats)}
-        drawn = {pool: rivals.draw(0, 0) for pool, rivals in self.rivals.items()}
-        return Lineup(agents, {**self.guests, **drawn, **self._current(), name: version})
+        drawn = {pool: opponent_pool.draw(0, 0) for pool, opponent_pool in self.opponent_pool.items()}
+        return Match(agents, {**self.frozen_policies, **drawn, **self._current(), name: version})
 
-    def stations(self, lineup: Lineup, group: int) -> dict[str, Station]:
-        """Where everybody of a lineup is asked when a group of this number is played, by speaker."""
-        shelves = {**self.hosts, **self._shelves}
-        return {name: shelves[name].station(version, group) for name, version in lineup.versions.items()}
+    def endpoints(self, match: Match, group: int) -> dict[str, SamplerEndpoint]:
+        """Where everybody of a match is asked when a group of this number is played, by speaker."""
+        published_versions = {**self.hosts, **self._published_versions}
+        return {name: published_versions[name].endpoint(version, group) for name, version in match.versions.items()}
 
     @asynccontextmanager
-    async def playing(self, lineup: Lineup) -> AsyncIterator[None]:
-        """Keep the versions of a lineup served while the block runs, which for those of a pool may have to begin."""
+    async def playing(self, match: Match) -> AsyncIterator[None]:
+        """Keep the versions of a match served while the block runs, which for those of a pool may have to begin."""
         async with AsyncExitStack() as stack:
-            for name, shelf in self._shelves.items():  # before anything is waited for
-                stack.enter_context(shelf.hold(lineup.versions[name]))
-            for name, rivals in self.rivals.items():
-                stack.enter_context(rivals.hold(lineup.versions[name]))
-            for name, rivals in self.rivals.items():
-                await stack.enter_async_context(rivals.lent(lineup.versions[name]))
+            for name, published in self._published_versions.items():  # before anything is waited for
+                stack.enter_context(published.hold(match.versions[name]))
+            for name, opponent_pool in self.opponent_pool.items():
+                stack.enter_context(opponent_pool.hold(match.versions[name]))
+            for name, opponent_pool in self.opponent_pool.items():
+                await stack.enter_async_context(opponent_pool.lent(match.versions[name]))
             yield
 
     def _current(self) -> dict[str, Version]:
-        return {name: shelf.now() for name, shelf in self._shelves.items()}
+        return {name: published.now() for name, published in self._published_versions.items()}

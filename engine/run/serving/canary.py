@@ -5,8 +5,8 @@ questions are asked. Do both give the same log-probabilities, up to rounding? An
 to version as the trainer's did? The second finds an adapter handle that was mixed up: its checksum is right, and one
 step at a small learning rate moves the policy by less than what rounding may explain.
 
-Every station that is to serve the version is asked, each with the tolerance of its own arithmetic. The trainer is asked
-before the next step, because its weights are a version's only until then.
+Every endpoint that is to serve the version is asked, each with the tolerance of its own arithmetic. The trainer is
+asked before the next step, because its weights are a version's only until then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ...errors import AdapterError
 from ...fleet.tolerance import Tolerance
-from ...rollout.endpoint import Station
+from ...rollout.endpoint import SamplerEndpoint
 from ...training.advantages import ClosedGroup
 from ...training.protocol import PolicyTrainer
 from ...trajectories import Logprobs, Tokens, Trajectory
@@ -68,7 +68,7 @@ class _Probe:
     chosen: tuple[Trajectory, ...]
     trained: Nats
     served: Mapping[str, Nats]
-    """By station."""
+    """By endpoint."""
     age: int = 0
     """Versions compared on them."""
 
@@ -79,7 +79,7 @@ class Canary:
     def __init__(
         self, trainer: PolicyTrainer, tolerances: Mapping[str, Tolerance], policy: str, temperature: float
     ) -> None:
-        """``tolerances`` are those of all stations, by name."""
+        """``tolerances`` are those of all endpoints, by name."""
         self._trainer = trainer
         self._tolerances = tolerances
         self._policy = policy
@@ -88,28 +88,28 @@ class Canary:
         self._rounding = {name: tolerance.rounding for name, tolerance in tolerances.items()}
         """Largest difference from the trainer on any token so far, or what it may be where few have been seen."""
 
-    async def before(self, version: str, stations: Sequence[Station], groups: Sequence[ClosedGroup]) -> None:
-        """Look at the version that is about to be stepped from, on the stations that will serve the next one and have
-        this one loaded, if new tokens are due or a station is new to the policy.
+    async def before(self, version: str, endpoints: Sequence[SamplerEndpoint], groups: Sequence[ClosedGroup]) -> None:
+        """Look at the version that is about to be stepped from, on the endpoints that will serve the next one and have
+        this one loaded, if new tokens are due or an endpoint is new to the policy.
 
         ``groups`` are those that the step consumes. Raises what the workers raise.
         """
-        probe, homes = self._probe, {station.name for station in stations}
+        probe, homes = self._probe, {endpoint.name for endpoint in endpoints}
         if probe is not None and probe.age < RENEW and homes <= probe.served.keys():
             return
-        rounded = any(math.isinf(self._tolerances[station.name].largest) for station in stations)
+        rounded = any(math.isinf(self._tolerances[endpoint.name].largest) for endpoint in endpoints)
         chosen = choose(groups, SEVERAL if rounded else 1)
         self._probe = None
         if chosen:
             trained, served = await asyncio.gather(
-                self._ask(self._trainer.score, self._policy, chosen), self._ask_all(stations, version, chosen)
+                self._ask(self._trainer.score, self._policy, chosen), self._ask_all(endpoints, version, chosen)
             )
             self._probe = self._kept(chosen, trained, served, 0)
 
     async def after(
-        self, version: str, stations: Sequence[Station], publish: Callable[[], Awaitable[None]]
+        self, version: str, endpoints: Sequence[SamplerEndpoint], publish: Callable[[], Awaitable[None]]
     ) -> CanaryReport:
-        """Ask the trainer, ``publish`` the version that it has just made, ask the stations that serve it, and compare.
+        """Ask the trainer, ``publish`` the version that it has just made, ask the endpoints that serve it, and compare.
 
         Raises ``AdapterError`` if one of them does not serve that version, and what ``publish`` raises.
         """
@@ -120,7 +120,7 @@ class Canary:
         asked = asyncio.ensure_future(self._ask(self._trainer.score, self._policy, probe.chosen))
         try:
             await publish()
-            served = await self._ask_all(stations, version, probe.chosen)
+            served = await self._ask_all(endpoints, version, probe.chosen)
             trained = await asked
         finally:
             asked.cancel()
@@ -159,10 +159,10 @@ class Canary:
         return _Probe(chosen, trained, served, age)
 
     async def _ask_all(
-        self, stations: Sequence[Station], version: str, chosen: Sequence[Trajectory]
+        self, endpoints: Sequence[SamplerEndpoint], version: str, chosen: Sequence[Trajectory]
     ) -> dict[str, Nats]:
-        said = await asyncio.gather(*(self._ask(station.sampler.score, version, chosen) for station in stations))
-        return {station.name: one for station, one in zip(stations, said, strict=True)}
+        said = await asyncio.gather(*(self._ask(endpoint.sampler.score, version, chosen) for endpoint in endpoints))
+        return {endpoint.name: one for endpoint, one in zip(endpoints, said, strict=True)}
 
     async def _ask(self, score: Scores, name: str, chosen: Sequence[Trajectory]) -> Nats:
         """What one side says of the policy's own tokens in all the trajectories, one after the other."""

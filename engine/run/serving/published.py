@@ -1,6 +1,6 @@
 """The versions of one policy that samplers hold: published once, held by groups in flight, retired after the last.
 
-Committed versions flow in, with the stations that are to serve them, their *homes*; a sampler's own checksum proves
+Committed versions flow in, with the endpoints that are to serve them, their *homes*; a sampler's own checksum proves
 that what was published is what it serves. Which homes a version has never changes after it was published. Nobody waits
 for a version to be retired: a sampler answers between two bursts of work, and a group that is complete should not.
 """
@@ -16,26 +16,26 @@ from contextlib import asynccontextmanager, contextmanager
 from ...errors import AdapterError, WorkerDied
 from ...faults import Point, reach
 from ...fleet.routing.assignment import Share, sampler_of
-from ...rollout.endpoint import Station
+from ...rollout.endpoint import SamplerEndpoint
 from ...store.versions import Version
 
 
-class Shelf:
-    """Live versions of one policy, on the stations of one incarnation."""
+class PublishedVersions:
+    """Live versions of one policy, on the endpoints of one incarnation."""
 
-    def __init__(self, stations: Mapping[str, Station]) -> None:
-        """``stations`` are all that there are, by name."""
-        self._stations = stations
+    def __init__(self, endpoints: Mapping[str, SamplerEndpoint]) -> None:
+        """``endpoints`` are all that there are, by name."""
+        self._endpoints = endpoints
         self._holders: Counter[str] = Counter()
         self._routes: dict[str, tuple[Share, ...]] = {}
         """By version: which of its homes serves which part of its groups."""
         self._loaded: defaultdict[str, set[str]] = defaultdict(set)
-        """Names of stations, by version."""
+        """Names of endpoints, by version."""
         self._retiring: set[asyncio.Task[None]] = set()
         self.current: Version | None = None
 
     async def publish(self, version: Version, shares: Sequence[Share]) -> None:
-        """Serve a committed version from now on, on the stations of ``shares``.
+        """Serve a committed version from now on, on the endpoints of ``shares``.
 
         Raises ``AdapterError`` if other bytes arrived at one of them than were committed.
         """
@@ -46,14 +46,14 @@ class Shelf:
             reach(Point.PUBLISH_DONE)
 
     async def spread(self, version: Version, shares: Sequence[Share]) -> None:
-        """Load a version on further stations too, where it is looked at and asked nothing else. Raises as ``publish``
+        """Load a version on further endpoints too, where it is looked at and asked nothing else. Raises as ``publish``
         does."""
         with self.hold(version):
             await self._load(version, {share.sampler for share in shares})
 
     @asynccontextmanager
     async def lent(self, version: Version, shares: Sequence[Share] = ()) -> AsyncIterator[None]:
-        """Serve a version beside the current one while the block runs, on the stations of ``shares``; without them
+        """Serve a version beside the current one while the block runs, on the endpoints of ``shares``; without them
         where the current one is served mostly. Raises as ``publish`` does.
         """
         shares = shares or (Share(self.homes(self.now())[0].name, 1.0),)
@@ -67,13 +67,13 @@ class Shelf:
             raise WorkerDied("No version of this policy is being served.")
         return self.current
 
-    def station(self, version: Version, group: int) -> Station:
+    def endpoint(self, version: Version, group: int) -> SamplerEndpoint:
         """Where a group of that number is played, or looked at again. Raises ``WorkerDied`` where nothing serves it."""
-        return self._stations[sampler_of(self._routed(version), group)]
+        return self._endpoints[sampler_of(self._routed(version), group)]
 
-    def homes(self, version: Version) -> list[Station]:
-        """All stations that serve a version, the one with most of its groups first. Raises as ``station`` does."""
-        return [self._stations[share.sampler] for share in self._routed(version)]
+    def homes(self, version: Version) -> list[SamplerEndpoint]:
+        """All endpoints that serve a version, the one with most of its groups first. Raises as ``endpoint`` does."""
+        return [self._endpoints[share.sampler] for share in self._routed(version)]
 
     @contextmanager
     def hold(self, version: Version) -> Iterator[None]:
@@ -111,7 +111,7 @@ class Shelf:
                 raise failure
 
     async def _load_at(self, name: str, version: Version) -> None:
-        checksum = await self._stations[name].sampler.load(version.name, version.path)
+        checksum = await self._endpoints[name].sampler.load(version.name, version.path)
         self._loaded[version.name].add(name)
         if checksum != version.checksum:
             raise AdapterError(f"The sampler loaded {checksum} as {version.name}; {version.checksum} was committed.")
@@ -126,11 +126,11 @@ class Shelf:
         current = self.current.name if self.current else None
         for name in [name for name in self._loaded if name != current and not self._holders[name]]:
             self._routes.pop(name, None)
-            for station in self._loaded.pop(name):
-                retiring = asyncio.ensure_future(self._retire(name, self._stations[station]))
+            for endpoint in self._loaded.pop(name):
+                retiring = asyncio.ensure_future(self._retire(name, self._endpoints[endpoint]))
                 self._retiring.add(retiring)
                 retiring.add_done_callback(self._retiring.discard)
 
-    async def _retire(self, name: str, station: Station) -> None:
+    async def _retire(self, name: str, endpoint: SamplerEndpoint) -> None:
         with contextlib.suppress(WorkerDied):  # then nothing is served any more
-            await station.sampler.retire(name)
+            await endpoint.sampler.retire(name)

@@ -23,7 +23,7 @@ INTERVAL = 1.0
 """Seconds between two tidyings."""
 
 
-class Keeper:
+class Retention:
     """Names and keeps the versions of one policy."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """Adapter versions whose files are kept, with what a person chooses by: standard library only.
 
-A reader flows in, one frozen row for each version flows out; versions whose file is gone are left out. Marks say which
-policies have changed, so that of thousands of versions only those need be read again.
+A reader flows in, one frozen row for each version flows out; versions whose file is gone are left out. Placeholders say
+which policies have changed, so that of thousands of versions only those need be read again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WHERE v.state = 'committed' GROUP BY v.policy
 """
 _OWN = ("policy_id", "stderr", "task_state", "environment", "steps")
 
-Marks = Mapping[int, tuple[object, ...]]
+Placeholders = Mapping[int, tuple[object, ...]]
 """By policy: what differs once anything about its kept versions does."""
 
 
@@ -54,7 +54,7 @@ class KeptVersion:
         return self.row.label.replace("last", last)
 
 
-def kept_marks(reader: Reader) -> Marks:
+def kept_marks(reader: Reader) -> Placeholders:
     """Of all policies that have a version on the disk."""
     return {row[0]: tuple(row) for row in reader.all(_MARKS)}
 

@@ -19,7 +19,7 @@ from marlaas.app.home.backup import back_up
 from marlaas.app.home.restore import restore
 from marlaas.engine.errors import BackupError
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.copies import Held
+from marlaas.engine.store.backup import Held
 
 from ..commanding import Commander
 from ..filling import Filling

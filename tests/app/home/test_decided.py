@@ -7,14 +7,14 @@ from marlaas.app.home.decided import cards_used, decided
 from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Inventory, Machine, Software
 from marlaas.engine.devices.survey import Survey
-from marlaas.engine.devices.usable import Guest
+from marlaas.engine.devices.usable import UsableResources
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
 from tests.engine.devices.placement.imaginary import ALL, NOTHING, machine
 
 
 def seen(found: Machine, software: Software) -> Survey:
-    return Survey(Inventory(found), Guest(found), software, "me")
+    return Survey(Inventory(found), UsableResources(found), software, "me")
 
 
 def home(folder: Path, text: str) -> Home:

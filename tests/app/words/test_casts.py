@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from marlaas.app.words.casts import cast_lines, kind, names, voice, who
-from marlaas.engine.spec.agents import cast_of
+from marlaas.engine.spec.agents import agent_map_of
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import TaskSpec
 
@@ -58,10 +58,10 @@ def test_the_cast_of_a_task_in_sentences() -> None:
         },
         agents={"first": "player", "third": "player", "second": "rivals", "guest": "old"},
     )
-    assert cast_lines(cast_of(spec), True, [("second", "player@0")]) == [
+    assert cast_lines(agent_map_of(spec), True, [("second", "player@0")]) == [
         "player speaks for first, third: trained, rank 16, from 17@best",
         "rivals speaks for second: one of up to 4 earlier versions of player, every 2 steps one",
         "old speaks for guest: frozen: player@0",
         "held-out: player@0 for second; all change places from prompt to prompt",
     ]
-    assert cast_lines(cast_of(TaskSpec("lab", "sums", "arithmetic"))) == []
+    assert cast_lines(agent_map_of(TaskSpec("lab", "sums", "arithmetic"))) == []

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.daemon import cards
-from marlaas.engine.daemon.cards import CardWatch
-from marlaas.engine.devices import card_watch as vigil
+from marlaas.engine.daemon.cards import CardMonitor
+from marlaas.engine.devices import card_watch
 from marlaas.engine.devices.card_watch import LEAVE
 from marlaas.engine.devices.inventory import probe
 from marlaas.engine.devices.machine import Holder
 from marlaas.engine.devices.ours import Ours, claimed
 from marlaas.engine.devices.resources import ResourceSettings
-from marlaas.engine.devices.usable import as_guest
+from marlaas.engine.devices.usable import usable_resources
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.store.devices import devices, held_by
 from marlaas.engine.store.queries.reader import Reader
@@ -32,7 +32,7 @@ LOST = 15
 
 
 @dataclass
-class FakeCrew:
+class FakeSupervisor:
     """It is planned on whatever cards a look at the imaginary machine finds."""
 
     ours: Ours
@@ -41,8 +41,8 @@ class FakeCrew:
     planned: list[set[str]] = field(default_factory=list)
 
     async def place_anew(self) -> bool:
-        guest = as_guest(claimed(probe(self.ours.processes), self.ours), self.resources, {}, "me")
-        cards = {gpu.uuid for gpu in guest.machine.gpus}
+        usable = usable_resources(claimed(probe(self.ours.processes), self.ours), self.resources, {}, "me")
+        cards = {gpu.uuid for gpu in usable.machine.gpus}
         if not cards:
             raise ConfigError("There is no card.")
         self.planned.append(cards)
@@ -83,10 +83,10 @@ async def test_cards_are_watched(
     monkeypatch.setattr(asyncio, "sleep", next_look)
     looks.pop(0)()
     resources = ResourceSettings(gpus=(0, 7))
-    crew = FakeCrew(Ours((os.getpid(),), (uuid_of(0),)), resources)
-    watch = CardWatch(store, resources, crew, lambda kind, text, level: said.append((level, text)))
+    supervisor = FakeSupervisor(Ours((os.getpid(),), (uuid_of(0),)), resources)
+    monitor = CardMonitor(store, resources, supervisor, lambda kind, text, level: said.append((level, text)))
     with contextlib.suppress(asyncio.CancelledError):
-        await watch.run()
+        await monitor.run()
     first, second, third = seen
     assert [[row.label for row in look] for look in seen] == [["gpu 0", "gpu 1"], ["gpu 0", "gpu 1"], ["gpu 1"]]
     assert second[0].reason == "" and len(second[0].holders) == 1 and third[0].reason
@@ -113,9 +113,9 @@ async def test_a_card_of_ours_that_is_lost_has_work_placed_elsewhere_and_a_free_
 ) -> None:
     mine, resources = Card(used=3000, held=(Held(os.getpid(), 3000),)), ResourceSettings()
     machine.have(mine, Card())
-    monkeypatch.setattr(vigil, "TAKE", 4)
+    monkeypatch.setattr(card_watch, "TAKE", 4)
     monkeypatch.setattr(cards, "own_account", lambda: "me")
-    crew, said = FakeCrew(Ours((os.getpid(),), (uuid_of(0),)), resources), list[str]()
+    supervisor, said = FakeSupervisor(Ours((os.getpid(),), (uuid_of(0),)), resources), list[str]()
     plans = [(gone, mine), *[(gone, mine)] * LEAVE, *[(Card(), mine)] * 4]
 
     async def next_look(seconds: float) -> None:
@@ -124,12 +124,12 @@ async def test_a_card_of_ours_that_is_lost_has_work_placed_elsewhere_and_a_free_
         machine.have(*plans.pop(0))
 
     monkeypatch.setattr(asyncio, "sleep", next_look)
-    watch = CardWatch(
-        store, resources, crew, lambda kind, text, level: said.append(text) if kind == "placement" else None
+    monitor = CardMonitor(
+        store, resources, supervisor, lambda kind, text, level: said.append(text) if kind == "placement" else None
     )
     with contextlib.suppress(asyncio.CancelledError):
-        await watch.run()
-    assert crew.planned == [{uuid_of(1)}, {uuid_of(0), uuid_of(1)}]
+        await monitor.run()
+    assert supervisor.planned == [{uuid_of(1)}, {uuid_of(0), uuid_of(1)}]
     assert said == [LEFT, "The workers go elsewhere: further cards may be used."]
 
 
@@ -137,7 +137,7 @@ async def test_where_nothing_else_can_be_planned_that_is_said_once(
     machine: ImaginaryMachine, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.have(Card())
-    crew, said = FakeCrew(Ours((os.getpid(),), (uuid_of(0),)), ResourceSettings(gpus=())), list[str]()
+    supervisor, said = FakeSupervisor(Ours((os.getpid(),), (uuid_of(0),)), ResourceSettings(gpus=())), list[str]()
     looks = [Card(code=LOST)] * 3 * LEAVE
 
     async def next_look(seconds: float) -> None:
@@ -146,12 +146,15 @@ async def test_where_nothing_else_can_be_planned_that_is_said_once(
         machine.have(looks.pop())
 
     monkeypatch.setattr(asyncio, "sleep", next_look)
-    watch = CardWatch(
-        store, ResourceSettings(), crew, lambda kind, text, level: said.append(text) if kind == "placement" else None
+    monitor = CardMonitor(
+        store,
+        ResourceSettings(),
+        supervisor,
+        lambda kind, text, level: said.append(text) if kind == "placement" else None,
     )
     with contextlib.suppress(asyncio.CancelledError):
-        await watch.run()
-    assert said == ["The workers cannot leave gpu 0: There is no card."] and crew.ours.cards == (uuid_of(0),)
+        await monitor.run()
+    assert said == ["The workers cannot leave gpu 0: There is no card."] and supervisor.ours.cards == (uuid_of(0),)
 
 
 async def test_without_a_driver_nothing_is_started(
@@ -159,8 +162,8 @@ async def test_without_a_driver_nothing_is_started(
 ) -> None:
     monkeypatch.setattr(cards, "has_driver", lambda: False)
     monkeypatch.setattr(cards, "probe", lambda ours: pytest.fail("there is nothing to ask"))
-    watch = CardWatch(store, ResourceSettings(), FakeCrew(Ours(), ResourceSettings()), lambda *said: None)
-    running = asyncio.ensure_future(watch.run())
+    monitor = CardMonitor(store, ResourceSettings(), FakeSupervisor(Ours(), ResourceSettings()), lambda *said: None)
+    running = asyncio.ensure_future(monitor.run())
     await asyncio.sleep(0)
     assert not running.done()
     running.cancel()

@@ -17,8 +17,8 @@ from marlaas.engine.environments.outcomes import OutcomeCounts
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.errors import StoreError
 from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.fleet.routing.endpoints import Stations
-from marlaas.engine.fleet.supervisor import Crew
+from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints
+from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.rollout.protocol import SamplerStats
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.queries.environment_use import environment_use
@@ -28,11 +28,11 @@ from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
 from marlaas.engine.trajectories import Failure
 
+from ..rollout.endpoints import endpoint
 from ..rollout.fake import FakeSampler
-from ..rollout.stations import station
 
 
-class FakeCrew:
+class FakeSupervisor:
     """Samplers that say for how many seconds they have been busy."""
 
     def __init__(self, **busy: float) -> None:
@@ -42,7 +42,7 @@ class FakeCrew:
         return {name: SamplerStats(0, 0, seconds, 0, 0) for name, seconds in self.busy.items()}
 
 
-CREW = cast(Crew, FakeCrew())
+CREW = cast(WorkerSupervisor, FakeSupervisor())
 
 
 @pytest.fixture
@@ -82,9 +82,11 @@ async def test_the_pulse_ends_even_where_the_sampler_answers_in_the_same_moment(
     answer: asyncio.Future[SamplerStats] = asyncio.get_running_loop().create_future()
     sampler = FakeSampler()
     sampler.stats = lambda: answer  # type: ignore[method-assign, assignment, return-value]
-    stations = Stations([station(sampler, 1, 8)], {}, load_base("tiny"))
+    endpoints = SamplerEndpoints([endpoint(sampler, 1, 8)], {}, load_base("tiny"))
     heartbeat = Heartbeat(store, Ledger(), OutcomeCounts(), lambda: None)
-    asking = asyncio.ensure_future(heartbeat.stop(cast(Crew, SimpleNamespace(sampler_stats=stations.stats))))
+    asking = asyncio.ensure_future(
+        heartbeat.stop(cast(WorkerSupervisor, SimpleNamespace(sampler_stats=endpoints.stats)))
+    )
     for _ in range(3):
         await asyncio.sleep(0)
     answer.set_result(SamplerStats(0, 0, 1.0, 0, 0))
@@ -113,14 +115,14 @@ async def test_how_episodes_ended_is_written_beside_it_and_kept_while_the_disk_i
 
 
 async def test_seconds_of_each_sampler_go_to_those_who_asked_it(store: Store) -> None:
-    ledger, crew = Ledger(), FakeCrew(**{"rollout": 3.0, "rollout-2": 1.0})
+    ledger, supervisor = Ledger(), FakeSupervisor(**{"rollout": 3.0, "rollout-2": 1.0})
     heartbeat = Heartbeat(store, ledger, OutcomeCounts(), lambda: None)
     ledger.rollout(1, 10, 5, "rollout-2")
-    await heartbeat.stop(cast(Crew, crew))
+    await heartbeat.stop(cast(WorkerSupervisor, supervisor))
     assert [(usage.seconds, usage.tokens) for usage in ledger.take()] == [] and store.usage.tokens_today() == {
         "lab": 15
     }
     assert dict(ledger.busy) == {"rollout": 3.0, "rollout-2": 1.0}
-    crew.busy = {"rollout": 4.0, "rollout-2": 0.5}  # the second is a fresh worker
-    await heartbeat.stop(cast(Crew, crew))
+    supervisor.busy = {"rollout": 4.0, "rollout-2": 0.5}  # the second is a fresh worker
+    await heartbeat.stop(cast(WorkerSupervisor, supervisor))
     assert dict(ledger.busy) == {"rollout": 4.0, "rollout-2": 1.0}

@@ -15,7 +15,7 @@ from marlaas.engine.devices.inventory import also, look, probe
 from marlaas.engine.devices.machine import Cpu, Gpu, Holder, Inventory, Machine
 from marlaas.engine.devices.nvml import has_driver
 from marlaas.engine.devices.resources import ResourceSettings
-from marlaas.engine.devices.usable import as_guest
+from marlaas.engine.devices.usable import usable_resources
 
 from ...imaginary.cards import GB, Card, Held, ImaginaryMachine, Part, imagine, uuid_of
 
@@ -116,8 +116,8 @@ def test_a_driver_without_cuda(machine: ImaginaryMachine) -> None:
     machine.have(Card(), cuda=0)
     found = probe()
     assert (found.cuda, len(found.machine.gpus)) == ("", 1)
-    guest = as_guest(found, ResourceSettings(), {}, own_account())
-    assert "has no CUDA" in guest.reason(uuid_of(0)) and guest.machine.gpus == ()
+    usable = usable_resources(found, ResourceSettings(), {}, own_account())
+    assert "has no CUDA" in usable.reason(uuid_of(0)) and usable.machine.gpus == ()
 
 
 def test_cuda_is_asked_which_of_unequal_cards_a_number_means(
@@ -128,8 +128,8 @@ def test_cuda_is_asked_which_of_unequal_cards_a_number_means(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     found = probe()
     assert found.order == (uuid_of(1), uuid_of(0))
-    guest = as_guest(found, ResourceSettings(), os.environ, own_account())
-    assert [gpu.name for gpu in guest.machine.gpus] == ["fast"]
+    usable = usable_resources(found, ResourceSettings(), os.environ, own_account())
+    assert [gpu.name for gpu in usable.machine.gpus] == ["fast"]
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     assert probe().order is None
 

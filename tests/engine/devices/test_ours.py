@@ -8,7 +8,7 @@ from marlaas.engine.devices.card_watch import changes
 from marlaas.engine.devices.machine import Cpu, Gpu, Holder, Inventory, Machine
 from marlaas.engine.devices.ours import NOTHING, Ours, claimed
 from marlaas.engine.devices.resources import ResourceSettings
-from marlaas.engine.devices.usable import as_guest
+from marlaas.engine.devices.usable import usable_resources
 
 GB = 1_000_000_000
 UNSEEN, ANNA = Holder(0, "", 60 * GB), Holder(7, "anna", GB)
@@ -31,8 +31,8 @@ def found(*holders: Holder) -> Inventory:
     ],
 )
 def test_what_a_plan_may_take(holders: tuple[Holder, ...], ours: Ours, free: int | None) -> None:
-    guest = as_guest(claimed(found(*holders), ours), RULES, {}, "me")
-    assert [gpu.free for gpu in guest.machine.gpus] == ([] if free is None else [free * GB])
+    usable = usable_resources(claimed(found(*holders), ours), RULES, {}, "me")
+    assert [gpu.free for gpu in usable.machine.gpus] == ([] if free is None else [free * GB])
 
 
 def test_what_is_told_of_a_card_of_ours() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from marlaas.engine.devices.machine import Cpu, Gpu, Holder, Inventory, Machine
 from marlaas.engine.devices.resources import ResourceSettings
-from marlaas.engine.devices.usable import Guest, as_guest, share_of
+from marlaas.engine.devices.usable import UsableResources, share_of, usable_resources
 
 GB = 1_000_000_000
 CPU = Cpu((0, 1, 2, 5), 4, 32 * GB, "A processor")
@@ -17,17 +17,17 @@ CARDS = tuple(Gpu(n, f"GPU-{n}{n}", "H", "cuda", 80 * GB, 80 * GB) for n in rang
 FREE = ResourceSettings()
 
 
-def guest(
+def usable(
     cards: tuple[Gpu, ...] = CARDS,
     resources: ResourceSettings = FREE,
     environment: Mapping[str, str] | None = None,
     order: tuple[str, ...] | None = None,
-) -> Guest:
+) -> UsableResources:
     found = Inventory(Machine(CPU, cards), "580.1", "13.0", order=order)
-    return as_guest(found, resources, environment or {}, "me")
+    return usable_resources(found, resources, environment or {}, "me")
 
 
-def indices(found: Guest) -> list[int]:
+def indices(found: UsableResources) -> list[int]:
     return [gpu.index for gpu in found.machine.gpus]
 
 
@@ -37,7 +37,7 @@ def held(*holders: Holder) -> tuple[Gpu, ...]:
 
 
 def test_what_is_free_is_taken() -> None:
-    found = guest()
+    found = usable()
     assert indices(found) == [0, 1, 2, 3] and found.left_out == () and found.notes == ()
     assert found.machine.cpu == CPU
 
@@ -53,7 +53,7 @@ def test_what_is_free_is_taken() -> None:
     ],
 )
 def test_the_environment_hides_cards(environment: dict[str, str], left: list[int]) -> None:
-    found = guest(environment=environment)
+    found = usable(environment=environment)
     assert indices(found) == left
     for out in found.left_out:
         assert f"CUDA_VISIBLE_DEVICES={environment['CUDA_VISIBLE_DEVICES']} leaves it out" in out.reason
@@ -61,11 +61,11 @@ def test_the_environment_hides_cards(environment: dict[str, str], left: list[int
 
 def test_numbers_of_unequal_cards_mean_what_cuda_says_and_none_where_it_does_not() -> None:
     cards = (replace(CARDS[0], name="slow"), CARDS[1])
-    assert indices(guest(cards, environment={"CUDA_VISIBLE_DEVICES": "0"}, order=("GPU-11", "GPU-00"))) == [1]
-    found = guest(cards, environment={"CUDA_VISIBLE_DEVICES": "0"})
+    assert indices(usable(cards, environment={"CUDA_VISIBLE_DEVICES": "0"}, order=("GPU-11", "GPU-00"))) == [1]
+    found = usable(cards, environment={"CUDA_VISIBLE_DEVICES": "0"})
     assert indices(found) == [] and "CUDA_DEVICE_ORDER=PCI_BUS_ID" in found.notes[0]
     by_bus = {"CUDA_VISIBLE_DEVICES": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    assert indices(guest(cards, environment=by_bus)) == [0]
+    assert indices(usable(cards, environment=by_bus)) == [0]
 
 
 @pytest.mark.parametrize(
@@ -83,13 +83,13 @@ def test_numbers_of_unequal_cards_mean_what_cuda_says_and_none_where_it_does_not
     ],
 )
 def test_settings_choose_cards(gpus: str | tuple[int | str, ...], left: list[int], note: str) -> None:
-    found = guest(resources=replace(FREE, gpus=gpus))
+    found = usable(resources=replace(FREE, gpus=gpus))
     assert indices(found) == left and note in "".join(found.notes) and bool(note) == bool(found.notes)
     assert all("`gpus` under [resources] leaves it out" in out.reason for out in found.left_out)
 
 
 def test_settings_cannot_take_what_the_environment_hides() -> None:
-    assert indices(guest(resources=replace(FREE, gpus=(0, 1)), environment={"CUDA_VISIBLE_DEVICES": "1,2"})) == [1]
+    assert indices(usable(resources=replace(FREE, gpus=(0, 1)), environment={"CUDA_VISIBLE_DEVICES": "1,2"})) == [1]
 
 
 @pytest.mark.parametrize(
@@ -110,20 +110,20 @@ def test_settings_cannot_take_what_the_environment_hides() -> None:
 def test_cards_of_others_are_left_alone_unless_a_person_says_otherwise(
     holders: tuple[Holder, ...], reason: str
 ) -> None:
-    found = guest(held(*holders))
+    found = usable(held(*holders))
     assert (indices(found) == [0]) == bool(reason) and reason in found.reason("GPU-11")
-    assert indices(guest(held(*holders), replace(FREE, shared_gpus=True))) == [0, 1]
+    assert indices(usable(held(*holders), replace(FREE, shared_gpus=True))) == [0, 1]
 
 
 def test_a_card_that_computes_for_nobody() -> None:
-    found = guest((replace(CARDS[0], mode="prohibited"), replace(CARDS[1], mode="exclusive")))
+    found = usable((replace(CARDS[0], mode="prohibited"), replace(CARDS[1], mode="exclusive")))
     assert indices(found) == [1] and "nvidia-smi -c DEFAULT" in found.reason("GPU-00")
 
 
 @pytest.mark.parametrize(("limit", "free"), [(1.0, 50), (0.5, 40), (0.25, 20), (24.0, 24), (500.0, 50)])
 def test_memory_of_cards_is_limited(limit: float, free: int) -> None:
     cards = (replace(CARDS[0], free=50 * GB),)
-    (gpu,) = guest(cards, replace(FREE, gpu_memory=limit)).machine.gpus
+    (gpu,) = usable(cards, replace(FREE, gpu_memory=limit)).machine.gpus
     assert gpu.free == free * GB and gpu.memory == 80 * GB
     assert share_of(80 * GB, limit) <= 80 * GB
 
@@ -139,10 +139,10 @@ def test_memory_of_cards_is_limited(limit: float, free: int) -> None:
     ],
 )
 def test_cores_and_memory(cpu: Cpu, resources: ResourceSettings, left: Cpu) -> None:
-    assert as_guest(Inventory(Machine(cpu)), resources, {}, "me").machine.cpu == left
+    assert usable_resources(Inventory(Machine(cpu)), resources, {}, "me").machine.cpu == left
 
 
 def test_other_kinds_of_cards_know_nothing_of_cuda() -> None:
     metal = Gpu(0, "metal-0", "An Apple", "metal", 24 * GB, 20 * GB)
-    found = as_guest(Inventory(Machine(CPU, (metal,))), FREE, {"CUDA_VISIBLE_DEVICES": ""}, "me")
+    found = usable_resources(Inventory(Machine(CPU, (metal,))), FREE, {"CUDA_VISIBLE_DEVICES": ""}, "me")
     assert found.machine.gpus == (metal,)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.engine.devices.card_watch import LEAVE, TAKE, Vigil
+from marlaas.engine.devices.card_watch import LEAVE, TAKE, CardWatch
 
 A, B = "GPU-0", "GPU-1"
 looks = st.lists(st.frozensets(st.sampled_from([A, B])), max_size=40)
 
 
-def after(usable: list[frozenset[str]], used: frozenset[str] = frozenset({A})) -> Vigil:
-    vigil = Vigil().planned({A})
+def after(usable: list[frozenset[str]], used: frozenset[str] = frozenset({A})) -> CardWatch:
+    watch = CardWatch().planned({A})
     for one in usable:
-        vigil = vigil.after(one, used)
-    return vigil
+        watch = watch.after(one, used)
+    return watch
 
 
 def test_a_card_of_ours_that_is_lost_is_left_soon_and_a_moment_is_no_reason() -> None:
@@ -46,6 +46,6 @@ def test_a_card_that_went_and_came_back_is_taken_again() -> None:
 
 @given(looks)
 def test_nothing_moves_without_a_reason_at_the_last_look(usable: list[frozenset[str]]) -> None:
-    vigil, last = after(usable), usable[-1] if usable else frozenset({A})
-    assert not (vigil.leaves and A in last)
-    assert not (vigil.takes and last <= {A} and all(A in one for one in usable))
+    watch, last = after(usable), usable[-1] if usable else frozenset({A})
+    assert not (watch.leaves and A in last)
+    assert not (watch.takes and last <= {A} and all(A in one for one in usable))

@@ -9,14 +9,14 @@ import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.rollout.conversation import Voice
+from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Played, Rollout, alike
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 
+from ..rollout.endpoints import endpoint
 from ..rollout.fake import FakeSampler, _Version
 from ..rollout.fake_renderer import FakeRenderer
-from ..rollout.stations import station
 from .conftest import World, a_spec, echoing
 
 pytestmark = pytest.mark.processes
@@ -64,16 +64,16 @@ class Meeting(FakeSampler):
 
 async def played(world: World, environment: str) -> Played:
     sampler = Meeting(sequences=3, context=200, versions={"v1": _Version("sum")})
-    place = station(sampler, sampler.sequences, sampler.context)
+    place = endpoint(sampler, sampler.sequences, sampler.context)
     rollout = Rollout(cast(Renderer, FakeRenderer()), Ledger())
-    voice = Voice("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
+    voice = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
     with await world.service.bind(environment) as lease:
         one = await rollout.play(
             lambda spec, answer: world.service.play(lease, spec, answer), a_spec(), alike(voice, place), "e"
         )
     while sampler.conversations:  # it is told what to forget, and nobody waits for that
         await asyncio.sleep(0)
-    assert (place.seats.active, place.seats.waiting) == (0, 0)
+    assert (place.slots.active, place.slots.waiting) == (0, 0)
     return one
 
 

@@ -10,15 +10,15 @@ from marlaas.engine.base.find import find_base
 from marlaas.engine.environments.process.child import Child
 from marlaas.engine.errors import EnvironmentFailure
 from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.rollout.conversation import Voice
+from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Rollout, alike
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.vocabulary import Vocabulary
 from marlaas.plugins.host.channel import Record
 from marlaas.plugins.messages import MOST_ASKS, Ask, Reply
 
+from ..rollout.endpoints import endpoint
 from ..rollout.fake import FakeSampler, _Version
-from ..rollout.stations import station
 from .conftest import ECHO, Slow, World, a_spec, echoing
 
 pytestmark = pytest.mark.processes
@@ -179,8 +179,8 @@ async def test_prompts_of_megabytes_cost_their_episode_and_no_rendering(
     renderer, rendered = Renderer(find_base("tiny")), []
     monkeypatch.setattr(Vocabulary, "encode", lambda *given: rendered.append(given))
     sampler = FakeSampler(sequences=2, context=400, versions={"v1": _Version("sum")})
-    voice = Voice("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
-    roles = alike(voice, station(sampler, 2, 400))
+    voice = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
+    roles = alike(voice, endpoint(sampler, 2, 400))
     with await world.service.bind("shouts") as lease:
         played = await Rollout(renderer, Ledger()).play(
             lambda spec, answer: world.service.play(lease, spec, answer), a_spec(), roles, "e"

@@ -7,16 +7,16 @@ import pytest
 from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.plan import Place
 from marlaas.engine.errors import OutOfMemory, WorkerDied
-from marlaas.engine.fleet.memory_backoff import Fewer
-from marlaas.engine.fleet.placement_plan import Staffing, staffing
+from marlaas.engine.fleet.memory_backoff import MemoryBackoff
+from marlaas.engine.fleet.placement_plan import PlacementPlan, on_processor
 from marlaas.engine.home.settings import RolloutSettings, Settings
 
 BOTH = Settings(rollout=RolloutSettings(samplers=("torch", "llama.cpp"), sequences=128, context=64))
-ON_CORES = staffing(load_base("tiny"), BOTH, 64 << 30, (0, 1, 2))
+ON_CORES = on_processor(load_base("tiny"), BOTH, 64 << 30, (0, 1, 2))
 FIRST, SECOND = ON_CORES.placement.samplers
 
 
-def on_card(card: str) -> Staffing:
+def on_card(card: str) -> PlacementPlan:
     """The first sampler there, the other one on a core."""
     samplers = (replace(FIRST, place=Place(gpus=(card,))), SECOND)
     return replace(ON_CORES, placement=replace(ON_CORES.placement, samplers=samplers))
@@ -31,12 +31,12 @@ def full(name: str) -> dict[str, WorkerDied]:
     return {name: OutOfMemory(f"Worker {name} ran out of memory: no room.")}
 
 
-def conversations(staff: Staffing) -> list[int]:
-    return [plan.sequences for plan in staff.memory]
+def conversations(placement_plan: PlacementPlan) -> list[int]:
+    return [plan.sequences for plan in placement_plan.memory]
 
 
 def test_a_sampler_without_memory_goes_on_with_half_and_the_other_as_it_was() -> None:
-    fewer = Fewer()
+    fewer = MemoryBackoff()
     assert fewer.fitted(STAFF) == STAFF
     after = fewer.after(full("rollout"), STAFF, HELD, DEVICES)
     said = "The sampler rollout ran out of memory on gpu 0; it goes on with 64 conversations instead of 128."
@@ -46,21 +46,21 @@ def test_a_sampler_without_memory_goes_on_with_half_and_the_other_as_it_was() ->
 
 
 def test_half_of_what_it_really_held_though_more_was_planned() -> None:
-    fewer = Fewer()
+    fewer = MemoryBackoff()
     assert "20 conversations instead of 40" in fewer.after(full("rollout"), STAFF, {"rollout": 40}, DEVICES).words
     assert conversations(fewer.fitted(STAFF)) == [20, 128]
 
 
 @pytest.mark.parametrize(("held", "then"), [(24, 12), (12, 8), (9, 8)])
 def test_there_are_no_fewer_than_eight(held: int, then: int) -> None:
-    fewer = Fewer()
+    fewer = MemoryBackoff()
     assert fewer.after(full("rollout"), STAFF, {"rollout": held}, DEVICES).mended
     assert conversations(fewer.fitted(STAFF))[0] == then
 
 
 @pytest.mark.parametrize("held", [8, 4])
 def test_where_fewer_are_not_tried_there_is_a_way_out(held: int) -> None:
-    fewer = Fewer()
+    fewer = MemoryBackoff()
     after = fewer.after(full("rollout"), STAFF, {"rollout": held}, DEVICES)
     assert not after.mended and conversations(fewer.fitted(STAFF)) == [128, 128]
     assert f"ran out of memory on gpu 0 with {held} conversations, and fewer are not tried" in after.words
@@ -68,7 +68,7 @@ def test_where_fewer_are_not_tried_there_is_a_way_out(held: int) -> None:
 
 
 def test_other_deaths_are_told_as_they_were_and_take_nothing_away() -> None:
-    fewer = Fewer()
+    fewer = MemoryBackoff()
     for deaths in ({"rollout": WorkerDied("Worker rollout ended.")}, full("training")):
         after = fewer.after(deaths, STAFF, HELD, DEVICES)
         (death,) = deaths.values()
@@ -78,12 +78,12 @@ def test_other_deaths_are_told_as_they_were_and_take_nothing_away() -> None:
 
 
 def test_elsewhere_a_sampler_of_that_name_may_hold_as_many_as_fit() -> None:
-    fewer = Fewer()
+    fewer = MemoryBackoff()
     fewer.after(full("rollout"), STAFF, HELD, DEVICES)
     assert conversations(fewer.fitted(on_card("GPU-1"))) == [128, 128]
     assert conversations(fewer.fitted(on_card("GPU-0"))) == [64, 128]
 
 
 def test_main_memory_needs_no_address() -> None:
-    told = Fewer().after(full("rollout-2"), STAFF, HELD, DEVICES).words
+    told = MemoryBackoff().after(full("rollout-2"), STAFF, HELD, DEVICES).words
     assert told == "The sampler rollout-2 ran out of memory; it goes on with 64 conversations instead of 128."

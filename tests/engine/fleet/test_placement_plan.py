@@ -6,7 +6,7 @@ import pytest
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.fleet.placement_plan import sampler_kinds, staffing
+from marlaas.engine.fleet.placement_plan import on_processor, sampler_kinds
 from marlaas.engine.fleet.worker_specs import numbered, of_kind, with_sampler
 from marlaas.engine.home.settings import RolloutSettings, Settings
 
@@ -16,27 +16,29 @@ BOTH = Settings(rollout=RolloutSettings(samplers=("llama.cpp", "torch"), weights
 
 
 def test_one_sampler_is_staffed_as_the_settings_name_it() -> None:
-    staff = staffing(BASE, Settings(), ENOUGH, (0, 1))
-    assert [post.kind for post in staff.placement.samplers] == ["torch"] == [staff.kinds]
-    assert len(staff.memory) == 1 and staff.context == staff.memory[0].context
+    placement_plan = on_processor(BASE, Settings(), ENOUGH, (0, 1))
+    assert [assignment.kind for assignment in placement_plan.placement.samplers] == ["torch"] == [placement_plan.kinds]
+    assert len(placement_plan.memory) == 1 and placement_plan.context == placement_plan.memory[0].context
 
 
 def test_two_share_the_memory_and_have_contexts_of_one_length() -> None:
-    staff = staffing(BASE, BOTH, ENOUGH, (0, 1, 2))
-    first, second = staff.memory
-    assert staff.kinds == "llama.cpp + torch" and first.context == second.context == staff.context
+    placement_plan = on_processor(BASE, BOTH, ENOUGH, (0, 1, 2))
+    first, second = placement_plan.memory
+    assert placement_plan.kinds == "llama.cpp + torch" and first.context == second.context == placement_plan.context
     assert (first.weights, second.weights) == ("q8_0", "f32")
-    trains = [any("train" in what for what, _ in plan.parts) for plan in staff.memory]
+    trains = [any("train" in what for what, _ in plan.parts) for plan in placement_plan.memory]
     assert trains == [True, False], "there is one trainer"
     tight = first.total + second.total - (64 << 20)
-    assert sum(plan.total for plan in staffing(BASE, BOTH, tight, ()).memory) <= tight
+    assert sum(plan.total for plan in on_processor(BASE, BOTH, tight, ()).memory) <= tight
 
 
 def test_what_does_not_fit_together_is_refused() -> None:
-    one = staffing(BASE, Settings(rollout=RolloutSettings(sampler="torch", sequences=8)), ENOUGH, ()).memory[0].total
+    one = (
+        on_processor(BASE, Settings(rollout=RolloutSettings(sampler="torch", sequences=8)), ENOUGH, ()).memory[0].total
+    )
     both = Settings(rollout=RolloutSettings(samplers=("torch", "torch"), sequences=8))
     with pytest.raises(BaseModelError, match="are free on this machine"):
-        staffing(BASE, both, one + (1 << 20), ())
+        on_processor(BASE, both, one + (1 << 20), ())
 
 
 def test_the_first_is_the_one_that_is_meant_where_one_is() -> None:

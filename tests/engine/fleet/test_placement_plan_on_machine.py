@@ -1,4 +1,4 @@
-"""A machine as it is, staffed: what posts and specs say together, on imaginary cards."""
+"""A machine as it is, staffed: what assignments and specs say together, on imaginary cards."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +8,9 @@ import pytest
 from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Machine, Software
 from marlaas.engine.devices.resources import ResourceSettings
-from marlaas.engine.devices.usable import Guest, LeftOut
+from marlaas.engine.devices.usable import LeftOut, UsableResources
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.fleet.placement_plan import Staffing, on_machine, staffing
+from marlaas.engine.fleet.placement_plan import PlacementPlan, on_machine, on_processor
 from marlaas.engine.fleet.worker_specs import (
     WorkerSpec,
     sampler_on_card,
@@ -30,18 +30,25 @@ ON_CARDS = Settings(
 )  # fmt: skip
 
 
-def staffed(found: Machine, software: Software = ALL, settings: Settings = Settings()) -> Staffing:  # noqa: B008
-    return on_machine(BASE, settings, FREE, Guest(found), software)
+def staffed(found: Machine, software: Software = ALL, settings: Settings = Settings()) -> PlacementPlan:  # noqa: B008
+    return on_machine(BASE, settings, FREE, UsableResources(found), software)
 
 
-def specs(staff: Staffing, settings: Settings) -> list[WorkerSpec]:
+def specs(placement_plan: PlacementPlan, settings: Settings) -> list[WorkerSpec]:
     home = Home(Path("home"))
-    assert staff.machine is not None
+    assert placement_plan.machine is not None
     wanted = wanted_of(BASE, settings, trains=True)
-    post, trainer = staff.placement.samplers[0], staff.placement.trainer
+    assignment, trainer = placement_plan.placement.samplers[0], placement_plan.placement.trainer
     return [
-        sampler_on_card(sampler_spec(BASE, home, settings, staff.memory[0], post), post, staff.machine, wanted),
-        trainer_on_cards(trainer_spec(BASE, home, settings, staff.memory[0], trainer), trainer, staff.machine),
+        sampler_on_card(
+            sampler_spec(BASE, home, settings, placement_plan.memory[0], assignment),
+            assignment,
+            placement_plan.machine,
+            wanted,
+        ),
+        trainer_on_cards(
+            trainer_spec(BASE, home, settings, placement_plan.memory[0], trainer), trainer, placement_plan.machine
+        ),
     ]
 
 
@@ -52,15 +59,18 @@ def specs(staff: Staffing, settings: Settings) -> list[WorkerSpec]:
 def test_a_machine_without_cards_is_staffed_as_by_its_cores(cores: int, rollout: RolloutSettings) -> None:
     settings = Settings(rollout=rollout)
     cpu = replace(SERVER, cores=tuple(range(cores)), count=max(1, cores))
-    staff = on_machine(BASE, settings, FREE, Guest(Machine(cpu)), NOTHING)
-    plain = staffing(BASE, settings, FREE, cpu.cores)
-    assert (staff.placement.samplers, staff.placement.trainer) == (plain.placement.samplers, plain.placement.trainer)
-    assert staff.memory == plain.memory
+    placement_plan = on_machine(BASE, settings, FREE, UsableResources(Machine(cpu)), NOTHING)
+    plain = on_processor(BASE, settings, FREE, cpu.cores)
+    assert (placement_plan.placement.samplers, placement_plan.placement.trainer) == (
+        plain.placement.samplers,
+        plain.placement.trainer,
+    )
+    assert placement_plan.memory == plain.memory
 
 
 def test_several_samplers_side_by_side_are_on_cores() -> None:
     settings = Settings(rollout=RolloutSettings(samplers=("llama.cpp", "torch")))
-    assert [post.kind for post in staffed(machine("H200"), settings=settings).placement.samplers] == [
+    assert [assignment.kind for assignment in staffed(machine("H200"), settings=settings).placement.samplers] == [
         "llama.cpp",
         "torch",
     ]
@@ -86,43 +96,43 @@ def test_what_needs_a_card_is_refused_beside_samplers_on_the_processor(settings:
 
 
 def test_workers_on_cards_are_told_which_and_how_much() -> None:
-    staff = staffed(machine("A100", "A100"), settings=ON_CARDS)
-    assert shape(staff.placement) == "vllm 0 | 1 bf16"
-    sampler, trainer = specs(staff, ON_CARDS)
+    placement_plan = staffed(machine("A100", "A100"), settings=ON_CARDS)
+    assert shape(placement_plan.placement) == "vllm 0 | 1 bf16"
+    sampler, trainer = specs(placement_plan, ON_CARDS)
     assert sampler.environment["CUDA_VISIBLE_DEVICES"] == "GPU-0"
     assert trainer.environment["CUDA_VISIBLE_DEVICES"] == "GPU-1"
     assert (sampler.device, trainer.device) == ("gpu 0", "gpu 1")
     assert sampler.kwargs["device"] == "cuda"
-    assert 0 < sampler.kwargs["memory"] < staff.placement.samplers[0].place.memory
-    assert sampler.kwargs["sequences"] == staff.memory[0].sequences
+    assert 0 < sampler.kwargs["memory"] < placement_plan.placement.samplers[0].place.memory
+    assert sampler.kwargs["sequences"] == placement_plan.memory[0].sequences
     assert trainer.kwargs["devices"] == ("cuda:0",)
     assert trainer.kwargs["names"] == ("gpu 1",)
     assert trainer.kwargs["precision"] == "bf16"
-    assert trainer.kwargs["memory"] == staff.placement.trainer.place.memory
+    assert trainer.kwargs["memory"] == placement_plan.placement.trainer.place.memory
 
 
 def test_llama_cpp_on_a_card_is_told_its_devices_and_its_weights() -> None:
-    staff = staffed(machine("A100", "A100"), NO_VLLM, ON_CARDS)
-    sampler, _ = specs(staff, ON_CARDS)
+    placement_plan = staffed(machine("A100", "A100"), NO_VLLM, ON_CARDS)
+    sampler, _ = specs(placement_plan, ON_CARDS)
     assert sampler.kwargs["devices"] == ("CUDA0",)
-    assert sampler.kwargs["weights"] == staff.placement.samplers[0].weights == staff.memory[0].weights
-    assert sampler.kwargs["memory"] == staff.placement.samplers[0].place.memory
+    assert sampler.kwargs["weights"] == placement_plan.placement.samplers[0].weights == placement_plan.memory[0].weights
+    assert sampler.kwargs["memory"] == placement_plan.placement.samplers[0].place.memory
 
 
 def test_a_trainer_in_one_process_with_the_sampler_has_no_limit_of_its_own() -> None:
     settings = replace(ON_CARDS, training=TrainingSettings(devices=("gpu 0",)))
-    staff = staffed(machine("A100"), settings=settings)
-    assert staff.placement.trainer.sharing == "base"
-    assert specs(staff, settings)[1].kwargs["memory"] == 0
-    again = on_machine(BASE, settings, FREE, Guest(machine("A100")), ALL, without=("base",))
+    placement_plan = staffed(machine("A100"), settings=settings)
+    assert placement_plan.placement.trainer.sharing == "base"
+    assert specs(placement_plan, settings)[1].kwargs["memory"] == 0
+    again = on_machine(BASE, settings, FREE, UsableResources(machine("A100")), ALL, without=("base",))
     assert again.placement.trainer.sharing == "memory"
 
 
 def test_cards_that_are_left_alone_are_told_with_the_plan() -> None:
-    guest = Guest(machine(), (LeftOut("GPU-9", "gpu 9 is left alone: account eve holds 3.0 GB of it."),))
-    staff = on_machine(BASE, Settings(), FREE, guest, ALL)
-    assert "gpu 9 is left alone: account eve holds 3.0 GB of it." in staff.placement.reasons
-    assert staff.machine is None
+    usable = UsableResources(machine(), (LeftOut("GPU-9", "gpu 9 is left alone: account eve holds 3.0 GB of it."),))
+    placement_plan = on_machine(BASE, Settings(), FREE, usable, ALL)
+    assert "gpu 9 is left alone: account eve holds 3.0 GB of it." in placement_plan.placement.reasons
+    assert placement_plan.machine is None
 
 
 def test_contradictions_are_told() -> None:
@@ -132,8 +142,8 @@ def test_contradictions_are_told() -> None:
 
 
 def test_where_memory_ran_out_on_a_card_vllm_gets_less_for_keys_and_values() -> None:
-    staff = staffed(machine("A100", "A100"), settings=ON_CARDS)
-    (plan,) = staff.memory
-    half = replace(staff, memory=(replace(plan, sequences=plan.sequences // 2),))
-    before, after = (specs(each, ON_CARDS)[0].kwargs for each in (staff, half))
+    placement_plan = staffed(machine("A100", "A100"), settings=ON_CARDS)
+    (plan,) = placement_plan.memory
+    half = replace(placement_plan, memory=(replace(plan, sequences=plan.sequences // 2),))
+    before, after = (specs(each, ON_CARDS)[0].kwargs for each in (placement_plan, half))
     assert (after["sequences"], after["memory"]) == (before["sequences"] // 2, before["memory"] // 2)

@@ -54,7 +54,7 @@ class FakeSampler:
     sampled: int = 0
 
     def __post_init__(self) -> None:
-        self._seats = asyncio.Semaphore(self.sequences)
+        self._slots = asyncio.Semaphore(self.sequences)
 
     async def limits(self) -> SamplerLimits:
         return SamplerLimits(self.sequences, self.context)
@@ -73,7 +73,7 @@ class FakeSampler:
         version = self._serving(request.version)
         self._check(request)
         if request.conversation not in self.conversations:
-            await self._seats.acquire()
+            await self._slots.acquire()
         self.conversations[request.conversation] = request.tokens
         self.running.add(request.conversation)
         room = min(request.max_tokens, self.context - len(request.tokens))
@@ -98,7 +98,7 @@ class FakeSampler:
         if conversation in self.running:
             self.aborted.add(conversation)
         if self.conversations.pop(conversation, None) is not None:
-            self._seats.release()
+            self._slots.release()
 
     async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         digest = self._serving(version).checksum

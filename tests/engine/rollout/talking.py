@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from marlaas.engine.rollout.allowance import Allowance
-from marlaas.engine.rollout.conversation import Conversation, Voice
+from marlaas.engine.rollout.conversation import Conversation, SamplingParameters
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.rendering import Rendering
@@ -58,10 +58,10 @@ class Parrot(FakeSampler):
 class Talk:
     """One agent's conversation, turn by turn."""
 
-    def __init__(self, renderer: Renderer, thinking: bool | None = None, tokens: int = 10_000, **voice: Any) -> None:
+    def __init__(self, renderer: Renderer, thinking: bool | None = None, tokens: int = 10_000, **sampling: Any) -> None:
         self.renderer, self.rendering = renderer, Rendering(renderer)
-        self.sampler = Parrot(context=voice.pop("context", 20_000))
-        said = Voice("v1", 1, 1.0, tokens, voice.pop("episode", 100_000), seed=5, thinking=thinking)
+        self.sampler = Parrot(context=sampling.pop("context", 20_000))
+        said = SamplingParameters("v1", 1, 1.0, tokens, sampling.pop("episode", 100_000), seed=5, thinking=thinking)
         allowance = Allowance(said.max_episode_tokens)
         self.conversation = Conversation("e/0", "agent", said, self.sampler.context, 5, allowance)
 

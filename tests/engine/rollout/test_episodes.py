@@ -11,17 +11,17 @@ import pytest
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.rollout.conversation import Voice
-from marlaas.engine.rollout.endpoint import Station
+from marlaas.engine.rollout.conversation import SamplingParameters
+from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import HeldOutPrompt, Play, Played, PromptHash, Rollout, alike
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.plugins.messages import Answer, Ask, Message
 
+from .endpoints import endpoint
 from .fake import FakeSampler, _Version
 from .fake_renderer import FakeRenderer
-from .stations import station
 
-VOICE = Voice("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=8, seed=7)
+VOICE = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=8, seed=7)
 
 
 @dataclass
@@ -29,12 +29,17 @@ class Stage:
     """A rollout and where it plays."""
 
     rollout: Rollout
-    station: Station
+    endpoint: SamplerEndpoint
 
     async def play(
-        self, play: Play, spec: EpisodeSpec, voice: Voice, name: str, refuse: Callable[[PromptHash], bool] | None = None
+        self,
+        play: Play,
+        spec: EpisodeSpec,
+        sampling: SamplingParameters,
+        name: str,
+        refuse: Callable[[PromptHash], bool] | None = None,
     ) -> Played:
-        return await self.rollout.play(play, spec, alike(voice, self.station), name, refuse or (lambda _: False))
+        return await self.rollout.play(play, spec, alike(sampling, self.endpoint), name, refuse or (lambda _: False))
 
 
 @pytest.fixture
@@ -45,7 +50,7 @@ def sampler() -> FakeSampler:
 @pytest.fixture
 def stage(sampler: FakeSampler) -> Stage:
     played = Rollout(cast(Renderer, FakeRenderer()), Ledger())
-    return Stage(played, station(sampler, sampler.sequences, sampler.context))
+    return Stage(played, endpoint(sampler, sampler.sequences, sampler.context))
 
 
 def ask(text: str, agent: str = "agent") -> Ask:

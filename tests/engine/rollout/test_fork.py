@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.rollout import episodes
-from marlaas.engine.rollout.conversation import Voice
+from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Play, Played, Rollout, alike
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
@@ -25,13 +25,13 @@ from marlaas.plugins import Episode as Author
 from marlaas.plugins.messages import Answer, Ask, Fork, Message
 
 from ...examples import examples
+from .endpoints import endpoint
 from .fake import FakeSampler, _Version
 from .fake_renderer import FakeRenderer
-from .stations import station
 from .talking import FAMILIES, Parrot, letters
 
 SPEC = EpisodeSpec("train", 0, 0, 0)
-VOICE = Voice("v1", 1, temperature=1.0, max_tokens=4, max_episode_tokens=10_000, seed=7)
+VOICE = SamplingParameters("v1", 1, temperature=1.0, max_tokens=4, max_episode_tokens=10_000, seed=7)
 Step = tuple[str, int]
 """What is done (ask, fork, name), and by which of the agents that there are."""
 steps = st.lists(st.tuples(st.sampled_from(("ask", "ask", "fork", "name")), st.integers(0, 9)), max_size=16)
@@ -52,14 +52,16 @@ class Witness(FakeSampler):
         return result
 
 
-async def on(sampler: FakeSampler, renderer: object, environment: Play, voice: Voice = VOICE) -> Played:
+async def on(sampler: FakeSampler, renderer: object, environment: Play, sampling: SamplingParameters = VOICE) -> Played:
     """One episode of an environment."""
     rollout = Rollout(cast(Renderer, renderer), Ledger())
-    place = station(sampler, sampler.sequences, sampler.context)
-    return await rollout.play(environment, SPEC, alike(voice, place), "e")
+    place = endpoint(sampler, sampler.sequences, sampler.context)
+    return await rollout.play(environment, SPEC, alike(sampling, place), "e")
 
 
-async def play(sampler: FakeSampler, renderer: object, script: Sequence[Step], voice: Voice = VOICE) -> Played:
+async def play(
+    sampler: FakeSampler, renderer: object, script: Sequence[Step], sampling: SamplingParameters = VOICE
+) -> Played:
     """An environment that does what the script says, and pays every agent."""
 
     async def environment(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
@@ -76,7 +78,7 @@ async def play(sampler: FakeSampler, renderer: object, script: Sequence[Step], v
                     agents.append(agent.fork(f"b{number}"))
         return EpisodeOutcome("ok", dict.fromkeys(episode.agents, 1.0))
 
-    return await on(sampler, renderer, environment, voice)
+    return await on(sampler, renderer, environment, sampling)
 
 
 def check_each_token_is_trained_once(played: Played, turns: Sequence[tuple[list[int], list[int]]]) -> None:
@@ -97,8 +99,8 @@ def test_no_token_is_trained_twice_and_none_is_lost(script: list[Step], rewrites
     context, episode_tokens = room
     sampler, renderer = Witness(context), FakeRenderer()
     renderer.rewrites = rewrites
-    voice = Voice("v1", 1, 1.0, max_tokens=4, max_episode_tokens=episode_tokens, seed=7)
-    played = asyncio.run(play(sampler, renderer, script, voice))
+    sampling = SamplingParameters("v1", 1, 1.0, max_tokens=4, max_episode_tokens=episode_tokens, seed=7)
+    played = asyncio.run(play(sampler, renderer, script, sampling))
     assert played.episode.status == "ok"
     check_each_token_is_trained_once(played, sampler.turns)
     spent: Counter[str] = Counter()
@@ -135,8 +137,8 @@ def test_prompts_of_branches_read_as_the_template_writes_them(
 ) -> None:
     renderer, sampler = families[family], Parrot(context=20_000)
     sampler.saying = letters(renderer, "the answer")
-    voice = Voice("v1", 1, 1.0, max_tokens=100, max_episode_tokens=10_000, seed=5)
-    played = asyncio.run(play(sampler, renderer, script, voice))
+    sampling = SamplingParameters("v1", 1, 1.0, max_tokens=100, max_episode_tokens=10_000, seed=5)
+    played = asyncio.run(play(sampler, renderer, script, sampling))
     check_each_token_is_trained_once(played, [(r.tokens.tolist(), sampler.saying) for r in sampler.requests])
     histories: list[list[dict[str, str]]] = [[]]
     requests = iter(sampler.requests)
@@ -171,11 +173,11 @@ async def test_a_branch_leaves_where_it_was_made_whatever_was_said_since() -> No
 
 
 async def test_an_agents_limit_counts_for_its_forks_and_not_for_those_with_a_name() -> None:
-    voice = Voice("v1", 1, 1.0, max_tokens=4, max_episode_tokens=6, seed=7)
+    sampling = SamplingParameters("v1", 1, 1.0, max_tokens=4, max_episode_tokens=6, seed=7)
     sampler, renderer = Witness(), FakeRenderer()
     renderer.stop_ids = ()  # type: ignore[assignment]  # every reply takes all the room that there is
     script = [("ask", 0), ("fork", 0), ("name", 0), ("ask", 1), ("ask", 2), ("ask", 0)]
-    await play(sampler, renderer, script, voice)
+    await play(sampler, renderer, script, sampling)
     assert [len(reply) for _, reply in sampler.turns] == [4, 2, 4]
 
 

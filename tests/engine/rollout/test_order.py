@@ -1,4 +1,4 @@
-"""The board's order, on a context that computes nothing: shares by weight, first come first served within them."""
+"""The scheduler's order, on a context that computes nothing: shares by weight, first come first served within them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from marlaas.engine.fairness.costs import rollout_cost
 from marlaas.engine.rollout.batching.answers import Answer, Answers
-from marlaas.engine.rollout.batching.board import Board
 from marlaas.engine.rollout.batching.context import Arrays, Context, Handles, Ints, Logits
 from marlaas.engine.rollout.batching.pace import Pace
+from marlaas.engine.rollout.batching.scheduler import BatchScheduler
 from marlaas.engine.rollout.batching.slots import Slots
 from marlaas.engine.rollout.batching.versions import Version, Versions
 from marlaas.engine.rollout.protocol import SampleRequest
@@ -79,13 +79,13 @@ class Known:
 
 
 class Game:
-    """A board, and who has had what: tokens by account, and the turns that have ended, in order."""
+    """A scheduler, and who has had what: tokens by account, and the turns that have ended, in order."""
 
     def __init__(self, mixes: bool, rows: int = 4, tokens: int = 4) -> None:
         self.context = Flat(mixes)
         versions = cast(Versions, Known())
         slots = Slots(SEQUENCES)
-        self.board = Board(cast(Context, self.context), versions, slots, LENGTH, Pace(rows, tokens))
+        self.scheduler = BatchScheduler(cast(Context, self.context), versions, slots, LENGTH, Pace(rows, tokens))
         self.ended: list[str] = []
         self.cost: Counter[str] = Counter()
         self._answers = Answers()
@@ -94,14 +94,14 @@ class Game:
     def ask(self, name: str, account: str, version: int, prompt: int = 5, tokens: int = 9, weight: float = 1.0) -> None:
         context = np.arange(prompt, dtype=np.int32) % 4
         answer: Answer[Any] = Answer(self._answers)
-        self.board.submit(
+        self.scheduler.submit(
             SampleRequest(name, f"v{version}", context, tokens, 1.0, (), 7, account=account, weight=weight), answer
         )
         self._asked.append((name, account, answer))
 
     async def step(self) -> list[str]:
         """Returns the accounts of the turns that have ended."""
-        self.board.step()
+        self.scheduler.step()
         self._answers.flush()
         await asyncio.sleep(0)
         accounts = []
@@ -113,15 +113,15 @@ class Game:
                 self.ended.append(name)
                 accounts.append(account)
                 self._asked.remove(asked)
-                self.board.release(name)
+                self.scheduler.release(name)
         return accounts
 
     async def until_idle(self) -> None:
         for _ in range(10_000):
-            if not self.board.busy:
+            if not self.scheduler.busy:
                 return
             await self.step()
-        raise AssertionError("The board does not come to an end.")
+        raise AssertionError("The scheduler does not come to an end.")
 
 
 turns = st.lists(
@@ -145,7 +145,7 @@ def test_every_turn_ends_whoever_else_is_there(mixes: bool, asked: list[tuple[st
             game.ask(f"{number}", account, version, prompt, tokens)
         await game.until_idle()
         assert sorted(game.ended, key=int) == [f"{number}" for number in range(len(asked))]
-        assert game.board.stats().waiting == game.board.stats().active == 0
+        assert game.scheduler.stats().waiting == game.scheduler.stats().active == 0
 
     run(play)
 
@@ -248,7 +248,7 @@ async def test_what_turns_share_is_counted_once() -> None:
     for number in range(3):
         game.ask(f"{number}", "a", version=0, prompt=10, tokens=2)
     await game.until_idle()
-    assert game.board.stats().prefilled_tokens == 10
+    assert game.scheduler.stats().prefilled_tokens == 10
     assert sum(game.cost.values()) == rollout_cost(10, 6)
 
 
@@ -257,9 +257,9 @@ async def test_a_step_ends_early_where_somebody_waits_and_still_gets_on() -> Non
     for pressed in (True, False):
         game = Game(mixes=True, rows=4, tokens=8)
         game.ask("x", "a", 0, tokens=17)
-        game.board.step(partial(bool, pressed))
-        sampled.append(game.board.stats().sampled_tokens)
-        while game.board.busy:
-            game.board.step(lambda: True)
-        sampled.append(game.board.stats().sampled_tokens)
+        game.scheduler.step(partial(bool, pressed))
+        sampled.append(game.scheduler.stats().sampled_tokens)
+        while game.scheduler.busy:
+            game.scheduler.step(lambda: True)
+        sampled.append(game.scheduler.stats().sampled_tokens)
     assert sampled == [2, 17, 9, 17]  # the first token comes with the prompt

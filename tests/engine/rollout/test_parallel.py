@@ -15,19 +15,19 @@ from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fairness.line import Line, Payer
 from marlaas.engine.rollout import episodes
-from marlaas.engine.rollout.conversation import Voice
-from marlaas.engine.rollout.endpoint import Station
+from marlaas.engine.rollout.conversation import SamplingParameters
+from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import HeldOutPrompt, Play, Played, PromptHash, Role, Rollout, Stopwatch, alike
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.slots import Seats
+from marlaas.engine.rollout.slots import SamplerSlots
 from marlaas.plugins.messages import Answer, Ask, Fork, Message
 
 from ...examples import examples
 from .fake import FakeSampler, _Version
 from .fake_renderer import FakeRenderer
 
-VOICE = Voice("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=100, seed=7)
+VOICE = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=100, seed=7)
 SPEC = EpisodeSpec("train", 0, 0, 0)
 Pauses = list[list[int]]
 """By speaker, how many rounds of the event loop its environment takes before each of its asks."""
@@ -57,20 +57,24 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.sampler = Rounding(sequences=self.sequences, context=400, versions={"v1": _Version("sum")})
-        self.seats = Seats(self.sequences, Line(), patience=0.0)
-        self.station = Station("rollout", "torch", cast(Sampler, self.sampler), 400, self.seats)
+        self.slots = SamplerSlots(self.sequences, Line(), patience=0.0)
+        self.endpoint = SamplerEndpoint("rollout", "torch", cast(Sampler, self.sampler), 400, self.slots)
         self.rollout = Rollout(cast(Renderer, FakeRenderer()), self.ledger).of(Payer("lab", 5), self.anew)
 
     async def play(
-        self, play: Play, name: str = "e", voice: Voice = VOICE, refuse: Callable[[PromptHash], bool] = lambda _: False
+        self,
+        play: Play,
+        name: str = "e",
+        sampling: SamplingParameters = VOICE,
+        refuse: Callable[[PromptHash], bool] = lambda _: False,
     ) -> Played:
-        roles = alike(voice, self.station)
+        roles = alike(sampling, self.endpoint)
         return await asyncio.wait_for(self.rollout.play(play, SPEC, roles, name, refuse), 20)
 
     async def nothing_is_left(self) -> bool:
         for _ in range(40):  # what is given up ends beside the play
             await asyncio.sleep(0)
-        return not self.sampler.conversations and (self.seats.active, self.seats.waiting) == (0, 0)
+        return not self.sampler.conversations and (self.slots.active, self.slots.waiting) == (0, 0)
 
 
 def ask(text: str, agent: str, branch: int = 0, fork: Fork | None = None) -> Ask:
@@ -102,9 +106,9 @@ def said(played: Played) -> list[tuple[str, list[int], list[float]]]:
     return [(t.agent, t.tokens.tolist(), t.logprobs.tolist()) for t in played.episode.trajectories]
 
 
-@pytest.mark.parametrize(("seats", "most"), [(1, 1), (2, 2), (8, 3)])
-async def test_agents_that_are_asked_at_once_are_sampled_at_once(seats: int, most: int) -> None:
-    stage = Stage(seats)
+@pytest.mark.parametrize(("slots", "most"), [(1, 1), (2, 2), (8, 3)])
+async def test_agents_that_are_asked_at_once_are_sampled_at_once(slots: int, most: int) -> None:
+    stage = Stage(slots)
     await stage.play(at_once([[0, 0]] * 3))
     assert stage.sampler.most == most and await stage.nothing_is_left()
 
@@ -112,10 +116,10 @@ async def test_agents_that_are_asked_at_once_are_sampled_at_once(seats: int, mos
 @settings(max_examples=examples(20), deadline=None)
 @given(st.integers(1, 3), st.lists(pauses, min_size=1, max_size=4), st.booleans(), st.booleans())
 def test_fewer_seats_than_agents_hold_nobody_up_for_ever(
-    seats: int, scripts: list[Pauses], forks: bool, anew: bool
+    slots: int, scripts: list[Pauses], forks: bool, anew: bool
 ) -> None:
     async def play() -> None:
-        stage = Stage(seats, anew)
+        stage = Stage(slots, anew)
         played = await asyncio.gather(
             *(stage.play(at_once(script, forks), f"e{number}") for number, script in enumerate(scripts))
         )
@@ -127,30 +131,30 @@ def test_fewer_seats_than_agents_hold_nobody_up_for_ever(
 @settings(max_examples=examples(20), deadline=None)
 @given(pauses, st.integers(1, 3), st.booleans())
 def test_a_deterministic_task_says_the_same_in_whatever_order_it_is_asked(
-    script: Pauses, seats: int, forks: bool
+    script: Pauses, slots: int, forks: bool
 ) -> None:
-    async def play(seats: int, script: Pauses) -> Played:
-        return await Stage(seats, anew=True).play(at_once(script, forks))
+    async def play(slots: int, script: Pauses) -> Played:
+        return await Stage(slots, anew=True).play(at_once(script, forks))
 
     in_turn = [[100 * number + 10 for _ in turns] for number, turns in enumerate(script)]
-    first, second = asyncio.run(play(seats, script)), asyncio.run(play(8, in_turn))
+    first, second = asyncio.run(play(slots, script)), asyncio.run(play(8, in_turn))
     assert said(first) == said(second)
     assert list(first.transcripts.items()) == list(second.transcripts.items())
 
 
 async def test_only_that_is_why_a_deterministic_task_reads_anew() -> None:
     told = [said(await Stage(1).play(at_once(script))) for script in ([[0, 0], [0, 0]], [[0, 0], [90, 0]])]
-    assert told[0] != told[1], "what a seat was taken from in between is computed otherwise"
+    assert told[0] != told[1], "what a slot was taken from in between is computed otherwise"
 
 
 @settings(max_examples=examples(20), deadline=None)
 @given(pauses, st.integers(0, 14), st.integers(1, 4))
-def test_forks_that_are_asked_at_once_share_the_limit_of_their_agent(script: Pauses, limit: int, seats: int) -> None:
-    voice = replace(VOICE, max_episode_tokens=limit)
-    played = asyncio.run(Stage(seats).play(at_once(script, forks=True), voice=voice))
+def test_forks_that_are_asked_at_once_share_the_limit_of_their_agent(script: Pauses, limit: int, slots: int) -> None:
+    sampling = replace(VOICE, max_episode_tokens=limit)
+    played = asyncio.run(Stage(slots).play(at_once(script, forks=True), sampling=sampling))
     sampled = sum(int(t.mask.sum()) for t in played.episode.trajectories)
     assert sampled <= limit and played.episode.status == "ok"
-    roomy = asyncio.run(Stage(seats).play(at_once(script, forks=True)))
+    roomy = asyncio.run(Stage(slots).play(at_once(script, forks=True)))
     wanted = sum(int(t.mask.sum()) for t in roomy.episode.trajectories)
     assert sampled in (limit, wanted), "no token is held back that nobody uses"
     assert all(t.cut for t in played.episode.trajectories) or sampled == wanted
@@ -159,11 +163,11 @@ def test_forks_that_are_asked_at_once_share_the_limit_of_their_agent(script: Pau
 async def test_the_one_who_is_asked_last_is_sampled_before_the_queue_of_those_who_are_asked_more() -> None:
     """Ten asks of one policy in each episode, then one of the other."""
     stage, ended = Stage(2), list[tuple[int, int]]()
-    voices = {"writer": VOICE, "judge": VOICE}
+    samplings = {"writer": VOICE, "judge": VOICE}
     begun = 0
 
     def roles(agent: str) -> Role:
-        return Role(voices[agent], stage.station, agent)
+        return Role(samplings[agent], stage.endpoint, agent)
 
     async def environment(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         nonlocal begun
@@ -201,10 +205,10 @@ async def test_a_held_out_prompt_lets_nobody_through_who_is_asked_beside_it(orde
 @settings(max_examples=examples(20), deadline=None)
 @given(pauses, st.integers(1, 3), st.integers(0, 40), st.booleans(), st.booleans())
 def test_an_episode_that_is_cancelled_leaves_nothing(
-    script: Pauses, seats: int, rounds: int, forks: bool, anew: bool
+    script: Pauses, slots: int, rounds: int, forks: bool, anew: bool
 ) -> None:
     async def play() -> None:
-        stage = Stage(seats, anew)
+        stage = Stage(slots, anew)
         plays = [asyncio.ensure_future(stage.play(at_once(script, forks), f"e{number}")) for number in range(2)]
         for _ in range(rounds):
             await asyncio.sleep(0)

@@ -22,7 +22,7 @@ RESULT = (Message("tool", "4", name="add"),)
 
 def template_text(talk: Talk, messages: list[dict[str, Any]]) -> str:
     """What the template makes of a conversation in which all replies are plain text."""
-    thinking = talk.conversation.voice.thinking
+    thinking = talk.conversation.sampling.thinking
     return talk.renderer._template.render(messages, None, thinking)
 
 

@@ -16,7 +16,7 @@ import pytest
 from marlaas.engine.base.model import load_base
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.fairness.ledger import Ledger
-from marlaas.engine.rollout.conversation import Voice
+from marlaas.engine.rollout.conversation import SamplingParameters
 from marlaas.engine.rollout.episodes import Played, Rollout, alike
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.renderer import Renderer
@@ -28,13 +28,13 @@ from marlaas.engine.trajectories import Group
 from marlaas.plugins.messages import Answer, Ask, Message
 from tools.random_base.make import make_base
 
+from .endpoints import endpoint
 from .random_base import write_adapter
-from .stations import station
 from .talking import DEEP, write_template
 
 CONTEXT, CLOSE = 1024, 2e-4
 CONFIG = PolicyConfig(rank=4, alpha=8.0, learning_rate=0.02, denominator=100.0)
-VOICE = Voice("0", 0, 1.0, max_tokens=40, max_episode_tokens=400, seed=3)
+VOICE = SamplingParameters("0", 0, 1.0, max_tokens=40, max_episode_tokens=400, seed=3)
 
 
 async def three_questions(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
@@ -65,14 +65,14 @@ async def test_three_turns_are_three_trajectories_that_the_trainer_reproduces(
     folder, thinking = case
     renderer = Renderer(folder)
     trainer = TorchTrainer(str(folder), load_base(folder).fingerprint, sync=False)
-    rollout, place = Rollout(renderer, Ledger()), station(sampler, 4, CONTEXT)
+    rollout, place = Rollout(renderer, Ledger()), endpoint(sampler, 4, CONTEXT)
     await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
     for version in range(2):  # the second with an adapter that has been trained on such an episode
         await sampler.load(str(version), str(tmp_path / str(version)))
-        voice = replace(VOICE, version=str(version), number=version, thinking=thinking)
+        sampling = replace(VOICE, version=str(version), number=version, thinking=thinking)
         specs = [EpisodeSpec("train", version, 0, member) for member in range(2)]
         played = [
-            await rollout.play(three_questions, spec, alike(voice, place), f"v{version}.{spec.member}")
+            await rollout.play(three_questions, spec, alike(sampling, place), f"v{version}.{spec.member}")
             for spec in specs
         ]
         odd = sum(check(one, renderer) for one in played)
@@ -125,7 +125,7 @@ async def test_a_reply_that_a_text_ended_goes_on_from_there(tmp_path: Path) -> N
         return EpisodeOutcome("ok", {"agent": 1.0})
 
     rollout = Rollout(Renderer(base.path), Ledger())
-    roles = alike(VOICE, station(sampler, 4, CONTEXT))
+    roles = alike(VOICE, endpoint(sampler, 4, CONTEXT))
     one = await rollout.play(play, EpisodeSpec("train", 0, 0, 0), roles, "e")
     (part,) = one.episode.trajectories
     assert any(

@@ -1,4 +1,4 @@
-"""Episodes and their seats: who pays, and that losing a seat changes nothing that is said."""
+"""Episodes and their slots: who pays, and that losing a slot changes nothing that is said."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pytest
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.fairness.ledger import ROLLOUT, Ledger
 from marlaas.engine.fairness.line import Line, Payer
-from marlaas.engine.rollout.conversation import Voice
-from marlaas.engine.rollout.endpoint import Station
+from marlaas.engine.rollout.conversation import SamplingParameters
+from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import EPISODES, Played, Rollout, alike
 from marlaas.engine.rollout.protocol import Sampler, SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.slots import Seats
+from marlaas.engine.rollout.slots import SamplerSlots
 from marlaas.plugins.messages import Answer, Ask, Message
 
 from .fake import FakeSampler, _Version
 from .fake_renderer import FakeRenderer
 
-VOICE = Voice("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
+VOICE = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
 PAYER = Payer("lab", 5)
 
 
@@ -56,8 +56,8 @@ class Stage:
     def __post_init__(self) -> None:
         self.sampler = Counting(self.sequences)
         line = Line(lambda tenant: {"lab": 2.5}.get(tenant, 1.0))  # type: ignore[var-annotated]
-        self.seats = Seats(self.sequences, line, patience=0.0)
-        self.station = Station("rollout", "torch", cast(Sampler, self.sampler), 200, self.seats)
+        self.slots = SamplerSlots(self.sequences, line, patience=0.0)
+        self.endpoint = SamplerEndpoint("rollout", "torch", cast(Sampler, self.sampler), 200, self.slots)
         self.rollout = Rollout(cast(Renderer, FakeRenderer()), self.ledger).of(PAYER, self.anew)
 
     async def slow(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
@@ -73,7 +73,7 @@ class Stage:
 
     async def play(self, count: int) -> list[Played]:
         specs = [EpisodeSpec("train", number, 0, 0) for number in range(count)]
-        roles = alike(VOICE, self.station)
+        roles = alike(VOICE, self.endpoint)
         plays = (self.rollout.play(self.slow, spec, roles, f"e{spec.index}") for spec in specs)
         return list(await asyncio.wait_for(asyncio.gather(*plays), 20))
 
@@ -91,7 +91,7 @@ async def test_more_episodes_talk_than_there_are_seats_and_say_what_they_would_s
     seatings = {request.conversation for request in crowded.sampler.requests}
     assert len(seatings) > len({request.conversation for request in roomy.sampler.requests}) == 12
     assert not crowded.sampler.conversations and not roomy.sampler.conversations
-    assert (crowded.seats.active, crowded.seats.waiting) == (0, 0)
+    assert (crowded.slots.active, crowded.slots.waiting) == (0, 0)
 
 
 async def test_where_every_turn_is_read_anew_none_finds_the_memory_of_another() -> None:
@@ -124,7 +124,7 @@ async def test_a_turn_that_fails_gives_its_seat_back() -> None:
 async def test_a_cancelled_episode_frees_its_seat() -> None:
     stage = Stage(sequences=1)
     specs = [EpisodeSpec("train", number, 0, 0) for number in range(2)]
-    roles = alike(VOICE, stage.station)
+    roles = alike(VOICE, stage.endpoint)
     plays = (stage.rollout.play(stage.slow, spec, roles, f"c{spec.index}") for spec in specs)
     first = [asyncio.ensure_future(play) for play in plays]
     while not stage.sampler.running:

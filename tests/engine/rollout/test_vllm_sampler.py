@@ -147,14 +147,14 @@ async def test_an_adapter_that_vllm_has_lost_is_no_longer_asked_for(vllm_sampler
 async def test_scores_in_company_are_those_of_the_samples(vllm_sampler: EngineSampler, temperature: float) -> None:
     asked = [request(f"{n}", seed=n, temperature=temperature, version=f"v{n % 2}", max_tokens=70) for n in range(6)]
     results = await asyncio.gather(*[vllm_sampler.generate(each) for each in asked])
-    company = [asyncio.create_task(vllm_sampler.generate(request(f"beside {n}", max_tokens=90))) for n in range(9)]
+    participants = [asyncio.create_task(vllm_sampler.generate(request(f"beside {n}", max_tokens=90))) for n in range(9)]
     whole = [np.concatenate([each.tokens, result.tokens]) for each, result in zip(asked, results, strict=True)]
     scores = await asyncio.gather(
         *[vllm_sampler.score(each.version, tokens, 5, temperature) for each, tokens in zip(asked, whole, strict=True)]
     )
     for result, score in zip(results, scores, strict=True):
         np.testing.assert_allclose(score, result.logprobs, atol=TOLERANCE)
-    await asyncio.gather(*company)
+    await asyncio.gather(*participants)
 
 
 async def test_a_score_of_a_full_context_and_of_nothing(vllm_sampler: EngineSampler) -> None:

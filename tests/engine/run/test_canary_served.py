@@ -25,7 +25,7 @@ from marlaas.engine.training.torch_trainer import TorchTrainer
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
 from marlaas.plugins.messages import Message
 
-from ..rollout.stations import station
+from ..rollout.endpoints import endpoint
 
 CONFIG = PolicyConfig(denominator=64.0)
 MEMBERS, REPLY = 4, 6
@@ -58,7 +58,7 @@ class Run:
         self.trainer, self.sampler, self.folder = trainer, sampler, folder
         tolerance = ROUNDED[weights] if weights == EIGHT_BITS else EXACT
         self.canary = Canary(trainer, {"rollout": tolerance}, "policy", 1.0)
-        self.stations = [station(sampler, 4, 128)]
+        self.endpoints = [endpoint(sampler, 4, 128)]
         self.renderer = Renderer(base.path)
         self.random = np.random.default_rng(0)
         self.step = 0
@@ -71,7 +71,7 @@ class Run:
         """One optimizer step, published and compared."""
         closed = self.group()
         await self.trainer.accumulate("policy", (train_group(closed.group),))
-        await self.canary.before(f"v{self.step}", self.stations, [closed])
+        await self.canary.before(f"v{self.step}", self.endpoints, [closed])
         self.step += 1
         path = str(self.folder / str(self.step))
         await self.trainer.step("policy", path)
@@ -79,7 +79,7 @@ class Run:
         async def publish() -> None:
             await self.sampler.load(f"v{self.step}", path)
 
-        return await self.canary.after(f"v{self.step}", self.stations, publish)
+        return await self.canary.after(f"v{self.step}", self.endpoints, publish)
 
     def group(self) -> ClosedGroup:
         """Random replies to a random sum: what is compared are log-probabilities, whoever spoke."""

@@ -27,7 +27,7 @@ PINNED = replace(TASK, environment_version="pin")
 
 
 @dataclass
-class Shelf:
+class PublishedVersions:
     """A service with versions of some plugins, each taking some parameters and declaring some agents; no process."""
 
     takes: dict[str, set[str]] = field(default_factory=lambda: {"v1": {"digits"}})
@@ -84,17 +84,17 @@ class Shelf:
 class Told:
     """A task's environment, and what it told."""
 
-    shelf: Shelf
+    published: PublishedVersions
     sentences: list[str] = field(default_factory=list)
 
     def of(self, spec: TaskSpec = TASK, first: str | None = None, last: str | None = None) -> TaskEnvironment:
-        service = cast(EnvironmentService, self.shelf)
+        service = cast(EnvironmentService, self.published)
         return TaskEnvironment(service, spec, History(first, last), self.sentences.append)
 
 
 @pytest.fixture
 def told() -> Told:
-    return Told(Shelf())
+    return Told(PublishedVersions())
 
 
 async def version_of(environment: TaskEnvironment) -> str:
@@ -105,8 +105,8 @@ async def version_of(environment: TaskEnvironment) -> str:
 
 
 def edit(told: Told, version: str, *parameters: str) -> None:
-    told.shelf.takes[version] = set(parameters)
-    told.shelf.served["math/sums"] = version
+    told.published.takes[version] = set(parameters)
+    told.published.served["math/sums"] = version
 
 
 async def test_a_task_follows(told: Told) -> None:
@@ -114,7 +114,7 @@ async def test_a_task_follows(told: Told) -> None:
     assert await version_of(environment) == "v1"
     edit(told, "v2", "digits", "more")
     assert await version_of(environment) == "v2"
-    assert told.shelf.released == ["v1", "v2"] and told.sentences == []
+    assert told.published.released == ["v1", "v2"] and told.sentences == []
 
 
 @pytest.mark.parametrize("engine", ["the same", "a new one"])
@@ -147,7 +147,7 @@ TALK = replace(
 async def test_it_stays_where_a_newer_version_has_other_agents(
     told: Told, engine: str, others: tuple[str, ...]
 ) -> None:
-    told.shelf.agents = {"v1": ("solver", "critic"), "v2": others, "v4": ("critic", "solver")}
+    told.published.agents = {"v1": ("solver", "critic"), "v2": others, "v4": ("critic", "solver")}
     environment = told.of(TALK)
     assert await version_of(environment) == "v1"
     edit(told, "v2", "digits")
@@ -160,20 +160,20 @@ async def test_it_stays_where_a_newer_version_has_other_agents(
     assert await version_of(environment) == "v3", "one that declares none is taken at its word"
     edit(told, "v4", "digits")
     assert await version_of(environment) == "v4"
-    assert len(told.sentences) == 1 and sorted(told.shelf.released)[-2:] == ["v3", "v4"]
+    assert len(told.sentences) == 1 and sorted(told.published.released)[-2:] == ["v3", "v4"]
 
 
 async def test_with_other_agents_and_nothing_to_stay_on_it_waits_and_holds_nothing(told: Told) -> None:
-    told.shelf.agents = {"v1": ("solver",)}
+    told.published.agents = {"v1": ("solver",)}
     environment = told.of(TALK)
     for waits in (environment.check(), environment.bound().__aenter__()):
         with pytest.raises(Blocked, match="blocked: sums has no agent 'critic'"):
             await waits
-    assert told.shelf.released == ["v1"]
+    assert told.published.released == ["v1"]
 
 
 async def test_one_policy_speaks_for_whoever_there_is(told: Told) -> None:
-    told.shelf.agents = {"v1": ("solver", "critic")}
+    told.published.agents = {"v1": ("solver", "critic")}
     assert await version_of(told.of()) == "v1"
 
 
@@ -192,10 +192,10 @@ async def test_a_pinned_task_stays_with_its_first_version_whatever_becomes_of_th
     assert await version_of(environment) == "v1"
     edit(told, "v2", "digits")
     assert await version_of(environment) == "v1"
-    told.shelf.served.clear()
+    told.published.served.clear()
     assert await version_of(environment) == "v1"
     assert await version_of(told.of(PINNED, first="v1", last="v1")) == "v1"
-    del told.shelf.takes["v1"]
+    del told.published.takes["v1"]
     with pytest.raises(Blocked, match="There is no version v1"):
         await told.of(PINNED, first="v1").check()
 
@@ -203,7 +203,7 @@ async def test_a_pinned_task_stays_with_its_first_version_whatever_becomes_of_th
 async def test_a_second_environment_of_that_name_is_another_ones_affair(told: Told) -> None:
     environment = told.of()
     await version_of(environment)
-    told.shelf.served["games/sums"] = "v1"
+    told.published.served["games/sums"] = "v1"
     assert await version_of(environment) == "v1"
     assert await version_of(told.of(last="v1")) == "v1", "also for the next engine"
     with pytest.raises(Blocked, match="2 environments are called 'sums'"):
@@ -213,7 +213,7 @@ async def test_a_second_environment_of_that_name_is_another_ones_affair(told: To
 async def test_a_plugin_that_was_renamed_is_found_by_the_short_name(told: Told) -> None:
     environment = told.of()
     await version_of(environment)
-    told.shelf.served = {"arithmetic/sums": "v1"}
+    told.published.served = {"arithmetic/sums": "v1"}
     assert await version_of(environment) == "v1"
     whole = told.of(replace(TASK, environment="math/sums"))
     with pytest.raises(Blocked, match="0 environments are called 'math/sums'"):
@@ -223,13 +223,13 @@ async def test_a_plugin_that_was_renamed_is_found_by_the_short_name(told: Told) 
 async def test_what_rests_blocks(told: Told) -> None:
     environment = told.of()
     await version_of(environment)
-    told.shelf.resting = {"v1"}
+    told.published.resting = {"v1"}
     with pytest.raises(Blocked, match="blocked: v1 rests"):
         await environment.check()
     with pytest.raises(Blocked, match="blocked: math does not serve: v1 rests"):
         async with environment.bound():
             pass
-    assert told.shelf.released == ["v1", "v1"]
+    assert told.published.released == ["v1", "v1"]
 
 
 async def test_an_episode_whose_messages_cannot_be_put_to_the_model_counts_as_an_error(told: Told) -> None:
@@ -240,7 +240,7 @@ async def test_an_episode_whose_messages_cannot_be_put_to_the_model_counts_as_an
     async with environment.bound() as lease:
         with pytest.raises(Unplayable):
             await environment.player(lease)(EpisodeSpec("train", 0, 0, 0), unplayable)
-    counted = told.shelf.outcomes.take()
+    counted = told.published.outcomes.take()
     assert [(one.environment, one.status, one.episodes) for one in counted.outcomes] == [("math/sums", "error", 1)]
     assert counted.failures[0].failure.message == "its messages cannot be put to the base model"
 
@@ -249,7 +249,7 @@ async def test_a_group_on_a_replaced_version_is_what_the_task_waits_for(told: To
     environment = told.of()
     async with environment.bound():
         assert environment.waits_for == ""
-        told.shelf.ends = "waits for v1"
+        told.published.ends = "waits for v1"
         async with environment.bound():
             assert environment.waits_for == "waits for v1"
         assert environment.waits_for == ""

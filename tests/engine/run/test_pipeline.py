@@ -19,7 +19,7 @@ from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
-from marlaas.engine.spec.agents import cast_of
+from marlaas.engine.spec.agents import agent_map_of
 from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
 from marlaas.engine.spec.task import EvalSpec, QueueSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.plugins.messages import Answer
@@ -137,7 +137,7 @@ async def live(
 
 def bound(specs: list[TaskSpec], most: int) -> int:
     """Turns in which all tasks end, one after another if need be, from anywhere."""
-    steps = sum(spec.steps * max(1, len(cast_of(spec).trained)) for spec in specs)
+    steps = sum(spec.steps * max(1, len(agent_map_of(spec).trained)) for spec in specs)
     return 200 * len(specs) + 50 * steps * (1 + most)
 
 

@@ -14,7 +14,7 @@ from marlaas.engine.adapters.peft_folder import write_peft_folder
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.errors import AdapterError, ConfigError
-from marlaas.engine.run.serving.retention import Keeper
+from marlaas.engine.run.serving.retention import Retention
 from marlaas.engine.scheduler.deletion import delete_versions
 from marlaas.engine.scheduler.extension import extend
 from marlaas.engine.scheduler.rollback import roll_back
@@ -168,7 +168,7 @@ async def test_a_borrowed_version_stays_and_is_not_deleted_while_it_plays(lender
     assert (await lender.go()).state == "paused" and steps(lender)["mine"] > 0
     with pytest.raises(AdapterError, match="Task 2 is to begin from version 2, or plays with it"):
         await roll_back(lender.store, 1, 1, "critic")
-    await Keeper(lender.store, 1, critic).retain(set())
+    await Retention(lender.store, 1, critic).retain(set())
     assert 2 in {version.number for version in lender.store.versions.on_disk(1, "critic")}
     says = "Task 2 is to begin from version 2 of task 1, or plays with it"
     for number in (None, 2):
@@ -204,8 +204,8 @@ async def test_a_folder_that_changes_between_two_runs_is_another_version(lender:
     write_peft_folder(folder, read_state(Path(last.path)), Path("base"), "talk")
     lender.environments.failing = lambda spec: False
     assert await lender.go() == Ending("done"), "the same engine goes on"
-    guests = {entry.checksum for entry in lender.workers.sampler.ledger if "/guest-" in entry.version}
-    assert guests == {first.checksum, last.checksum}
+    frozen_policies = {entry.checksum for entry in lender.workers.sampler.ledger if "/guest-" in entry.version}
+    assert frozen_policies == {first.checksum, last.checksum}
 
 
 async def test_a_task_of_two_policies_is_made_longer(lender: World) -> None:

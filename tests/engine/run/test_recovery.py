@@ -13,7 +13,7 @@ import pytest
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.fleet.services import Services
 from marlaas.engine.home.paths import Home
-from marlaas.engine.run.serving.retention import Keeper
+from marlaas.engine.run.serving.retention import Retention
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.task import EvalSpec
 
@@ -55,7 +55,7 @@ async def test_a_policy_whose_files_are_all_damaged_begins_anew(world: World, ne
 async def test_groups_whose_tokens_were_given_up_are_played_again(world: World) -> None:
     """They wait again where the steps are lost that had consumed them, but there is nothing left to train on."""
     assert await ends(world) == Ending("done")
-    await Keeper(world.store, world.task, 1, token_steps=1).retain(set())
+    await Retention(world.store, world.task, 1, token_steps=1).retain(set())
     for path in state_files(world):
         path.write_bytes(b"damaged")
     assert await ends(world) == Ending("done")

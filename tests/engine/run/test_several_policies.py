@@ -195,8 +195,8 @@ async def test_a_policy_is_measured_by_its_own_seats_against_who_the_file_names(
         'SELECT t.agent, t.speaker, g.number FROM trajectories t JOIN groups g ON g.id = t."group"'
         " WHERE g.split = 'eval'"
     )
-    seats = {(row["number"] % 2, row["agent"]): row["speaker"] for row in rows}
-    assert seats == {(0, "solver"): "", (0, "critic"): "player@0", (1, "solver"): "player@0", (1, "critic"): ""}
+    slots = {(row["number"] % 2, row["agent"]): row["speaker"] for row in rows}
+    assert slots == {(0, "solver"): "", (0, "critic"): "player@0", (1, "solver"): "player@0", (1, "critic"): ""}
 
 
 async def test_an_agent_that_no_policy_names_costs_its_episodes_and_is_named(tmp_path: Path) -> None:

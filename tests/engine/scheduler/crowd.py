@@ -1,4 +1,4 @@
-"""Several tenants' tasks in one engine, for tests only: the real orchestrator over the fake stages of ``world``.
+"""Several tenants' tasks in one engine, for tests only: the real scheduler over the fake stages of ``world``.
 
 Time is counted in turns of the event loop, so a run depends on its seed alone: ``in_turns`` runs it on a loop whose
 clock stands still between turns. A history is checked against the store's rows, by arithmetic of its own.
@@ -18,9 +18,9 @@ from unittest import mock
 
 from marlaas.engine.adapters.statefile import checksum
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
-from marlaas.engine.fleet.supervisor import Crew
-from marlaas.engine.scheduler.scheduler import Orchestrator
-from marlaas.engine.spec.agents import cast_of, spec_of
+from marlaas.engine.fleet.supervisor import WorkerSupervisor
+from marlaas.engine.scheduler.scheduler import Scheduler
+from marlaas.engine.spec.agents import agent_map_of, spec_of
 from marlaas.engine.spec.task import TaskSpec
 from marlaas.engine.store.submissions import command
 from marlaas.plugins.messages import Answer
@@ -105,8 +105,8 @@ class Crowd(World):
     def _serve(self) -> None:
         self.store.versions.barrier = lambda: None  # power cuts are another test's business
         self.store._connection.wait_for(0.0)  # the loop's clock would not move meanwhile
-        self.orchestrator = Orchestrator(self.store, cast(Crew, self), self.slots)
-        self._serving = asyncio.ensure_future(self.orchestrator.run())
+        self.scheduler = Scheduler(self.store, cast(WorkerSupervisor, self), self.slots)
+        self._serving = asyncio.ensure_future(self.scheduler.run())
 
     async def live(self, turns: int) -> None:
         """Let so many turns pass. Raises what the engine raises."""
@@ -140,7 +140,7 @@ class Crowd(World):
     def ask(self, kind: str, task: int) -> None:
         """A command, as the app gives it."""
         command(self.home.database, kind, task)
-        self.orchestrator.wake()
+        self.scheduler.wake()
 
     async def end(self, killed: bool = False) -> None:
         """Stop the engine; one that is killed writes nothing more, and its workers die with it."""
@@ -148,7 +148,7 @@ class Crowd(World):
             self.store._database.conn.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
             self.workers.lost.set()
             self._serving.cancel()
-        self.orchestrator.stop()
+        self.scheduler.stop()
         while not self._serving.done():
             await turn()
         with contextlib.suppress(asyncio.CancelledError):
@@ -174,7 +174,7 @@ class Crowd(World):
         """What the store holds of each task is a history that the algorithm can have made."""
         sampled = [entry for ledger in self.ledgers for entry in ledger]
         for task, spec in self.tasks.items():
-            for name in cast_of(spec).trained:
+            for name in agent_map_of(spec).trained:
                 check_history(self, task, name, spec_of(spec, name), sampled)
 
 

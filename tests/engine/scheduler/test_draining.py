@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from marlaas.engine.fleet.supervisor import Crew
+from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.scheduler import scheduler as module
-from marlaas.engine.scheduler.scheduler import Orchestrator
+from marlaas.engine.scheduler.scheduler import Scheduler
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.submission.taskfile import submission
@@ -67,15 +67,15 @@ def test_nothing_that_was_begun_is_lost(seed: int, most: int, staleness: int, dr
 
 async def test_the_engine_ends_by_itself_and_the_next_one_goes_on(tmp_path: Path) -> None:
     world = World(tmp_path, replace(SPEC, steps=30), others=[replace(SPEC, steps=30)])
-    orchestrator = Orchestrator(world.store, cast(Crew, world), slots=2)
-    run = asyncio.ensure_future(orchestrator.run())
+    scheduler = Scheduler(world.store, cast(WorkerSupervisor, world), slots=2)
+    run = asyncio.ensure_future(scheduler.run())
     for task in (world.task, *world.others):
         await reaches(world, task, "running")
-    assert orchestrator.note == ""
+    assert scheduler.note == ""
     command(world.home.database, "drain")
     while not world.draining.is_set():
         await asyncio.sleep(0)
-    assert orchestrator.note == "2 tasks finish the step under way; then the engine stops."
+    assert scheduler.note == "2 tasks finish the step under way; then the engine stops."
     (late,) = submit(world.home.database, [submission(SPEC)])
     await run
     assert world.store.tasks.new_commands() == []
@@ -89,18 +89,18 @@ async def test_the_engine_ends_by_itself_and_the_next_one_goes_on(tmp_path: Path
 
 async def test_an_engine_with_nothing_to_do_ends_at_once(tmp_path: Path) -> None:
     world = World(tmp_path, replace(SPEC, environment="broken"))
-    orchestrator = Orchestrator(world.store, cast(Crew, world), slots=1)
+    scheduler = Scheduler(world.store, cast(WorkerSupervisor, world), slots=1)
     command(world.home.database, "pause", world.task)
     command(world.home.database, "drain")
-    await orchestrator.run()
-    assert orchestrator.stopping and world.store.tasks.state(world.task) == "paused"
+    await scheduler.run()
+    assert scheduler.stopping and world.store.tasks.state(world.task) == "paused"
 
 
 async def test_stop_does_not_wait_for_a_drain(tmp_path: Path) -> None:
     world = World(tmp_path, replace(SPEC, steps=1000))
     never: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-    orchestrator = Orchestrator(world.store, cast(Crew, world), slots=1)
-    run = asyncio.ensure_future(orchestrator.run())
+    scheduler = Scheduler(world.store, cast(WorkerSupervisor, world), slots=1)
+    run = asyncio.ensure_future(scheduler.run())
     await reaches(world, world.task, "running")
     world.environments.gate = never
     command(world.home.database, "drain")

@@ -12,9 +12,9 @@ from typing import cast
 import pytest
 
 from marlaas.engine.errors import StoreError
-from marlaas.engine.fleet.supervisor import Crew
+from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.scheduler import scheduler as module
-from marlaas.engine.scheduler.scheduler import Orchestrator
+from marlaas.engine.scheduler.scheduler import Scheduler
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.submission.taskfile import submission
@@ -29,11 +29,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def serving(world: World, slots: int) -> AsyncIterator[Orchestrator]:
-    orchestrator = Orchestrator(world.store, cast(Crew, world), slots)
-    run = asyncio.ensure_future(orchestrator.run())
-    yield orchestrator
-    orchestrator.stop()
+async def serving(world: World, slots: int) -> AsyncIterator[Scheduler]:
+    scheduler = Scheduler(world.store, cast(WorkerSupervisor, world), slots)
+    run = asyncio.ensure_future(scheduler.run())
+    yield scheduler
+    scheduler.stop()
     await run
 
 
@@ -76,12 +76,12 @@ async def test_a_command_that_the_disk_refused_is_tried_again(tmp_path: Path, mo
 
 async def test_a_task_that_ended_in_the_same_moment_stays_ended(tmp_path: Path) -> None:
     world = World(tmp_path, SPEC)
-    orchestrator = Orchestrator(world.store, cast(Crew, world), 1)
+    scheduler = Scheduler(world.store, cast(WorkerSupervisor, world), 1)
     ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
     ended.set_result(Ending("done"))
-    orchestrator._runs[world.task] = cast("asyncio.Task[Ending]", ended)
+    scheduler._runs[world.task] = cast("asyncio.Task[Ending]", ended)
     command(world.home.database, "pause", world.task)
-    await orchestrator._turn()
+    await scheduler._turn()
     assert world.store.tasks.state(world.task) == "done"
     (row,) = world.query("SELECT outcome FROM commands")
     assert "A task that is done cannot be paused" in row["outcome"]

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from marlaas.engine.adapters.peft_folder import WEIGHTS, write_peft_folder
 from marlaas.engine.adapters.statefile import checksum, read_state
 from marlaas.engine.errors import AdapterError, ConfigError
-from marlaas.engine.run.serving.retention import Keeper
+from marlaas.engine.run.serving.retention import Retention
 from marlaas.engine.scheduler.deletion import delete_versions
 from marlaas.engine.scheduler.rollback import roll_back
 from marlaas.engine.scheduler.task_run import Ending, run_task
@@ -121,7 +121,7 @@ async def test_a_task_whose_files_are_lost_begins_where_it_began(world: World) -
 async def test_the_version_is_kept_while_the_task_waits_and_no_longer(world: World) -> None:
     task = put(world, later("1@2"))
     assert world.store.versions.wanted(1) == {2: task}
-    await Keeper(world.store, 1, 1).retain(set())
+    await Retention(world.store, 1, 1).retain(set())
     assert {version.number for version in world.store.versions.on_disk(1)} == {2, 4, 5}
     for number in (None, 2):
         with pytest.raises(ConfigError, match=f"Task {task} is to begin from version 2 of task 1, or plays with it"):
@@ -131,7 +131,7 @@ async def test_the_version_is_kept_while_the_task_waits_and_no_longer(world: Wor
     world.store.tasks.set_state(task, "queued")
     assert await run(world, task, later("1@2")) == Ending("done")
     assert world.store.versions.wanted(1) == {}
-    await Keeper(world.store, 1, 1).retain(set())
+    await Retention(world.store, 1, 1).retain(set())
     assert {version.number for version in world.store.versions.on_disk(1)} == {4, 5}
 
 

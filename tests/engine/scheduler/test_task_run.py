@@ -12,7 +12,7 @@ from ..run.test_learning import SPEC
 
 
 class Dying:
-    """A crew whose workers die at once, as often as it is asked for them."""
+    """A supervisor whose workers die at once, as often as it is asked for them."""
 
     resting = None
 
@@ -32,18 +32,18 @@ class Dying:
         raise WorkerDied("Worker rollout ended.")
 
 
-async def ending(crew: Any) -> Ending:
-    return await run_task(1, SPEC, crew, lambda learner: None)
+async def ending(supervisor: Any) -> Ending:
+    return await run_task(1, SPEC, supervisor, lambda learner: None)
 
 
 async def test_a_task_under_which_workers_keep_dying_pauses_with_the_reason() -> None:
-    crew = Dying(mended=0)
+    supervisor = Dying(mended=0)
     words = f"Workers died {MAX_LOSSES} times after 0 steps of this task: Worker rollout ended."
-    assert await ending(crew) == Ending("paused", words, again=True)
-    assert crew.deaths == MAX_LOSSES
+    assert await ending(supervisor) == Ending("paused", words, again=True)
+    assert supervisor.deaths == MAX_LOSSES
 
 
 async def test_a_sampler_that_goes_on_with_fewer_conversations_is_not_counted() -> None:
-    crew = Dying(mended=2 * MAX_LOSSES)
-    assert (await ending(crew)).state == "paused"
-    assert crew.deaths == 3 * MAX_LOSSES
+    supervisor = Dying(mended=2 * MAX_LOSSES)
+    assert (await ending(supervisor)).state == "paused"
+    assert supervisor.deaths == 3 * MAX_LOSSES

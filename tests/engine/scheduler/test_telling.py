@@ -11,9 +11,9 @@ from typing import cast
 
 import pytest
 
-from marlaas.engine.fleet.supervisor import Crew
+from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.scheduler import scheduler as module
-from marlaas.engine.scheduler.scheduler import Orchestrator
+from marlaas.engine.scheduler.scheduler import Scheduler
 from marlaas.engine.store.submissions import command
 
 from ..run.test_learning import SPEC
@@ -33,14 +33,14 @@ Heard = list[tuple[str, int, str]]
 
 
 @asynccontextmanager
-async def telling(world: World, clock: Time, heard: Heard) -> AsyncIterator[Orchestrator]:
+async def telling(world: World, clock: Time, heard: Heard) -> AsyncIterator[Scheduler]:
     def tell(event: str, task: int) -> None:
         heard.append((event, task, world.store.tasks.state(task)))
 
-    orchestrator = Orchestrator(world.store, cast(Crew, world), 4, clock, tell, patience=60)
-    run = asyncio.ensure_future(orchestrator.run())
-    yield orchestrator
-    orchestrator.stop()
+    scheduler = Scheduler(world.store, cast(WorkerSupervisor, world), 4, clock, tell, patience=60)
+    run = asyncio.ensure_future(scheduler.run())
+    yield scheduler
+    scheduler.stop()
     await run
 
 

@@ -15,10 +15,10 @@ import pytest
 from marlaas.engine.environments.protocol import EpisodeSpec
 from marlaas.engine.errors import EnvironmentMissing
 from marlaas.engine.fairness.ledger import Usage
-from marlaas.engine.fleet.supervisor import Crew
+from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.scheduler import scheduler as module
 from marlaas.engine.scheduler.retries import PAUSES
-from marlaas.engine.scheduler.scheduler import Orchestrator
+from marlaas.engine.scheduler.scheduler import Scheduler
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.task import QueueSpec, TaskSpec
 from marlaas.engine.store import usage
@@ -46,11 +46,11 @@ class Time:
 
 
 @asynccontextmanager
-async def serving(world: World, clock: Time, slots: int = 4) -> AsyncIterator[Orchestrator]:
-    orchestrator = Orchestrator(world.store, cast(Crew, world), slots, clock)
-    run = asyncio.ensure_future(orchestrator.run())
-    yield orchestrator
-    orchestrator.stop()
+async def serving(world: World, clock: Time, slots: int = 4) -> AsyncIterator[Scheduler]:
+    scheduler = Scheduler(world.store, cast(WorkerSupervisor, world), slots, clock)
+    run = asyncio.ensure_future(scheduler.run())
+    yield scheduler
+    scheduler.stop()
     await run
 
 
@@ -135,14 +135,14 @@ async def test_a_try_is_still_due_for_the_next_engine(tmp_path: Path) -> None:
 async def test_a_mended_environment_is_tried_at_once(tmp_path: Path) -> None:
     world, clock = World(tmp_path, retrying(1)), Time()
     breakage = Breakage(world)
-    async with serving(world, clock) as orchestrator:
+    async with serving(world, clock) as scheduler:
         await until(world, saying("1st of 1 try"))
-        orchestrator.wake(frozenset({"another"}))
+        scheduler.wake(frozenset({"another"}))
         for _ in range(50):
             await asyncio.sleep(0.001)
         await until(world, saying("1st of 1 try"))
         breakage.broken = False
-        orchestrator.wake(frozenset({"sums", "plugin/sums"}))
+        scheduler.wake(frozenset({"sums", "plugin/sums"}))
         await until(world, reached("done"))
 
 
@@ -246,13 +246,13 @@ async def test_a_blocked_task_says_so_until_its_environment_is_there(tmp_path: P
 def test_many_blocked_tasks_share_a_few_tries_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "monotonic", lambda: 100.0)
     world = World(tmp_path, SPEC, others=[SPEC] * 99)
-    orchestrator = Orchestrator(world.store, cast(Crew, world), slots=4)
+    scheduler = Scheduler(world.store, cast(WorkerSupervisor, world), slots=4)
     for task in (world.task, *world.others):
-        orchestrator._record(task, Ending("queued", "blocked: it is broken"))
-    moments = [moment for _, moment in orchestrator._blocked.values()]
+        scheduler._record(task, Ending("queued", "blocked: it is broken"))
+    moments = [moment for _, moment in scheduler._blocked.values()]
     assert moments[0] == 100.0 + module.REVIEW and moments[-1] == 100.0 + 99 / module.TRIES
-    orchestrator.wake()
-    assert not orchestrator._situation().resting
+    scheduler.wake()
+    assert not scheduler._situation().resting
 
 
 async def test_engines_may_come_and_go_in_the_middle_of_all_of_it(tmp_path: Path) -> None:

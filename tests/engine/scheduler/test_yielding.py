@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marlaas.engine.devices.resources import ResourceSettings
-from marlaas.engine.fleet.supervisor import Crew
+from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.fleet.yielding import loop as module
-from marlaas.engine.fleet.yielding.loop import Rests
+from marlaas.engine.fleet.yielding.loop import YieldLoop
 from marlaas.engine.scheduler import scheduler as queue
-from marlaas.engine.scheduler.scheduler import Orchestrator
+from marlaas.engine.scheduler.scheduler import Scheduler
 from marlaas.engine.store.rows import IDLE, Rest
 from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.submission.taskfile import submission
@@ -44,20 +44,20 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def serving(
     world: World, clock: Time, tell: list[tuple[str, int]] | None = None, **resources: object
-) -> AsyncIterator[Orchestrator]:
+) -> AsyncIterator[Scheduler]:
     """An engine with its rests."""
 
     def told(event: str, task: int) -> None:
         if tell is not None:
             tell.append((event, task))
 
-    crew = cast(Crew, world)
-    orchestrator = Orchestrator(world.store, crew, 4, clock, told, patience=60.0)
+    supervisor = cast(WorkerSupervisor, world)
+    scheduler = Scheduler(world.store, supervisor, 4, clock, told, patience=60.0)
     chosen = ResourceSettings(**{"idle_minutes": 0.0} | resources)  # type: ignore[arg-type]
-    rests = Rests(world.store, crew, chosen, lambda *_: None, lambda: orchestrator.busy, orchestrator.wake, clock)
-    works = [asyncio.ensure_future(orchestrator.run()), asyncio.ensure_future(rests.run())]
-    yield orchestrator
-    orchestrator.stop()
+    rests = YieldLoop(world.store, supervisor, chosen, lambda *_: None, lambda: scheduler.busy, scheduler.wake, clock)
+    works = [asyncio.ensure_future(scheduler.run()), asyncio.ensure_future(rests.run())]
+    yield scheduler
+    scheduler.stop()
     await works[0]
     works[1].cancel()
     await asyncio.gather(*works, return_exceptions=True)
@@ -140,11 +140,11 @@ async def test_a_drain_and_a_stop_end_a_yielding_engine(tmp_path: Path) -> None:
     world = World(tmp_path, LONG)
     for ends in ("drain", "stop"):
         clock = Time()
-        async with serving(world, clock) as orchestrator:
+        async with serving(world, clock) as scheduler:
             await until(world, lambda state, reason: True)
             await answered(world, "yield", until=None)
             command(world.home.database, ends)
-            while not orchestrator.stopping:
+            while not scheduler.stopping:
                 await asyncio.sleep(0)
         world.restart()
 
@@ -153,14 +153,14 @@ async def test_a_yield_ends_a_drain_at_once(tmp_path: Path) -> None:
     clock = Time()
     never: asyncio.Future[float] = asyncio.get_running_loop().create_future()
     world = World(tmp_path, LONG)
-    async with serving(world, clock) as orchestrator:
+    async with serving(world, clock) as scheduler:
         await until(world, reached("running"))
         world.environments.gate = never  # the step under way would take for ever
         command(world.home.database, "drain")
         while not world.draining.is_set():
             await asyncio.sleep(0)
         assert await answered(world, "yield", until=None) == ""
-        while not orchestrator.stopping:
+        while not scheduler.stopping:
             await asyncio.sleep(0)
     assert world.store.tasks.state(world.task) == "running"
 

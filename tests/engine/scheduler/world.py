@@ -26,16 +26,16 @@ from marlaas.engine.fairness.line import Line
 from marlaas.engine.fleet.routing.assignment import TokenCosts
 from marlaas.engine.fleet.routing.router import AGAIN, Router
 from marlaas.engine.fleet.services import Services
-from marlaas.engine.fleet.supervisor import Crew
+from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.fleet.tolerance import Tolerance
 from marlaas.engine.fleet.trainer import SharedTrainer
-from marlaas.engine.fleet.yielding.preemptible import Standby
+from marlaas.engine.fleet.yielding.preemptible import Preemptible
 from marlaas.engine.home.paths import Home
-from marlaas.engine.rollout.endpoint import Station
+from marlaas.engine.rollout.endpoint import SamplerEndpoint
 from marlaas.engine.rollout.episodes import Rollout
 from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
-from marlaas.engine.rollout.slots import Seats
+from marlaas.engine.rollout.slots import SamplerSlots
 from marlaas.engine.run.learner import Learner
 from marlaas.engine.scheduler.task_run import Ending, run_task
 from marlaas.engine.spec.task import TaskSpec
@@ -201,7 +201,7 @@ class World:
         self.sequences = sequences
         self.samplers = samplers
         self.draining = asyncio.Event()
-        self.standby = Standby()
+        self.standby = Preemptible()
         self.checks = 0
         """Times that a task has looked whether it could run."""
         self.store = Store(self.home.database, "tiny")
@@ -210,46 +210,46 @@ class World:
 
     @property
     def lost(self) -> asyncio.Event:
-        """See ``Crew.lost``."""
+        """See ``WorkerSupervisor.lost``."""
         return self.workers.lost
 
     async def reload(self, plugin: str) -> None:
-        """See ``Crew.reload``."""
+        """See ``WorkerSupervisor.reload``."""
 
     @property
     def ready(self) -> bool:
-        """See ``Crew.ready``."""
+        """See ``WorkerSupervisor.ready``."""
         return not self.lost.is_set()
 
     @property
     def mended(self) -> bool:
-        """See ``Crew.mended``."""
+        """See ``WorkerSupervisor.mended``."""
         return False
 
     @property
     def resting(self) -> Rest | None:
-        """See ``Crew.resting``."""
+        """See ``WorkerSupervisor.resting``."""
         return self.standby.resting
 
     async def rest(self, rest: Rest) -> None:
-        """See ``Crew.rest``."""
+        """See ``WorkerSupervisor.rest``."""
         self.standby.begin(rest)
         self.lost.set()
         await self.chance.wait()
 
     def wake(self) -> None:
-        """See ``Crew.wake``."""
+        """See ``WorkerSupervisor.wake``."""
         self.standby.end()
         if self.resting is None:
             self.replace_workers()
 
     def shortage(self) -> str:
-        """See ``Crew.shortage``: asked before a task that waits for workers may wake them."""
+        """See ``WorkerSupervisor.shortage``: asked before a task that waits for workers may wake them."""
         self.checks += 1
         return ""
 
     async def services(self) -> Services:
-        """See ``Crew.services``."""
+        """See ``WorkerSupervisor.services``."""
         await self.standby.wanted()
         workers = self.workers
         return Services(
@@ -257,11 +257,11 @@ class World:
             store=self.store,
             environments=cast(EnvironmentService, self.environments),
             rollout=self._rollout,
-            stations={station.name: station for station in self.stations},
+            endpoints={endpoint.name: endpoint for endpoint in self.endpoints},
             router=self.router,
             shared=self._shared,
             trainer=workers.trainer,
-            tolerances={station.name: Tolerance() for station in self.stations},
+            tolerances={endpoint.name: Tolerance() for endpoint in self.endpoints},
             draining=self.draining,
         )
 
@@ -269,18 +269,18 @@ class World:
         """New workers, as after the old ones died."""
         self.workers = Workers(self.chance, self.sequences, self.samplers)
         ledger = Ledger()
-        self.stations = [
-            Station(name, "torch", sampler, sampler.context, Seats(self.sequences, Line(), patience=0.0))
+        self.endpoints = [
+            SamplerEndpoint(name, "torch", sampler, sampler.context, SamplerSlots(self.sequences, Line(), patience=0.0))
             for name, sampler in self.workers.samplers.items()
         ]
-        self.router = Router(self.stations, self._costs, ledger.mixes, count(0.0, AGAIN).__next__)
+        self.router = Router(self.endpoints, self._costs, ledger.mixes, count(0.0, AGAIN).__next__)
         self._rollout = Rollout(cast(Renderer, self.renderer), ledger)
         self._shared = SharedTrainer(cast(Trainer, self.workers.trainer), Line(), ledger)
 
     def _costs(self) -> list[TokenCosts]:
         """Other ones whenever the router looks, which is always: tasks move as often as they may."""
         draw = self.chance.random.uniform
-        return [TokenCosts(station.name, draw(1, 9), draw(1, 9)) for station in self.stations]
+        return [TokenCosts(endpoint.name, draw(1, 9), draw(1, 9)) for endpoint in self.endpoints]
 
     def kill_workers(self) -> None:
         """Both die and are replaced at once."""
@@ -293,12 +293,12 @@ class World:
         self.store.close()
         self.store = Store(self.home.database, "tiny")
         self.draining = asyncio.Event()
-        self.standby = Standby()
+        self.standby = Preemptible()
         self.replace_workers()
 
     async def go(self, started: Callable[[Learner], None] = lambda learner: None) -> Ending:
         """Run the task until it ends by itself."""
-        return await run_task(self.task, self.spec, cast(Crew, self), started)
+        return await run_task(self.task, self.spec, cast(WorkerSupervisor, self), started)
 
     def query(self, sql: str) -> list[dict[str, Any]]:
         """Rows of the store, as they are."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.training.adapter_cache import AdapterBank
+from marlaas.engine.training.adapter_cache import AdapterCache
 from marlaas.engine.training.pages import Pages, RestingPolicy
 
 from .test_pages import policy
@@ -37,63 +37,63 @@ def pages(tmp_path: Path) -> Watched:
 
 
 def test_the_least_recently_used_makes_room(pages: Watched) -> None:
-    bank = AdapterBank(pages, slots=2)
+    cache = AdapterCache(pages, slots=2)
     for name in "abc":
-        bank.add(name, policy())
+        cache.add(name, policy())
     assert pages.names == {"a"}
-    bank.use("b")
-    bank.use("a")
+    cache.use("b")
+    cache.use("a")
     assert pages.names == {"c"}
-    bank.use("c", "a")
+    cache.use("c", "a")
     assert pages.names == {"b"}
-    bank.drop("c")
-    assert pages.names == {"b"} and len(bank.use("b")) == 1
+    cache.drop("c")
+    assert pages.names == {"b"} and len(cache.use("b")) == 1
     assert pages.names == set()
 
 
 def test_bytes_limit_as_slots_do(pages: Watched) -> None:
     size = policy().size
-    bank = AdapterBank(pages, room=2 * size)
+    cache = AdapterCache(pages, room=2 * size)
     for name in "abc":
-        bank.add(name, policy())
+        cache.add(name, policy())
     assert pages.names == {"a"}
-    assert bank.fit("ab") and not bank.fit("abc")
-    narrow = AdapterBank(pages, room=size - 1)
+    assert cache.fit("ab") and not cache.fit("abc")
+    narrow = AdapterCache(pages, room=size - 1)
     narrow.add("x", policy())
     assert narrow.fit("x"), "one alone is always taken"
 
 
 def test_who_is_not_open_is_named(pages: Watched) -> None:
-    bank = AdapterBank(pages)
-    bank.add("a", policy())
-    bank.drop("a")
+    cache = AdapterCache(pages)
+    cache.add("a", policy())
+    cache.drop("a")
     with pytest.raises(AdapterError, match="Policy a is not open in this trainer"):
-        bank.use("a")
+        cache.use("a")
 
 
 def test_where_the_disk_takes_nothing_all_stay_in_memory(pages: Watched) -> None:
-    bank = AdapterBank(pages, slots=1)
+    cache = AdapterCache(pages, slots=1)
     pages.full = True
     kept = [policy(number) for number in range(3)]
     for number, memory in enumerate(kept):
-        bank.add(str(number), memory)
-    assert [bank.use(str(number))[0] for number in range(3)] == kept
+        cache.add(str(number), memory)
+    assert [cache.use(str(number))[0] for number in range(3)] == kept
     pages.full = False
-    bank.use("0")
+    cache.use("0")
     assert pages.names == {"1", "2"}
 
 
 def test_a_policy_that_cannot_come_back_is_closed_and_the_others_are_not(tmp_path: Path) -> None:
-    bank = AdapterBank(Pages(tmp_path), slots=1)
+    cache = AdapterCache(Pages(tmp_path), slots=1)
     for name in "abc":
-        bank.add(name, policy())
+        cache.add(name, policy())
     for path in tmp_path.glob("marlaas-pages-*/0"):  # the first to be paged out
         path.write_bytes(b"")
     with pytest.raises(AdapterError, match=r"Policy a was paged out .* damaged"):
-        bank.use("a")
+        cache.use("a")
     with pytest.raises(AdapterError, match="Policy a is not open"):
-        bank.use("a")
-    assert bank.use("b")[0].version == bank.use("c")[0].version == 7
+        cache.use("a")
+    assert cache.use("b")[0].version == cache.use("c")[0].version == 7
 
 
 @given(st.integers(1, 4), st.lists(st.integers(0, 5), max_size=30))
@@ -101,16 +101,16 @@ def test_whoever_is_asked_for_is_there_with_what_it_had(
     tmp_path_factory: pytest.TempPathFactory, slots: int, asked: list[int]
 ) -> None:
     pages = Watched(tmp_path_factory.getbasetemp())
-    bank = AdapterBank(pages, slots=slots)
+    cache = AdapterCache(pages, slots=slots)
     counts = dict.fromkeys(range(6), 0)
     for number in counts:
-        bank.add(str(number), policy(number))
+        cache.add(str(number), policy(number))
     for number in asked:
-        (memory,) = bank.use(str(number))
+        (memory,) = cache.use(str(number))
         memory.tokens += 1
         counts[number] += 1
         assert len(pages.names) == 6 - slots
     for number, count in counts.items():
-        (memory,) = bank.use(str(number))
+        (memory,) = cache.use(str(number))
         assert memory.tokens == 12 + count
         assert torch.equal(memory.gradient, policy(number).gradient)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.training.out_of_memory import DeviceFull, Thrift, on, once_more
+from marlaas.engine.training.out_of_memory import DeviceFull, PassBackoff, on, once_more
 
 CHILD = """
 import asyncio, json, resource, sys
@@ -53,14 +53,14 @@ async def main():
     found = {"error": "", "notice": ""}
     try:
         found["notice"] = (await trainer.accumulate("a", groups)).notice
-        found["again"] = (await trainer.accumulate("a", groups[:1])).notice
+        found["again"] = (await trainer.accumulate("a", (small,))).notice  # it fitted before there were smaller passes
     except Exception as error:
         found["error"] = f"{type(error).__name__}: {error}"
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     if not found["error"]:
         found["norm"] = (await trainer.step("a", str(folder / "a"))).grad_norm
     await trainer.accumulate("b", groups)
-    await trainer.accumulate("b", groups[:1])
+    await trainer.accumulate("b", (small,))
     found["expected"] = (await trainer.step("b", str(folder / "b"))).grad_norm
     print(json.dumps(found))
     trainer.shutdown()
@@ -108,14 +108,14 @@ def test_work_is_undone_before_it_is_done_again() -> None:
             raise DeviceFull("gpu 0")
         return "done"
 
-    thrift = Thrift(lambda: next(halves))
-    assert thrift.make(work, lambda: happened.append("undo")) == "done"
+    backoff = PassBackoff(lambda: next(halves))
+    assert backoff.make(work, lambda: happened.append("undo")) == "done"
     assert happened == ["work", "undo", "work", "undo", "work"]
-    assert thrift.notice() == "Training ran out of memory on gpu 0; passes are 4 times smaller from now on."
-    assert thrift.notice() == ""
+    assert backoff.notice() == "Training ran out of memory on gpu 0; passes are 4 times smaller from now on."
+    assert backoff.notice() == ""
     happened.clear()
     with pytest.raises(AdapterError, match="on gpu 0, even with a single sequence"):
-        thrift.make(work, lambda: happened.append("undo"))
+        backoff.make(work, lambda: happened.append("undo"))
     assert happened == ["work", "undo"]
 
 
@@ -124,7 +124,7 @@ def test_other_errors_pass_through() -> None:
         raise RuntimeError("shapes differ")
 
     with pytest.raises(RuntimeError, match="shapes differ"):
-        Thrift(lambda: True).make(lambda: on("gpu 0", fail))
+        PassBackoff(lambda: True).make(lambda: on("gpu 0", fail))
 
 
 def test_a_step_without_memory_is_tried_once_more() -> None:

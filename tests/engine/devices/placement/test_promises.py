@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from marlaas.engine.base.needs import Wanted
 from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Rates, Software
-from marlaas.engine.devices.plan import Placement, SamplerPost, TrainerPost
+from marlaas.engine.devices.plan import Placement, SamplerAssignment, TrainerAssignment
 from marlaas.engine.fleet.placement.asked import Choices, Times
 from marlaas.engine.fleet.placement.cards import look
 from marlaas.engine.fleet.placement.division import GAIN, divide, worth_of
@@ -92,7 +92,7 @@ def test_a_plan_keeps_its_promises(
     known = {gpu.uuid: gpu for gpu in machine.gpus}
     for uuid, gpu in known.items():
         assert taken(plan, uuid) <= usable(gpu) < gpu.free or taken(plan, uuid) == 0
-    posts: list[SamplerPost | TrainerPost] = [*plan.samplers, plan.trainer]
+    posts: list[SamplerAssignment | TrainerAssignment] = [*plan.samplers, plan.trainer]
     used = [uuid for post in posts for uuid in post.place.gpus]
     assert set(used) <= set(known), "no card that is not there"
     shared = [uuid for post in plan.samplers for uuid in post.place.gpus if uuid in plan.trainer.place.gpus]

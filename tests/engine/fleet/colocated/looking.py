@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from marlaas.engine.fleet.colocated.luggage import tensors_of
+from marlaas.engine.fleet.colocated.offloaded import tensors_of
 from marlaas.engine.fleet.colocated.worker import ColocatedWorker
 
 

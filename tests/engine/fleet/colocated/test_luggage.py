@@ -5,38 +5,38 @@ import torch
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.tensors import load
-from marlaas.engine.fleet.colocated.luggage import Luggage, tensors_of
+from marlaas.engine.fleet.colocated.offloaded import OffloadedBase, tensors_of
 
 
-def packed(*tensors: torch.Tensor) -> Luggage:
-    luggage = Luggage()
-    luggage.pack(iter(tensors))
-    return luggage
+def packed(*tensors: torch.Tensor) -> OffloadedBase:
+    offloaded = OffloadedBase()
+    offloaded.pack(iter(tensors))
+    return offloaded
 
 
 def test_a_tensor_takes_nothing_while_it_is_away_and_has_its_values_when_it_is_back() -> None:
     tensor = torch.arange(12.0)
     view, before = tensor.view(3, 4)[1:], tensor.clone()
-    luggage = packed(tensor, view)
-    assert luggage.size == 12 * 4  # once, however many views there are
+    offloaded = packed(tensor, view)
+    assert offloaded.size == 12 * 4  # once, however many views there are
     for _ in range(2):
-        luggage.go()
+        offloaded.go()
         assert tensor.untyped_storage().nbytes() == 0
-        luggage.come()
+        offloaded.come()
         assert torch.equal(tensor, before) and torch.equal(view, before.view(3, 4)[1:])
 
 
 def test_what_torch_cannot_free_stays() -> None:
     tensor = torch.from_numpy(torch.arange(4.0).numpy())
-    luggage = packed(tensor)
-    luggage.go()
-    assert luggage.size == 0 and tensor.tolist() == [0.0, 1.0, 2.0, 3.0]
+    offloaded = packed(tensor)
+    offloaded.go()
+    assert offloaded.size == 0 and tensor.tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_where_there_is_no_room_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = torch.arange(4.0), torch.arange(8.0)
-    luggage = packed(first, second)
-    luggage.go()
+    offloaded = packed(first, second)
+    offloaded.go()
     resize = torch.UntypedStorage.resize_
 
     def full(storage: torch.UntypedStorage, size: int) -> None:
@@ -46,7 +46,7 @@ def test_where_there_is_no_room_nothing_is_left_behind(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(torch.UntypedStorage, "resize_", full)
     with pytest.raises(torch.OutOfMemoryError):
-        luggage.come()
+        offloaded.come()
     assert first.untyped_storage().nbytes() == second.untyped_storage().nbytes() == 0
 
 

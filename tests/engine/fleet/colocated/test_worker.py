@@ -58,7 +58,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> BaseModel:
 
 @pytest.fixture
 async def spawn(base: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Spawn]:
-    root = str(Path(__file__).parents[3])
+    root = str(Path(__file__).parents[4])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))))
     workers: list[Worker] = []
 

@@ -31,9 +31,9 @@ def test_who_gets_what(
     kinds: tuple[SamplerKind, ...], count: int, samplers: list[tuple[int, ...]], trainer: tuple[int, ...]
 ) -> None:
     placement = on_cores(kinds, range(count))
-    assert [post.place.cores for post in placement.samplers] == samplers
+    assert [assignment.place.cores for assignment in placement.samplers] == samplers
     assert placement.trainer.place.cores == trainer
-    assert [post.kind for post in placement.samplers] == list(kinds)
+    assert [assignment.kind for assignment in placement.samplers] == list(kinds)
 
 
 @given(st.lists(st.sampled_from(BOTH), min_size=1, max_size=5), st.integers(0, 64))
@@ -41,9 +41,9 @@ def test_no_core_is_given_twice_where_there_are_enough_and_the_plan_says_why(
     kinds: list[SamplerKind], count: int
 ) -> None:
     placement = on_cores(kinds, range(count))
-    places = [*(post.place.cores for post in placement.samplers), placement.trainer.place.cores]
+    places = [*(assignment.place.cores for assignment in placement.samplers), placement.trainer.place.cores]
     if count > len(kinds):
         assert sorted(core for cores in places for core in cores) == list(range(count)) and all(places)
     (reason,) = placement.reasons
     assert reason.endswith(".") and all(kind in reason for kind in kinds)
-    assert [post.name for post in placement.samplers][:2] == ["rollout", "rollout-2"][: len(kinds)]
+    assert [assignment.name for assignment in placement.samplers][:2] == ["rollout", "rollout-2"][: len(kinds)]

@@ -1,4 +1,4 @@
-"""What workers are told never adds up to more than their posts have, and is never less than was planned with."""
+"""What workers are told never adds up to more than their assignments have, and is never less than was planned with."""
 
 from dataclasses import replace
 

@@ -8,14 +8,14 @@ import pytest
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.devices.machine import Cpu, Gpu, Machine
-from marlaas.engine.devices.plan import Place, SamplerKind, SamplerPost
+from marlaas.engine.devices.plan import Place, SamplerAssignment, SamplerKind
 from marlaas.engine.fairness.line import Standing
-from marlaas.engine.fleet.routing.endpoints import Stations, device_of, repeats
+from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints, device_of, repeats
 from marlaas.engine.fleet.services import together
 from marlaas.engine.rollout.protocol import SamplerStats
 
+from ...rollout.endpoints import endpoint
 from ...rollout.fake import FakeSampler
-from ...rollout.stations import station
 
 
 class Working(FakeSampler):
@@ -32,13 +32,13 @@ class Working(FakeSampler):
 
 async def test_costs_are_learnt_from_totals_and_a_silent_sampler_keeps_nobody_waiting() -> None:
     reads, silent = Working(), Working()
-    stations = Stations([station(reads, 1, 8), station(silent, 1, 8, "rollout-2")], {}, load_base("tiny"))
-    guess, other = stations.costs()
+    endpoints = SamplerEndpoints([endpoint(reads, 1, 8), endpoint(silent, 1, 8, "rollout-2")], {}, load_base("tiny"))
+    guess, other = endpoints.costs()
     silent.totals = None
     for step in range(1, 6):
         reads.totals = SamplerStats(100 * step, 1000 * step, 2.0 * step, 1, 0)
-        assert list(await stations.stats(0.01)) == ["rollout"]
-    learnt, untouched = stations.costs()
+        assert list(await endpoints.stats(0.01)) == ["rollout"]
+    learnt, untouched = endpoints.costs()
     assert untouched == other and learnt.name == "rollout"
     assert learnt.prefilled * 1000 + learnt.sampled * 100 == pytest.approx(2.0, rel=0.05) and learnt != guess
 
@@ -56,7 +56,7 @@ async def test_costs_are_learnt_from_totals_and_a_silent_sampler_keeps_nobody_wa
 def test_what_repeats_itself_to_the_last_bit(
     kind: SamplerKind, gpus: tuple[str, ...], stored: str, expected: bool
 ) -> None:
-    assert repeats(SamplerPost("rollout", kind, Place(gpus=gpus)), stored) is expected
+    assert repeats(SamplerAssignment("rollout", kind, Place(gpus=gpus)), stored) is expected
 
 
 def test_lines_before_one_stage_are_told_as_one() -> None:
@@ -67,17 +67,17 @@ def test_lines_before_one_stage_are_told_as_one() -> None:
 async def test_samplers_that_are_alike_cost_alike_however_little_one_is_asked() -> None:
     """Few conversations in a pass take nearly as long as many: the one that is asked little must not look slow."""
     much, little, other = Working(), Working(), Working()
-    places = [station(sampler, 1, 8, name) for sampler, name in ((much, "a"), (little, "b"), (other, "c"))]
+    places = [endpoint(sampler, 1, 8, name) for sampler, name in ((much, "a"), (little, "b"), (other, "c"))]
     for place in places[:2]:
         place.alike = "torch, f32, 1 cores"
-    stations = Stations(places, {}, load_base("tiny"))
+    endpoints = SamplerEndpoints(places, {}, load_base("tiny"))
     for step in range(1, 6):
         much.totals = SamplerStats(1000 * step, 1000 * step, 1.0 * step, 1, 0)
         little.totals = SamplerStats(100 * step, 100 * step, 0.5 * step, 1, 0)
         other.totals = SamplerStats(100 * step, 100 * step, 0.5 * step, 1, 0)
-        await stations.stats(1.0)
-    (first, second, third), shared = stations.costs(), 1.5 / 1100
-    assert [cost.name for cost in stations.costs()] == ["a", "b", "c"]
+        await endpoints.stats(1.0)
+    (first, second, third), shared = endpoints.costs(), 1.5 / 1100
+    assert [cost.name for cost in endpoints.costs()] == ["a", "b", "c"]
     assert (first.prefilled, first.sampled) == (second.prefilled, second.sampled)
     assert first.prefilled + first.sampled == pytest.approx(shared, rel=0.05)
     assert third.prefilled + third.sampled == pytest.approx(0.5 / 100, rel=0.05)
@@ -86,7 +86,7 @@ async def test_samplers_that_are_alike_cost_alike_however_little_one_is_asked() 
 def test_devices_are_alike_that_have_one_name() -> None:
     cards = tuple(Gpu(n, f"GPU-{n}", "A100" if n < 2 else "T4", "cuda", 1, 1) for n in range(3))
     machine = Machine(Cpu((), 1, 1), cards)
-    words = [device_of(SamplerPost("rollout", "vllm", Place(gpus=(card.uuid,))), machine) for card in cards]
+    words = [device_of(SamplerAssignment("rollout", "vllm", Place(gpus=(card.uuid,))), machine) for card in cards]
     assert words == ["A100", "A100", "T4"]
-    assert device_of(SamplerPost("rollout", "vllm", Place(gpus=("GPU-9",))), machine) == ""
-    assert device_of(SamplerPost("rollout", "torch", Place(cores=(0, 1))), None) == "2 cores"
+    assert device_of(SamplerAssignment("rollout", "vllm", Place(gpus=("GPU-9",))), machine) == ""
+    assert device_of(SamplerAssignment("rollout", "torch", Place(cores=(0, 1))), None) == "2 cores"

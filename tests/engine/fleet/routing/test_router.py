@@ -12,8 +12,8 @@ from marlaas.engine.spec.agents import ONLY
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import EvalSpec, TaskSpec, TrainSpec
 
+from ...rollout.endpoints import endpoint
 from ...rollout.fake import FakeSampler
-from ...rollout.stations import station
 
 READER, WRITER = TokenCosts("rollout", 1.0, 9.0), TokenCosts("rollout-2", 3.0, 3.0)
 MOVING = TaskSpec("lab", "moving", "sums")
@@ -34,16 +34,16 @@ SETTLED = TaskSpec("lab", "settled", "sums", train=TrainSpec(deterministic=True,
 
 
 class Desk:
-    """A router over two stations of different kinds, with a clock of its own."""
+    """A router over two endpoints of different kinds, with a clock of its own."""
 
     def __init__(self, *kinds: str, repeatable: bool = True) -> None:
-        self.stations = [station(FakeSampler(), 4, 64, name) for name in ("rollout", "rollout-2")[: len(kinds)]]
-        for one, kind in zip(self.stations, kinds, strict=True):
+        self.endpoints = [endpoint(FakeSampler(), 4, 64, name) for name in ("rollout", "rollout-2")[: len(kinds)]]
+        for one, kind in zip(self.endpoints, kinds, strict=True):
             one.kind, one.repeatable = kind, repeatable  # type: ignore[assignment]
         self.mixes: dict[int, dict[str, Mix]] = {}
         self.costs = [READER, WRITER]
         self.now = 0.0
-        self.router = Router(self.stations, lambda: self.costs, self.mixes, lambda: self.now)
+        self.router = Router(self.endpoints, lambda: self.costs, self.mixes, lambda: self.now)
 
     def homes(self, task: int, policy: str = ONLY) -> list[str]:
         return [share.sampler for share in self.router.shares(task, policy)]
@@ -103,7 +103,7 @@ def test_a_task_that_has_left_is_not_reckoned_with() -> None:
 
 def test_what_must_repeat_itself_is_always_at_the_first_that_can_however_busy() -> None:
     desk = Desk("torch", "llama.cpp")
-    desk.stations[0].repeatable = False
+    desk.endpoints[0].repeatable = False
     for task in range(3):
         desk.router.join(task, MOVING)
         desk.played(task, 1, 900)

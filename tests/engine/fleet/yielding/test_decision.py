@@ -6,10 +6,10 @@ from datetime import datetime
 
 import pytest
 
-from marlaas.engine.fleet.yielding.decision import rest_at
+from marlaas.engine.fleet.yielding.decision import yield_at
 from marlaas.engine.fleet.yielding.words import clock, reason, state
 from marlaas.engine.home.active_hours import ActiveHours
-from marlaas.engine.store.rows import HOURS, IDLE, YIELDED, Rest, Yielded
+from marlaas.engine.store.rows import HOURS, IDLE, YIELDED, Rest, YieldRequest
 
 NOW = datetime(2026, 11, 2, 12, 0).timestamp()
 LATER = datetime(2026, 11, 2, 14, 5).timestamp()
@@ -24,17 +24,17 @@ TEN = datetime(2026, 11, 2, 22, 0).timestamp()
         (None, DAY, False, None),
         (None, DAY, True, Rest(IDLE)),
         (None, NIGHT, True, Rest(HOURS, TEN)),
-        (Yielded(None), NIGHT, True, Rest(YIELDED)),
-        (Yielded(LATER), DAY, False, Rest(YIELDED, LATER)),
-        (Yielded(NOW), DAY, False, None),
-        (Yielded(NOW - 1), NIGHT, False, Rest(HOURS, TEN)),
-        (Yielded(NOW - 1), ALWAYS, True, Rest(IDLE)),
+        (YieldRequest(None), NIGHT, True, Rest(YIELDED)),
+        (YieldRequest(LATER), DAY, False, Rest(YIELDED, LATER)),
+        (YieldRequest(NOW), DAY, False, None),
+        (YieldRequest(NOW - 1), NIGHT, False, Rest(HOURS, TEN)),
+        (YieldRequest(NOW - 1), ALWAYS, True, Rest(IDLE)),
     ],
 )
 def test_the_strongest_reason_counts(
-    yielded: Yielded | None, hours: ActiveHours, idle: bool, rest: Rest | None
+    yielded: YieldRequest | None, hours: ActiveHours, idle: bool, rest: Rest | None
 ) -> None:
-    assert rest_at(NOW, yielded, hours, idle) == rest
+    assert yield_at(NOW, yielded, hours, idle) == rest
     assert rest is None or rest.holds is (rest.kind != IDLE)
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from marlaas.engine.devices.resources import ResourceSettings
 from marlaas.engine.errors import StoreError
-from marlaas.engine.fleet.supervisor import Crew
+from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.fleet.yielding import loop as module
-from marlaas.engine.fleet.yielding.loop import Rests
+from marlaas.engine.fleet.yielding.loop import YieldLoop
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import HOURS, IDLE, YIELDED, Rest
 from marlaas.engine.store.store import Store
@@ -25,7 +25,7 @@ HOUR = 3600.0
 
 
 @dataclass
-class FakeCrew:
+class FakeSupervisor:
     """Remembers its rests."""
 
     resting: Rest | None = None
@@ -50,10 +50,10 @@ class Engine:
     said: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.crew = FakeCrew()
+        self.supervisor = FakeSupervisor()
         self.store = Store(self.path, "tiny")
-        self.rests = Rests(
-            self.store, cast(Crew, self.crew), self.settings,
+        self.rests = YieldLoop(
+            self.store, cast(WorkerSupervisor, self.supervisor), self.settings,
             lambda kind, text, level: self.said.append(text), lambda: self.busy, self.changed, lambda: self.now,
         )  # fmt: skip
 
@@ -95,36 +95,36 @@ def _engine(folder: Path, monkeypatch: pytest.MonkeyPatch, settings: ResourceSet
 async def test_a_yield_is_done_before_it_is_answered_and_ends_by_itself(engine: Engine) -> None:
     asked = engine.ask("yield", until=NOON + HOUR)
     await engine.rests.look()
-    assert engine.crew.rests == [Rest(YIELDED, NOON + HOUR)] and engine.outcome(asked) == ""
+    assert engine.supervisor.rests == [Rest(YIELDED, NOON + HOUR)] and engine.outcome(asked) == ""
     assert engine.shown() == ("yielded", NOON + HOUR) and "until 13:00" in engine.said[-1]
     engine.now += HOUR - 1
     await engine.rests.look()
-    assert engine.crew.resting == Rest(YIELDED, NOON + HOUR) and len(engine.said) == 1
+    assert engine.supervisor.resting == Rest(YIELDED, NOON + HOUR) and len(engine.said) == 1
     engine.now += 1
     await engine.rests.look()
-    assert engine.crew.resting == Rest(IDLE) and engine.shown() == ("idle", None)
+    assert engine.supervisor.resting == Rest(IDLE) and engine.shown() == ("idle", None)
     assert engine.said[-1] == "The engine has the machine again: the next task starts the workers."
     assert engine.store.yields.get() is None
-    engine.crew.resting = None  # a task woke it
+    engine.supervisor.resting = None  # a task woke it
     await engine.rests.look()
-    assert engine.shown() == ("", None) and len(engine.crew.rests) == 2
+    assert engine.shown() == ("", None) and len(engine.supervisor.rests) == 2
 
 
 async def test_another_yield_sets_another_end_and_a_resume_ends_it(engine: Engine) -> None:
     for until in (NOON + HOUR, None, NOON + 2 * HOUR):
         asked = engine.ask("yield", until=until)
         await engine.rests.look()
-        assert engine.crew.resting == Rest(YIELDED, until) and engine.outcome(asked) == ""
+        assert engine.supervisor.resting == Rest(YIELDED, until) and engine.outcome(asked) == ""
     asked = engine.ask("resume_engine")
     changes = engine.changes
     await engine.rests.look()
-    assert engine.crew.resting == Rest(IDLE) and engine.outcome(asked) == "" and engine.changes > changes
+    assert engine.supervisor.resting == Rest(IDLE) and engine.outcome(asked) == "" and engine.changes > changes
 
 
 async def test_who_was_told_last_counts(engine: Engine) -> None:
     asked = [engine.ask("yield", until=None), engine.ask("resume_engine")]
     await engine.rests.look()
-    assert engine.crew.rests == [] and [engine.outcome(number) for number in asked] == ["", ""]
+    assert engine.supervisor.rests == [] and [engine.outcome(number) for number in asked] == ["", ""]
     assert engine.outcome(engine.ask("pause", task=None)) is None
 
 
@@ -133,11 +133,11 @@ async def test_the_next_engine_yields_on(engine: Engine, tmp_path: Path) -> None
     await engine.rests.look()
     other = Engine(tmp_path / "marlaas.db", ResourceSettings())
     await other.rests.look()
-    assert other.crew.rests == [Rest(YIELDED, NOON + HOUR)] and "yielded" in other.said[0]
+    assert other.supervisor.rests == [Rest(YIELDED, NOON + HOUR)] and "yielded" in other.said[0]
     other.store.close()
     late = Engine(tmp_path / "marlaas.db", ResourceSettings(), now=NOON + HOUR)
     await late.rests.look()
-    assert late.crew.rests == []
+    assert late.supervisor.rests == []
     late.store.close()
 
 
@@ -151,14 +151,14 @@ async def test_a_full_disk_keeps_no_card(engine: Engine, monkeypatch: pytest.Mon
         for _ in range(2):
             with pytest.raises(StoreError):
                 await engine.rests.look()
-    assert engine.crew.rests == [Rest(YIELDED)] and engine.outcome(asked) is None
+    assert engine.supervisor.rests == [Rest(YIELDED)] and engine.outcome(asked) is None
     await engine.rests.look()
     assert engine.outcome(asked) == "" and engine.store.yields.get() is not None
 
 
 async def test_outside_of_its_hours_it_rests(nightly: Engine) -> None:
     await nightly.rests.look()
-    assert nightly.crew.resting == Rest(HOURS, NOON + 10 * HOUR)
+    assert nightly.supervisor.resting == Rest(HOURS, NOON + 10 * HOUR)
     assert nightly.said == ["The engine is off duty until 22:00: it is outside of its active hours and has no workers."]
     asked = nightly.ask("resume_engine")
     await nightly.rests.look()
@@ -167,40 +167,40 @@ async def test_outside_of_its_hours_it_rests(nightly: Engine) -> None:
     )
     asked = nightly.ask("yield", until=NOON + HOUR)
     await nightly.rests.look()
-    assert nightly.crew.resting == Rest(YIELDED, NOON + HOUR)
+    assert nightly.supervisor.resting == Rest(YIELDED, NOON + HOUR)
     asked = nightly.ask("resume_engine")
     await nightly.rests.look()
-    assert nightly.outcome(asked) == "" and nightly.crew.resting == Rest(HOURS, NOON + 10 * HOUR)
+    assert nightly.outcome(asked) == "" and nightly.supervisor.resting == Rest(HOURS, NOON + 10 * HOUR)
     nightly.now = NOON + 10 * HOUR
     await nightly.rests.look()
-    assert nightly.crew.resting == Rest(IDLE) and nightly.said[-1].startswith("The active hours have begun")
+    assert nightly.supervisor.resting == Rest(IDLE) and nightly.said[-1].startswith("The active hours have begun")
 
 
 async def test_what_nobody_uses_is_given_back(engine: Engine) -> None:
     engine.busy = True
     engine.passed = 3600.0
     await engine.rests.look()
-    engine.busy, engine.crew.ready = False, False
+    engine.busy, engine.supervisor.ready = False, False
     engine.passed += 599
     await engine.rests.look()  # who starts is not idle, however long it takes
-    engine.crew.ready = True
+    engine.supervisor.ready = True
     engine.passed += 599
     await engine.rests.look()
-    assert engine.crew.rests == []
+    assert engine.supervisor.rests == []
     engine.passed += 1
     await engine.rests.look()
-    assert engine.crew.rests == [Rest(IDLE)] and engine.said[-1].startswith("Nothing has run for 10 minutes")
-    engine.crew.resting = None
+    assert engine.supervisor.rests == [Rest(IDLE)] and engine.said[-1].startswith("Nothing has run for 10 minutes")
+    engine.supervisor.resting = None
     engine.busy = True
     await engine.rests.look()
     engine.busy = False
     engine.passed += 600
     await engine.rests.look()
-    assert len(engine.crew.rests) == 2
+    assert len(engine.supervisor.rests) == 2
 
 
 async def test_who_wants_to_keep_memory_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for engine in _engine(tmp_path, monkeypatch, ResourceSettings(idle_minutes=0)):
         engine.passed = 1e9
         await engine.rests.look()
-        assert engine.crew.rests == [] and engine.said == []
+        assert engine.supervisor.rests == [] and engine.said == []

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from marlaas.engine.fleet.yielding.preemptible import Standby
+from marlaas.engine.fleet.yielding.preemptible import Preemptible
 from marlaas.engine.store.rows import IDLE, YIELDED, Rest
 
 
@@ -26,7 +26,7 @@ class Work:
 
 
 async def test_it_is_broken_off_and_begins_again_when_it_is_wanted() -> None:
-    standby, work = Standby(), Work()
+    standby, work = Preemptible(), Work()
     first = asyncio.ensure_future(standby.during(work()))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -50,7 +50,7 @@ async def test_it_is_broken_off_and_begins_again_when_it_is_wanted() -> None:
 
 
 async def test_a_rest_that_people_want_is_ended_by_nobody_else() -> None:
-    standby = Standby()
+    standby = Preemptible()
     standby.begin(Rest(YIELDED))
     standby.end()
     assert standby.resting == Rest(YIELDED)
@@ -64,4 +64,4 @@ async def test_what_goes_wrong_is_said() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        await Standby().during(fails())
+        await Preemptible().during(fails())

@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import pytest
 
-from marlaas.engine.environments.baselines import Floors
+from marlaas.engine.environments.baselines import ConstantBaselines
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.errors import Replaced
 from marlaas.engine.fleet.services import Services
 from marlaas.engine.run.evaluation.constant_answers import MOST_BESIDE, USUAL_BESIDE, Constant, ConstantAnswers, Sitting
-from marlaas.engine.run.selfplay.match import Lineup
+from marlaas.engine.run.selfplay.match import Match
 from marlaas.plugins.messages import Answer, Ask, Fork, Message, Reply
 
 SEATS = ("first", "second")
@@ -55,13 +55,13 @@ class Duel:
 def sittings(*lineups: Mapping[str, str]) -> list[Sitting]:
     versions = {name: SimpleNamespace(name=name) for agents in lineups for name in agents.values()}
     return [
-        Sitting(EpisodeSpec("eval", index, 0, 0), Lineup(agents, cast(Any, versions)), cast(Any, agents.__getitem__))
+        Sitting(EpisodeSpec("eval", index, 0, 0), Match(agents, cast(Any, versions)), cast(Any, agents.__getitem__))
         for index, agents in enumerate(lineups)
     ]
 
 
 async def floor(duel: Duel, lineups: list[Sitting], said: Iterable[str], cut: bool = False) -> float | None:
-    services = cast(Services, SimpleNamespace(environments=duel, rollout=duel, floors=Floors()))
+    services = cast(Services, SimpleNamespace(environments=duel, rollout=duel, baselines=ConstantBaselines()))
     lease: Any = SimpleNamespace(environment="duel", environment_version="v1", config={}, cut=cut)
     return await ConstantAnswers(services, "player").floor(lease, lineups, said)
 
@@ -82,8 +82,8 @@ async def test_few_texts_are_tried_where_others_speak() -> None:
 @pytest.mark.parametrize("agents", [{}, dict.fromkeys(SEATS, "player")])
 async def test_where_nobody_else_speaks_no_model_is_asked(agents: dict[str, str]) -> None:
     duel = Duel()
-    lineup = Lineup(agents, {})
-    alone = [Sitting(EpisodeSpec("eval", 0, 0, 0), lineup, cast(Any, None))]
+    match = Match(agents, {})
+    alone = [Sitting(EpisodeSpec("eval", 0, 0, 0), match, cast(Any, None))]
     assert await floor(duel, alone, ["9"]) == 0.5 and not duel.names
 
 

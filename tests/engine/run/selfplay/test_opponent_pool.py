@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.run.selfplay.opponent_pool import Rivals, in_pool, weights
-from marlaas.engine.run.serving.published import Shelf
+from marlaas.engine.run.selfplay.opponent_pool import OpponentPool, in_pool, weights
+from marlaas.engine.run.serving.published import PublishedVersions
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.store.versions import Version
 
@@ -24,15 +24,15 @@ def version(number: int) -> Version:
     return Version(number, 1, number, f"v{number}", "sum", f"/v{number}", 1)
 
 
-def rivals(
-    numbers: Sequence[int], scores: Mapping[int, float] | None = None, pick: str = "recent", shelf: object = None
-) -> Rivals:
+def opponent_pool(
+    numbers: Sequence[int], scores: Mapping[int, float] | None = None, pick: str = "recent", published: object = None
+) -> OpponentPool:
     policy = NamedPolicySpec(pool="solver", every=5, size=3, pick=pick)
     kept = [version(number) for number in sorted(numbers, reverse=True)]
-    return Rivals("old", policy, 0, lambda: kept, lambda: scores or {}, cast(Shelf, shelf))
+    return OpponentPool("old", policy, 0, lambda: kept, lambda: scores or {}, cast(PublishedVersions, published))
 
 
-def drawn(pool: Rivals) -> list[int]:
+def drawn(pool: OpponentPool) -> list[int]:
     return [pool.draw(number, 0).number for number in range(400)]
 
 
@@ -54,21 +54,21 @@ def test_odds_add_up_and_nobody_is_left_out(numbers: list[int], pick: str, score
 
 
 def test_the_young_play_more_often_or_the_strong_or_all_alike() -> None:
-    count = {pick: drawn(rivals([0, 5, 10], {0: 0.9, 5: 0.1}, pick)) for pick in ("recent", "uniform", "score")}
+    count = {pick: drawn(opponent_pool([0, 5, 10], {0: 0.9, 5: 0.1}, pick)) for pick in ("recent", "uniform", "score")}
     shares = {pick: [played.count(number) / len(played) for number in (0, 5, 10)] for pick, played in count.items()}
     assert shares["recent"] == pytest.approx([1 / 7, 2 / 7, 4 / 7], abs=0.08)
     assert shares["uniform"] == pytest.approx([1 / 3] * 3, abs=0.08)
     assert shares["score"][0] > shares["score"][2] > shares["score"][1], "who was not measured is in the middle"
-    assert count["recent"] == drawn(rivals([0, 5, 10])), "a pure function of the group and the pool"
+    assert count["recent"] == drawn(opponent_pool([0, 5, 10])), "a pure function of the group and the pool"
 
 
 def test_without_any_that_entered_the_newest_plays_and_an_empty_pool_says_so() -> None:
-    assert set(drawn(rivals([3, 4]))) == {4}
+    assert set(drawn(opponent_pool([3, 4]))) == {4}
     with pytest.raises(AdapterError, match="The pool 'old' is empty: no version of 'solver' is on the disk"):
-        rivals([]).draw(0, 0)
+        opponent_pool([]).draw(0, 0)
 
 
-class SlowShelf:
+class SlowPublishing:
     """Loads when it is told to."""
 
     def __init__(self) -> None:
@@ -81,8 +81,8 @@ class SlowShelf:
 
 
 async def test_who_is_being_loaded_or_plays_is_known_to_play() -> None:
-    shelf = SlowShelf()
-    pool = rivals([0, 5], shelf=shelf)
+    published = SlowPublishing()
+    pool = opponent_pool([0, 5], published=published)
 
     async def play(number: int) -> None:
         async with pool.lent(version(number)):
@@ -91,6 +91,6 @@ async def test_who_is_being_loaded_or_plays_is_known_to_play() -> None:
     plays = [asyncio.ensure_future(play(number)) for number in (0, 5, 5)]
     await asyncio.sleep(0)
     assert pool.playing == {0, 5}, "before the sampler has it: its file must not go"
-    shelf.loaded.set()
+    published.loaded.set()
     await asyncio.gather(*plays)
     assert pool.playing == set()

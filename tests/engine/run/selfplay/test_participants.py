@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from marlaas.engine.run.selfplay.participants import Company
-from marlaas.engine.spec.agents import Cast
+from marlaas.engine.run.selfplay.participants import Participants
+from marlaas.engine.spec.agents import AgentMap
 from marlaas.engine.spec.policies import NamedPolicySpec
 
 TWO = {"first": "player", "second": "rival"}
 
 
-class Shelf:
+class PublishedVersions:
     """Notes what is held."""
 
     def __init__(self, name: str, log: list[str]) -> None:
@@ -40,10 +40,10 @@ class Shelf:
         yield
 
 
-def company(agents: Mapping[str, str], log: list[str] | None = None) -> Company:
+def participants(agents: Mapping[str, str], log: list[str] | None = None) -> Participants:
     policies = {name: NamedPolicySpec() for name in dict.fromkeys(agents.values())}
-    shelves: Any = {name: Shelf(name, [] if log is None else log) for name in policies}
-    return Company(Cast(policies, agents), shelves)
+    published_versions: Any = {name: PublishedVersions(name, [] if log is None else log) for name in policies}
+    return Participants(AgentMap(policies, agents), published_versions)
 
 
 VERSION: Any = SimpleNamespace(name="measured")
@@ -66,20 +66,20 @@ VERSION: Any = SimpleNamespace(name="measured")
 def test_who_speaks_while_the_player_is_measured(
     agents: dict[str, str], opponents: dict[str, str], turns: int, speak: dict[str, str]
 ) -> None:
-    lineup = company(agents or {}).examination("player", VERSION, opponents, turns)
-    assert lineup.agents == speak
-    assert lineup.versions["player"] is VERSION
+    match = participants(agents or {}).examination("player", VERSION, opponents, turns)
+    assert match.agents == speak
+    assert match.versions["player"] is VERSION
 
 
 def test_its_partner_speaks_as_it_is_by_now() -> None:
-    lineup = company(TWO).examination("player", VERSION, {}, 0)
-    assert lineup.versions["rival"].name == "rival-now"
+    match = participants(TWO).examination("player", VERSION, {}, 0)
+    assert match.versions["rival"].name == "rival-now"
 
 
 async def test_what_is_served_is_held_before_a_pool_is_waited_for() -> None:
     log: list[str] = []
-    here = company(TWO, log)
-    here.rivals = {name: cast(Any, Shelf(name, log)) for name in ("old", "older")}
-    async with here.playing(here.lineup(0, 0)):
+    here = participants(TWO, log)
+    here.opponent_pool = {name: cast(Any, PublishedVersions(name, log)) for name in ("old", "older")}
+    async with here.playing(here.match(0, 0)):
         held, lent = ["player-now", "rival-now", "old-drawn", "older-drawn"], ["old-drawn lent", "older-drawn lent"]
         assert log == held + lent

@@ -17,7 +17,7 @@ from marlaas.engine.run.serving.canary import RENEW, Canary, CanaryReport, choos
 from marlaas.engine.training.advantages import ClosedGroup, close_group
 from marlaas.engine.trajectories import Episode, Group, Span, Trajectory
 
-from ...rollout.stations import station
+from ...rollout.endpoints import endpoint
 
 
 def group(own: int, *rewards: float) -> ClosedGroup:
@@ -52,7 +52,7 @@ class Pair:
 
     def __init__(self, tolerance: Tolerance = STRICT, gap: float = 0.001, second: Tolerance = STRICT) -> None:
         self.sampler, self.second, self.trainer = Says(-1.0 + gap), Says(-1.0 + gap), Says(-1.0)
-        self.first, self.other = station(self.sampler, 1, 9), station(self.second, 1, 9, "rollout-2")
+        self.first, self.other = endpoint(self.sampler, 1, 9), endpoint(self.second, 1, 9, "rollout-2")
         tolerances = {"rollout": tolerance, "rollout-2": second}
         self.canary = Canary(cast(Any, self.trainer), tolerances, "policy", 1.0)
 

@@ -11,12 +11,12 @@ import pytest
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, write_state
 from marlaas.engine.errors import AdapterError, WorkerDied
 from marlaas.engine.fleet.routing.assignment import Share
-from marlaas.engine.rollout.endpoint import Station
-from marlaas.engine.run.serving.published import Shelf
+from marlaas.engine.rollout.endpoint import SamplerEndpoint
+from marlaas.engine.run.serving.published import PublishedVersions
 from marlaas.engine.store.versions import Version
 
+from ...rollout.endpoints import endpoint
 from ...rollout.fake import FakeSampler
-from ...rollout.stations import station
 
 ONLY = (Share("1", 1.0),)
 BOTH = (Share("2", 0.75), Share("1", 0.25))
@@ -28,8 +28,8 @@ def version(folder: Path, number: int, said: str | None = None) -> Version:
     return Version(number, 1, number, f"v{number}", said or checksum(adapter), str(path), size)
 
 
-def homes(*samplers: FakeSampler) -> dict[str, Station]:
-    return {f"{n}": station(sampler, 4, 64, f"{n}") for n, sampler in enumerate(samplers, 1)}
+def homes(*samplers: FakeSampler) -> dict[str, SamplerEndpoint]:
+    return {f"{n}": endpoint(sampler, 4, 64, f"{n}") for n, sampler in enumerate(samplers, 1)}
 
 
 class SlowSampler(FakeSampler):
@@ -50,96 +50,96 @@ def served(sampler: FakeSampler) -> set[str]:
 
 async def test_an_old_version_stays_for_its_holders_alone(tmp_path: Path) -> None:
     sampler = FakeSampler()
-    shelf = Shelf(homes(sampler))
+    published = PublishedVersions(homes(sampler))
     old, new = version(tmp_path, 1), version(tmp_path, 2)
-    await shelf.publish(old, ONLY)
-    with shelf.hold(old):
-        with shelf.hold(old):
-            await shelf.publish(new, ONLY)
+    await published.publish(old, ONLY)
+    with published.hold(old):
+        with published.hold(old):
+            await published.publish(new, ONLY)
         await asyncio.sleep(0)
         assert served(sampler) == {"v1", "v2"}
     await asyncio.sleep(0)
-    assert served(sampler) == {"v2"} and shelf.current == new
-    await shelf.clear()
-    assert served(sampler) == set() and shelf.current is None
+    assert served(sampler) == {"v2"} and published.current == new
+    await published.clear()
+    assert served(sampler) == set() and published.current is None
 
 
 async def test_other_bytes_than_were_committed_are_never_current(tmp_path: Path) -> None:
     sampler = FakeSampler()
-    shelf = Shelf(homes(sampler))
+    published = PublishedVersions(homes(sampler))
     with pytest.raises(AdapterError, match="was committed"):
-        await shelf.publish(version(tmp_path, 1, said="other"), ONLY)
-    assert shelf.current is None
-    await shelf.clear()
+        await published.publish(version(tmp_path, 1, said="other"), ONLY)
+    assert published.current is None
+    await published.clear()
     assert served(sampler) == set()
 
 
 async def test_a_publish_that_is_cut_off_leaves_nothing_behind(tmp_path: Path) -> None:
     sampler = SlowSampler()
-    shelf = Shelf(homes(sampler))
-    publishing = asyncio.ensure_future(shelf.publish(version(tmp_path, 1), ONLY))
+    published = PublishedVersions(homes(sampler))
+    publishing = asyncio.ensure_future(published.publish(version(tmp_path, 1), ONLY))
     await asyncio.sleep(0)
     publishing.cancel()
     await asyncio.sleep(0)
     sampler.go.set()
     with pytest.raises(asyncio.CancelledError):
         await publishing
-    await shelf.clear()
+    await published.clear()
     assert served(sampler) == set()
 
 
 async def test_a_version_that_is_lent_is_served_beside_the_current_one(tmp_path: Path) -> None:
     sampler = FakeSampler()
-    shelf = Shelf(homes(sampler))
+    published = PublishedVersions(homes(sampler))
     current, old = version(tmp_path, 2), version(tmp_path, 1)
-    await shelf.publish(current, ONLY)
-    async with shelf.lent(old):
-        assert served(sampler) == {"v1", "v2"} and shelf.current == current
+    await published.publish(current, ONLY)
+    async with published.lent(old):
+        assert served(sampler) == {"v1", "v2"} and published.current == current
     await asyncio.sleep(0)
     assert served(sampler) == {"v2"}
     with pytest.raises(AdapterError, match="was committed"):
-        async with shelf.lent(version(tmp_path, 3, said="other bytes")):
+        async with published.lent(version(tmp_path, 3, said="other bytes")):
             raise AssertionError("it is never lent")
     await asyncio.sleep(0)
     assert served(sampler) == {"v2"}
 
 
 async def test_groups_go_to_the_homes_of_their_version_and_each_has_its_part(tmp_path: Path) -> None:
-    shelf = Shelf(homes(FakeSampler(), FakeSampler()))
+    published = PublishedVersions(homes(FakeSampler(), FakeSampler()))
     one, both = version(tmp_path, 1), version(tmp_path, 2)
     with pytest.raises(WorkerDied, match="No sampler serves v1"):
-        shelf.station(one, 0)
-    await shelf.publish(one, ONLY)
-    with shelf.hold(one):
-        await shelf.publish(both, BOTH)
-        assert {shelf.station(one, group).name for group in range(64)} == {"1"}
-        played = [shelf.station(both, group).name for group in range(64)]
-        assert 44 <= played.count("2") <= 52 and played == [shelf.station(both, group).name for group in range(64)]
-        assert [home.name for home in shelf.homes(both)] == ["2", "1"]
+        published.endpoint(one, 0)
+    await published.publish(one, ONLY)
+    with published.hold(one):
+        await published.publish(both, BOTH)
+        assert {published.endpoint(one, group).name for group in range(64)} == {"1"}
+        played = [published.endpoint(both, group).name for group in range(64)]
+        assert 44 <= played.count("2") <= 52 and played == [published.endpoint(both, group).name for group in range(64)]
+        assert [home.name for home in published.homes(both)] == ["2", "1"]
 
 
 async def test_all_prompts_of_a_version_that_is_lent_go_to_the_main_home_of_the_current_one(tmp_path: Path) -> None:
     first, second = FakeSampler(), FakeSampler()
-    shelf = Shelf(homes(first, second))
+    published = PublishedVersions(homes(first, second))
     current, old = version(tmp_path, 2), version(tmp_path, 1)
-    await shelf.publish(current, BOTH)
-    async with shelf.lent(old):
-        assert {shelf.station(old, prompt).name for prompt in range(64)} == {"2"}
-        assert {shelf.station(current, prompt).name for prompt in range(64)} == {"1", "2"}
+    await published.publish(current, BOTH)
+    async with published.lent(old):
+        assert {published.endpoint(old, prompt).name for prompt in range(64)} == {"2"}
+        assert {published.endpoint(current, prompt).name for prompt in range(64)} == {"1", "2"}
         assert served(first) == {"v2"} and served(second) == {"v1", "v2"}
 
 
 async def test_what_is_looked_at_beforehand_is_asked_nothing_else(tmp_path: Path) -> None:
     first, second = FakeSampler(), FakeSampler()
-    shelf = Shelf(homes(first, second))
+    published = PublishedVersions(homes(first, second))
     old, new = version(tmp_path, 1), version(tmp_path, 2)
-    await shelf.publish(old, ONLY)
-    await shelf.spread(old, BOTH)
-    assert served(second) == {"v1"} and {shelf.station(old, group).name for group in range(8)} == {"1"}
-    await shelf.publish(new, (Share("2", 1.0),))
+    await published.publish(old, ONLY)
+    await published.spread(old, BOTH)
+    assert served(second) == {"v1"} and {published.endpoint(old, group).name for group in range(8)} == {"1"}
+    await published.publish(new, (Share("2", 1.0),))
     await asyncio.sleep(0)
     assert served(first) == set() and served(second) == {"v2"}, "no home keeps a version that nobody plays"
-    await shelf.clear()
+    await published.clear()
     assert served(second) == set()
 
 
@@ -150,9 +150,9 @@ async def test_one_home_with_other_bytes_refuses_the_version_and_leaves_none_beh
             return "other"
 
     samplers = FakeSampler(), Wrong()
-    shelf = Shelf(homes(*samplers))
+    published = PublishedVersions(homes(*samplers))
     with pytest.raises(AdapterError, match="loaded other as v1"):
-        await shelf.publish(version(tmp_path, 1), BOTH)
-    assert shelf.current is None
-    await shelf.clear()
+        await published.publish(version(tmp_path, 1), BOTH)
+    assert published.current is None
+    await published.clear()
     assert [served(sampler) for sampler in samplers] == [set(), set()]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from marlaas.engine.adapters.statefile import PolicyState, StateHeader, checksum, read_state, write_state
-from marlaas.engine.run.serving.retention import Keeper
+from marlaas.engine.run.serving.retention import Retention
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.versions import Evaluation, NewVersion
 
@@ -22,7 +22,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path, SPEC)
 
 
-def fill(world: World, scores: list[float | None], every: int = 0) -> tuple[Keeper, Path]:
+def fill(world: World, scores: list[float | None], every: int = 0) -> tuple[Retention, Path]:
     """One version per score, with a file each."""
     versions = world.store.versions
     policy = versions.policy(world.task, "policy", {})
@@ -37,7 +37,7 @@ def fill(world: World, scores: list[float | None], every: int = 0) -> tuple[Keep
         version = versions.commit_first(policy, new) if not number else versions.commit_step(policy, new, [], 0, {})
         if score is not None:
             versions.add_evaluation(policy, version.id, Evaluation(number, "e", score, 0, 3, None, {}))
-    return Keeper(world.store, world.task, policy, every), folder
+    return Retention(world.store, world.task, policy, every), folder
 
 
 def files(folder: Path) -> list[str]:
@@ -49,20 +49,20 @@ def with_moments(folder: Path) -> list[str]:
 
 
 async def test_the_last_two_and_the_best_stay_and_so_does_what_is_being_measured(world: World) -> None:
-    keeper, folder = fill(world, [0.9, None, 0.5, None, 0.4, None, None])
-    await keeper.retain({3})
+    retention, folder = fill(world, [0.9, None, 0.5, None, 0.4, None, None])
+    await retention.retain({3})
     assert files(folder) == ["v2", "v3", "v5", "v6"]
-    await keeper.retain(set())
+    await retention.retain(set())
     assert files(folder) == ["v2", "v5", "v6"]
 
 
 async def test_moments_stay_where_training_goes_on_from_and_where_the_score_is_not_known(world: World) -> None:
-    keeper, folder = fill(world, [None] * 7, every=2)
+    retention, folder = fill(world, [None] * 7, every=2)
     before = {path.name: read_state(path).adapter["m.lora_A"].tolist() for path in folder.iterdir()}
-    await keeper.retain({1, 2})
+    await retention.retain({1, 2})
     assert files(folder) == ["v0", "v1", "v2", "v4", "v5", "v6"]
     assert with_moments(folder) == ["v1", "v2", "v5", "v6"]
-    await keeper.retain(set())
+    await retention.retain(set())
     assert files(folder) == ["v0", "v2", "v4", "v5", "v6"] and with_moments(folder) == ["v5", "v6"]
     assert all(read_state(path).adapter["m.lora_A"].tolist() == before[path.name] for path in folder.iterdir())
     rows = world.query("SELECT name, size, resumable FROM versions WHERE state = 'committed'")
@@ -72,19 +72,19 @@ async def test_moments_stay_where_training_goes_on_from_and_where_the_score_is_n
 
 async def test_what_a_death_between_file_and_row_left_is_done_again(world: World) -> None:
     """The file has no moments, the row says that it has: the next tidying finds the same file and says so."""
-    keeper, folder = fill(world, [None] * 5, every=2)
-    await keeper.retain(set())
+    retention, folder = fill(world, [None] * 5, every=2)
+    await retention.retain(set())
     world.store._database.execute("UPDATE versions SET resumable = 1, size = 0 WHERE name = 'v2'")
-    await keeper.retain(set())
+    await retention.retain(set())
     (row,) = world.query("SELECT size, resumable FROM versions WHERE name = 'v2'")
     assert row == {"size": (folder / "v2").stat().st_size, "resumable": 0}
 
 
 async def test_a_damaged_file_is_left_alone_and_told_of_once(world: World) -> None:
-    keeper, folder = fill(world, [None] * 6, every=2)
+    retention, folder = fill(world, [None] * 6, every=2)
     (folder / "v0").write_bytes(b"damaged")
     for _ in range(2):
-        await keeper.retain(set())
+        await retention.retain(set())
     told = [row["message"] for row in world.query("SELECT message FROM events WHERE kind = 'adapter'")]
     assert len(told) == 1 and "v0 is damaged" in told[0]
     assert (folder / "v0").read_bytes() == b"damaged"
@@ -93,7 +93,7 @@ async def test_a_damaged_file_is_left_alone_and_told_of_once(world: World) -> No
 async def test_old_trajectories_shrink_to_text_and_rewards(tmp_path: Path) -> None:
     world = World(tmp_path, SPEC)
     assert (await world.go()).state == "done"
-    await Keeper(world.store, world.task, 1, token_steps=2).retain(set())
+    await Retention(world.store, world.task, 1, token_steps=2).retain(set())
     rows = world.query(
         "SELECT g.step, j.length, length(j.tokens) AS tokens, length(j.mask) AS mask, j.reward, j.turns"
         " FROM trajectories j JOIN groups g ON g.id = j.\"group\" WHERE g.state = 'consumed'"
@@ -114,7 +114,7 @@ async def test_a_run_keeps_what_its_task_file_asks_for(tmp_path: Path) -> None:
 
 
 def test_the_best_trained_version_is_named_the_newest_among_equals(world: World) -> None:
-    keeper, _ = fill(world, [0.9, 0.5, 0.5, 0.1])
-    keeper.label()
+    retention, _ = fill(world, [0.9, 0.5, 0.5, 0.1])
+    retention.label()
     with Reader(world.home.database) as reader:
         assert {v.number: v.label for v in reader.versions(world.task)} == {0: "", 1: "", 2: "best", 3: "last"}

@@ -1,7 +1,8 @@
 """The adapters of all live versions, side by side: what one pass over rows of many versions multiplies with.
 
-A version's matrices as numpy arrays flow in and get a handle; a shelf's matrices by layer flow out. Adapters of like
-rank share a shelf, padded with zeros to its rank, which never depends on what else is there. Knows no rows.
+A version's matrices as numpy arrays flow in and get a handle; a block's matrices by layer flow out.
+Adapters of like rank share a block, padded with zeros to its rank, which never depends on what else is
+there. Knows no rows.
 """
 
 from __future__ import annotations
@@ -29,44 +30,44 @@ class Fused:
     inputs: int
 
 
-class Bank:
+class AdapterCache:
     """Adapters by handle; fused layers are known by their number, in the order in which the model applies them."""
 
     def __init__(self, base: Base) -> None:
         linears = (linear for layer in base.layers for linear in layer.linears)
         self._linears = tuple(Fused(each.modules, each.outputs, each.weight.shape[1]) for each in linears)
-        self._shelves: dict[int, Shelf] = {}
+        self._blocks: dict[int, RankBlock] = {}
         self._places: dict[int, Place] = {}
         self._handles = count(1)
 
     def add(self, adapter: Arrays, alpha: float) -> int:
         """Take an adapter in and return its handle; it must fit the base."""
-        rank = _shelf_rank(max(len(a) for name, a in adapter.items() if name.endswith(".lora_A")))
-        if rank not in self._shelves:
-            self._shelves[rank] = Shelf(rank, self._linears)
-        place = Place(rank, self._shelves[rank].add(adapter, alpha))
+        rank = _block_rank(max(len(a) for name, a in adapter.items() if name.endswith(".lora_A")))
+        if rank not in self._blocks:
+            self._blocks[rank] = RankBlock(rank, self._linears)
+        place = Place(rank, self._blocks[rank].add(adapter, alpha))
         handle = next(self._handles)
         self._places[handle] = place
         return handle
 
     def remove(self, handle: int) -> None:
-        """Its slot is free again; a shelf that holds nothing goes."""
+        """Its slot is free again; a block that holds nothing goes."""
         place = self._places.pop(handle)
-        shelf = self._shelves[place.rank]
-        shelf.remove(place.slot)
-        if shelf.empty:
-            del self._shelves[place.rank]
+        block = self._blocks[place.rank]
+        block.remove(place.slot)
+        if block.empty:
+            del self._blocks[place.rank]
 
     def place(self, handle: int) -> Place:
         """Where an adapter lies."""
         return self._places[handle]
 
-    def shelf(self, rank: int) -> Shelf:
-        """The shelf for adapters of up to ``rank``."""
-        return self._shelves[rank]
+    def block(self, rank: int) -> RankBlock:
+        """The block for adapters of up to ``rank``."""
+        return self._blocks[rank]
 
 
-class Shelf:
+class RankBlock:
     """Slots for adapters of up to ``rank``; the lowest free one is taken, so that those in use stay neighbours."""
 
     def __init__(self, rank: int, linears: tuple[Fused, ...]) -> None:
@@ -118,6 +119,6 @@ class Shelf:
         self._slots += more
 
 
-def _shelf_rank(rank: int) -> int:
+def _block_rank(rank: int) -> int:
     """The next power of two."""
     return max(LEAST_RANK, 1 << (rank - 1).bit_length())

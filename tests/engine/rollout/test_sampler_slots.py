@@ -1,4 +1,4 @@
-"""Seats: who gets one, who keeps one, and that none is lost whoever is cancelled when."""
+"""SamplerSlots: who gets one, who keeps one, and that none is lost whoever is cancelled when."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from marlaas.engine.fairness.line import Line, Payer
-from marlaas.engine.rollout.slots import ENOUGH, Seats
+from marlaas.engine.rollout.slots import ENOUGH, SamplerSlots
 
 ANN, BOB = Payer("ann", 1), Payer("bob", 2)
 
@@ -27,7 +27,7 @@ class Visitor:
 
 @dataclass
 class Room:
-    """Seats, with the order in which those who waited sat down."""
+    """SamplerSlots, with the order in which those who waited sat down."""
 
     count: int
     patience: float = 0.0
@@ -35,10 +35,10 @@ class Room:
     order: list[Visitor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.seats = Seats(self.count, Line(lambda tenant: self.weights.get(tenant, 1.0)), self.patience)
+        self.slots = SamplerSlots(self.count, Line(lambda tenant: self.weights.get(tenant, 1.0)), self.patience)
 
     async def sit(self, visitor: Visitor) -> None:
-        await self.seats.take(visitor)
+        await self.slots.take(visitor)
         self.order.append(visitor)
 
     async def queue(self, *visitors: Visitor) -> list[asyncio.Task[None]]:
@@ -61,8 +61,8 @@ async def test_a_burst_of_one_tenant_does_not_get_all_seats_that_come_free() -> 
     await room.queue(*first)
     await room.queue(*(Visitor(ANN) for _ in range(8)), *(Visitor(BOB) for _ in range(4)))
     for visitor in first:  # all of them in one turn of the loop
-        room.seats.rest(visitor, 10)
-        room.seats.leave(visitor)
+        room.slots.rest(visitor, 10)
+        room.slots.leave(visitor)
     await settle()
     assert [visitor.payer.tenant for visitor in room.order[4:]].count("bob") >= 2
 
@@ -74,11 +74,11 @@ async def test_shares_of_turns_follow_weights() -> None:
     async def talk(payer: Payer, cost: int) -> None:
         while sum(served.values()) < 4000:
             visitor = Visitor(payer)
-            await room.seats.take(visitor)
+            await room.slots.take(visitor)
             await asyncio.sleep(0)
-            room.seats.rest(visitor, cost)
+            room.slots.rest(visitor, cost)
             served[payer.tenant] += cost
-            room.seats.leave(visitor)
+            room.slots.leave(visitor)
 
     await asyncio.gather(*(talk(ANN, 7) for _ in range(30)), *(talk(BOB, 4) for _ in range(10)))
     assert served["bob"] / sum(served.values()) == pytest.approx(0.75, rel=0.05)
@@ -94,14 +94,14 @@ async def test_long_and_slow_conversations_keep_no_short_ones_from_their_share(t
         while len(served) < 5000:
             visitor = Visitor(payer)
             for _ in range(turns):
-                await room.seats.take(visitor)
+                await room.slots.take(visitor)
                 async with device:
                     await asyncio.sleep(0)
-                room.seats.rest(visitor, 1)
+                room.slots.rest(visitor, 1)
                 served.append(payer.tenant)
                 for _ in range(chance.randint(0, 2 * pause)):
                     await asyncio.sleep(0)
-            room.seats.leave(visitor)
+            room.slots.leave(visitor)
 
     large = (episodes(ANN, turns, pause) for _ in range(100))
     await asyncio.gather(*large, *(episodes(BOB, 1, 0) for _ in range(20)))
@@ -112,41 +112,41 @@ async def test_a_guest_keeps_its_seat_while_nobody_needs_it() -> None:
     room = Room(2)
     slow, other = Visitor(ANN), Visitor(BOB)
     await room.sit(slow)
-    room.seats.rest(slow, 1)
+    room.slots.rest(slow, 1)
     await room.sit(other)
     await room.sit(slow)
     assert slow.unseated == []
-    room.seats.rest(slow, 1)
-    room.seats.rest(other, 1)
+    room.slots.rest(slow, 1)
+    room.slots.rest(other, 1)
     await room.sit(Visitor(BOB))
     assert slow.unseated == ["lost"]
 
 
 async def test_no_idle_seat_is_taken_while_the_sampler_has_enough_to_do() -> None:
     room = Room(2 * ENOUGH)
-    guests = [Visitor(ANN) for _ in range(2 * ENOUGH)]
-    for guest in guests:
+    frozen_policies = [Visitor(ANN) for _ in range(2 * ENOUGH)]
+    for guest in frozen_policies:
         await room.sit(guest)
     waiting = await room.queue(Visitor(BOB), Visitor(BOB))
-    for guest in guests[2:]:
-        room.seats.rest(guest, 1)
+    for guest in frozen_policies[2:]:
+        room.slots.rest(guest, 1)
     await settle()
-    assert room.seats.active == 2 and not any(task.done() for task in waiting)
-    room.seats.rest(guests[0], 1)
+    assert room.slots.active == 2 and not any(task.done() for task in waiting)
+    room.slots.rest(frozen_policies[0], 1)
     await settle()
     assert [task.done() for task in waiting] == [True, False]
-    assert [bool(guest.unseated) for guest in guests].count(True) == 1
+    assert [bool(guest.unseated) for guest in frozen_policies].count(True) == 1
 
 
 async def test_whoever_has_been_idle_longest_loses_its_seat() -> None:
     room = Room(2)
-    guests = [Visitor(ANN), Visitor(ANN)]
-    for guest in guests:
+    frozen_policies = [Visitor(ANN), Visitor(ANN)]
+    for guest in frozen_policies:
         await room.sit(guest)
-    for guest in reversed(guests):
-        room.seats.rest(guest, 1)
+    for guest in reversed(frozen_policies):
+        room.slots.rest(guest, 1)
     await room.sit(Visitor(BOB))
-    assert [guest.unseated for guest in guests] == [[], ["lost"]]
+    assert [guest.unseated for guest in frozen_policies] == [[], ["lost"]]
 
 
 async def test_an_idle_seat_is_kept_for_a_moment() -> None:
@@ -154,10 +154,10 @@ async def test_an_idle_seat_is_kept_for_a_moment() -> None:
     quick = Visitor(ANN)
     await room.sit(quick)
     (waiting,) = await room.queue(Visitor(BOB))
-    room.seats.rest(quick, 1)
+    room.slots.rest(quick, 1)
     await room.sit(quick)  # its environment answered at once
     assert quick.unseated == [] and not waiting.done()
-    room.seats.rest(quick, 1)
+    room.slots.rest(quick, 1)
     await waiting
     assert quick.unseated == ["lost"]
 
@@ -166,11 +166,11 @@ async def test_an_episode_that_ends_in_the_middle_of_a_turn_frees_its_seat() -> 
     room = Room(1)
     guest = Visitor(ANN)
     await room.sit(guest)
-    room.seats.leave(guest)
-    room.seats.rest(guest, None)  # its turn ends later, and is nobody's
-    room.seats.leave(guest)
+    room.slots.leave(guest)
+    room.slots.rest(guest, None)  # its turn ends later, and is nobody's
+    room.slots.leave(guest)
     await room.sit(Visitor(BOB))
-    assert (room.seats.active, room.seats.waiting, guest.unseated) == (1, 0, ["lost"])
+    assert (room.slots.active, room.slots.waiting, guest.unseated) == (1, 0, ["lost"])
 
 
 async def test_a_seat_that_came_in_the_moment_of_cancelling_goes_to_the_next() -> None:
@@ -178,7 +178,7 @@ async def test_a_seat_that_came_in_the_moment_of_cancelling_goes_to_the_next() -
     guest = Visitor(ANN)
     await room.sit(guest)
     gone, waiting = await room.queue(Visitor(BOB), Visitor(ANN))
-    room.seats.leave(guest)  # grants it to the first
+    room.slots.leave(guest)  # grants it to the first
     gone.cancel()
     await waiting
     assert gone.cancelled()
@@ -190,7 +190,7 @@ async def test_a_cancelled_waiter_is_passed_over_before_it_has_been_told() -> No
     await room.sit(guest)
     gone, waiting = await room.queue(Visitor(BOB), Visitor(ANN))
     gone.cancel()
-    room.seats.leave(guest)
+    room.slots.leave(guest)
     await waiting
     assert gone.cancelled()
 
@@ -207,17 +207,17 @@ async def test_no_seat_is_lost_or_given_twice_whoever_is_cancelled_when(seed: in
     async def episode(visitor: Visitor) -> None:
         try:
             for _ in range(chance.randint(1, 3)):
-                await room.seats.take(visitor)
+                await room.slots.take(visitor)
                 seated.add(visitor)
                 try:
                     assert len(seated) <= 3
                     await pause()
                 finally:
                     seated.discard(visitor)
-                    room.seats.rest(visitor, chance.choice([None, 1, 9]))
+                    room.slots.rest(visitor, chance.choice([None, 1, 9]))
                 await pause()
         finally:
-            room.seats.leave(visitor)
+            room.slots.leave(visitor)
 
     payers = [Payer(f"tenant {n % 3}", n, n % 2) for n in range(6)]
     tasks = [asyncio.ensure_future(episode(Visitor(chance.choice(payers)))) for _ in range(60)]
@@ -227,7 +227,7 @@ async def test_no_seat_is_lost_or_given_twice_whoever_is_cancelled_when(seed: in
             chance.choice(tasks).cancel()
     failures = [task.exception() for task in tasks if not task.cancelled()]
     assert failures == [None] * len(failures)
-    assert (room.seats.active, room.seats.waiting) == (0, 0)
+    assert (room.slots.active, room.slots.waiting) == (0, 0)
     for _ in range(3):
         await asyncio.wait_for(room.sit(Visitor(ANN)), 1)
-    assert room.seats.active == 3
+    assert room.slots.active == 3

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from marlaas.engine.base.model import BaseModel
 from marlaas.engine.base.modules import linear_shapes
 from marlaas.engine.base.tensors import Base, load
-from marlaas.engine.rollout.torch_sampler.bank import Bank
+from marlaas.engine.rollout.torch_sampler.cache import AdapterCache
 from marlaas.engine.rollout.torch_sampler.mixing import Mix
 
 Adapter = dict[str, NDArray[np.float32]]
@@ -28,7 +28,7 @@ def adapter(base: BaseModel, seed: int, rank: int) -> Adapter:
     return tensors
 
 
-def added(bank: Bank, loaded: Base, handles: list[int], x: torch.Tensor, number: int = 2) -> torch.Tensor:
+def added(bank: AdapterCache, loaded: Base, handles: list[int], x: torch.Tensor, number: int = 2) -> torch.Tensor:
     """What the adapters of these rows add to layer ``number``, the fused gates of the first block."""
     y = torch.zeros(len(x), sum(loaded.layers[0].linears[number].outputs))
     Mix(bank, np.array(handles)).add(number, x, y)
@@ -36,7 +36,7 @@ def added(bank: Bank, loaded: Base, handles: list[int], x: torch.Tensor, number:
 
 
 def test_each_row_gets_the_term_of_its_own_adapter(base: BaseModel, loaded: Base) -> None:
-    bank = Bank(loaded)
+    bank = AdapterCache(loaded)
     adapters = [adapter(base, seed, rank) for seed, rank in enumerate([4, 16, 3, 9, 33, 8])]
     handles = [bank.add(each, ALPHA) for each in adapters]
     owner = np.random.default_rng(0).integers(0, len(adapters), 40)
@@ -51,7 +51,7 @@ def test_each_row_gets_the_term_of_its_own_adapter(base: BaseModel, loaded: Base
 
 
 def test_the_last_bits_do_not_depend_on_the_company(base: BaseModel, loaded: Base) -> None:
-    bank = Bank(loaded)
+    bank = AdapterCache(loaded)
     handles = [bank.add(adapter(base, seed, rank), ALPHA) for seed, rank in enumerate([4, 16, 3, 9, 33, 8] * 5)]
     x = torch.randn(64, base.config.hidden_size, generator=torch.Generator().manual_seed(0))
     random = np.random.default_rng(0)
@@ -64,7 +64,7 @@ def test_the_last_bits_do_not_depend_on_the_company(base: BaseModel, loaded: Bas
 
 
 def test_a_slot_that_is_free_again_holds_nothing_of_before(base: BaseModel, loaded: Base) -> None:
-    bank = Bank(loaded)
+    bank = AdapterCache(loaded)
     x = torch.randn(8, base.config.hidden_size)
     first = bank.add(adapter(base, 0, 16), ALPHA)
     bank.add(adapter(base, 1, 16), ALPHA)
@@ -81,7 +81,7 @@ def test_a_slot_that_is_free_again_holds_nothing_of_before(base: BaseModel, load
 
 def test_many_come_and_go(base: BaseModel, loaded: Base) -> None:
     """Growing moves nobody, and what is loaded again computes the same."""
-    bank = Bank(loaded)
+    bank = AdapterCache(loaded)
     x = torch.randn(8, base.config.hidden_size)
     kept = bank.add(adapter(base, 0, 4), ALPHA)
     expected = added(bank, loaded, [kept] * 8, x)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...base.needs import Wanted
-from ...devices.plan import Place, Precision, SamplerPost, Sharing, TrainerPost
+from ...devices.plan import Place, Precision, SamplerAssignment, Sharing, TrainerAssignment
 from .asked import Choices, Times
 from .cards import Card
 from .processor import processor_sampler
@@ -16,40 +16,42 @@ from .sharing import Way
 TRAINER = "training"
 
 
-def processor_sampler_post(where: Place, wanted: Wanted, choices: Choices, times: Times) -> SamplerPost:
+def processor_sampler_assignment(where: Place, wanted: Wanted, choices: Choices, times: Times) -> SamplerAssignment:
     """The only sampler, on cores."""
-    return SamplerPost("rollout", processor_sampler(wanted, choices, times), where)
+    return SamplerAssignment("rollout", processor_sampler(wanted, choices, times), where)
 
 
-def processor_trainer_post(where: Place, choices: Choices) -> TrainerPost:
+def processor_trainer_assignment(where: Place, choices: Choices) -> TrainerAssignment:
     """The trainer on cores: four bits are for cards."""
     precision: Precision = "bf16" if choices.precision == "bf16" else "f32"
-    return TrainerPost(TRAINER, where, precision)
+    return TrainerAssignment(TRAINER, where, precision)
 
 
-def sampler_post(card: Card, number: int) -> SamplerPost:
+def sampler_assignment(card: Card, number: int) -> SamplerAssignment:
     """Sampler ``number``, from 1, on a card of its own; all that it could run there is of one kind."""
     kind = card.samplers[0][0]
     room = chosen([room for _, room in card.samplers], card.usable)
     where = Place(gpus=(card.gpu.uuid,), memory=room.of_use(card.usable))
     name = "rollout" if number == 1 else f"rollout-{number}"
-    return SamplerPost(name, kind, where, weights=room.stored if kind == "llama.cpp" else "")
+    return SamplerAssignment(name, kind, where, weights=room.stored if kind == "llama.cpp" else "")
 
 
-def trainer_post(cards: Sequence[Card]) -> TrainerPost:
+def trainer_assignment(cards: Sequence[Card]) -> TrainerAssignment:
     """On cards of its own; of each as much as the one with the least has, for batches are alike on all."""
     where = Place(gpus=tuple(card.gpu.uuid for card in cards), memory=min(card.usable for card in cards))
-    return TrainerPost(TRAINER, where, cards[0].trainers[0][0])
+    return TrainerAssignment(TRAINER, where, cards[0].trainers[0][0])
 
 
-def in_one_process(sampler: SamplerPost, trainer: TrainerPost, sharing: Sharing) -> tuple[SamplerPost, TrainerPost]:
-    """The same posts, sharing one device."""
+def in_one_process(
+    sampler: SamplerAssignment, trainer: TrainerAssignment, sharing: Sharing
+) -> tuple[SamplerAssignment, TrainerAssignment]:
+    """The same assignments, sharing one device."""
     return replace(sampler, sharing=sharing), replace(trainer, sharing=sharing)
 
 
-def shared_posts(card: Card, way: Way) -> tuple[SamplerPost, TrainerPost]:
+def shared_assignments(card: Card, way: Way) -> tuple[SamplerAssignment, TrainerAssignment]:
     """Sampler and trainer on one card."""
     gpus = (card.gpu.uuid,)
     weights = way.stored if way.kind == "llama.cpp" else ""
-    sampler = SamplerPost("rollout", way.kind, Place(gpus=gpus, memory=way.sampler), way.sharing, weights)
-    return sampler, TrainerPost(TRAINER, Place(gpus=gpus, memory=way.trainer), way.precision, way.sharing)
+    sampler = SamplerAssignment("rollout", way.kind, Place(gpus=gpus, memory=way.sampler), way.sharing, weights)
+    return sampler, TrainerAssignment(TRAINER, Place(gpus=gpus, memory=way.trainer), way.precision, way.sharing)

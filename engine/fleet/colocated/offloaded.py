@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, UntypedStorage
 
 
-class Luggage:
+class OffloadedBase:
     """The storages of some tensors, and a copy of each in main memory."""
 
     def __init__(self) -> None:

@@ -1,9 +1,9 @@
 """Continuous batching: which conversations are prefilled and decoded next, under which adapter version.
 
 Requests come in, futures are answered. Everything here runs on one thread and never waits. Results are repeatable to
-the last bit, whatever else is on the board, because every prompt or appended turn of two tokens and more is computed
-with two output rows (``prefill``), and all other calls hold one token per sequence: of any versions where the context
-mixes them, else of one, in runs of at least two neighbours (``slots``).
+the last bit, whatever else is on the scheduler, because every prompt or appended turn of two tokens and more is
+computed with two output rows (``prefill``), and all other calls hold one token per sequence: of any versions where the
+context mixes them, else of one, in runs of at least two neighbours (``slots``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .turn import Conversation, Turn, check
 from .versions import Versions
 
 
-class Board:
+class BatchScheduler:
     """All conversations of one context. ``slots`` of its sequences are handed out; ``length`` tokens fit in each."""
 
     def __init__(self, context: Context, versions: Versions, slots: Slots, length: int, pace: Pace) -> None:
@@ -103,7 +103,7 @@ class Board:
                 self._decode(sorted(turns, key=_seat_of)[: self._pace.rows], pressed)
 
     def fail(self, error: Exception) -> None:
-        """End every turn with ``error`` and start over with an empty board."""
+        """End every turn with ``error`` and start over with an empty scheduler."""
         for conversation in list(self._conversations.values()):
             self._drop(conversation, error)
 
@@ -160,7 +160,7 @@ class Board:
             self._empty(conversation)
             conversation.version = turn.version.name
         conversation.tokens = turn.prompt
-        new = turn.prompt[self._context.held[conversation.seat] :]
+        new = turn.prompt[self._context.held[conversation.sequence] :]
         if len(new) == 1:  # as above
             self._running[turn] = None
         else:
@@ -181,7 +181,7 @@ class Board:
         """Copy a prompt to those of ``turns`` that do not hold it, and sample their first token."""
         source = next(iter(prompt.holders))
         for turn in turns:
-            slot = turn.conversation.seat
+            slot = turn.conversation.sequence
             if slot not in prompt.holders:
                 self._context.copy(source, slot, len(turn.prompt))
                 prompt.holders.add(slot)
@@ -259,7 +259,7 @@ class Board:
         self._forget(conversation)
 
     def _leave(self, turn: Turn) -> None:
-        """Take a turn off the board, wherever it stands."""
+        """Take a turn off the scheduler, wherever it stands."""
         turn.conversation.turn = None
         self._running.pop(turn, None)
         self._order.leave(turn)
@@ -272,11 +272,11 @@ class Board:
         del self._conversations[conversation.name]
 
     def _empty(self, conversation: Conversation) -> None:
-        self._context.cut(conversation.seat, 0)
+        self._context.cut(conversation.sequence, 0)
         if conversation.prompt is not None:
-            self._prompts.leave(conversation.prompt, conversation.seat)
+            self._prompts.leave(conversation.prompt, conversation.sequence)
             conversation.prompt = None
 
 
 def _seat_of(turn: Turn) -> int:
-    return turn.conversation.seat
+    return turn.conversation.sequence

@@ -1,7 +1,7 @@
-"""From live workers to ``Services``: stations over samplers, the trainer that all share, the router between them.
+"""From live workers to ``Services``: endpoints over samplers, the trainer that all share, the router between them.
 
-Handles and the staffing that they were started for flow in; the services of one incarnation flow out. Starts and ends
-no process.
+Handles and the placement plan that they were started for flow in; the services of one incarnation flow out. Starts and
+ends no process.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..base.model import BaseModel
-from ..environments.baselines import Floors
+from ..environments.baselines import ConstantBaselines
 from ..environments.service import EnvironmentService
 from ..fairness.clock import SharedClock
 from ..fairness.ledger import Ledger
 from ..fairness.line import NOBODY, Line
 from ..home.paths import Home
 from ..home.settings import Settings
-from ..rollout.endpoint import Station
+from ..rollout.endpoint import SamplerEndpoint
 from ..rollout.episodes import Rollout
 from ..rollout.renderer import Renderer
 from ..store.store import Store
 from ..training.protocol import Trainer
 from .agreement import compare, comparison_tokens
 from .assignment import Handles, sampler_at, trainer_at
-from .placement_plan import Staffing
-from .routing.endpoints import Stations, open_station, precision
+from .placement_plan import PlacementPlan
+from .routing.endpoints import SamplerEndpoints, open_endpoint, precision
 from .routing.router import Router
 from .services import Services
 from .tolerance import Tolerance
@@ -34,7 +34,7 @@ from .trainer import SharedTrainer, TaskTrainer
 
 
 @dataclass(frozen=True)
-class Opening:
+class ServicesFactory:
     """All that services are made of beside workers: it stays when these die."""
 
     home: Home
@@ -47,51 +47,53 @@ class Opening:
     draining: asyncio.Event
     renderer: Renderer
     log: Callable[[str, str, str], None]
-    floors: Floors = field(default_factory=Floors)
+    baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
 
-    async def open(self, handles: Handles, staff: Staffing) -> tuple[Services, Stations]:
+    async def open(self, handles: Handles, placement_plan: PlacementPlan) -> tuple[Services, SamplerEndpoints]:
         """Ask the workers what they can do, and make services of them. Raises what they raise, and ``BaseModelError``
         where a sampler has another base than the trainer."""
-        trainer = trainer_at(handles, staff)
-        stations = await self._stations(handles, staff, trainer)
+        trainer = trainer_at(handles, placement_plan)
+        endpoints = await self._endpoints(handles, placement_plan, trainer)
         shared = SharedTrainer(trainer, Line(self._weight), self.ledger, self.settings.training.fuse)
         services = Services(
             home=self.home,
             store=self.store,
             environments=self.environments,
             rollout=Rollout(self.renderer, self.ledger),
-            stations=stations.by_name,
-            router=Router(tuple(stations.by_name.values()), stations.costs, self.ledger.mixes),
+            endpoints=endpoints.by_name,
+            router=Router(tuple(endpoints.by_name.values()), endpoints.costs, self.ledger.mixes),
             shared=shared,
             trainer=TaskTrainer(shared, NOBODY, alone=True),
-            tolerances=stations.tolerances,
-            floors=self.floors,
+            tolerances=endpoints.tolerances,
+            baselines=self.baselines,
             shortage=self.shortage,
             token_steps=self.settings.disk.token_steps,
             draining=self.draining,
         )
-        return services, stations
+        return services, endpoints
 
-    async def _stations(self, handles: Handles, staff: Staffing, trainer: Trainer) -> Stations:
-        stations: list[Station] = []
+    async def _endpoints(self, handles: Handles, placement_plan: PlacementPlan, trainer: Trainer) -> SamplerEndpoints:
+        endpoints: list[SamplerEndpoint] = []
         clock: SharedClock[str] = SharedClock()
         tolerances = {}
-        for post, plan in zip(staff.placement.samplers, staff.memory, strict=True):
-            sampler = sampler_at(handles, staff, post)
-            stored, tolerance = precision(self.base, self.settings, post, plan, staff.placement.trainer)
+        for assignment, plan in zip(placement_plan.placement.samplers, placement_plan.memory, strict=True):
+            sampler = sampler_at(handles, placement_plan, assignment)
+            stored, tolerance = precision(self.base, self.settings, assignment, plan, placement_plan.placement.trainer)
             limits = await sampler.limits()
             if limits.note:
                 self.log("worker", limits.note, "warning")
-            stations.append(open_station(sampler, limits, post, stored, Line(self._weight, clock), staff.machine))
-            tolerances[post.name] = tolerance
-            if self.settings.rollout.gguf and post.kind == "llama.cpp":
-                await self._compare(stations[-1], trainer, tolerance)
-        return Stations(stations, tolerances, self.base)
+            endpoints.append(
+                open_endpoint(sampler, limits, assignment, stored, Line(self._weight, clock), placement_plan.machine)
+            )
+            tolerances[assignment.name] = tolerance
+            if self.settings.rollout.gguf and assignment.kind == "llama.cpp":
+                await self._compare(endpoints[-1], trainer, tolerance)
+        return SamplerEndpoints(endpoints, tolerances, self.base)
 
-    async def _compare(self, station: Station, trainer: Trainer, tolerance: Tolerance) -> None:
+    async def _compare(self, endpoint: SamplerEndpoint, trainer: Trainer, tolerance: Tolerance) -> None:
         """Raise ``BaseModelError`` if a file that a person brought holds another base than the trainer's."""
-        tokens = comparison_tokens(self.renderer, station.context)
-        agreement = await compare(station.sampler, trainer, tokens, self.home.scratch)
+        tokens = comparison_tokens(self.renderer, endpoint.context)
+        agreement = await compare(endpoint.sampler, trainer, tokens, self.home.scratch)
         agreement.check(tolerance, f"The file {self.settings.rollout.gguf}")
 
     def _weight(self, tenant: str) -> float:

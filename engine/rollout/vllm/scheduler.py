@@ -77,7 +77,7 @@ class Score:
     """Requests that have not answered."""
 
 
-class VllmBoard:
+class VllmScheduler:
     """All conversations of one engine; ``length`` tokens fit in each."""
 
     def __init__(self, engine: Engine, versions: Versions, length: int) -> None:

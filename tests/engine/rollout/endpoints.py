@@ -1,0 +1,14 @@
+"""SamplerEndpoints for tests: slots for a sampler that a test has made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from marlaas.engine.fairness.line import Line
+from marlaas.engine.rollout.endpoint import SamplerEndpoint
+from marlaas.engine.rollout.slots import SamplerSlots
+
+
+def endpoint(sampler: Any, sequences: int, context: int, name: str = "rollout") -> SamplerEndpoint:
+    """One of a kind that does not matter."""
+    return SamplerEndpoint(name, "torch", sampler, context, SamplerSlots(sequences, Line()))
