@@ -62,14 +62,14 @@ def test_what_verbs_share_with_screens_imports_nothing_heavy(module: str) -> Non
 
 def test_reading_and_steering_need_the_standard_library_alone() -> None:
     modules = (
-        "store.reader",
+        "store.queries.reader",
         "store.submissions",
         "daemon.control",
-        "taskfile",
-        "queue",
-        "dependencies",
-        "demo",
-        "config",
+        "submission.taskfile",
+        "submission.queue",
+        "submission.dependencies",
+        "submission.demo",
+        "home.settings",
     )
     assert not imported("; ".join(f"import marlaas.engine.{module}" for module in modules)) & HEAVY
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.days import day_of
-from marlaas.engine.store.devices import DeviceRow, devices
 from marlaas.engine.store.queries import timeline
+from marlaas.engine.store.queries.devices import DeviceRow, devices
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.queries.timeline import StandingRow, TenantSeconds
+from marlaas.engine.store.queries.timeline import StageSample, StandingRow, TenantSeconds
 from marlaas.engine.store.rows import EngineRow
-from marlaas.engine.store.stages import StageSample
 
 from ..home import surroundings
 from ..home.surroundings import Disk, Memory

@@ -23,7 +23,7 @@ from ..devices.ours import Ours, claimed
 from ..devices.resources import ResourceSettings
 from ..devices.usable import UsableResources, usable_resources
 from ..errors import MarlaasError, StoreError
-from ..store.devices import DeviceRow
+from ..store.queries.devices import DeviceRow
 from ..store.store import Store
 
 INTERVAL = 5.0

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from ..fairness.ledger import ENVIRONMENT, ROLLOUT, TRAINING, Ledger, stage_of
 from ..fleet.services import Load
-from ..store.stages import StageSample
+from ..store.queries.timeline import StageSample
 from .processes import Seen
 
 ENGINE = "engine"

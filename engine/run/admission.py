@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Protocol
 
 from ..store.experience import ExperienceTable
 from ..training.advantages import ClosedGroup, close_group
 from .background import Background
-from .policy_learner import PolicyLearner
-from .producer import Producer
+from .group_pool import GroupPool
+from .producer import Producer, Wanting
 from .rules import closing_rules
 
 
@@ -37,10 +38,29 @@ def staleness(number: int, version: int, groups_per_step: int) -> int:
     return number // groups_per_step - version
 
 
+class Admitted(Wanting, Protocol):
+    """A policy in training, as far as the admission of its groups concerns it."""
+
+    pool: GroupPool
+    """Where its groups wait for their step."""
+    first: int
+    """Number of the first group that it has not consumed."""
+
+    @property
+    def end(self) -> int:
+        """Number of the group after its last."""
+
+    def needs(self, number: int) -> bool:
+        """Whether it is to be trained on group ``number``."""
+
+    def may_begin(self, number: int, draining: bool) -> bool:
+        """Whether its bound on staleness lets group ``number`` begin."""
+
+
 class Admitting:
     """The admission of one task's groups."""
 
-    def __init__(self, experience: ExperienceTable, policies: Sequence[PolicyLearner], draining: asyncio.Event) -> None:
+    def __init__(self, experience: ExperienceTable, policies: Sequence[Admitted], draining: asyncio.Event) -> None:
         """Once ``draining`` is set only groups begin that steps under way need: as if no staleness were allowed."""
         self._experience = experience
         self._policies = policies
@@ -75,7 +95,7 @@ class Admitting:
             if wanting:
                 background.produce(self._fill(producer, number, wanting))
 
-    def _wanting(self, number: int) -> tuple[PolicyLearner, ...]:
+    def _wanting(self, number: int) -> tuple[Admitted, ...]:
         """The policies that are to be trained on a group that is not stored for them."""
         return tuple(p for p in self._policies if p.needs(number) and number not in self._stored[p.name])
 
@@ -83,7 +103,7 @@ class Admitting:
         draining = self._draining.is_set()
         return any(not policy.may_begin(number, draining) for policy in self._wanting(number))
 
-    def _take_up(self, policy: PolicyLearner) -> set[int]:
+    def _take_up(self, policy: Admitted) -> set[int]:
         """Put a policy's stored groups into its pool and return their numbers."""
         stored, rules = set(), closing_rules(policy.spec)
         for group in self._experience.waiting(policy.policy):
@@ -93,7 +113,7 @@ class Admitting:
                 stored.add(group.number)
         return stored
 
-    async def _fill(self, producer: Producer, number: int, wanting: Sequence[PolicyLearner]) -> None:
+    async def _fill(self, producer: Producer, number: int, wanting: Sequence[Admitted]) -> None:
         try:
             closed = await producer.fill(number, wanting)
             for policy in wanting:

@@ -7,12 +7,13 @@ after a month they go: about 25,000 rows stay.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from sqlite_utils import Database
 
 from ..fairness.line import Standing
 from .database import insert_all, transaction
+from .queries.timeline import StageSample
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 THINNED = ((HOUR, MINUTE), (DAY, HOUR))
@@ -73,31 +74,3 @@ class StandingTable:
             rows = ({"stage": stage, **asdict(one)} for stage, many in standings.items() for one in many if one.tenant)
             insert_all(self._db, "standings", rows)
         self._written = standings
-
-
-@dataclass(frozen=True)
-class StageSample:
-    """What a stage did in some seconds, or one of its workers."""
-
-    stage: str
-    """rollout, environment, training or engine; or a worker of the environment stage: env NAME"""
-    device: str
-    """What it computes on, in words."""
-    begun: float
-    wall: float
-    """Seconds that the sample covers."""
-    busy: float
-    """Of them, those with useful work; of several processes, the sum of their processor time."""
-    waiting: float
-    """Requests that waited."""
-    active: float
-    """Requests under way."""
-    ended: int
-    """Turns, episodes or calls that ended."""
-    tokens: int = 0
-    """Sampled (rollout), or trained on (training)."""
-
-    @property
-    def share(self) -> float:
-        """Of the time in which it was busy."""
-        return self.busy / self.wall if self.wall > 0 else 0.0

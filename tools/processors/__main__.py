@@ -28,10 +28,10 @@ WORDS = "llama.cpp for AVX2; 5 to 7 minutes on 2 cores, once"
 ARITHMETIC = (
     "tests/engine/base",
     "tests/engine/training",
-    "tests/engine/colocated",
+    "tests/engine/fleet/colocated",
     "tests/engine/rollout/test_torch_sampler.py",
     "tests/engine/rollout/test_sampler_memory.py",
-    "tests/engine/rollout/test_bank.py",
+    "tests/engine/rollout/test_torch_cache.py",
     "tests/engine/rollout/test_tiles.py",
     "tests/tools/base",
     "tests/end_to_end/test_repeatable.py",

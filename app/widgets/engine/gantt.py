@@ -9,8 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from marlaas.engine.store.queries.timeline import STAGES, WORKER
-from marlaas.engine.store.stages import StageSample
+from marlaas.engine.store.queries.timeline import STAGES, WORKER, StageSample
 
 from ...words.format import clip, line, pad, share, short_duration
 from ...words.tasks import FRESH_SECONDS

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..rows import EngineRow
-from ..stages import StageSample
 from .reader import Reader
 
 STAGES = ("rollout", "environment", "training", "engine")
@@ -22,6 +21,34 @@ WORKER = "env "
 """How the names of environment workers begin, of which each has samples of its own beside those of its stage."""
 _LISTED = f"stage IN ({', '.join(repr(stage) for stage in STAGES)})"
 _WITH_WORKERS = f"VALUES {', '.join(f'({stage!r})' for stage in STAGES)} UNION SELECT name FROM workers"
+
+
+@dataclass(frozen=True)
+class StageSample:
+    """What a stage did in some seconds, or one of its workers."""
+
+    stage: str
+    """rollout, environment, training or engine; or a worker of the environment stage: env NAME"""
+    device: str
+    """What it computes on, in words."""
+    begun: float
+    wall: float
+    """Seconds that the sample covers."""
+    busy: float
+    """Of them, those with useful work; of several processes, the sum of their processor time."""
+    waiting: float
+    """Requests that waited."""
+    active: float
+    """Requests under way."""
+    ended: int
+    """Turns, episodes or calls that ended."""
+    tokens: int = 0
+    """Sampled (rollout), or trained on (training)."""
+
+    @property
+    def share(self) -> float:
+        """Of the time in which it was busy."""
+        return self.busy / self.wall if self.wall > 0 else 0.0
 
 
 @dataclass(frozen=True)

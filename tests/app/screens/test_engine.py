@@ -12,7 +12,7 @@ import pytest
 
 from marlaas.app.widgets.engine.head import stop_question
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.stages import StageSample
+from marlaas.engine.store.queries.timeline import StageSample
 
 from ..driving import SIZES, assert_snapshot, driving
 from ..filling import NOW, Filling

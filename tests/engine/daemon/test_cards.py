@@ -21,7 +21,7 @@ from marlaas.engine.devices.ours import Ours, claimed
 from marlaas.engine.devices.resources import ResourceSettings
 from marlaas.engine.devices.usable import usable_resources
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.store.devices import devices, held_by
+from marlaas.engine.store.queries.devices import devices, held_by
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 

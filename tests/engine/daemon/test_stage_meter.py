@@ -6,7 +6,7 @@ from marlaas.engine.daemon.processes import Seen
 from marlaas.engine.daemon.stage_meter import StageMeter
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fleet.services import Load
-from marlaas.engine.store.stages import StageSample
+from marlaas.engine.store.queries.timeline import StageSample
 
 LOADS = {"rollout": Load(3, 8), "training": Load(1, 2)}
 

@@ -146,7 +146,7 @@ async def test_a_failed_step_fails_its_turns_and_the_sampler_goes_on(
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr("marlaas.engine.rollout.batching.board.choose", broken)
+        patch.setattr("marlaas.engine.rollout.batching.scheduler.choose", broken)
         with pytest.raises(CallFailed, match="a bug"):
             await sampler.generate(request("a"))
     assert same(await alone(sampler, request("a")), expected)

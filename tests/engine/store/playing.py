@@ -23,10 +23,10 @@ DUEL = TaskSpec(
     policies={
         "player": NamedPolicySpec(),
         "judge": NamedPolicySpec(),
-        "opponents": NamedPolicySpec(pool="player"),
+        "rivals": NamedPolicySpec(pool="player"),
         "old": NamedPolicySpec(frozen="player@0"),
     },
-    agents={"first": "player", "second": "opponents", "referee": "judge", "guest": "old"},
+    agents={"first": "player", "second": "rivals", "referee": "judge", "guest": "old"},
 )
 
 
@@ -72,7 +72,7 @@ def duel(store: Store, database: Path) -> tuple[int, Mapping[str, int]]:
             part(player, 0, 1, (said("first", 1.0, 1),), (said("first", 0.0, 1),)),
             part(judge, 0, 2, (said("referee", 0.5, 2),), (said("referee", 0.75, 2),)),
         ],
-        [beside("opponents", (said("second", 0.0, 3),), (said("second", 1.0, 3),))],
+        [beside("rivals", (said("second", 0.0, 3),), (said("second", 1.0, 3),))],
     )
     store.experience.add_play(
         "train",

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from marlaas.engine.store.stages import DAY, HOUR, KEPT, StageSample
+from marlaas.engine.store.queries.timeline import StageSample
+from marlaas.engine.store.stages import DAY, HOUR, KEPT
 from marlaas.engine.store.store import Store
 
 NOW = 1_000.0 * DAY

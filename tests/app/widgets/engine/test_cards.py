@@ -8,7 +8,7 @@ from marlaas.app.widgets.engine.cards import cards
 from marlaas.app.widgets.engine.machine import processes
 from marlaas.app.widgets.engine.pane import Line
 from marlaas.engine.devices.machine import Holder
-from marlaas.engine.store.devices import DeviceRow
+from marlaas.engine.store.queries.devices import DeviceRow
 from marlaas.engine.store.rows import WorkerRow
 
 GB = 1_000_000_000

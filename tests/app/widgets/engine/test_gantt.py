@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from marlaas.app.widgets.engine.gantt import LABEL, SHARE, axis, lines, rows, shade
-from marlaas.engine.store.stages import StageSample
+from marlaas.engine.store.queries.timeline import StageSample
 
 
 def span(

@@ -8,9 +8,8 @@ from marlaas.app.widgets.engine.machine import cores_text, disk, processes, star
 from marlaas.app.widgets.engine.pane import Line
 from marlaas.app.widgets.engine.shares import UsedLately, behind, shares
 from marlaas.engine.home.disk import HomeSize
-from marlaas.engine.store.queries.timeline import StandingRow, TenantSeconds
+from marlaas.engine.store.queries.timeline import StageSample, StandingRow, TenantSeconds
 from marlaas.engine.store.rows import EngineRow
-from marlaas.engine.store.stages import StageSample
 
 
 def used(bio: float, lab: float) -> list[TenantSeconds]:

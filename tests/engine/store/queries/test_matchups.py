@@ -19,10 +19,10 @@ def test_pairs_of_training_and_of_held_out_plays(store: Store, database: Path) -
         Matchup("player", 1, "judge", 2, 2, 1.0, 1.0),
         Matchup("player", 1, "old", 0, 1, 0.5, 0.25),
         Matchup("player", 1, "player@0", 0, 1, 1.0, 1.0),
-        Matchup("player", 1, "opponents", 3, 2, 1.0, 1.0),
+        Matchup("player", 1, "rivals", 3, 2, 1.0, 1.0),
     ]
-    assert Matchup("judge", 2, "opponents", 3, 2, 1.25, 0.8125) in found
-    assert Matchup("opponents", 3, "player", 1, 2, 1.0, 1.0) in found
+    assert Matchup("judge", 2, "rivals", 3, 2, 1.25, 0.8125) in found
+    assert Matchup("rivals", 3, "player", 1, 2, 1.0, 1.0) in found
 
 
 def test_a_version_that_plays_itself_is_no_pair(store: Store, policy: int, database: Path) -> None:

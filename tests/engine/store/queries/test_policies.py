@@ -32,7 +32,7 @@ def test_all_policies_of_a_task_in_the_order_of_its_file(store: Store, database:
         tokens=6,
     )
     assert (judge.reward, judge.score, judge.tokens, judge.trained) == (0.5, 0.625, 5, True)
-    assert opponent_pool == PolicyRow("opponents", ("second",), pool="player") and not opponent_pool.trained
+    assert opponent_pool == PolicyRow("rivals", ("second",), pool="player") and not opponent_pool.trained
     assert old == PolicyRow("old", ("guest",), frozen="player@0") and not old.trained
     assert (row.reward, row.score) == (0.6, 0.75), "the task's own are those of the first that it trains"
 
@@ -47,7 +47,7 @@ def test_what_a_task_learned_is_asked_of_one_policy(store: Store, database: Path
             assert history(reader, task, ["reward"], policy=policy).tracks["reward"].at(1) == reward
             assert samples(reader, task, policy=policy)["reward"].at(1) == reward
         assert measured(reader, task, "player") != measured(reader, task, "judge")
-        assert reader.steps(task, policy="nobody") == [] and reader.evals(task, policy="opponents") == []
+        assert reader.steps(task, policy="nobody") == [] and reader.evals(task, policy="rivals") == []
 
 
 def test_the_newest_group_is_read_with_all_that_was_said_in_its_play(store: Store, database: Path) -> None:

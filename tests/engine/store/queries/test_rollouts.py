@@ -179,7 +179,7 @@ def test_a_play_is_read_with_everybody_who_spoke_in_it(store: Store, database: P
             rows = rollouts.conversations(reader, ids := rollouts.conversation_ids(reader, task, group=group))
             spoken = [(rows[id].member, rows[id].agent, rows[id].speaker) for id in ids]
             assert {agent for _, agent, _ in spoken} == {"first", "referee", "second"} and len(spoken) == 6
-            assert spoken[0] == (0, own, "") and (1, "second", "opponents") in spoken
+            assert spoken[0] == (0, own, "") and (1, "second", "rivals") in spoken
             summary = rollouts.groups(reader, [group])[group]
             assert {member.agent for member in summary.members} == {own}, "others' rewards are not the group's"
             episode = conversations.episode(reader, ids[0])

@@ -13,9 +13,8 @@ from marlaas.engine.fairness.line import Standing
 from marlaas.engine.store.days import day_of
 from marlaas.engine.store.queries import timeline
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.queries.timeline import StandingRow, TenantSeconds
+from marlaas.engine.store.queries.timeline import StageSample, StandingRow, TenantSeconds
 from marlaas.engine.store.rows import WorkerRow
-from marlaas.engine.store.stages import StageSample
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.usage import today
 

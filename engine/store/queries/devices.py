@@ -1,0 +1,53 @@
+"""The cards as the engine last saw them: rows of the store flow in, frozen rows flow out. Standard library only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...devices.machine import Holder
+from .reader import Reader
+
+
+@dataclass(frozen=True)
+class DeviceRow:
+    """One card."""
+
+    uuid: str
+    label: str
+    """``gpu 0``"""
+    name: str
+    memory: int
+    """Bytes in all."""
+    free: int
+    """Bytes that nobody holds."""
+    utilisation: float | None
+    """Share of the last moments in which it computed; None where the driver does not say."""
+    reason: str
+    """Why it is left alone, in one sentence; empty where it may be used."""
+    holders: tuple[Holder, ...]
+    """Who has memory of it, the largest first."""
+    updated: float
+    """Seconds of the epoch."""
+
+
+def devices(reader: Reader) -> list[DeviceRow]:
+    """All cards, in the driver's order; none where the engine has seen none."""
+    rows = reader.all("SELECT * FROM devices ORDER BY place")
+    return [
+        DeviceRow(
+            holders=tuple(Holder(**holder) for holder in json.loads(row["holders"])),
+            **{name: row[name] for name in row.keys() if name not in ("place", "holders")},  # noqa: SIM118 (a Row)
+        )
+        for row in rows
+    ]
+
+
+def held_by(rows: Sequence[DeviceRow]) -> dict[int, int]:
+    """Bytes of all cards together, by process."""
+    held: dict[int, int] = {}
+    for row in rows:
+        for holder in row.holders:
+            held[holder.pid] = held.get(holder.pid, 0) + holder.memory
+    return held
