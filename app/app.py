@@ -16,7 +16,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.worker import get_current_worker
 
-from marlaas.engine.home.paths import Home
+from marlaas.engine.home import Home
 
 from .frame.acting import Acting
 from .frame.clipboard import copy

@@ -20,7 +20,7 @@ from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Rates
 from marlaas.engine.devices.plan import Precision, SamplerKind
 from marlaas.engine.devices.resources import ResourceSettings
 from marlaas.engine.devices.software import notes
-from marlaas.engine.devices.survey import Survey, survey
+from marlaas.engine.devices.survey import Survey, survey_machine
 from marlaas.engine.devices.visible import environment, llama_devices
 from marlaas.engine.fleet.worker_specs import LLAMA, TORCH, TRAINER, VLLM, WorkerSpec
 from tools.random_base.make import make_base
@@ -123,7 +123,7 @@ def staged(shape: str, device: str, seconds: float) -> Iterator[Stage]:
     clock = Clock(monotonic() + seconds)
     with tempfile.TemporaryDirectory(prefix="marlaas-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        seen = survey(ResourceSettings(), folder / "rates.json", missing=True)
+        seen = survey_machine(ResourceSettings(), folder / "rates.json", missing=True)
         gpu, kinds = chosen(seen, device)
         base = make_base(folder / "base", FAMILY, shape)
         rates = _rates(seen.usable.machine, gpu)

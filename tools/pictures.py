@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from marlaas.app.screenshot import save_screenshots
-from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.home import Home
+from marlaas.engine.store import Reader
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PATIENCE = 600.0

@@ -7,8 +7,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from marlaas.engine.store.queries.history import History, Track
-from marlaas.engine.store.rows import TaskRow
+from marlaas.engine.store import History, TaskRow, Track
 
 from ..lists.learners import Learner
 from ..questions.task import LearningCurve, TaskAnswer

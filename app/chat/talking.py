@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from marlaas.engine.fleet.lone_sampler import BARE, LonePlan, LoneSampler, lone_sampler
-from marlaas.engine.home.paths import Home
-from marlaas.engine.rollout.talk import Manner, Talk
-from marlaas.engine.spec.task import parse
-from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import VersionRow
-from marlaas.engine.submission.version_names import choose_at
+from marlaas.engine.fleet import BARE, LonePlan, LoneSampler, open_lone_sampler
+from marlaas.engine.home import Home
+from marlaas.engine.rollout import Manner, Talk
+from marlaas.engine.spec import parse
+from marlaas.engine.store import Reader, VersionRow
+from marlaas.engine.submission import choose_at
 
 from ..home.references import owner, reference
 from ..words.format import line, size
@@ -83,7 +82,7 @@ async def talking(home: Home, plan: LonePlan, sides: Sequence[Side]) -> AsyncIte
     Raises ``AdapterError`` for a state file that is gone or damaged, and what the base or the worker raises.
     """
     with TemporaryDirectory(prefix="marlaas-chat-", ignore_cleanup_errors=True) as scratch:
-        async with lone_sampler(home.create(), plan) as lone:
+        async with open_lone_sampler(home.create(), plan) as lone:
             for side in sides:
                 if side.version is None:
                     await lone.load_bare(Path(scratch))

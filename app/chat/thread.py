@@ -14,10 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from marlaas.engine.errors import MarlaasError, WorkerDied
-from marlaas.engine.fleet.lone_sampler import LoneSampler, plan_alone
-from marlaas.engine.home.paths import Home
-from marlaas.engine.home.settings import load_settings
-from marlaas.engine.rollout.talk import Manner, Speech, Talk
+from marlaas.engine.fleet import LoneSampler, plan_alone
+from marlaas.engine.home import Home, load_settings
+from marlaas.engine.rollout import Manner, Speech, Talk
 
 from .talking import Side, cost_of, talking
 

@@ -30,7 +30,7 @@ def register(verbs: Verbs) -> None:
 
 def list_versions(args: argparse.Namespace) -> int:
     """Print the versions on disk, and what they and the home take."""
-    from marlaas.engine.home.disk import home_size
+    from marlaas.engine.home import home_size
 
     from ..home.reading import find_task, reading
 
@@ -73,7 +73,7 @@ def list_versions(args: argparse.Namespace) -> int:
 
 def run_export(args: argparse.Namespace) -> int:
     """Export one version."""
-    from marlaas.engine.submission.version_names import choose
+    from marlaas.engine.submission import choose
 
     from ..home.exporting import export
     from ..home.machine import base_folder

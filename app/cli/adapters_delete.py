@@ -28,7 +28,7 @@ def register(family: Verbs) -> None:
 def run(args: argparse.Namespace) -> int:
     """Start the engine if need be, which alone writes versions; delete, and report names and bytes."""
     from marlaas.engine.errors import AdapterError
-    from marlaas.engine.submission.version_names import choose, named_by
+    from marlaas.engine.submission import choose, named_by
 
     from ..home.reading import reading
     from ..home.references import arguments

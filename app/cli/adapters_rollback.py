@@ -30,7 +30,7 @@ def register(family: Verbs) -> None:
 def run(args: argparse.Namespace) -> int:
     """Start the engine if need be, which alone writes versions; roll back, and report the step."""
     from marlaas.engine.errors import AdapterError, ConfigError
-    from marlaas.engine.submission.version_names import choose
+    from marlaas.engine.submission import choose
 
     from ..home.reading import reading
     from ..home.references import arguments, owner

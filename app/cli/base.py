@@ -13,9 +13,9 @@ from .base_download import download
 from .verbs import Verbs, add_family, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.base.model import BaseModel
-    from marlaas.engine.home.paths import Home
-    from marlaas.engine.submission.home_base import HomeBase
+    from marlaas.engine.base import BaseModel
+    from marlaas.engine.home import Home
+    from marlaas.engine.submission import HomeBase
 
 
 def register(verbs: Verbs) -> None:
@@ -39,7 +39,7 @@ def register(verbs: Verbs) -> None:
 
 def run_list(args: argparse.Namespace) -> int:
     """Print what ships, the home's own base, and the Hugging Face cache."""
-    from marlaas.engine.base.find import cache_folder
+    from marlaas.engine.base import cache_folder
 
     from ..home.bases import list_bases
 
@@ -75,13 +75,10 @@ def run_use(args: argparse.Namespace) -> int:
     import os
     from pathlib import Path
 
-    from marlaas.engine.base.find import anchored
-    from marlaas.engine.base.model import load_base
-    from marlaas.engine.base.sealed import forget_others
-    from marlaas.engine.base.soundness import check_base
+    from marlaas.engine.base import anchored, check_base, forget_others, load_base
     from marlaas.engine.daemon import control
-    from marlaas.engine.rollout.renderer import Renderer
-    from marlaas.engine.submission.home_base import HomeBase, check_use
+    from marlaas.engine.rollout import Renderer
+    from marlaas.engine.submission import HomeBase, check_use
 
     from ..home.settings_file import write_base
 
@@ -130,10 +127,10 @@ def _before(home: Home) -> HomeBase | None:
 
 def _without_gguf(base: BaseModel, home: Home) -> str:
     """Why llama.cpp cannot sample this base under the home's settings as they are; empty where it can."""
-    from marlaas.engine.base.gguf.names import names_of
+    from marlaas.engine.base import names_of
     from marlaas.engine.errors import BaseModelError
-    from marlaas.engine.fleet.worker_specs import with_sampler
-    from marlaas.engine.home.settings import load_settings
+    from marlaas.engine.fleet import with_sampler
+    from marlaas.engine.home import load_settings
 
     rollout = with_sampler(load_settings(home), base).rollout
     if rollout.gguf or rollout.sampler != "llama.cpp":
@@ -146,6 +143,6 @@ def _without_gguf(base: BaseModel, home: Home) -> str:
 
 
 def _described(base: BaseModel) -> str:
-    from marlaas.engine.base.soundness import parameters
+    from marlaas.engine.base import parameters
 
     return f"{base.config.architecture}, {count(parameters(base))} parameters, context {base.config.context_length}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from marlaas.engine.base.precision import PRECISIONS
+from marlaas.engine.base import PRECISIONS
 
 from .. import output
 from ..words.fitness import judge, spoken
@@ -16,12 +16,10 @@ from .base_download import download
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.base.fit import MemoryPlan
-    from marlaas.engine.base.model import BaseModel
-    from marlaas.engine.home.paths import Home
-    from marlaas.engine.home.settings import Settings
-    from marlaas.engine.rollout.renderer import Renderer
-    from marlaas.engine.run.trial.base import Tried
+    from marlaas.engine.base import BaseModel, MemoryPlan
+    from marlaas.engine.home import Home, Settings
+    from marlaas.engine.rollout import Renderer
+    from marlaas.engine.run import Tried
 
 WORTHWHILE = 1.15
 """Times as fast that another setting must be to be spoken of; less is noise."""
@@ -56,14 +54,12 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import replace
     from pathlib import Path
 
-    from marlaas.engine.base.find import anchored
-    from marlaas.engine.base.model import load_base
-    from marlaas.engine.base.soundness import check_base
+    from marlaas.engine.base import anchored, check_base, load_base
     from marlaas.engine.daemon import control
-    from marlaas.engine.devices.memory import available_memory
-    from marlaas.engine.fleet.worker_specs import with_sampler
-    from marlaas.engine.home.settings import load_settings
-    from marlaas.engine.rollout.renderer import Renderer
+    from marlaas.engine.devices import available_memory
+    from marlaas.engine.fleet import with_sampler
+    from marlaas.engine.home import load_settings
+    from marlaas.engine.rollout import Renderer
 
     from ..home.decided import cards_used
     from ..home.devices import surveyed
@@ -106,7 +102,7 @@ def _precisions(text: str) -> tuple[str, ...]:
 def _chosen(base: BaseModel, settings: Settings, free: int) -> str:
     """The precision that the settings lead to; none where that one has no room."""
     from marlaas.engine.errors import BaseModelError
-    from marlaas.engine.fleet.worker_specs import plan_of
+    from marlaas.engine.fleet import plan_of
 
     try:
         return plan_of(base, settings, free).weights
@@ -119,8 +115,8 @@ def _plans(
 ) -> dict[str, MemoryPlan]:
     """By precision; those without room are left out, unless they were asked for or none is left."""
     from marlaas.engine.errors import BaseModelError
-    from marlaas.engine.fleet.worker_specs import plan_of
-    from marlaas.engine.run.trial.base import precisions, with_weights
+    from marlaas.engine.fleet import plan_of
+    from marlaas.engine.run import precisions, with_weights
 
     plans, refused = {}, {}
     for weights in precisions(settings, asked):
@@ -145,7 +141,7 @@ async def _try(
 ) -> list[Tried]:
     from contextlib import aclosing
 
-    from marlaas.engine.run.trial.base import try_base
+    from marlaas.engine.run import try_base
 
     output.talk(f"Measuring {', '.join(plans)}: a step of the default task with real workers …")
     tried = []
@@ -167,7 +163,7 @@ class _Report:
 
     def base(self, base: BaseModel, renderer: Renderer) -> None:
         """What was found."""
-        from marlaas.engine.base.soundness import parameters
+        from marlaas.engine.base import parameters
 
         config, values = base.config, parameters(base)
         if self._json is not None:
@@ -209,7 +205,7 @@ class _Report:
 
     def end(self, tried: list[Tried]) -> None:
         """The verdict on the fastest."""
-        from marlaas.engine.run.trial.step import TASK
+        from marlaas.engine.run import TASK
 
         best = min(tried, key=lambda one: one.trial.seconds)
         verdict = judge(best.trial.seconds, TASK.steps)

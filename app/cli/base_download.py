@@ -9,7 +9,7 @@ def download(name: str) -> None:
     """Fetch what is missing, unless the cache has all. Raises ``ConfigError``."""
     from pathlib import Path
 
-    from marlaas.engine.base.find import find_base, hub_name
+    from marlaas.engine.base import find_base, hub_name
     from marlaas.engine.errors import BaseModelError, ConfigError
 
     wanted = hub_name(name)
@@ -18,7 +18,7 @@ def download(name: str) -> None:
     try:
         find_base(name)
     except BaseModelError:
-        from marlaas.engine.base.download import download_base
+        from marlaas.engine.base import download_base
 
         output.talk(f"Downloading {wanted} from the Hugging Face hub; Ctrl-C stops, the same command goes on.")
         try:

@@ -34,8 +34,8 @@ def run(args: argparse.Namespace) -> int:
     import asyncio
     from dataclasses import replace
 
-    from marlaas.engine.fleet.lone_sampler import plan_alone
-    from marlaas.engine.home.settings import load_settings
+    from marlaas.engine.fleet import plan_alone
+    from marlaas.engine.home import load_settings
 
     from ..chat.talking import ROOMY, cost_of, manner_of, side_of
     from ..home.reading import reading

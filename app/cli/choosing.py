@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from .verbs import task_number
 
 if TYPE_CHECKING:
-    from marlaas.engine.store.queries.reader import Reader
-    from marlaas.engine.store.rows import TaskRow
+    from marlaas.engine.store import Reader, TaskRow
 
 
 def add_tasks(parser: argparse.ArgumentParser) -> None:
@@ -30,8 +29,7 @@ def add_policy(parser: argparse.ArgumentParser) -> None:
 def policy_of(args: argparse.Namespace, task: TaskRow) -> str | None:
     """The policy that ``--policy`` names, if any. Raises ``ConfigError`` for one that the task does not train."""
     from marlaas.engine.errors import ConfigError
-    from marlaas.engine.spec.agents import ONLY
-    from marlaas.engine.spec.validation import nearest
+    from marlaas.engine.spec import ONLY, nearest
 
     wanted: str | None = args.policy
     trained = task.trained or (ONLY,)
@@ -77,8 +75,8 @@ def chosen(args: argparse.Namespace, reader: Reader | None) -> list[int]:
 
 def _members(reader: Reader | None, name: str, tenant: str | None) -> list[int]:
     from marlaas.engine.errors import ConfigError, UnknownTask
-    from marlaas.engine.spec.validation import nearest
-    from marlaas.engine.submission.dependencies import family_of
+    from marlaas.engine.spec import nearest
+    from marlaas.engine.submission import family_of
 
     known = [task for task in (reader.known_tasks() if reader else ()) if tenant in (None, task.tenant)]
     owners = sorted({task.tenant for task in known if task.family == name})

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     """List the folders, by task; an engine may run meanwhile."""
     import shutil
 
-    from marlaas.engine.adapters.leftovers import lost_files
+    from marlaas.engine.adapters import lost_files
 
     found = lost_files(home_of(args).lost)
     for one in found if args.yes else ():

@@ -12,8 +12,7 @@ from .choosing import add_policy, add_tasks, chosen, faces
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.store.queries.reader import Reader
-    from marlaas.engine.store.rows import TaskRow
+    from marlaas.engine.store import Reader, TaskRow
 
 NAMED = ("tenant", "name", "environment")
 """Keys that the table of results has."""

@@ -15,7 +15,7 @@ from ..words.format import line
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.store.queries.reader import Reader
+    from marlaas.engine.store import Reader
 
 SHELLS = ("bash", "zsh", "fish")
 KINDS = ("tasks", "environments", "tenants", "families")

@@ -14,15 +14,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home.paths import Home, find_home
+from marlaas.engine.home import Home, find_home
 
 from .. import output
 from ..home.demo import begin
 from .verbs import Verbs, add_verb
 
 if TYPE_CHECKING:
-    from marlaas.engine.store.queries.reader import Reader
-    from marlaas.engine.store.rows import TaskRow
+    from marlaas.engine.store import Reader, TaskRow
 
 STOP_SECONDS = 60.0
 
@@ -76,7 +75,7 @@ def _interrupted(home: Home) -> int:
 
 def _run_in_lines(home: Home, say: Callable[[str], None], as_json: bool) -> int:
     from marlaas.engine.daemon import control
-    from marlaas.engine.store.queries.reader import Reader
+    from marlaas.engine.store import Reader
 
     from ..home.progress import Follower
     from ..home.reading import find_task
@@ -139,7 +138,7 @@ def _verdict(entry: dict[str, Any]) -> str:
 
 def _stop_if_over(home: Home) -> None:
     """After the application: an engine with unfinished tasks goes on, one without has nothing left to do."""
-    from marlaas.engine.store.queries.reader import Reader
+    from marlaas.engine.store import Reader
 
     with Reader(home.database) as reader:
         unfinished = any(task.unfinished and task.state != "paused" for task in reader.tasks())

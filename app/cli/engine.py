@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 def status(args: argparse.Namespace) -> int:
     """Print the engine's state; exit 3 where none is alive."""
-    from marlaas.engine.daemon.control import other_version
+    from marlaas.engine.daemon import other_version
 
     from ..home.reading import reading
     from ..words.rests import rest_of, rest_text

@@ -13,7 +13,7 @@ from .. import output
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.home.paths import Home
+    from marlaas.engine.home import Home
 
 
 def register(family: Verbs) -> None:
@@ -44,7 +44,7 @@ def _span(text: str) -> float:
 
 def leave_machine(args: argparse.Namespace) -> int:
     """Yield, and wait until the workers have ended."""
-    from marlaas.engine.store.rows import YIELDED, Rest
+    from marlaas.engine.store import YIELDED, Rest
 
     from ..words.rests import rest_text
 
@@ -52,7 +52,7 @@ def leave_machine(args: argparse.Namespace) -> int:
     until = None if args.span is None else now + args.span
     rest = Rest(YIELDED, until)
     if (refused := _ask(home, "yield", until=until)) is None:
-        from marlaas.engine.fleet.yielding.words import state
+        from marlaas.engine.fleet import state
 
         output.talk(f"No engine serves {home.root}, so it holds nothing of the machine.")
         output.talk(f"The next one begins {state(rest, now)}; `marlaas engine resume` takes that back.")
@@ -84,10 +84,8 @@ def _ask(home: Home, kind: str, **arguments: Any) -> str | None:
 
     Raises ``EngineUnreachable`` where one runs and does not answer.
     """
-    from marlaas.engine.daemon.control import create_database
-    from marlaas.engine.daemon.lock import holder
-    from marlaas.engine.store.queries.reader import Reader
-    from marlaas.engine.store.submissions import command
+    from marlaas.engine.daemon import create_database, holder
+    from marlaas.engine.store import Reader, command
 
     from ..home.outcomes import unanswered, wait_for_outcomes
 

@@ -15,10 +15,8 @@ from .terminal import has_terminal
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.environments.dependencies.venv import Venv
-    from marlaas.engine.environments.files.source import Source
-    from marlaas.engine.home.paths import Home
-    from marlaas.engine.home.settings import EnvironmentSettings
+    from marlaas.engine.environments import Source, Venv
+    from marlaas.engine.home import EnvironmentSettings, Home
 
 
 def register(family: Verbs) -> None:
@@ -37,10 +35,9 @@ def register(family: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show the list, ask, install."""
-    from marlaas.engine.environments.dependencies.interpreters import Refused, needs_of
-    from marlaas.engine.environments.plugin import said
+    from marlaas.engine.environments import Refused, needs_of, said
     from marlaas.engine.errors import ConfigError
-    from marlaas.engine.home.settings import load_settings
+    from marlaas.engine.home import load_settings
 
     home = home_of(args).create()
     settings = load_settings(home).environments
@@ -69,11 +66,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _source(name: str, home: Home) -> Source:
     """The plugin's files as they are."""
-    from marlaas.engine.environments.alone import meant
-    from marlaas.engine.environments.files.source import SourceError, plugin_paths, read_source
+    from marlaas.engine.environments import SourceError, meant, plugin_paths, read_source
     from marlaas.engine.errors import ConfigError, EnvironmentMissing
-    from marlaas.engine.home.paths import BUNDLED_PLUGINS
-    from marlaas.engine.spec.validation import nearest
+    from marlaas.engine.home import BUNDLED_PLUGINS
+    from marlaas.engine.spec import nearest
 
     wish = meant(name, [BUNDLED_PLUGINS, home.plugins])
     paths = {plugin: path for folder in wish.folders for plugin, path in plugin_paths(folder).items()}
@@ -89,7 +85,7 @@ def _show(plugin: str, venv: Venv, settings: EnvironmentSettings) -> None:
     """What would be installed, from where, and where to; and, as always, what these libraries need themselves."""
     import os
 
-    from marlaas.engine.environments.dependencies.commands import find_uv, in_words
+    from marlaas.engine.environments import find_uv, in_words
 
     uv = find_uv()
     output.result(f"{line(plugin)} needs, on Python {venv.base.version}:")
@@ -117,7 +113,7 @@ def _install(plugin: str, venv: Venv, settings: EnvironmentSettings) -> int:
     import asyncio
     import time
 
-    from marlaas.engine.environments.dependencies.building import BuildFailed, build
+    from marlaas.engine.environments import BuildFailed, build
     from marlaas.engine.errors import EnvironmentFailure
 
     began = time.monotonic()

@@ -14,11 +14,8 @@ from .env_config import add_config
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.environments.alone import Meant
-    from marlaas.engine.environments.conformance.finding import Finding
-    from marlaas.engine.environments.conformance.lengths import Ruler
-    from marlaas.engine.environments.protocol import EnvironmentInfo
-    from marlaas.engine.home.paths import Home
+    from marlaas.engine.environments import EnvironmentInfo, Finding, Meant, Ruler
+    from marlaas.engine.home import Home
 
     Checks = AsyncGenerator[tuple[str, list[Finding]], None]
 
@@ -83,12 +80,8 @@ async def _checked(home: Home, name: str, pairs: list[str], prompts: int) -> Che
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
-    from marlaas.engine.environments.alone import meant, settled
-    from marlaas.engine.environments.conformance.check import Scope, check
-    from marlaas.engine.environments.dependencies.interpreters import Interpreters
-    from marlaas.engine.environments.service import EnvironmentService
-    from marlaas.engine.home.paths import BUNDLED_PLUGINS
-    from marlaas.engine.home.settings import load_settings
+    from marlaas.engine.environments import EnvironmentService, Interpreters, Scope, check, meant, settled
+    from marlaas.engine.home import BUNDLED_PLUGINS, load_settings
 
     from .env_config import typed
 
@@ -107,7 +100,7 @@ async def _checked(home: Home, name: str, pairs: list[str], prompts: int) -> Che
 
 def _chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> list[EnvironmentInfo]:
     """All environments of the plugin that was named, else the one."""
-    from marlaas.engine.environments.names import find
+    from marlaas.engine.environments import find
 
     own = [info for info in infos if info.name.partition("/")[0] == wish.plugin]
     return own if own and wish.environment == wish.plugin else [find(wish.environment, own or list(infos))]
@@ -115,13 +108,12 @@ def _chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> list[Environment
 
 def _ruler(home: Home) -> Ruler | None:
     """Of the home's base; None where that cannot be used, which is somebody else's to mend."""
-    from marlaas.engine.base.model import load_base
-    from marlaas.engine.devices.memory import available_memory
+    from marlaas.engine.base import load_base
+    from marlaas.engine.devices import available_memory
     from marlaas.engine.errors import ConfigError
-    from marlaas.engine.fleet.worker_specs import plan_of
-    from marlaas.engine.home.settings import load_settings
-    from marlaas.engine.rollout.renderer import Renderer
-    from marlaas.engine.rollout.rendering import PromptRuler
+    from marlaas.engine.fleet import plan_of
+    from marlaas.engine.home import load_settings
+    from marlaas.engine.rollout import PromptRuler, Renderer
 
     try:
         settings = load_settings(home)

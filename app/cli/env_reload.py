@@ -26,8 +26,7 @@ def run(args: argparse.Namespace) -> int:
     """Send the command and wait for the outcome."""
     from marlaas.engine.daemon import control
     from marlaas.engine.errors import ConfigError, EngineUnreachable
-    from marlaas.engine.store.queries.reader import Reader
-    from marlaas.engine.store.submissions import command
+    from marlaas.engine.store import Reader, command
 
     from ..home.outcomes import unanswered, wait_for_outcomes
     from ..words.environments import plugin_of

@@ -18,10 +18,10 @@ from .verbs import Verbs, add_verb, home_of, task_number
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from marlaas.engine.home.paths import Home
-    from marlaas.engine.replay.verdicts import Verdict
-    from marlaas.engine.spec.task import TaskSpec
-    from marlaas.engine.store.queries.recorded import RecordedGroup
+    from marlaas.engine.home import Home
+    from marlaas.engine.replay import Verdict
+    from marlaas.engine.spec import TaskSpec
+    from marlaas.engine.store import RecordedGroup
     from marlaas.engine.trajectories import Split
 
 GROUPS = 64
@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> int:
     """Replay, then print the differences."""
     import asyncio
 
-    from marlaas.engine.spec.task import parse
-    from marlaas.engine.store.queries.recorded import Recordings
+    from marlaas.engine.spec import parse
+    from marlaas.engine.store import Recordings
 
     from ..home.reading import find_task, reading
 
@@ -91,12 +91,11 @@ async def _replayed(
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
-    from marlaas.engine.base.model import load_base
-    from marlaas.engine.environments.alone import serve_alone
-    from marlaas.engine.environments.dependencies.interpreters import Interpreters
-    from marlaas.engine.home.settings import load_settings
-    from marlaas.engine.replay.replay import Replay
-    from marlaas.engine.rollout.renderer import Renderer
+    from marlaas.engine.base import load_base
+    from marlaas.engine.environments import Interpreters, serve_alone
+    from marlaas.engine.home import load_settings
+    from marlaas.engine.replay import Replay
+    from marlaas.engine.rollout import Renderer
 
     settings = load_settings(home)
     calls = Renderer(load_base(settings.base).path).reread  # how the home's base writes tool calls
@@ -111,7 +110,7 @@ async def _replayed(
 def _folders(home: Home, spec: TaskSpec, version: str | None) -> tuple[Path, ...]:
     """Where the environment lies: with the plugins, or in the kept copy of an earlier version."""
     from marlaas.engine.errors import EnvironmentMissing
-    from marlaas.engine.home.paths import BUNDLED_PLUGINS
+    from marlaas.engine.home import BUNDLED_PLUGINS
 
     if version is None:
         return (BUNDLED_PLUGINS, home.plugins)
@@ -125,7 +124,7 @@ def _folders(home: Home, spec: TaskSpec, version: str | None) -> tuple[Path, ...
 
 
 def _show(groups: Sequence[RecordedGroup], found: _Found) -> None:
-    from marlaas.engine.replay.verdicts import summarise
+    from marlaas.engine.replay import summarise
 
     summary = summarise(found.verdicts)
     rows = [verdict for kind in KINDS for verdict in found.verdicts if verdict.kind == kind]
@@ -156,7 +155,7 @@ def _row(verdict: Verdict) -> tuple[str, ...]:
 
 
 def _json(task: int, split: str, groups: Sequence[RecordedGroup], found: _Found) -> dict[str, object]:
-    from marlaas.engine.replay.verdicts import summarise
+    from marlaas.engine.replay import summarise
 
     return {
         "task": task,

@@ -11,12 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.home.paths import Home
-from marlaas.engine.spec.agent_rules import inside
-from marlaas.engine.spec.agents import BASE
-from marlaas.engine.spec.task import SamplingSpec, TaskSpec, parse
-from marlaas.engine.store.rows import VersionRow
-from marlaas.engine.submission.version_names import choose, named_by
+from marlaas.engine.home import Home
+from marlaas.engine.spec import BASE, SamplingSpec, TaskSpec, inside, parse
+from marlaas.engine.store import VersionRow
+from marlaas.engine.submission import choose, named_by
 
 from ..home.reading import reading
 from ..words.format import line

@@ -12,16 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from marlaas.engine.environments.alone import serve_alone, settled
-from marlaas.engine.environments.dependencies.interpreters import Interpreters
-from marlaas.engine.environments.lease import Lease
-from marlaas.engine.environments.process.launch import Folders
-from marlaas.engine.environments.protocol import EnvironmentInfo, EpisodeOutcome, EpisodeSpec
-from marlaas.engine.environments.service import EnvironmentService
+from marlaas.engine.environments import (
+    EnvironmentInfo,
+    EnvironmentService,
+    EpisodeOutcome,
+    EpisodeSpec,
+    Folders,
+    Interpreters,
+    Lease,
+    serve_alone,
+    settled,
+)
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
-from marlaas.engine.home.settings import load_settings
-from marlaas.engine.spec.validation import nearest
+from marlaas.engine.home import BUNDLED_PLUGINS, Home, load_settings
+from marlaas.engine.spec import nearest
 from marlaas.engine.trajectories import Split
 from marlaas.plugins.messages import Answer
 

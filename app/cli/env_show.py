@@ -12,9 +12,8 @@ from ..words.format import clip, line, pad, plain
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.home.paths import Home
-    from marlaas.engine.store.queries.environment_use import EnvironmentUse
-    from marlaas.engine.store.rows import EnvironmentRow
+    from marlaas.engine.home import Home
+    from marlaas.engine.store import EnvironmentRow, EnvironmentUse
 
 TAIL, WIDTH = 5, 160
 """Lines of the log that ``show`` prints, and how much of each."""
@@ -36,7 +35,7 @@ def register(family: Verbs) -> None:
 
 def run_show(args: argparse.Namespace) -> int:
     """Print one environment, or those of a plugin."""
-    from marlaas.engine.store.queries.environment_use import EnvironmentUse, environment_use
+    from marlaas.engine.store import EnvironmentUse, environment_use
 
     from ..home.reading import reading
     from ..words.environments import lately_json, plugin_of
@@ -106,7 +105,7 @@ def unwatched(home: Home) -> str:
 
 def tail(home: Home, plugin: str, lines: int) -> list[str]:
     """The last lines that a plugin has printed, each made safe."""
-    from marlaas.engine.environments.process.launch import Folders
+    from marlaas.engine.environments import Folders
 
     try:
         with Folders.of(home.scratch, plugin).log.open("rb") as file:

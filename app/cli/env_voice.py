@@ -10,13 +10,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from marlaas.engine.fleet.lone_sampler import BARE, lone_sampler, plan_alone
-from marlaas.engine.home.paths import Home
-from marlaas.engine.home.settings import load_settings
-from marlaas.engine.rollout.conversation import SamplingParameters
-from marlaas.engine.rollout.endpoint import SamplerEndpoint
-from marlaas.engine.rollout.episodes import Role, Roles, Rollout
-from marlaas.engine.rollout.seeds import noise_seed
+from marlaas.engine.fleet import BARE, open_lone_sampler, plan_alone
+from marlaas.engine.home import Home, load_settings
+from marlaas.engine.rollout import Role, Roles, Rollout, SamplerEndpoint, SamplingParameters, noise_seed
 
 from .. import output
 from ..words.format import line
@@ -58,7 +54,7 @@ async def loaded(home: Home, players: Players, scratch: Path) -> AsyncIterator[P
     """
     settings = load_settings(home.create())
     output.talk(f"Starting a sampler for the base {line(settings.base)} …")
-    async with lone_sampler(home, plan_alone(settings)) as lone:
+    async with open_lone_sampler(home, plan_alone(settings)) as lone:
         for player in players.all:
             lone.rollout.check_thinking(player.sampling.thinking)
         versions = {player.version.name: player.version for player in players.all if player.version is not None}

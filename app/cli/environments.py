@@ -15,8 +15,7 @@ from .env_show import unwatched
 from .verbs import Verbs, add_family, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.store.queries.environment_use import EnvironmentUse
-    from marlaas.engine.store.rows import EnvironmentRow
+    from marlaas.engine.store import EnvironmentRow, EnvironmentUse
 
 _MEMBERS = (env_new, env_prompts, env_check, env_play, env_allow, env_show, env_reload, env_replay)
 _LATELY = ("EPISODES", "FAILED", "MEDIAN", "1 IN 20")
@@ -33,7 +32,7 @@ def register(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the environments as the engine last saw them."""
-    from marlaas.engine.store.queries.environment_use import EnvironmentUse, environment_use
+    from marlaas.engine.store import EnvironmentUse, environment_use
 
     from ..home.reading import reading
     from ..words.environments import lately_json, place_of

@@ -12,8 +12,7 @@ from ..words.format import line
 from .verbs import Verbs, add_verb, home_of, task_number
 
 if TYPE_CHECKING:
-    from marlaas.engine.store.events import EventFilter
-    from marlaas.engine.store.rows import EventRow
+    from marlaas.engine.store import EventFilter, EventRow
 
 
 def register(verbs: Verbs) -> None:
@@ -32,7 +31,7 @@ def register(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print events, and more as they come where that was asked for."""
-    from marlaas.engine.store.events import newest
+    from marlaas.engine.store import newest
 
     from ..home.reading import find_task, reading
 
@@ -58,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _wanted(args: argparse.Namespace) -> EventFilter:
-    from marlaas.engine.store.events import EventFilter
+    from marlaas.engine.store import EventFilter
 
     return EventFilter(tuple(args.grep), args.level, args.task, args.tenant or "", args.kind)
 

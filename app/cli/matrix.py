@@ -31,8 +31,8 @@ def register(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a table for each whom the policy met."""
-    from marlaas.engine.spec.agents import ONLY
-    from marlaas.engine.store.queries.matchups import matchups
+    from marlaas.engine.spec import ONLY
+    from marlaas.engine.store import matchups
 
     from ..home.reading import find_task, reading
     from ..words.matrix import matrices

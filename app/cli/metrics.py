@@ -34,7 +34,7 @@ def register(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print, or write event files and print where they are."""
-    from marlaas.engine.spec.agents import ONLY
+    from marlaas.engine.spec import ONLY
 
     from ..home.measured import Measured, as_csv
     from ..home.reading import find_task, reading

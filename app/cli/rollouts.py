@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Sequence
 
-    from marlaas.engine.store.queries.reader import Reader
-    from marlaas.engine.store.queries.rollout_rows import GroupSummary, StepSummary
+    from marlaas.engine.store import GroupSummary, Reader, StepSummary
 
 
 def register(verbs: Verbs) -> None:
@@ -71,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(reader: Reader, args: argparse.Namespace) -> None:
-    from marlaas.engine.store.queries import rollouts
+    from marlaas.engine.store import rollouts
 
     from ..rollouts import exporting, records
 
@@ -120,7 +119,7 @@ def _in_scope(reader: Reader, args: argparse.Namespace) -> array[int]:
     from array import array
 
     from marlaas.engine.errors import ConfigError
-    from marlaas.engine.store.queries import rollouts
+    from marlaas.engine.store import rollouts
 
     split = _split(args)
     if args.group is not None:

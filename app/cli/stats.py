@@ -13,7 +13,7 @@ from ..words.format import count, duration, line, number, share, size
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.store.queries.statistics import StageUse, TaskUse, TenantUse
+    from marlaas.engine.store import StageUse, TaskUse, TenantUse
 
 UNITS = {"m": 60, "h": 3600, "d": 86400}
 WORDS = {"rollout": "turns", "environment": "episodes", "training": "calls"}
@@ -52,9 +52,8 @@ def begin(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """Print the tables."""
-    from marlaas.engine.home.disk import home_size
-    from marlaas.engine.store.days import day_of
-    from marlaas.engine.store.queries.statistics import Statistics, engine_cost, tenants_used
+    from marlaas.engine.home import home_size
+    from marlaas.engine.store import Statistics, day_of, engine_cost, tenants_used
 
     home = home_of(args)
     if not home.database.exists():

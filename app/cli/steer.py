@@ -11,7 +11,7 @@ from .choosing import add_tasks, chosen
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.store.queries.reader import Reader
+    from marlaas.engine.store import Reader
 
 NAMED = 20
 """Tasks that are named one by one; of more the number is said."""
@@ -33,7 +33,7 @@ def register(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Send one command per task, all at once, and wait for the outcomes."""
-    from marlaas.engine.submission.queue import PAST
+    from marlaas.engine.submission import PAST
 
     from ..home.reading import reading
     from ..home.steering import steer
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 def _able(reader: Reader, kind: str, numbers: Sequence[int], named: Sequence[int]) -> list[int]:
     """Those that were named, and of a sweep those whose state allows it; a sweep's members are rarely all alike."""
     from marlaas.engine.errors import ConfigError
-    from marlaas.engine.submission.queue import PAST, TRANSITIONS
+    from marlaas.engine.submission import PAST, TRANSITIONS
 
     states = {task.id: task.state for task in reader.tasks()}
     able = [

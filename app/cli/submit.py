@@ -12,7 +12,7 @@ from ..words.format import line
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.store.submissions import Submission
+    from marlaas.engine.store import Submission
 
 
 def register(verbs: Verbs) -> None:

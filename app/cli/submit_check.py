@@ -13,9 +13,9 @@ from .. import output
 from ..words.format import line, pad
 
 if TYPE_CHECKING:
-    from marlaas.engine.environments.peek import Peek
-    from marlaas.engine.home.paths import Home
-    from marlaas.engine.store.submissions import Submission
+    from marlaas.engine.environments import Peek
+    from marlaas.engine.home import Home
+    from marlaas.engine.store import Submission
 
     from ..home.estimates import Estimates
 
@@ -49,9 +49,7 @@ def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
 
 def _checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
     from marlaas.engine.daemon import control
-    from marlaas.engine.submission.dependencies import link
-    from marlaas.engine.submission.home_base import check_wish
-    from marlaas.engine.submission.queue import check_environment
+    from marlaas.engine.submission import check_environment, check_wish, link
 
     from ..home.reading import reading
 
@@ -93,8 +91,7 @@ def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
 
 def _print_casts(linked: Sequence[Submission]) -> None:
     """Who speaks for whom, once for all tasks of which that is the same."""
-    from marlaas.engine.spec.agents import agent_map_of
-    from marlaas.engine.spec.task import parse
+    from marlaas.engine.spec import agent_map_of, parse
 
     from ..words.casts import cast_lines
 

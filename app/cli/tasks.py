@@ -13,8 +13,7 @@ from .verbs import Verbs, add_verb, home_of, task_number
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from marlaas.engine.store.queries.policies import PolicyRow
-    from marlaas.engine.store.rows import EvalRow, TaskRow
+    from marlaas.engine.store import EvalRow, PolicyRow, TaskRow
 
 _FILTER = (
     'only those that fit: state:running tenant:bio env:sums family:x name:"two words" id:17 reward>0.5 score>=0.3'

@@ -13,7 +13,7 @@ from ..words.format import count, duration, line
 from .verbs import Verbs, add_home, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.store.rows import TenantRow
+    from marlaas.engine.store import TenantRow
 
 
 def register(verbs: Verbs) -> None:
@@ -39,7 +39,7 @@ def register(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the tenants."""
-    from marlaas.engine.store.days import day_of
+    from marlaas.engine.store import day_of
 
     from ..home.reading import reading
 
@@ -59,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
 def run_set(args: argparse.Namespace) -> int:
     """Start the engine if need be, which alone writes tenants, and report what it answered."""
     from marlaas.engine.daemon import control
-    from marlaas.engine.spec.tenant import LIMITS, tenant_change
-    from marlaas.engine.store.submissions import command
+    from marlaas.engine.spec import LIMITS, tenant_change
+    from marlaas.engine.store import command
 
     from ..home.reading import reading
 

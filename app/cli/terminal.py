@@ -12,7 +12,7 @@ from .. import output
 from .verbs import home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.home.paths import Home
+    from marlaas.engine.home import Home
 
     from ..frame.preferences import Preferences
 
@@ -58,7 +58,7 @@ def open_application(
 
     readonly = readonly or _is_anothers(home)
     if home.database.exists() and not readonly:
-        from marlaas.engine.daemon.control import update_database
+        from marlaas.engine.daemon import update_database
 
         update_database(home)
     from ..app import MarlaasApp

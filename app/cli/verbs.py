@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from marlaas.engine.home.paths import Home, find_home
+from marlaas.engine.home import Home, find_home
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 ADAPTER = "a task's number or name, or a version's name: 17, 17@12, where a task trains several policies 17/player@best"

@@ -13,8 +13,7 @@ from .choosing import add_tasks, chosen
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.store.queries.reader import Reader
-    from marlaas.engine.store.rows import TaskRow
+    from marlaas.engine.store import Reader, TaskRow
 
     from ..home.progress import Follower
 

@@ -4,13 +4,13 @@ Needs no Textual, no torch and no numpy: ``from marlaas.app.client import Home``
 """
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store.queries.matchups import Matchup
-from marlaas.engine.store.queries.policies import PolicyRow
-from marlaas.engine.store.rows import (
+from marlaas.engine.store import (
     EngineRow,
     EnvironmentRow,
     EvalRow,
     EventRow,
+    Matchup,
+    PolicyRow,
     StepRow,
     TaskRow,
     TrajectoryRow,

@@ -11,25 +11,25 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from marlaas.engine.home.paths import find_home
+from marlaas.engine.home import find_home
 
 from ..home.reading import find_task, reading
 from .table import Tasks
 
 if TYPE_CHECKING:
-    from marlaas.engine.store.queries.matchups import Matchup
-    from marlaas.engine.store.queries.reader import Reader
-    from marlaas.engine.store.rows import (
+    from marlaas.engine.store import (
         EngineRow,
         EnvironmentRow,
         EvalRow,
         EventRow,
+        Matchup,
+        Reader,
         StepRow,
+        Submission,
         TaskRow,
         TrajectoryRow,
         VersionRow,
     )
-    from marlaas.engine.store.submissions import Submission
 
     from ..home.estimates import Estimates
 
@@ -83,7 +83,7 @@ class Home:
 
     def matchups(self, task: int) -> tuple[Matchup, ...]:
         """What its policies' versions were paid where others spoke, too: sums over episodes, for each pair of them."""
-        from marlaas.engine.store.queries.matchups import matchups
+        from marlaas.engine.store import matchups
 
         return tuple(self._of(task, lambda reader: matchups(reader, task)))
 
@@ -181,7 +181,7 @@ class Home:
         ``version``: a number, "best" or "last"; None takes the best, else the last. ``gguf`` adds a file for llama.cpp.
         ``policy`` must be given where the task trains several. Raises ``AdapterError``, ``ConfigError``.
         """
-        from marlaas.engine.submission.version_names import choose
+        from marlaas.engine.submission import choose
 
         from ..home.exporting import export
 

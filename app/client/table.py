@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from marlaas.engine.store.rows import TaskRow
+from marlaas.engine.store import TaskRow
 
 from ..words.format import line, score
 from ..words.tasks import queue_order, short_name, state_word

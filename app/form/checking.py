@@ -13,12 +13,9 @@ from types import MappingProxyType
 from typing import Any
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.spec.task import TaskSpec
-from marlaas.engine.spec.validation import build
-from marlaas.engine.store.rows import EnvironmentRow
-from marlaas.engine.store.submissions import Submission
-from marlaas.engine.submission import taskfile
-from marlaas.engine.submission.queue import check_environment
+from marlaas.engine.spec import TaskSpec, build
+from marlaas.engine.store import EnvironmentRow, Submission
+from marlaas.engine.submission import check_environment, taskfile
 
 from ..home.task_text import written
 from .fields import PARAMETERS, FormField

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from marlaas.engine.spec.fields import REQUIRED, spec_fields
+from marlaas.engine.spec import REQUIRED, spec_fields
 
 PARAMETERS = "environment_config"
 """The table of the environment's own parameters."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store.rows import VersionRow
-from marlaas.engine.submission.queue import find_environment
+from marlaas.engine.store import VersionRow
+from marlaas.engine.submission import find_environment
 
 from ..home.references import reference
 from .checking import Checked, check

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from marlaas.engine.errors import ConfigError, MarlaasError
-from marlaas.engine.home.paths import Home
-from marlaas.engine.store.submissions import Submission
+from marlaas.engine.home import Home
+from marlaas.engine.store import Submission
 
 from ..words.format import line
 

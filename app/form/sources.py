@@ -10,13 +10,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from marlaas.engine.environments.files.source import plugin_paths
+from marlaas.engine.environments import plugin_paths
 from marlaas.engine.errors import ConfigError, MarlaasError
-from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
-from marlaas.engine.spec.task import TaskSpec
-from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import EnvironmentRow
-from marlaas.engine.store.sources import task_source
+from marlaas.engine.home import BUNDLED_PLUGINS, Home
+from marlaas.engine.spec import TaskSpec
+from marlaas.engine.store import EnvironmentRow, Reader, task_source
 from marlaas.engine.submission import taskfile
 
 from ..home.reading import reading

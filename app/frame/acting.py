@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home.paths import Home
+from marlaas.engine.home import Home
 
 from ..words.format import line
 from ..words.tasks import liveness

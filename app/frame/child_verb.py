@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home.paths import Home
+from marlaas.engine.home import Home
 
 
 def verb_command(home: Home, *words: str) -> list[str]:

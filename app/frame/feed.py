@@ -15,8 +15,7 @@ from pathlib import Path
 from textual.message import Message
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import PaceRow, TaskRow
+from marlaas.engine.store import PaceRow, Reader, TaskRow
 
 from ..questions.question import Question
 from ..words.format import short_path

@@ -15,8 +15,8 @@ from textual.app import App
 from textual.message import Message
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store.submissions import command, command_all
-from marlaas.engine.submission.queue import PAST
+from marlaas.engine.store import command, command_all
+from marlaas.engine.submission import PAST
 
 from .feed import Feed
 

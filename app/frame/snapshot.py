@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from marlaas.engine.store.rows import EngineRow, PaceRow, TaskRow, WorkerRow
+from marlaas.engine.store import EngineRow, PaceRow, TaskRow, WorkerRow
 
 from ..questions.question import Question
 from ..words.tasks import queue_order

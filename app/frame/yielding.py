@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.fleet.yielding.words import reason as waits_for
-from marlaas.engine.fleet.yielding.words import state
-from marlaas.engine.store.rows import HOURS, YIELDED, Rest
+from marlaas.engine.fleet import reason as waits_for
+from marlaas.engine.fleet import state
+from marlaas.engine.store import HOURS, YIELDED, Rest
 
 from ..questions.engine import EngineAnswer
 from ..screens.dialogs.ask import Ask

@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from marlaas.engine.errors import BackupError, ConfigError
-from marlaas.engine.home.paths import Home
-from marlaas.engine.home.private_folder import PrivateFolder
-from marlaas.engine.store.backup import Held
+from marlaas.engine.home import Home, PrivateFolder
+from marlaas.engine.store import Held
 
 from ..words.format import size
 from .archive import CONTENTS, DATABASE, PACKED, Contents, Entry

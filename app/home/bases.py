@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from marlaas.engine.base.find import SHIPPED, cached_bases
+from marlaas.engine.base import SHIPPED, cached_bases
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home.paths import Home
+from marlaas.engine.home import Home
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class BaseRow:
 
 def list_bases(home: Home) -> list[BaseRow]:
     """Every base that is here, incomplete ones with what they lack. Raises ``ConfigError`` for bad settings."""
-    from marlaas.engine.home.settings import load_settings
+    from marlaas.engine.home import load_settings
 
     used = load_settings(home).base
     names = [*SHIPPED, *(base.name for base in cached_bases())]
@@ -47,9 +47,7 @@ def list_bases(home: Home) -> list[BaseRow]:
 
 def _row(name: str, used: bool) -> BaseRow:
     """What is known of one base, as far as it can be read."""
-    from marlaas.engine.base.find import find_base
-    from marlaas.engine.base.model import load_base
-    from marlaas.engine.base.soundness import check_base, parameters
+    from marlaas.engine.base import check_base, find_base, load_base, parameters
 
     row = BaseRow(name, "", used=used)
     try:
@@ -69,7 +67,7 @@ def _row(name: str, used: bool) -> BaseRow:
 
 
 def _folder(name: str) -> Path | None:
-    from marlaas.engine.base.find import find_base
+    from marlaas.engine.base import find_base
 
     try:
         return find_base(name).resolve()

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.spec import TaskSpec
 
 from ..words.format import line
 from .comparison import differences, flat

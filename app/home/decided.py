@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from marlaas.engine.devices.survey import Survey
-from marlaas.engine.devices.usable import UsableResources
+from marlaas.engine.devices import Survey, UsableResources
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home.paths import Home
+from marlaas.engine.home import Home
 
 from ..words.format import line
 from .finding import Finding
 
 if TYPE_CHECKING:
-    from marlaas.engine.base.model import BaseModel
-    from marlaas.engine.home.settings import Settings
+    from marlaas.engine.base import BaseModel
+    from marlaas.engine.home import Settings
 
 NAME = "placement"
 
@@ -29,9 +28,9 @@ def decided(home: Home, seen: Survey) -> Iterator[Finding]:
 
     Cards that are left alone have lines of their own.
     """
-    from marlaas.engine.base.model import load_base
-    from marlaas.engine.fleet.placement_plan import placed
-    from marlaas.engine.home.settings import load_settings
+    from marlaas.engine.base import load_base
+    from marlaas.engine.fleet import placed
+    from marlaas.engine.home import load_settings
 
     try:
         settings = load_settings(home)
@@ -49,8 +48,7 @@ def decided(home: Home, seen: Survey) -> Iterator[Finding]:
 
 def cards_used(base: BaseModel, settings: Settings, seen: Survey) -> str:
     """The cards that an engine would compute on, ``gpu 0 and gpu 1``; empty where it takes none."""
-    from marlaas.engine.fleet.placement.words import cards
-    from marlaas.engine.fleet.placement_plan import placed
+    from marlaas.engine.fleet import cards, placed
 
     try:
         placement = placed(base, settings, seen.usable, seen.software)

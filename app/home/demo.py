@@ -9,18 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from marlaas.engine.home.paths import Home
+from marlaas.engine.home import Home
 
 if TYPE_CHECKING:
-    from marlaas.engine.store.rows import TaskRow
-    from marlaas.engine.store.submissions import Submission
+    from marlaas.engine.store import Submission, TaskRow
 
 
 def begin(home: Home, say: Callable[[str], None]) -> list[int]:
     """Start the engine; the numbers of the tasks to watch, new or from an earlier run. ``say`` hears what happens."""
     from marlaas.engine.daemon import control
-    from marlaas.engine.store.queries.reader import Reader
-    from marlaas.engine.store.submissions import command, submit
+    from marlaas.engine.store import Reader, command, submit
     from marlaas.engine.submission import demo
 
     submissions = demo.tasks()

@@ -11,13 +11,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from marlaas.engine.devices.machine import Cpu, Gpu
-from marlaas.engine.devices.nvml import NO_DRIVER
-from marlaas.engine.devices.ours import Ours
-from marlaas.engine.devices.resources import ResourceSettings
-from marlaas.engine.devices.survey import Survey, survey
+from marlaas.engine.devices import NO_DRIVER, Cpu, Gpu, Ours, ResourceSettings, Survey, survey_machine
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home.paths import Home
+from marlaas.engine.home import Home
 
 from ..words import devices as words
 from ..words.format import counted, line, size
@@ -51,7 +47,7 @@ class Devices:
 
 def look(home: Home, measure: bool = False) -> Devices:
     """Look; with ``measure`` every device that may be used is measured anew, which takes some seconds for each."""
-    from marlaas.engine.home.settings import load_settings
+    from marlaas.engine.home import load_settings
 
     try:
         resources = load_settings(home).resources
@@ -63,12 +59,12 @@ def look(home: Home, measure: bool = False) -> Devices:
 
 def surveyed(home: Home, resources: ResourceSettings, measure: bool = False) -> Survey:
     """The same without words. What the home's engine holds counts as free. Without a driver it costs little."""
-    return survey(resources, home.rates, Ours(_engine(home)), anew=measure)
+    return survey_machine(resources, home.rates, Ours(_engine(home)), anew=measure)
 
 
 def _engine(home: Home) -> frozenset[int]:
     """Ids of the processes of this home's engine, as it last wrote them down."""
-    from marlaas.engine.store.queries.reader import Reader
+    from marlaas.engine.store import Reader
 
     try:
         if home.database.exists():

@@ -10,18 +10,15 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from marlaas.engine.base.model import BaseModel, load_base
+from marlaas.engine.base import BaseModel, load_base
 from marlaas.engine.daemon import control
-from marlaas.engine.devices.memory import available_memory
+from marlaas.engine.devices import available_memory
 from marlaas.engine.errors import BaseModelError
-from marlaas.engine.fleet.worker_specs import plan_of, with_sampler
-from marlaas.engine.home.paths import Home
-from marlaas.engine.home.settings import Settings, load_settings
-from marlaas.engine.spec.task import parse
-from marlaas.engine.store.queries.past_runs import PastRun, past_runs
-from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.submissions import Submission
-from marlaas.engine.submission.estimate import TaskEstimate, estimate, together
+from marlaas.engine.fleet import plan_of, with_sampler
+from marlaas.engine.home import Home, Settings, load_settings
+from marlaas.engine.spec import parse
+from marlaas.engine.store import PastRun, Reader, Submission, past_runs
+from marlaas.engine.submission import TaskEstimate, estimate_task, together
 
 from .decided import cards_used
 from .devices import surveyed
@@ -86,7 +83,7 @@ def estimate_all(home: Home, submissions: Sequence[Submission]) -> Estimates:
         workers = _workers(home, base, settings, reader)
         past = {name: _past(reader, name, base) for name in {each.environment for each in submissions}}
     tasks = tuple(
-        estimate(
+        estimate_task(
             parse(each.config, each.name),
             past[each.environment],
             base.config,

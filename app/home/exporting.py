@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from ..words.format import line
 
 if TYPE_CHECKING:
-    from marlaas.engine.home.paths import Home
-    from marlaas.engine.store.rows import VersionRow
+    from marlaas.engine.home import Home
+    from marlaas.engine.store import VersionRow
 
 
 def export(home: Home, version: VersionRow, out: Path, gguf: bool = False) -> list[Path]:
     """Write the folder ``out``. Raises as ``engine.adapters.export.export_adapter`` does."""
-    from marlaas.engine.adapters.export import export_adapter
-    from marlaas.engine.home.settings import load_settings
+    from marlaas.engine.adapters import export_adapter
+    from marlaas.engine.home import load_settings
 
     from .machine import base_folder
 

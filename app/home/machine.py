@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home.paths import Home
+from marlaas.engine.home import Home
 
 from ..words.format import line, size
 from .decided import decided
@@ -28,8 +28,8 @@ LOW_DISK = 2e9
 
 def base_folder(home: Home) -> Path:
     """Where the base model of a home lies. Raises ``ConfigError`` where it cannot be used."""
-    from marlaas.engine.base.model import load_base
-    from marlaas.engine.home.settings import load_settings
+    from marlaas.engine.base import load_base
+    from marlaas.engine.home import load_settings
 
     return load_base(load_settings(home).base).path.resolve()
 
@@ -125,7 +125,7 @@ def _home(home: Home) -> Finding:
 
 def _lost(home: Home) -> Finding:
     """What was kept when versions turned out to be damaged; only a person removes it."""
-    from marlaas.engine.adapters.leftovers import lost_files
+    from marlaas.engine.adapters import lost_files
 
     found = lost_files(home.lost)
     if not found:
@@ -142,7 +142,7 @@ def _plugins(home: Home) -> Finding:
 def _installer(home: Home) -> Finding:
     from importlib.util import find_spec
 
-    from marlaas.engine.environments.dependencies.commands import find_uv
+    from marlaas.engine.environments import find_uv
 
     if uv := find_uv():
         return Finding("installer", "ok", uv)
@@ -153,8 +153,8 @@ def _installer(home: Home) -> Finding:
 
 def _libraries(home: Home) -> Finding:
     """What plugins brought along; nothing of it is ever removed by itself."""
-    from marlaas.engine.environments.dependencies.unclaimed import installed
-    from marlaas.engine.home.paths import BUNDLED_PLUGINS
+    from marlaas.engine.environments import installed
+    from marlaas.engine.home import BUNDLED_PLUGINS
 
     sets = installed(home.venvs, (BUNDLED_PLUGINS, home.plugins))
     value = (
@@ -171,8 +171,8 @@ def _libraries(home: Home) -> Finding:
 
 
 def _sandbox(home: Home) -> Finding:
-    from marlaas.engine.environments.process.confinement import obstacle
-    from marlaas.engine.home.settings import load_settings
+    from marlaas.engine.environments import obstacle
+    from marlaas.engine.home import load_settings
 
     reason = line(obstacle(), 160)
     if not reason:
@@ -190,7 +190,7 @@ def _sandbox(home: Home) -> Finding:
 
 def _notify(home: Home) -> Finding:
     """The command that hears of tasks is looked for as the engine will: else it is missed when the night is over."""
-    from marlaas.engine.home.settings import load_settings
+    from marlaas.engine.home import load_settings
 
     try:
         words = shlex.split(load_settings(home).notify.command)
@@ -206,9 +206,8 @@ def _notify(home: Home) -> Finding:
 
 
 def _base(home: Home) -> Finding:
-    from marlaas.engine.base.model import load_base
-    from marlaas.engine.base.soundness import check_base
-    from marlaas.engine.home.settings import load_settings
+    from marlaas.engine.base import check_base, load_base
+    from marlaas.engine.home import load_settings
 
     try:
         name = load_settings(home).base
@@ -222,7 +221,7 @@ def _base(home: Home) -> Finding:
 def _engine(home: Home) -> Finding:
     import time
 
-    from marlaas.engine.store.queries.reader import Reader
+    from marlaas.engine.store import Reader
 
     from ..words.tasks import liveness
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from marlaas.engine.spec.agents import ONLY
-from marlaas.engine.store.rows import EvalRow, StepRow
+from marlaas.engine.spec import ONLY
+from marlaas.engine.store import EvalRow, StepRow
 
 from ..words.format import line
 from .tensorboard import Scalars

@@ -10,8 +10,8 @@ from .. import output
 
 if TYPE_CHECKING:
     from marlaas.engine.errors import EngineUnreachable
-    from marlaas.engine.home.paths import Home
-    from marlaas.engine.store.queries.reader import Reader
+    from marlaas.engine.home import Home
+    from marlaas.engine.store import Reader
 
 ANSWER_SECONDS = 30.0
 
@@ -38,7 +38,7 @@ def ask(home: Home, reader: Reader, kind: str, task: int, **arguments: Any) -> s
     Raises ``EngineUnreachable`` where it does not answer.
     """
     from marlaas.engine.daemon import control
-    from marlaas.engine.store.submissions import command
+    from marlaas.engine.store import command
 
     control.ensure_running(home, notice=output.talk)
     sent = command(home.database, kind, task, **arguments)

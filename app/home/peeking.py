@@ -13,10 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from marlaas.engine.environments.dependencies.interpreters import Interpreters
-from marlaas.engine.environments.peek import Peek, peek
-from marlaas.engine.home.paths import BUNDLED_PLUGINS, Home
-from marlaas.engine.home.settings import load_settings
+from marlaas.engine.environments import Interpreters, Peek, first_prompts
+from marlaas.engine.home import BUNDLED_PLUGINS, Home, load_settings
 from marlaas.plugins.messages import Ask
 
 from ..words import env_transcript as transcript
@@ -32,7 +30,7 @@ def peeked(home: Home, environment: str, config: Mapping[str, Any], count: int =
     interpreters = Interpreters(home.venvs, load_settings(home).environments)
     with TemporaryDirectory(prefix="marlaas-peek-", ignore_cleanup_errors=True) as scratch:
         folders = (BUNDLED_PLUGINS, home.plugins)
-        return asyncio.run(peek(environment, config, count, folders, Path(scratch), interpreters))
+        return asyncio.run(first_prompts(environment, config, count, folders, Path(scratch), interpreters))
 
 
 def prompt_lines(ask: Ask) -> list[str]:

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from marlaas.engine.errors import EngineUnreachable
-from marlaas.engine.store.queries.policies import PolicyRow
-from marlaas.engine.store.rows import TaskRow
+from marlaas.engine.store import PolicyRow, TaskRow
 
 from ..words.format import clip, clip_start, line, pad, score
 from ..words.tasks import state_word

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from marlaas.engine.errors import UnknownTask
-from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import TaskRow
-from marlaas.engine.store.schema import is_current
+from marlaas.engine.home import Home
+from marlaas.engine.store import Reader, TaskRow, is_current
 
 
 @contextmanager
@@ -22,7 +20,7 @@ def reading(home: Home) -> Iterator[Reader | None]:
         yield None
         return
     if not is_current(home.database):
-        from marlaas.engine.daemon.control import update_database
+        from marlaas.engine.daemon import update_database
 
         with suppress(OSError):  # a disk that can only be read: so it is, as far as that goes
             update_database(home)

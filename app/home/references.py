@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from marlaas.engine.spec.agents import ONLY
-from marlaas.engine.store.rows import VersionRow
+from marlaas.engine.spec import ONLY
+from marlaas.engine.store import VersionRow
 
 from ..words.format import line
 

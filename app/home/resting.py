@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from marlaas.engine.home.paths import Home
+from marlaas.engine.home import Home
 
 from ..words.rests import rest_of, rest_text
 from .reading import reading

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import IO
 
 from marlaas.engine.errors import BackupError, ConfigError
-from marlaas.engine.home.paths import Home
-from marlaas.engine.home.private_folder import PrivateFolder
-from marlaas.engine.store.backup import check_copy
+from marlaas.engine.home import Home, PrivateFolder
+from marlaas.engine.store import check_copy
 
 from ..words.format import size
 from .archive import (

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from .outcomes import unanswered, wait_for_outcomes
 
 if TYPE_CHECKING:
-    from marlaas.engine.home.paths import Home
-    from marlaas.engine.store.queries.reader import Reader
+    from marlaas.engine.home import Home
+    from marlaas.engine.store import Reader
 
 
 def steer(home: Home, reader: Reader, kind: str, tasks: Sequence[int]) -> dict[int, str]:
@@ -22,7 +22,7 @@ def steer(home: Home, reader: Reader, kind: str, tasks: Sequence[int]) -> dict[i
     """
     from marlaas.engine.daemon import control
     from marlaas.engine.errors import EngineUnreachable
-    from marlaas.engine.store.submissions import command_all
+    from marlaas.engine.store import command_all
 
     if not control.alive(home):
         raise EngineUnreachable(f"No engine serves {home.root}.", "`marlaas engine start` starts one.")

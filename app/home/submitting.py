@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from marlaas.engine.home.paths import Home
-    from marlaas.engine.store.submissions import Submission
+    from marlaas.engine.home import Home
+    from marlaas.engine.store import Submission
 
 LOADING_SECONDS = 5.0
 """How long an environment that is just being loaded is waited for."""
@@ -25,11 +25,8 @@ def enqueue(home: Home, submissions: Sequence[Submission], notice: Callable[[str
     dependency that nobody is, an environment that there is not, parameters that it does not take.
     """
     from marlaas.engine.daemon import control
-    from marlaas.engine.store.queries.reader import Reader
-    from marlaas.engine.store.submissions import submit
-    from marlaas.engine.submission.dependencies import link
-    from marlaas.engine.submission.home_base import check_wish
-    from marlaas.engine.submission.starts import find_starts
+    from marlaas.engine.store import Reader, submit
+    from marlaas.engine.submission import check_wish, find_starts, link
 
     control.create_database(home, notice)
     base = control.served_base(home)
@@ -45,8 +42,8 @@ def enqueue(home: Home, submissions: Sequence[Submission], notice: Callable[[str
 def _check_environments(home: Home, submissions: Sequence[Submission]) -> None:
     """Raise where an environment is not served or its parameters do not fit; wait for those that are loading."""
     from marlaas.engine.errors import EnvironmentMissing
-    from marlaas.engine.store.queries.reader import Reader
-    from marlaas.engine.submission.queue import check_environment
+    from marlaas.engine.store import Reader
+    from marlaas.engine.submission import check_environment
 
     deadline = time.monotonic() + LOADING_SECONDS
     with Reader(home.database) as reader:

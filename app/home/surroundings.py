@@ -13,8 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home.disk import GB, HomeSize, home_size
-from marlaas.engine.home.paths import Home
+from marlaas.engine.home import GB, Home, HomeSize, home_size
 
 
 @dataclass(frozen=True)
@@ -42,14 +41,14 @@ def memory() -> Memory:
     """Of now."""
     import psutil  # here, because only this view needs it
 
-    from marlaas.engine.devices.memory import available_memory
+    from marlaas.engine.devices import available_memory
 
     return Memory(int(psutil.virtual_memory().total), available_memory())
 
 
 def disk(home: Home) -> Disk | None:
     """Counts the files of the home, which takes its time where there are many; None where it cannot be looked at."""
-    from marlaas.engine.home.settings import DiskSettings, load_settings
+    from marlaas.engine.home import DiskSettings, load_settings
 
     settings = DiskSettings()
     with suppress(MarlaasError):
@@ -68,7 +67,7 @@ def cores() -> int:
 
 def account() -> str:
     """Whose process this is, as holders of cards are named."""
-    from marlaas.engine.devices.holders import own_account
+    from marlaas.engine.devices import own_account
 
     return own_account()
 

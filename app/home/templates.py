@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from marlaas.engine.home.paths import Home
+    from marlaas.engine.home import Home
 
 SHAPES = {
     "single": "one question, one answer",
@@ -50,7 +50,7 @@ def write_template(name: str, shape: str, folder: Path, home: Home) -> list[Path
 def written(name: str, shape: str) -> dict[str, str]:
     """What is written, by file name. Raises ``ConfigError`` where ``name`` is none for an environment."""
     from marlaas.engine.errors import ConfigError
-    from marlaas.engine.home.paths import TEMPLATES
+    from marlaas.engine.home import TEMPLATES
 
     if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name) or len(name) > LONGEST:
         raise ConfigError(
@@ -76,7 +76,7 @@ def _used(code: str) -> set[str]:
 def check_free(name: str, folder: Path, home: Home) -> None:
     """Raise ``ConfigError`` where another plugin has the name, in the folder or among the bundled ones."""
     from marlaas.engine.errors import ConfigError
-    from marlaas.engine.home.paths import BUNDLED_PLUGINS
+    from marlaas.engine.home import BUNDLED_PLUGINS
 
     taken = [path for path in (folder / name, *sorted(folder.glob(f"{name}.*"))) if path.exists()]
     if taken:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.store.rows import ACTIVE, FINISHED, TaskRow
+from marlaas.engine.store import ACTIVE, FINISHED, TaskRow
 
 STATES = (*ACTIVE, *FINISHED)
 TEXTS: dict[str, Callable[[TaskRow], str]] = {

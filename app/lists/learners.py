@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from marlaas.engine.store.rows import TaskRow
+from marlaas.engine.store import TaskRow
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.store.events import LEVELS, EventFilter
+from marlaas.engine.store import LEVELS, EventFilter
 
 HINT = "level:error task:17 tenant:bio some words"
 FIELDS = ("level", "task", "tenant", "kind")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store import Reader
 
 Row = TypeVar("Row")
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from marlaas.engine.store.queries.policies import PolicyRow
-from marlaas.engine.store.rows import TaskRow
+from marlaas.engine.store import PolicyRow, TaskRow
 
 from ..words.tasks import GLYPHS, queue_order
 from .filters import Query, in_order, matches

@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from marlaas.engine.spec.agents import ONLY
-from marlaas.engine.store.queries.kept import KeptVersion
-from marlaas.engine.store.rows import VersionRow
+from marlaas.engine.spec import ONLY
+from marlaas.engine.store import KeptVersion, VersionRow
 
 from ..home.references import reference
 from ..words.format import line, pad, score, size

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from marlaas.engine.store.queries.kept import KeptVersion, Placeholders, kept_marks, kept_versions
-from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store import KeptVersion, Placeholders, Reader, kept_marks, kept_versions
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from marlaas.engine.home.paths import Home
-from marlaas.engine.store.days import day_of
-from marlaas.engine.store.queries import timeline
-from marlaas.engine.store.queries.devices import DeviceRow, devices
-from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.queries.timeline import StageSample, StandingRow, TenantSeconds
-from marlaas.engine.store.rows import EngineRow
+from marlaas.engine.home import Home
+from marlaas.engine.store import (
+    DeviceRow,
+    EngineRow,
+    Reader,
+    StageSample,
+    StandingRow,
+    TenantSeconds,
+    day_of,
+    device_rows,
+    timeline,
+)
 
 from ..home import surroundings
 from ..home.surroundings import Disk, Memory
@@ -82,7 +87,7 @@ class EngineQuestion:
             memory=surroundings.memory(),
             cores=surroundings.cores(),
             pinned=surroundings.pinned(processes),
-            devices=tuple(found := devices(reader)),
+            devices=tuple(found := device_rows(reader)),
             account=surroundings.account() if found else "",
             disk=disk,
             counted=counted,

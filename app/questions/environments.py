@@ -6,9 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from marlaas.engine.store.queries.environment_use import EnvironmentUse, environment_use
-from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import EnvironmentRow
+from marlaas.engine.store import EnvironmentRow, EnvironmentUse, Reader, environment_use
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,8 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from marlaas.engine.home.paths import Home
-from marlaas.engine.store import events
-from marlaas.engine.store.events import EventFilter
-from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.home import Home
+from marlaas.engine.store import EventFilter, Reader, events
 
 from ..home.log_files import LogLine, Tail, fits, names, tail
 from ..lists.paging import Listing

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home.paths import Home
-from marlaas.engine.spec.agents import ONLY
-from marlaas.engine.store.queries.matchups import matchups
-from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.home import Home
+from marlaas.engine.spec import ONLY
+from marlaas.engine.store import Reader, matchups
 
 from ..lists.learners import Learner
 from ..words.matrix import Matrix, matrices

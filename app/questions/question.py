@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store import Reader
 
 
 class Question(Protocol):

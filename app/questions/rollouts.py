@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from marlaas.engine.store.queries import rollouts
-from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.queries.rollout_rows import StepSummary
+from marlaas.engine.store import Reader, StepSummary, rollouts
 
 from ..lists.learners import Learner, learners
 

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from marlaas.engine.store.queries.history import History, Track, ages, history, measured, samples
-from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import EvalRow, TrajectoryRow
+from marlaas.engine.store import EvalRow, History, Reader, Track, TrajectoryRow, ages, history, measured, samples
 
 from ..lists.learners import Learner
 from ..words.metrics import BANDS, HELD_OUT, REWARD

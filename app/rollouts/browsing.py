@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from marlaas.engine.store.queries import rollouts
-from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.queries.rollout_rows import EVAL, TRAIN, StepSummary
+from marlaas.engine.store import EVAL, TRAIN, Reader, StepSummary, rollouts
 
 from ..lists.learners import Learner
 

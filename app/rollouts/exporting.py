@@ -12,11 +12,8 @@ from pathlib import Path
 from typing import TextIO
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries import rollouts
-from marlaas.engine.store.queries.conversations import conversation
-from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.queries.rollout_rows import EVAL, Conversation
+from marlaas.engine.home import Home
+from marlaas.engine.store import EVAL, Conversation, Reader, conversation, rollouts
 
 from ..words.format import counted
 from .browsing import Place

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.conversations import episode
-from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.queries.rollout_rows import Conversation
+from marlaas.engine.home import Home
+from marlaas.engine.store import Conversation, Reader, episode
 
 from .document import Block
 from .pieces import home_decoder

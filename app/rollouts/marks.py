@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from marlaas.engine.store.queries.rollout_rows import GroupSummary, MemberSummary
+from marlaas.engine.store import GroupSummary, MemberSummary
 
 from ..words.format import BARS, score
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from marlaas.engine.store.queries.rollout_rows import Paid
-from marlaas.engine.store.rows import Turn
+from marlaas.engine.store import Paid, Turn
 
 from ..words.format import line
 from .document import Block

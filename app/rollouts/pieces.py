@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home.paths import Home
+from marlaas.engine.home import Home
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -47,7 +47,7 @@ def pieces(ids: Sequence[int], decode: Decode) -> list[Piece]:
 @cache
 def decoder(base: Path) -> Decode:
     """The decoder of a base's folder, which stands any number; slow the first time. Raises ``BaseModelError``."""
-    from marlaas.engine.rollout.vocabulary import Vocabulary
+    from marlaas.engine.rollout import Vocabulary
 
     vocabulary = Vocabulary(base / "tokenizer.json")
     return lambda ids: vocabulary.decode([id for id in ids if id >= 0])
@@ -55,8 +55,8 @@ def decoder(base: Path) -> Decode:
 
 def home_decoder(home: Home) -> tuple[Decode | None, str]:
     """The decoder of the base that a home is set to, or why there is none, in one sentence."""
-    from marlaas.engine.base.find import find_base
-    from marlaas.engine.home.settings import load_settings
+    from marlaas.engine.base import find_base
+    from marlaas.engine.home import load_settings
 
     try:
         return decoder(find_base(load_settings(home).base)), ""

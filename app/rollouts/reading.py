@@ -10,9 +10,8 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from marlaas.engine.spec.agents import ONLY
-from marlaas.engine.store.queries.rollout_rows import Conversation, Part
-from marlaas.engine.store.rows import Turn
+from marlaas.engine.spec import ONLY
+from marlaas.engine.store import Conversation, StoredTrajectory, Turn
 
 from ..words.casts import who
 from ..words.format import duration, line, number, plain, score
@@ -150,11 +149,11 @@ def _calls(text: str) -> tuple[str, list[str]]:
     """What a model said besides its calls, and these as one writes them in Python."""
     if "{" not in text:
         return text, []
-    from marlaas.engine.rollout.toolcalls import hermes, llama
+    from marlaas.engine.rollout import split_hermes, split_llama
 
-    rest, calls = hermes.split(text, True)
+    rest, calls = split_hermes(text, True)
     if not calls:
-        rest, calls = llama.split(text, True)
+        rest, calls = split_llama(text, True)
     return rest, [
         f"{line(call.name)}({', '.join(f'{line(name)}={_json(value)}' for name, value in call.arguments.items())})"
         for call in calls
@@ -170,7 +169,7 @@ def _failure(conversation: Conversation) -> Iterator[Block]:
         yield Block("\n".join(trace), "$text-muted")
 
 
-def _shaded(conversation: Conversation, part: Part, name: str, decode: Decode) -> Block:
+def _shaded(conversation: Conversation, part: StoredTrajectory, name: str, decode: Decode) -> Block:
     """The tokens of one trajectory; neighbours of one style are one stretch."""
     styles = token_styles(name, conversation, part.tokens)
     text: list[str] = []

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from marlaas.engine.store.queries.rollout_rows import Conversation, Part
+from marlaas.engine.store import Conversation, StoredTrajectory
 
 from .document import Block
 from .reading import blocks
@@ -53,7 +53,7 @@ def json_line(conversation: Conversation) -> str:
     return json.dumps(record(conversation), allow_nan=False)
 
 
-def _trajectory(part: Part) -> dict[str, Any]:
+def _trajectory(part: StoredTrajectory) -> dict[str, Any]:
     tokens = part.tokens
     return {
         "id": part.id,

@@ -10,8 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from marlaas.engine.store.queries import rollouts
-from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store import Reader, rollouts
 
 CHUNK = 256
 """Conversations that are read at once."""

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from marlaas.engine.store.queries.rollout_rows import Conversation, Tokens
+from marlaas.engine.store import Conversation, Tokens
 
 from ..words.format import number
 

@@ -12,9 +12,8 @@ from textual.binding import Binding, BindingType
 from textual.events import Resize
 from textual.widgets import Static
 
-from marlaas.engine.home.disk import home_size
-from marlaas.engine.store.queries.kept import KeptVersion
-from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.home import home_size
+from marlaas.engine.store import KeptVersion, Reader
 
 from ..frame.snapshot import Snapshot
 from ..lists.version_lines import SORTS, Choice, VersionLine, head, lines, summary

@@ -21,7 +21,7 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store import Reader
 
 from ..chat import thread as chat_thread
 from ..chat.talking import ROOMY, Side, manner_of

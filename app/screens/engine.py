@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
 from textual.events import Resize
 
-from marlaas.engine.store.queries.devices import held_by
+from marlaas.engine.store import held_by
 
 from ..frame.snapshot import Snapshot
 from ..frame.yielding import ask_yield, take_back, why_no_end

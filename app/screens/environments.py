@@ -14,10 +14,9 @@ from textual.app import ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 
-from marlaas.engine.environments.conformance.finding import Finding
+from marlaas.engine.environments import Finding
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store.queries.environment_use import EnvironmentUse
-from marlaas.engine.store.rows import EnvironmentRow
+from marlaas.engine.store import EnvironmentRow, EnvironmentUse
 
 from ..frame.child_verb import verb_command, verb_output
 from ..frame.opening import opened

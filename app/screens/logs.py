@@ -11,8 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import ContentSwitcher, Static
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.store.events import LEVELS, EventFilter
-from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store import LEVELS, EventFilter, Reader
 
 from ..frame.snapshot import Snapshot
 from ..home.log_files import LogLine

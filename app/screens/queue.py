@@ -13,7 +13,7 @@ from textual.events import Resize
 from textual.widgets import ContentSwitcher
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.store.rows import TaskRow
+from marlaas.engine.store import TaskRow
 
 from ..chart.plot import MOST_CURVES
 from ..frame.snapshot import Snapshot

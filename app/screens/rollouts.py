@@ -15,7 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store import Reader
 
 from ..frame.snapshot import Snapshot
 from ..questions.rollouts import RolloutsAnswer, RolloutsQuestion

@@ -17,7 +17,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store.rows import VersionRow
+from marlaas.engine.store import VersionRow
 
 from ..form.checking import Checked
 from ..form.form import Form

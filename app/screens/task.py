@@ -12,8 +12,7 @@ from textual.containers import Container
 from textual.events import Resize
 from textual.widgets import ContentSwitcher, Static
 
-from marlaas.engine.store.queries.history import Track
-from marlaas.engine.store.rows import TaskRow
+from marlaas.engine.store import TaskRow, Track
 
 from ..chart.plot import MOST_CURVES
 from ..chart.task_plot import Look, inspected, kept_places, moved, plot

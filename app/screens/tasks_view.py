@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from marlaas.engine.store.rows import TaskRow
-from marlaas.engine.submission.queue import TRANSITIONS
+from marlaas.engine.store import TaskRow
+from marlaas.engine.submission import TRANSITIONS
 
 from ..frame.sender import tasks_named
 from ..words.format import line

@@ -17,9 +17,8 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store.queries.kept import KeptVersion
-from marlaas.engine.store.rows import FINISHED
-from marlaas.engine.submission.queue import TRANSITIONS
+from marlaas.engine.store import FINISHED, KeptVersion
+from marlaas.engine.submission import TRANSITIONS
 
 from ..home.exporting import export
 from ..home.references import arguments, owner, reference

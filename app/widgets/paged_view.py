@@ -18,7 +18,7 @@ from textual.scroll_view import ScrollView
 from textual.worker import get_current_worker
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store import Reader
 
 from ..lists.paging import Listing, Pages, Row
 

@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from marlaas.engine.store.rows import WorkerRow
+from marlaas.engine.store import WorkerRow
 
 from ..words.format import cells, clip, line, share, size
 

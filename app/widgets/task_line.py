@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from marlaas.engine.store.rows import PaceRow, TaskRow
+from marlaas.engine.store import PaceRow, TaskRow
 
 from ..words.format import bar, cells, count, duration, line, number, score, short_duration
 from ..words.pace import seconds_left

@@ -14,8 +14,8 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from marlaas.engine.spec.agents import ONLY
-from marlaas.engine.store.rows import TrajectoryRow, Turn
+from marlaas.engine.spec import ONLY
+from marlaas.engine.store import TrajectoryRow, Turn
 
 from ..words.casts import who
 from ..words.format import cells, excerpt, line, number, score

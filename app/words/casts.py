@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from marlaas.engine.spec.agents import BASE, ONLY, AgentMap
-from marlaas.engine.spec.policies import NamedPolicySpec
-from marlaas.engine.store.queries.policies import PolicyRow
+from marlaas.engine.spec import BASE, ONLY, AgentMap, NamedPolicySpec
+from marlaas.engine.store import PolicyRow
 
 from .format import line
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from marlaas.engine.devices.machine import Gpu, Holder, Rates
+from marlaas.engine.devices import Gpu, Holder, Rates
 
 from .format import line, share, size
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from marlaas.engine.environments.protocol import EpisodeOutcome
+from marlaas.engine.environments import EpisodeOutcome
 from marlaas.engine.trajectories import Failure
 from marlaas.plugins.messages import Message, Reply, ToolCall
 from marlaas.plugins.parameters import Parameter

@@ -15,8 +15,7 @@ from .findings import spoken
 from .format import ago, line, share, short_duration
 
 if TYPE_CHECKING:
-    from marlaas.engine.store.queries.environment_use import EnvironmentUse, EpisodeFailure, EpisodeUse
-    from marlaas.engine.store.rows import EnvironmentRow
+    from marlaas.engine.store import EnvironmentRow, EnvironmentUse, EpisodeFailure, EpisodeUse
 
 STATES = {
     "ready": "serves",
@@ -33,7 +32,7 @@ STATES = {
 
 def named(name: str, rows: Sequence[EnvironmentRow]) -> list[EnvironmentRow]:
     """The environment of that name, or all of the plugin of that name. Raises ``EnvironmentMissing``."""
-    from marlaas.engine.submission.queue import find_environment
+    from marlaas.engine.submission import find_environment
 
     of_plugin = [row for row in rows if plugin_of(row) == name]
     return of_plugin or [find_environment(name, list(rows))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from marlaas.engine.submission.estimate import TaskEstimate, TimeEstimate
+from marlaas.engine.submission import TaskEstimate, TimeEstimate
 
 from ..home.estimates import Estimates
 from .format import count, duration, line, size

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from marlaas.engine.environments.conformance.finding import Finding, Level, count
-from marlaas.engine.store.rows import EnvironmentRow
+from marlaas.engine.environments import Finding, Level, count
+from marlaas.engine.store import EnvironmentRow
 
 from .format import line
 

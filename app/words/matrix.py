@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from marlaas.engine.store.queries.matchups import Matchup
-from marlaas.engine.store.queries.policies import PolicyRow
+from marlaas.engine.store import Matchup, PolicyRow
 
 from .casts import LONGEST
 from .format import line, score

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from marlaas.engine.store.metric_names import stale_age
+from marlaas.engine.store import stale_age
 
 from .format import count, duration, line, number, score, share
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from marlaas.engine.store.rows import PaceRow, TaskRow
+from marlaas.engine.store import PaceRow, TaskRow
 
 
 def seconds_left(task: TaskRow, pace: PaceRow | None) -> float | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from marlaas.engine.fleet.yielding.words import TAKEN_BACK, state
-from marlaas.engine.store.rows import HOURS, IDLE, YIELDED, EngineRow, Rest
+from marlaas.engine.fleet import TAKEN_BACK, state
+from marlaas.engine.store import HOURS, IDLE, YIELDED, EngineRow, Rest
 
 IDLENESS = "Nothing runs: cards and memory were given back; the next task starts the workers."
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from marlaas.engine.fleet.yielding.words import state
-from marlaas.engine.store.rows import EngineRow, EvalRow, StepRow, TaskRow
+from marlaas.engine.fleet import state
+from marlaas.engine.store import EngineRow, EvalRow, StepRow, TaskRow
 
 from .format import ago, clip_start, line, score
 from .rests import rest_of

@@ -1,1 +1,9 @@
-"""Adapter versions: the state file, and the formats in which users take an adapter away."""
+"""Files of adapters: state files with their checksum, exports for PEFT and llama.cpp, which files stay, and leftovers.
+
+A state file holds the LoRA matrices and the optimizer's moments of one version of one policy. It is read whole or not
+at all, and an error says whether it is damaged, missing, or only out of reach.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

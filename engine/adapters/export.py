@@ -10,10 +10,7 @@ import os
 import shutil
 from pathlib import Path
 
-from ..base.gguf.adapter import write_adapter
-from ..base.gguf.brought import brought_names
-from ..base.gguf.names import names_like
-from ..base.model import BaseModel, load_base
+from ..base import BaseModel, brought_names, load_base, names_like, write_adapter
 from ..errors import AdapterError
 from .peft_folder import write_peft_folder
 from .statefile import PolicyState, read_expected, read_state

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 
-from ..home.disk import folder_size
+from ..home import folder_size
 from .statefile import sync_names
 from .tensor_file import unreachable
 

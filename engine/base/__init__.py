@@ -1,1 +1,9 @@
-"""Base models: what a folder holds, its weights as numpy arrays, and our own GGUF files of base and adapters."""
+"""The base model: its folder, its fingerprint, its tensors, its chat template, and the memory that it needs.
+
+``chat`` renders conversations by templates from anywhere, bounded; ``gguf`` writes and reads llama.cpp's file format.
+What imports torch says so at its top: a name is loaded when it is first asked for.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -26,8 +26,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..devices.memory import address_space
-from ..devices.out_of_memory import ONEDNN
+from ..devices import ONEDNN, address_space
 from ..errors import ConfigError
 
 log = logging.getLogger(__name__)

@@ -14,17 +14,21 @@ import time
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from ..devices.card_watch import CardWatch, changes
-from ..devices.holders import own_account
-from ..devices.inventory import probe
-from ..devices.machine import Inventory
-from ..devices.nvml import has_driver
-from ..devices.ours import Ours, claimed
-from ..devices.resources import ResourceSettings
-from ..devices.usable import UsableResources, usable_resources
+from ..devices import (
+    CardWatch,
+    Inventory,
+    Ours,
+    ResourceSettings,
+    UsableResources,
+    changes,
+    claimed,
+    has_driver,
+    own_account,
+    probe,
+    usable_resources,
+)
 from ..errors import MarlaasError, StoreError
-from ..store.queries.devices import DeviceRow
-from ..store.store import Store
+from ..store import DeviceRow, Store
 
 INTERVAL = 5.0
 """Seconds between two looks. One costs about a tenth of a second of a core."""

@@ -8,14 +8,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from ..environments.conformance.background import PROMPTS, REST, SECONDS, Background
-from ..environments.conformance.check import Scope
-from ..environments.conformance.finding import Finding, count
-from ..environments.conformance.lengths import Ruler
-from ..environments.service import EnvironmentService
+from ..environments import PROMPTS, REST, SECONDS, Background, EnvironmentService, Finding, Ruler, Scope, count
 from ..errors import StoreError
-from ..home.paths import BUNDLED_PLUGINS
-from ..store.store import Store
+from ..home import BUNDLED_PLUGINS
+from ..store import Store
 
 Log = Callable[[str, str, str], None]
 """Takes the kind, a sentence and the level."""

@@ -10,17 +10,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..base.find import anchored
+from ..base import anchored
 from ..errors import ConfigError, EngineUnreachable, HomeLocked, MarlaasError, StoreError
-from ..home.guard import check_place, make_private
-from ..home.paths import Home
-from ..home.program import version
-from ..store.queries.reader import Reader
-from ..store.rows import EngineRow
-from ..store.schema import is_current
-from ..store.submissions import command
-from ..submission.home_base import HomeBase, settled_base
-from ..workers.ending import signal_name
+from ..home import Home, check_place, make_private, version
+from ..store import EngineRow, Reader, command, is_current
+from ..submission import HomeBase, settled_base
+from ..workers import signal_name
 from .lock import EngineLock, holder
 
 STALE = 15.0
@@ -51,7 +46,7 @@ def make_home(home: Home, notice: Callable[[str], None] | None = None) -> None:
         if notice is not None:
             notice(sentence)
     if not home.config.exists():
-        from ..home.settings import DOCUMENTED
+        from ..home import DOCUMENTED
 
         home.config.write_text(DOCUMENTED, encoding="utf-8")
 
@@ -86,7 +81,7 @@ def update_database(home: Home) -> None:
 
 def open_database(database: Path) -> None:
     """Make a database, or change an older one; for whoever holds the engine's lock. Raises ``StoreError``."""
-    from ..store.database import open_database as opened
+    from ..store import open_database as opened
 
     opened(database).close()
 

@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 import psutil
 
-from ..environments.outcomes import OutcomeCounts
+from ..environments import OutcomeCounts
 from ..errors import StoreError
-from ..fairness.ledger import Ledger
-from ..fleet.supervisor import WorkerSupervisor
-from ..store.rows import WorkerRow
-from ..store.store import Store
+from ..fairness import Ledger
+from ..fleet import WorkerSupervisor
+from ..store import Store, WorkerRow
 from .processes import Processes, Seen
 from .stage_meter import StageMeter
 

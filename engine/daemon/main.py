@@ -15,26 +15,17 @@ from collections.abc import Coroutine, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from ..base.fit import MemoryPlan
-from ..base.model import BaseModel, load_base
-from ..base.soundness import check_base
-from ..devices.processor import keep_within
-from ..environments.dependencies.interpreters import Interpreters
-from ..environments.protocol import EnvironmentEvent, EnvironmentInfo
-from ..environments.service import EnvironmentService
+from ..base import BaseModel, MemoryPlan, check_base, load_base
+from ..devices import keep_within
+from ..environments import EnvironmentEvent, EnvironmentInfo, EnvironmentService, Interpreters
 from ..errors import MarlaasError, StoreError
-from ..fairness.ledger import Ledger
+from ..fairness import Ledger
 from ..faults import switch_on
-from ..fleet.placement_plan import PlacementPlan
-from ..fleet.supervisor import WorkerSupervisor
-from ..fleet.yielding.loop import YieldLoop
-from ..home.disk import DiskGuard
-from ..home.paths import BUNDLED_PLUGINS, Home
-from ..home.settings import Settings, load_settings
-from ..scheduler.scheduler import Scheduler
-from ..store.schema import is_current
-from ..store.store import Store
-from ..submission.home_base import HomeBase, check_serve
+from ..fleet import PlacementPlan, WorkerSupervisor, YieldLoop
+from ..home import BUNDLED_PLUGINS, DiskGuard, Home, Settings, load_settings
+from ..scheduler import Scheduler
+from ..store import Store, is_current
+from ..submission import HomeBase, check_serve
 from .cards import CardMonitor
 from .conformance import background
 from .control import make_home, open_database

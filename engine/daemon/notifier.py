@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import StoreError
-from ..home.paths import Home
-from ..store.queries.reader import Reader
+from ..home import Home
+from ..store import Reader
 
 LIMIT = 30.0
 """Seconds that the command may take for one event."""

@@ -4,18 +4,19 @@ cards; what is decided is the placement's business.
 
 from __future__ import annotations
 
-from ..base.model import BaseModel
-from ..devices.machine import Machine
-from ..devices.memory import available_memory
-from ..devices.ours import NOTHING, Ours
-from ..devices.plan import Sharing
-from ..devices.software import software
-from ..devices.survey import survey
-from ..devices.usable import UsableResources
-from ..fleet.placement.asked import Times
-from ..fleet.placement_plan import PlacementPlan, on_machine
-from ..home.paths import Home
-from ..home.settings import Settings
+from ..base import BaseModel
+from ..devices import (
+    NOTHING,
+    Machine,
+    Ours,
+    Sharing,
+    UsableResources,
+    available_memory,
+    survey_machine,
+    usable_software,
+)
+from ..fleet import PlacementPlan, Times, on_machine
+from ..home import Home, Settings
 
 
 def plan(
@@ -31,7 +32,7 @@ def plan(
     ``failed`` are ways of sharing a card that failed here; what is ``ours`` counts as free. Raises ``MarlaasError``
     where the base does not fit.
     """
-    seen = survey(settings.resources, home.rates, ours)
+    seen = survey_machine(settings.resources, home.rates, ours)
     free = available_memory(settings.resources.memory)
     return on_machine(base, settings, free, seen.usable, seen.software, times, failed)
 
@@ -41,4 +42,4 @@ def elsewhere(
 ) -> PlacementPlan:
     """Who would work where on cards that the engine's own workers hold, at these times of the stages."""
     free = available_memory(settings.resources.memory)
-    return on_machine(base, settings, free, UsableResources(machine), software(machine.gpus), times, failed)
+    return on_machine(base, settings, free, UsableResources(machine), usable_software(machine.gpus), times, failed)

@@ -10,11 +10,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from ..devices.machine import Machine
-from ..fairness.ledger import TRAINING, Ledger
-from ..fleet.placement.asked import Times
-from ..fleet.placement.balance import Balance, Window, card_seconds, modelled
-from ..fleet.placement_plan import PlacementPlan
+from ..devices import Machine
+from ..fairness import TRAINING, Ledger
+from ..fleet import Balance, PlacementPlan, Times, Window, card_seconds, modelled
 
 INTERVAL = 60.0
 """Seconds of a window."""

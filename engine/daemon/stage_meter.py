@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from ..fairness.ledger import ENVIRONMENT, ROLLOUT, TRAINING, Ledger, stage_of
-from ..fleet.services import Load
-from ..store.queries.timeline import StageSample
+from ..fairness import ENVIRONMENT, ROLLOUT, TRAINING, Ledger, stage_of
+from ..fleet import Load
+from ..store import StageSample
 from .processes import Seen
 
 ENGINE = "engine"

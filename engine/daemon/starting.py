@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ..errors import StoreError
-from ..store.store import Store
+from ..store import Store
 
 INTERVAL = 0.5
 """Seconds between beats."""

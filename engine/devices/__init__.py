@@ -1,1 +1,8 @@
-"""What the machine has, what of it marlaas may take, and which worker goes where."""
+"""What the machine has, and how much of it marlaas may use: cards, cores, memory, drivers, installed libraries.
+
+Whatever may hang or crash is asked in a child process. Which worker goes where is decided elsewhere (``fleet``).
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

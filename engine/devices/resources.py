@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..spec.validation import between, one_of
+from ..spec import between, one_of
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from packaging.version import Version
 
 from .answers import Answers, ask
-from .installed import Installed, installed
+from .installed import Installed, find_installed
 from .machine import Gpu, Kind, Software
 from .troubles import READ_VLLM, llama_trouble, torch_trouble, vllm_trouble
 
@@ -19,14 +19,14 @@ _known: dict[tuple[str, ...], Software] = {}
 """By the cards that were asked about. What a process has loaded, or could, does not change under it."""
 
 
-def software(gpus: Sequence[Gpu] = ()) -> Software:
+def usable_software(gpus: Sequence[Gpu] = ()) -> Software:
     """What can use ``gpus``, the cards that marlaas may use. Takes seconds at the first call where there are cards.
 
     It blocks; later calls about the same cards get the same answer.
     """
     key = tuple(gpu.uuid for gpu in gpus)
     if key not in _known:
-        there = installed()
+        there = find_installed()
         asked = any(gpu.kind == "cuda" for gpu in gpus)
         others = tuple(kind for kind in there.llama_backends if kind != "cuda" or asked)
         answers = ask(gpus, torch=asked, vllm=asked and bool(there.vllm), llama=bool(others))

@@ -16,7 +16,7 @@ from .inventory import also, probe
 from .machine import Inventory, Software
 from .ours import NOTHING, Ours, claimed
 from .resources import ResourceSettings
-from .software import software
+from .software import usable_software
 from .usable import UsableResources, usable_resources
 
 
@@ -33,7 +33,7 @@ class Survey:
     """Why rates are missing that were to be measured, in one sentence each."""
 
 
-def survey(
+def survey_machine(
     resources: ResourceSettings,
     rates: Path,
     ours: Ours = NOTHING,
@@ -44,7 +44,7 @@ def survey(
     """Look; ``ours`` is what this engine holds already. ``missing`` and ``anew`` measure, as ``with_rates`` does."""
     found, account = claimed(probe(ours.processes), ours), own_account()
     usable = usable_resources(found, resources, os.environ, account)
-    installed = software(usable.machine.gpus)
+    installed = usable_software(usable.machine.gpus)
     if installed.cards:
         found = also(found, installed.cards)
         usable = usable_resources(found, resources, os.environ, account)

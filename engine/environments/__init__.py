@@ -1,6 +1,9 @@
-"""Stage 2, environments: a process per plugin version; episodes ask, the engine answers.
+"""Environments: a process for each plugin version, in which episodes run, ask the model, and are paid.
 
-Others use ``service``. Below it stand ``registry`` (which plugins there are), ``plugin`` (which of its versions
-serves), ``serving`` (one version, for as long as somebody needs it) and ``process`` (one process of it). ``files`` says
-what a version is, ``dependencies`` what it runs on, ``conformance`` whether it is fit to train on.
+``EnvironmentService`` has all plugins of a home and reloads them as files change. What comes out of a process is
+validated: the code in it may be broken or hostile.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

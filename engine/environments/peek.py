@@ -30,7 +30,7 @@ class Peek:
     """Why there are no more, in one sentence."""
 
 
-async def peek(
+async def first_prompts(
     name: str,
     config: Mapping[str, Any],
     count: int,

@@ -16,7 +16,7 @@ from marlaas.plugins.messages import Answer, Ask
 from marlaas.plugins.parameters import complete
 
 from ..errors import ConfigError, EnvironmentFailure, EnvironmentMissing
-from ..home.settings import EnvironmentSettings
+from ..home import EnvironmentSettings
 from .dependencies.interpreters import Interpreters
 from .lease import Lease
 from .names import find

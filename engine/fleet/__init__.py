@@ -1,1 +1,10 @@
-"""TODO."""
+"""The machine's workers: which are started, where, with how much memory; who supervises them; who may use them.
+
+``placement`` decides, ``supervisor`` keeps the workers alive, ``routing`` chooses a sampler for each policy,
+``trainer`` shares one trainer among all tasks, ``yielding`` gives the machine back to people. A run gets all of it as
+``Services``.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -15,11 +15,10 @@ import numpy as np
 
 from marlaas.plugins.messages import Message
 
-from ..adapters.statefile import PolicyState, read_state, write_state
+from ..adapters import PolicyState, read_state, write_state
 from ..errors import BaseModelError
-from ..rollout.protocol import Sampler
-from ..rollout.renderer import Renderer
-from ..training.protocol import PolicyConfig, Trainer
+from ..rollout import Renderer, Sampler
+from ..training import PolicyConfig, Trainer
 from ..trajectories import Logprobs, Tokens
 from .tolerance import Tolerance
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..base.model import BaseModel
-from ..devices.plan import SamplerAssignment
-from ..home.paths import Home
-from ..home.settings import Settings
-from ..rollout.protocol import Sampler
-from ..training.protocol import Trainer
-from ..workers.handle import WorkerHandle
+from ..base import BaseModel
+from ..devices import SamplerAssignment
+from ..home import Home, Settings
+from ..rollout import Sampler
+from ..training import Trainer
+from ..workers import WorkerHandle
 from .placement_plan import PlacementPlan
 from .worker_specs import (
     IN_ONE_PROCESS,

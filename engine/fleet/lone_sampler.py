@@ -14,26 +14,13 @@ from typing import cast
 
 import numpy as np
 
-from ..adapters.statefile import PolicyState, StateHeader, checksum, write_state
-from ..adapters.tensor_file import Array
-from ..base.config import BaseConfig
-from ..base.fit import MemoryPlan
-from ..base.model import BaseModel, load_base
-from ..base.modules import linear_shapes
-from ..base.soundness import check_base
-from ..devices.memory import available_memory
-from ..devices.plan import SamplerKind
+from ..adapters import Array, PolicyState, StateHeader, checksum, write_state
+from ..base import BaseConfig, BaseModel, MemoryPlan, check_base, linear_shapes, load_base
+from ..devices import SamplerKind, available_memory
 from ..errors import AdapterError
-from ..fairness.ledger import Ledger
-from ..fairness.line import Line
-from ..home.paths import Home
-from ..home.settings import EngineSettings, Settings
-from ..rollout.endpoint import SamplerEndpoint
-from ..rollout.episodes import Rollout
-from ..rollout.protocol import Sampler
-from ..rollout.renderer import Renderer
-from ..rollout.slots import SamplerSlots
-from ..rollout.talk import Talk
+from ..fairness import Ledger, Line
+from ..home import EngineSettings, Home, Settings
+from ..rollout import Renderer, Rollout, Sampler, SamplerEndpoint, SamplerSlots, Talk
 from .worker_specs import plan_of, sampler_spec, with_sampler
 
 SEQUENCES = 4
@@ -105,7 +92,7 @@ def plan_alone(settings: Settings) -> LonePlan:
 
 
 @asynccontextmanager
-async def lone_sampler(home: Home, plan: LonePlan) -> AsyncIterator[LoneSampler]:
+async def open_lone_sampler(home: Home, plan: LonePlan) -> AsyncIterator[LoneSampler]:
     """Start one until the block ends; its process does not outlive it. Raises what the base or the worker raises."""
     base = plan.base
     renderer = Renderer(base.path)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..base.fit import LEAST, MemoryPlan
-from ..devices.plan import SamplerAssignment
+from ..base import LEAST, MemoryPlan
+from ..devices import SamplerAssignment
 from ..errors import OutOfMemory, WorkerDied
 from .placement_plan import PlacementPlan
 

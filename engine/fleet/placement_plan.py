@@ -10,14 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from ..base.fit import MemoryPlan, least_plan, plan_memory
-from ..base.model import BaseModel
-from ..devices.machine import Machine, Software
-from ..devices.plan import Placement, SamplerKind, Sharing
-from ..devices.processor import own_cores
-from ..devices.usable import UsableResources
+from ..base import BaseModel, MemoryPlan, least_plan, plan_memory
+from ..devices import Machine, Placement, SamplerKind, Sharing, Software, UsableResources, own_cores
 from ..errors import ConfigError
-from ..home.settings import Settings
+from ..home import Settings
 from .placement import cores as by_cores
 from .placement.asked import Times
 from .placement.cores import on_cores

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ..errors import WorkerDied
-from ..workers.handle import WorkerHandle
+from ..workers import WorkerHandle
 from .worker_specs import WorkerSpec
 
 

@@ -7,15 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from ..environments.baselines import ConstantBaselines
-from ..environments.service import EnvironmentService
-from ..fairness.ledger import ROLLOUT, TRAINING
-from ..fairness.line import Payer, Standing
-from ..home.paths import Home
-from ..rollout.endpoint import SamplerEndpoint
-from ..rollout.episodes import Rollout
-from ..store.store import Store
-from ..training.protocol import PolicyTrainer
+from ..environments import ConstantBaselines, EnvironmentService
+from ..fairness import ROLLOUT, TRAINING, Payer, Standing
+from ..home import Home
+from ..rollout import Rollout, SamplerEndpoint
+from ..store import Store
+from ..training import PolicyTrainer
 from .routing.router import Router
 from .tolerance import Tolerance
 from .trainer import SharedTrainer, TaskTrainer

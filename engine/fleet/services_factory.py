@@ -10,19 +10,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..base.model import BaseModel
-from ..environments.baselines import ConstantBaselines
-from ..environments.service import EnvironmentService
-from ..fairness.clock import SharedClock
-from ..fairness.ledger import Ledger
-from ..fairness.line import NOBODY, Line
-from ..home.paths import Home
-from ..home.settings import Settings
-from ..rollout.endpoint import SamplerEndpoint
-from ..rollout.episodes import Rollout
-from ..rollout.renderer import Renderer
-from ..store.store import Store
-from ..training.protocol import Trainer
+from ..base import BaseModel
+from ..environments import ConstantBaselines, EnvironmentService
+from ..fairness import NOBODY, Ledger, Line, SharedClock
+from ..home import Home, Settings
+from ..rollout import Renderer, Rollout, SamplerEndpoint
+from ..store import Store
+from ..training import Trainer
 from .agreement import compare, comparison_tokens
 from .assignment import Handles, sampler_at, trainer_at
 from .placement_plan import PlacementPlan

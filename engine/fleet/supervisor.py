@@ -12,20 +12,14 @@ import os
 from collections.abc import Callable
 from time import monotonic
 
-from ..base.model import BaseModel
-from ..devices.ours import Ours
-from ..devices.plan import Sharing
-from ..environments.service import EnvironmentService
+from ..base import BaseModel
+from ..devices import Ours, Sharing
+from ..environments import EnvironmentService
 from ..errors import MarlaasError, StoreError, WorkerDied
-from ..fairness.ledger import Ledger
-from ..fairness.line import Standing
-from ..home.paths import Home
-from ..home.settings import Settings
-from ..rollout.protocol import SamplerStats
-from ..rollout.renderer import Renderer
-from ..rollout.rendering import PromptRuler
-from ..store.rows import Rest
-from ..store.store import Store
+from ..fairness import Ledger, Standing
+from ..home import Home, Settings
+from ..rollout import PromptRuler, Renderer, SamplerStats
+from ..store import Rest, Store
 from .assignment import worker_specs
 from .memory_backoff import MemoryBackoff
 from .placement_plan import PlacementPlan

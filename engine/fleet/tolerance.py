@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..home.settings import RolloutSettings
+from ..home import RolloutSettings
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,8 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from ..fairness.ledger import Ledger
-from ..fairness.line import Line, Payer, Serving, Standing
-from ..training.protocol import GroupStats, Job, PolicyConfig, Refused, StepResult, Trainer, TrainGroup
+from ..fairness import Ledger, Line, Payer, Serving, Standing
+from ..training import GroupStats, Job, PolicyConfig, Refused, StepResult, Trainer, TrainGroup
 from ..trajectories import Logprobs, Tokens
 
 FUSED_JOBS = 8

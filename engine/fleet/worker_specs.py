@@ -12,20 +12,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from ..base.fit import MemoryPlan, plan_memory
-from ..base.model import BaseModel
-from ..base.needs import VERSIONS, Wanted
-from ..base.precision import nearest
-from ..base.soundness import parameters
-from ..base.vllm_memory import slots_for
-from ..devices.machine import Gpu, Machine
-from ..devices.plan import Place, SamplerAssignment, SamplerKind, Sharing, TrainerAssignment
-from ..devices.processor import own_cores
-from ..devices.visible import environment, llama_devices
+from ..base import VERSIONS, BaseModel, MemoryPlan, Wanted, nearest, parameters, plan_memory, slots_for
+from ..devices import (
+    Gpu,
+    Machine,
+    Place,
+    SamplerAssignment,
+    SamplerKind,
+    Sharing,
+    TrainerAssignment,
+    environment,
+    llama_devices,
+    own_cores,
+)
 from ..errors import BaseModelError
-from ..home.paths import Home
-from ..home.settings import Settings
-from ..workers.handle import WorkerHandle
+from ..home import Home, Settings
+from ..workers import WorkerHandle
 from .placement.cores import on_cores
 from .placement.limits import sampler_limits
 from .placement.processor import usual_sampler

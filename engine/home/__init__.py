@@ -1,1 +1,8 @@
-"""TODO."""
+"""The folder of one home: where its files lie, its settings, its disk, and whether it may be used where it is.
+
+Names of files in the database are relative to it, so that a home can be moved.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import os
 import shlex
-import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..base.find import anchored
-from ..base.precision import PRECISIONS
-from ..devices.resources import ResourceSettings
+from marlaas.plugins.toml_text import read_toml
+
+from ..base import PRECISIONS, anchored
+from ..devices import ResourceSettings
 from ..errors import ConfigError
-from ..spec.validation import between, build, each_of, one_of
+from ..spec import between, build, each_of, one_of
 from .active_hours import ActiveHours
 from .paths import Home
 
@@ -213,8 +213,8 @@ def load_settings(home: Home) -> Settings:
     A relative folder or file counts from the home in ``marlaas.toml``, from the working folder in ``MARLAAS_BASE``.
     """
     try:
-        table = tomllib.loads(home.config.read_text(encoding="utf-8")) if home.config.exists() else {}
-    except (OSError, ValueError, RecursionError) as error:  # numbers of thousands of digits, tables in tables in tables
+        table = read_toml(home.config.read_text(encoding="utf-8")) if home.config.exists() else {}
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{home.config} cannot be read: {error}.") from error
     settings = build(Settings, table, str(home.config))
     try:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from marlaas.plugins.messages import Ask, Reply, ToolCall
 
 from ..errors import MarlaasError
-from ..rollout.spoken import before_stop
-from ..store.queries.recorded import RecordedAgent, RecordedEpisode
+from ..rollout import before_stop
+from ..store import RecordedAgent, RecordedEpisode
 
 Calls = Callable[[str, bool], tuple[str, tuple[ToolCall, ...]]]
 """(what a model wrote, whether it had tools) to (the text without its calls, the calls): the base's form."""

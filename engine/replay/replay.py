@@ -12,13 +12,10 @@ from dataclasses import dataclass, replace
 
 from marlaas.plugins.parameters import complete
 
-from ..environments.lease import Lease
-from ..environments.protocol import EpisodeSpec
-from ..environments.ranking import ranked
-from ..environments.service import EnvironmentService
+from ..environments import EnvironmentService, EpisodeSpec, Lease, ranked
 from ..errors import ConfigError
-from ..spec.task import TaskSpec
-from ..store.queries.recorded import RecordedEpisode, RecordedGroup
+from ..spec import TaskSpec
+from ..store import RecordedEpisode, RecordedGroup
 from ..trajectories import Split
 from .playback import BeyondRecord, Calls, Playback
 from .verdicts import Replayed, Verdict, verdicts

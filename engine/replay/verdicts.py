@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..environments.protocol import EpisodeOutcome
-from ..store.queries.recorded import RecordedEpisode, RecordedGroup
+from ..environments import EpisodeOutcome
+from ..store import RecordedEpisode, RecordedGroup
 
 Kind = Literal["unchanged", "changed", "not comparable", "failing"]
 

@@ -1,1 +1,9 @@
-"""Stage 1, rollout: token ids in, sampled token ids with log-probabilities out."""
+"""Rollouts: conversations become tokens, samplers continue them, episodes come back as trajectories.
+
+``Sampler`` is what every backend promises: ``llama``, ``torch_sampler`` (both over ``batching``) and ``vllm``. A
+sampled token is never tokenised again.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

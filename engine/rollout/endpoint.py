@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from dataclasses import dataclass, field
 
-from ..devices.plan import SamplerKind
+from ..devices import SamplerKind
 from ..errors import MarlaasError
 from .protocol import Sampler
 from .slots import SamplerSlots

@@ -17,10 +17,9 @@ import numpy as np
 
 from marlaas.plugins.messages import Answer, Ask, Reply
 
-from ..environments.protocol import EpisodeOutcome, EpisodeSpec
+from ..environments import EpisodeOutcome, EpisodeSpec
 from ..errors import BaseModelError, ConfigError, MarlaasError
-from ..fairness.ledger import Ledger
-from ..fairness.line import NOBODY, Payer
+from ..fairness import NOBODY, Ledger, Payer
 from ..trajectories import Episode, Failure, Trajectory, Transcripts
 from .allowance import Allowance
 from .conversation import Conversation, SamplingParameters, Unplayable, overfull

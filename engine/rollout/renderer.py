@@ -19,7 +19,7 @@ from typing import Any
 
 from marlaas.plugins.messages import Message, ToolCall
 
-from ..base.chat.template import SWITCH, load_template, read_settings, token_name
+from ..base import SWITCH, load_template, read_settings, token_name
 from ..errors import BaseModelError, ConfigError
 from .marks import Placeholders, Said, plain
 from .spoken import CLOSE, Spoken, opened_thought, read_plain, read_reply, stopped_at

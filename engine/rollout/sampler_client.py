@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..fairness.costs import rollout_cost
-from ..fairness.ledger import Ledger
-from ..fairness.line import Payer
+from ..fairness import Ledger, Payer, rollout_cost
 from .endpoint import SamplerEndpoint
 from .protocol import SampleRequest, SampleResult
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
-from ..fairness.line import Line, Payer, Serving, Standing
+from ..fairness import Line, Payer, Serving, Standing
 
 PATIENCE = 0.02
 """Seconds for which an idle slot is kept in spite of others' need: an environment that answers at once would lose its

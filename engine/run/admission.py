@@ -15,8 +15,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..store.experience import ExperienceTable
-from ..training.advantages import ClosedGroup, close_group
+from ..store import ExperienceTable
+from ..training import ClosedGroup, close_group
 from .background import Background
 from .group_pool import GroupPool
 from .producer import Producer, Wanting

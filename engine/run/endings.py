@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import Fruitless
-from ..rollout.episodes import Played
+from ..rollout import Played
 
 
 def never_spoke(agents: Sequence[str], policy: str, where: str) -> Fruitless:

@@ -13,15 +13,10 @@ from typing import TypeVar
 
 from marlaas.plugins.messages import Answer
 
-from ..environments.lease import Lease
-from ..environments.plugin import unserved
-from ..environments.protocol import EpisodeOutcome, EpisodeSpec
-from ..environments.service import EnvironmentService
+from ..environments import EnvironmentService, EpisodeOutcome, EpisodeSpec, Lease, unserved
 from ..errors import Blocked, ConfigError, EnvironmentFailure, EnvironmentMissing
-from ..rollout.conversation import Unplayable
-from ..rollout.episodes import Play
-from ..spec.agents import check_declared
-from ..spec.task import TaskSpec
+from ..rollout import Play, Unplayable
+from ..spec import TaskSpec, check_declared
 from ..trajectories import Failure
 
 T = TypeVar("T")

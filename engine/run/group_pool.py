@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from ..training.advantages import ClosedGroup
+from ..training import ClosedGroup
 
 CALL_TOKENS = 16_384
 """Of the groups that are taken at once, beyond the first: larger passes gain nothing, and while one runs no other

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from ..adapters.leftovers import sweep
-from ..fleet.services import Services
-from ..spec.agents import agent_map_of, spec_of
-from ..spec.task import TaskSpec
+from ..adapters import sweep
+from ..fleet import Services
+from ..spec import TaskSpec, agent_map_of, spec_of
 from .admission import Admitting
 from .background import Background
 from .environment import History, TaskEnvironment

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
-from ..store.experience import Beside
-from ..training.advantages import ClosedGroup, ClosingRules, TooFewRewards, close_group
+from ..store import Beside
+from ..training import ClosedGroup, ClosingRules, TooFewRewards, close_group
 from ..trajectories import Episode, Group, Transcripts
 from .selfplay.match import Match
 

@@ -13,11 +13,10 @@ from time import monotonic
 
 from ..errors import Blocked, Fruitless
 from ..faults import Point, reach
-from ..fleet.routing.assignment import Share
-from ..fleet.services import Services
-from ..spec.task import TaskSpec
-from ..store.versions import Version
-from ..training.intake import train_group
+from ..fleet import Services, Share
+from ..spec import TaskSpec
+from ..store import Version
+from ..training import train_group
 from .admission import may_begin, step_groups
 from .background import Background
 from .endings import never_spoke

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..environments.service import EnvironmentService
+from ..environments import EnvironmentService
 from ..errors import Blocked
-from ..spec.agents import agent_map_of
-from ..spec.task import TaskSpec
-from ..store.store import Store
+from ..spec import TaskSpec, agent_map_of
+from ..store import Store
 from .environment import History, TaskEnvironment
 
 
-async def check(
+async def check_ready(
     task: int, spec: TaskSpec, store: Store, environments: EnvironmentService, shortage: Callable[[], str]
 ) -> None:
     """Raise ``Blocked`` where the disk is short of room, or no environment serves the task or will play with it now."""

@@ -11,17 +11,14 @@ import asyncio
 from collections.abc import Mapping, Sequence, Set
 from typing import Protocol
 
-from ..environments.lease import Lease
-from ..environments.protocol import EpisodeSpec
-from ..environments.ranking import ranked
+from ..environments import EpisodeSpec, Lease, ranked
 from ..errors import Fruitless, Paused
 from ..faults import Point, reach
-from ..fleet.services import Services
-from ..rollout.episodes import HeldOutPrompt, Played, PromptHash
-from ..rollout.seeds import noise_seed
-from ..spec.task import TaskSpec
-from ..store.experience import Part
-from ..training.advantages import ClosedGroup, TooFewRewards
+from ..fleet import Services
+from ..rollout import HeldOutPrompt, Played, PromptHash, noise_seed
+from ..spec import TaskSpec
+from ..store import PolicyGroup
+from ..training import ClosedGroup, TooFewRewards
 from ..trajectories import Transcripts
 from .endings import first_failure
 from .environment import TaskEnvironment
@@ -118,7 +115,7 @@ class Producer:
         """All that came of a play, at once: a policy's group never stands there without that of its partner."""
         texts: Transcripts = {key: text for one in played for key, text in one.transcripts.items()}
         parts = [
-            Part(policy.policy, one.group, texts_of(texts, match.agents_of(policy.name)))
+            PolicyGroup(policy.policy, one.group, texts_of(texts, match.agents_of(policy.name)))
             for policy, one in zip(wanting, closed, strict=True)
         ]
         beside = besides([one.episode for one in played], texts, match, {policy.name for policy in wanting})

@@ -9,16 +9,13 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from ..adapters.leftovers import spare
-from ..adapters.peft_folder import read_peft_folder
-from ..adapters.statefile import begin, begin_from, holds_moments, restart_moments
+from ..adapters import begin, begin_from, holds_moments, read_peft_folder, restart_moments, spare
 from ..errors import AdapterDamaged, AdapterMissing, ConfigError
 from ..faults import Point, reach
-from ..fleet.services import Services
-from ..spec.policies import start_folder
-from ..spec.task import TaskSpec
-from ..store.versions import NewVersion, Version
-from ..training.protocol import PolicyConfig, StepResult
+from ..fleet import Services
+from ..spec import TaskSpec, start_folder
+from ..store import NewVersion, Version
+from ..training import PolicyConfig, StepResult
 from .rules import policy_config
 
 

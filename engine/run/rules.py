@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from typing import cast
 
-from ..spec.losses import AdvantageKind, constant_denominator, published
-from ..spec.task import TaskSpec
-from ..training.advantages import ClosingRules
-from ..training.overlong import Overlong
-from ..training.protocol import PolicyConfig
+from ..spec import AdvantageKind, TaskSpec, constant_denominator, published
+from ..training import ClosingRules, Overlong, PolicyConfig
 
 REPLACEMENTS = 2
 """Groups of equal rewards that may be replaced under one number: together at most twice a step's groups. Each number

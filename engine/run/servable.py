@@ -6,8 +6,8 @@ A spec and the stages flow in; nothing flows out but a refusal. What the environ
 from __future__ import annotations
 
 from ..errors import ConfigError
-from ..fleet.services import Services
-from ..spec.task import TaskSpec
+from ..fleet import Services
+from ..spec import TaskSpec
 
 
 def check_servable(spec: TaskSpec, services: Services) -> None:

@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..store.metric_names import stale
-from ..training.advantages import ClosedGroup
-from ..training.intake import spread
-from ..training.protocol import GroupStats, StepResult, TrainGroup
+from ..store import stale
+from ..training import ClosedGroup, GroupStats, StepResult, TrainGroup, spread
 from ..trajectories import Episode
 from .admission import staleness
 

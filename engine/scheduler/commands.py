@@ -10,12 +10,9 @@ import contextlib
 from collections.abc import Awaitable, Callable
 
 from ..errors import ConfigError, DatabaseLocked, MarlaasError, StoreError
-from ..spec.tenant import tenant_change
-from ..store.rows import PAUSED_BY_A_PERSON
-from ..store.store import Store
-from ..store.submissions import YIELDS
-from ..store.tasks import Command
-from ..submission.queue import next_state
+from ..spec import tenant_change
+from ..store import PAUSED_BY_A_PERSON, YIELDS, Command, Store
+from ..submission import next_state
 from .deletion import delete_versions
 from .extension import extend
 from .rollback import roll_back

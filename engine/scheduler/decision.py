@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from ..store.tasks import Needed, QueuedTask
-from ..store.tenants import Tenant
+from ..store import Needed, QueuedTask, Tenant
 
 EXACT = 20
 """Tasks ahead up to which the sentence counts them; a longer queue would have every row rewritten at every start."""

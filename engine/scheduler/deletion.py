@@ -10,10 +10,9 @@ import contextlib
 from collections.abc import Sequence, Set
 from pathlib import Path
 
-from ..adapters.leftovers import MARK
+from ..adapters import MARK
 from ..errors import AdapterError, AdapterUnreachable, ConfigError
-from ..store.rows import FINISHED
-from ..store.store import Store
+from ..store import FINISHED, Store
 
 
 async def delete_versions(store: Store, task: int, number: int | None, policy: str | None = None) -> None:

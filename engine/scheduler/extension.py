@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from ..errors import AdapterError, ConfigError
-from ..run.evaluation.early_stop import reached, stalled
-from ..spec.task import TaskSpec, parse
-from ..store.store import Store
-from ..submission.queue import next_state
+from ..run import reached, stalled
+from ..spec import TaskSpec, parse
+from ..store import Store
+from ..submission import next_state
 
 
 async def extend(store: Store, task: int, steps: object, end_run: Callable[[int], Awaitable[None]]) -> None:

@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from ..adapters.statefile import read_expected
+from ..adapters import read_expected
 from ..errors import AdapterError, ConfigError
-from ..run.serving.retention import Retention
-from ..store.store import Store
-from ..store.versions import Version
-from ..submission.queue import next_state
+from ..run import Retention
+from ..store import Store, Version
+from ..submission import next_state
 
 
 async def roll_back(store: Store, task: int, number: object, policy: str | None = None) -> None:

@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping, Set
 from time import monotonic
 
 from ..errors import ConfigError, StoreError
-from ..fleet.supervisor import WorkerSupervisor
-from ..fleet.yielding.words import reason as waits_for
-from ..run.learner import Learner
-from ..store.store import Store
-from ..store.tasks import QueuedTask
+from ..fleet import WorkerSupervisor
+from ..fleet import reason as waits_for
+from ..run import Learner
+from ..store import QueuedTask, Store
 from .commands import Commands
 from .decision import Act, Situation, decide
 from .retries import Stalls, in_words, pause_before

@@ -23,11 +23,10 @@ from ..errors import (
     StoreError,
     WorkerDied,
 )
-from ..fairness.line import Payer
-from ..fleet.supervisor import WorkerSupervisor
-from ..run import preflight
-from ..run.learner import Learner
-from ..spec.task import TaskSpec
+from ..fairness import Payer
+from ..fleet import WorkerSupervisor
+from ..run import Learner, check_ready
+from ..spec import TaskSpec
 
 MAX_LOSSES = 5
 """Workers that may die under a task without a step between; then it pauses, for it may be what kills them."""
@@ -57,7 +56,7 @@ async def run_task(
         learner, lost = None, supervisor.lost
         try:
             if supervisor.resting is not None:
-                await preflight.check(task, spec, supervisor.store, supervisor.environments, supervisor.shortage)
+                await check_ready(task, spec, supervisor.store, supervisor.environments, supervisor.shortage)
                 supervisor.wake()
             services = (await supervisor.services()).of(payer, spec.train.deterministic)
             # of these workers: by the time a learner has ended, the supervisor may have the next ones

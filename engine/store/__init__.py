@@ -1,5 +1,9 @@
-"""The store: one SQLite database per home, and the only SQL in the project.
+"""What a home remembers: one SQLite database of tasks, versions, experience, scores, events and measurements.
 
-Importing this package imports nothing heavy: the app reads through ``reader`` and writes through ``submissions``, both
-on the standard library alone. The engine, the only other writer, uses ``Store`` from ``store.store``.
+``Store`` is the engine's, the only writer beside submissions and commands of the application. ``Reader`` and the other
+queries are for everybody: rows come back as frozen dataclasses. SQL stands here and nowhere else.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

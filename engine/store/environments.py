@@ -13,8 +13,7 @@ from dataclasses import asdict
 
 from sqlite_utils import Database
 
-from ..environments.conformance.finding import Finding, bounded
-from ..environments.outcomes import Counted
+from ..environments import Counted, Finding, bounded
 from .database import insert_all, transaction
 
 KEPT = 20

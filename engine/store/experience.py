@@ -22,7 +22,7 @@ SHRUNK_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
-class Part:
+class PolicyGroup:
     """What one policy gets of a play."""
 
     policy: int
@@ -50,10 +50,10 @@ class ExperienceTable:
         self, policy: int, split: Split, group: Group, transcripts: Transcripts, step: int | None = None
     ) -> None:
         """``add_play`` of a play that only one policy gets anything of."""
-        self.add_play(split, [Part(policy, group, transcripts)], step=step)
+        self.add_play(split, [PolicyGroup(policy, group, transcripts)], step=step)
 
     def add_play(
-        self, split: Split, parts: Sequence[Part], beside: Sequence[Beside] = (), step: int | None = None
+        self, split: Split, parts: Sequence[PolicyGroup], beside: Sequence[Beside] = (), step: int | None = None
     ) -> None:
         """Store the closed groups of one play, all or none; one of the same policy and number that stands there is
         replaced. ``beside`` goes with the first of them.
@@ -73,7 +73,7 @@ class ExperienceTable:
                 insert_all(self._db, "trajectories", rows)
             reach(Point.GROUP_INSIDE)
 
-    def _remove(self, part: Part, split: Split, step: int | None) -> None:
+    def _remove(self, part: PolicyGroup, split: Split, step: int | None) -> None:
         same = (
             "SELECT id FROM groups WHERE policy = ? AND split = ? AND number = ? AND step IS ?"
             " AND (step IS NULL OR environment_version = ?)"
@@ -83,7 +83,7 @@ class ExperienceTable:
             self._db.execute('DELETE FROM trajectories WHERE "group" = ?', [old])
             self._db.execute("DELETE FROM groups WHERE id = ?", [old])
 
-    def _insert(self, part: Part, split: Split, step: int | None, play: int | None) -> int:
+    def _insert(self, part: PolicyGroup, split: Split, step: int | None, play: int | None) -> int:
         group = part.group
         row = {
             "policy": part.policy,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..environments.conformance.finding import Finding
+from ..environments import Finding
 from .queries.policies import PolicyRow
 
 ACTIVE = ("submitted", "queued", "running", "paused")

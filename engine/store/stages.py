@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 from sqlite_utils import Database
 
-from ..fairness.line import Standing
+from ..fairness import Standing
 from .database import insert_all, transaction
 from .queries.timeline import StageSample
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from ..errors import DatabaseLocked
 from ..faults import Point, reach
-from ..home.paths import Home
+from ..home import Home
 from .database import GuardedConnection, barrier, checkpoint, open_database
 from .devices import DeviceTable
 from .environments import ConformanceTable, OutcomeTable

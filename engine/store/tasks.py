@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from ..spec.task import TaskSpec, parse
+from ..spec import TaskSpec, parse
 from .database import transaction
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from ..environments.protocol import EnvironmentInfo
+from ..environments import EnvironmentInfo
 from ..errors import DatabaseLocked, StoreError
-from ..home.program import version
+from ..home import version
 from .database import insert, insert_all, transaction
 from .rows import Rest, WorkerRow
 

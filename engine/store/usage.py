@@ -11,7 +11,7 @@ from dataclasses import astuple
 
 from sqlite_utils import Database
 
-from ..fairness.ledger import Usage
+from ..fairness import Usage
 from .database import transaction
 from .days import day_of
 

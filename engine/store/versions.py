@@ -18,7 +18,7 @@ from typing import Any
 from sqlite_utils import Database
 
 from ..faults import Point, reach
-from ..home.paths import Home
+from ..home import Home
 from .database import insert, insert_all, transaction
 
 

@@ -5,8 +5,8 @@ Standard library only. What a task file would say is all that is said here.
 
 from __future__ import annotations
 
-from ..spec.task import SamplingSpec, TaskSpec
-from ..store.submissions import Submission
+from ..spec import SamplingSpec, TaskSpec
+from ..store import Submission
 from .taskfile import submission
 
 TASKS = (

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from ..errors import ConfigError, UnknownTask
-from ..spec.validation import nearest
-from ..store.rows import KnownTask
-from ..store.submissions import Submission
+from ..spec import nearest
+from ..store import KnownTask, Submission
 
 MOST = 10_000
 """Dependencies of one submission: a sweep that depends on a sweep has as many as both have members, multiplied."""

@@ -12,12 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from ..base.config import BaseConfig
-from ..base.needs import policy_bytes, version_bytes
-from ..base.sizes import adapter_bytes
-from ..spec.agents import agent_map_of, spec_of
-from ..spec.task import TaskSpec
-from ..store.queries.past_runs import PastRun
+from ..base import BaseConfig, adapter_bytes, policy_bytes, version_bytes
+from ..spec import TaskSpec, agent_map_of, spec_of
+from ..store import PastRun
 
 NEAREST = 5
 """Past runs that count, those whose steps are most like the task's."""
@@ -80,7 +77,7 @@ class TaskEstimate:
     """That it may sample in training."""
 
 
-def estimate(
+def estimate_task(
     spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_steps: int, torch_sampler: bool, context: int
 ) -> TaskEstimate:
     """``runs``: of its environment; ``token_steps``: whose tokens the home keeps (0: of all); ``context``: tokens of a

@@ -11,12 +11,10 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..base.model import load_base
+from ..base import load_base
 from ..errors import ConfigError
-from ..home.paths import Home
-from ..home.settings import load_settings
-from ..store.queries.reader import Reader
-from ..store.rows import FINISHED, BoundTask
+from ..home import Home, load_settings
+from ..store import FINISHED, BoundTask, Reader
 
 NAMED = 3
 """Tasks that a sentence names; of more it gives the number."""

@@ -8,11 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ConfigError, EnvironmentMissing
-from ..spec.agents import check_declared
-from ..spec.task import parse
-from ..spec.validation import nearest
-from ..store.rows import EnvironmentRow
-from ..store.submissions import Submission
+from ..spec import check_declared, nearest, parse
+from ..store import EnvironmentRow, Submission
 
 TRANSITIONS: dict[str, dict[str, str]] = {
     "pause": {"submitted": "paused", "queued": "paused", "running": "paused"},

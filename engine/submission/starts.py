@@ -10,13 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import ConfigError
-from ..spec.agent_rules import inside
-from ..spec.agents import BASE, agent_map_of
-from ..spec.policies import start_folder
-from ..spec.task import TaskSpec, parse
-from ..store.queries.reader import Reader
-from ..store.rows import VersionRow
-from ..store.submissions import Borrowed, Submission
+from ..spec import BASE, TaskSpec, agent_map_of, inside, parse, start_folder
+from ..store import Borrowed, Reader, Submission, VersionRow
 from .version_names import choose_at
 
 
@@ -73,7 +68,7 @@ def find_starts(submissions: Sequence[Submission], reader: Reader | None) -> lis
 def _look_up(wish: str, versions: list[VersionRow], reader: Reader | None) -> _Found:
     folder = start_folder(wish)
     if folder is not None:
-        from ..adapters.peft_folder import read_peft_folder  # numpy is loaded for those alone who begin from a folder
+        from ..adapters import read_peft_folder  # numpy is loaded for those alone who begin from a folder
 
         header = read_peft_folder(folder).header
         return _Found(str(folder), {"rank": header.rank, "alpha": header.alpha})

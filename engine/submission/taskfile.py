@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..base.find import anchored
+from marlaas.plugins.toml_text import read_toml
+
+from ..base import anchored
 from ..errors import ConfigError
-from ..spec.policies import start_folder
-from ..spec.sweep import members
-from ..spec.task import TaskSpec, parse
-from ..store.submissions import Submission
+from ..spec import TaskSpec, members, parse, start_folder
+from ..store import Submission
 
 
 def load(path: Path) -> list[Submission]:
@@ -32,8 +31,8 @@ def load(path: Path) -> list[Submission]:
 def table_of(source: str, where: str) -> dict[str, Any]:
     """The table that a task file's text holds; ``where`` names it in errors. Raises ``ConfigError``."""
     try:
-        return tomllib.loads(source)
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, tables in tables in tables
+        return read_toml(source)
+    except ValueError as error:
         raise ConfigError(f"{where} is not valid TOML: {error}.") from error
 
 

@@ -6,7 +6,7 @@ Rows of the store flow in, the rows that were meant flow out, or the sentence th
 from __future__ import annotations
 
 from ..errors import AdapterError, ConfigError
-from ..store.rows import VersionRow
+from ..store import VersionRow
 
 
 def choose(versions: list[VersionRow], adapter: str, which: str | None) -> VersionRow:

@@ -1,1 +1,9 @@
-"""Stage 3, training: complete groups in, adapter versions out."""
+"""Training: groups of trajectories become gradients, gradients become steps, steps become state files.
+
+``Trainer`` is the protocol of the worker; ``TorchTrainer`` is that worker. The losses are in ``losses``, the passes
+over the base in ``decoder``. Nothing here knows a task, a text or an environment.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..spec.losses import AdvantageKind
+from ..spec import AdvantageKind
 from ..trajectories import Episode, Group
 from .overlong import KEEP, Overlong
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..spec.losses import published
+from ..spec import published
 from .protocol import PolicyConfig
 from .step import SCHEDULES
 

@@ -6,11 +6,8 @@ import ctypes
 import logging
 from typing import Any
 
-from ..base.computed import unsupported
-from ..base.kernels import library
-from ..base.model import load_base
-from ..base.sizes import PASS_BYTES
-from ..devices.plan import Precision
+from ..base import PASS_BYTES, library, load_base, unsupported
+from ..devices import Precision
 from .decoder.compute import compute_on
 from .decoder.decoder import Decoder
 from .model import Model

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import torch
 
-from ..devices.out_of_memory import ran_out
+from ..devices import ran_out
 from ..errors import AdapterError
 
 log = logging.getLogger(__name__)

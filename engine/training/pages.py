@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..errors import AdapterError
-from ..home.private_folder import PrivateFolder, remove_orphans
+from ..home import PrivateFolder, remove_orphans
 from .adamw import AdamState
 from .layout import Layout
 from .policy_memory import PolicyMemory

@@ -22,9 +22,8 @@ from transformers import AutoModelForCausalLM
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import logging as transformers_logging
 
-from ..base.model import load_base
-from ..base.sizes import PASS_BYTES, Budget
-from ..devices.plan import Precision
+from ..base import PASS_BYTES, Budget, load_base
+from ..devices import Precision
 from ..errors import BaseModelError
 from .layout import Layout
 from .losses.logprobs import token_logprobs

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..spec.losses import published
+from ..spec import published
 from .losses.catalogue import LOSSES
 from .losses.divergence import kl_to_base
 from .losses.terms import TokenView

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from ..adapters.statefile import PolicyState, StateHeader
-from ..adapters.tensor_file import Array
+from ..adapters import Array, PolicyState, StateHeader
 from ..errors import AdapterDamaged
 from .adamw import AdamState
 from .layout import Layout

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from ..base.sizes import PASS_BYTES
+from ..base import PASS_BYTES
 
 PASSES, POLICIES = 0.6, 0.3
 """Shares of what is free beside the base. The rest is for what a step takes, and for gaps between blocks."""

@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import AdapterError
-from ..spec.losses import published
+from ..spec import published
 from .adamw import AdamState, adamw, clip
 from .group_pass import Gradients
 from .policy_memory import PolicyMemory

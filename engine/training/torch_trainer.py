@@ -20,9 +20,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from ..adapters.statefile import PolicyState, checksum, read_state, write_state
-from ..base.sizes import PASS_BYTES
-from ..devices.plan import Precision
+from ..adapters import PolicyState, checksum, read_state, write_state
+from ..base import PASS_BYTES
+from ..devices import Precision
 from ..errors import AdapterError
 from ..faults import Point, reach
 from ..trajectories import Logprobs, Tokens

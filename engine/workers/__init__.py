@@ -1,4 +1,9 @@
-"""Worker processes: the same plain classes as local children, knowing nothing of where they run.
+"""Processes of our own: started with a socket, called like objects, watched, and ended.
 
-``handle`` is the engine's side, ``host`` the child's, ``wire`` what travels between them, ``arrays`` how its arrays do.
+A worker is a plain class with async methods that does not know where it runs. Frames are pickled dataclasses whose
+arrays travel as bytes.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from ..devices.out_of_memory import STATUS
+from ..devices import STATUS
 
 TAIL = 4096
 """Bytes of the log that are searched for its last line."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
-from ..devices.out_of_memory import STATUS
+from ..devices import STATUS
 from ..errors import OutOfMemory, WorkerDied
 from .ending import last_line, sentence
 from .failures import rebuild

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, NoReturn
 
-from ..devices.out_of_memory import end_process
+from ..devices import end_process
 from ..errors import OutOfMemory
 from ..faults import switch_on
 from .failures import describe

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.fleet import WARM_UP, fleet
-from marlaas.engine.devices.software import software
+from marlaas.engine.devices.software import usable_software
 from marlaas.engine.store.queries.reader import Reader
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes, pytest.mark.timeout(1200)]
@@ -16,7 +16,7 @@ GAP = 0.02
 
 
 def test_tasks_are_sampled_on_the_card_and_trained_on_the_processor() -> None:
-    found = software().cards
+    found = usable_software().cards
     if not found:
         pytest.skip("the installed llama.cpp reaches no card: `make test-slow-vulkan` builds one that does")
     settings = f'[rollout]\nsampler = "llama.cpp"\nsequences = 16\ncontext = 256\ndevices = ["{found[0].uuid}"]\n'

@@ -13,13 +13,11 @@ from pathlib import Path
 
 import psutil
 
-from marlaas.engine.daemon import control
-from marlaas.engine.daemon.lock import holder
+from marlaas.engine.daemon import control, holder
 from marlaas.engine.errors import EngineUnreachable
 from marlaas.engine.faults import VARIABLE
-from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import TaskRow
+from marlaas.engine.home import Home
+from marlaas.engine.store import Reader, TaskRow
 
 from .tasks import TaskFile
 

@@ -10,9 +10,7 @@ import json
 import math
 from pathlib import Path
 
-from marlaas.engine.base.config import BaseConfig, read_config
-from marlaas.engine.base.model import BaseModel, load_base
-from marlaas.engine.base.modules import linear_shapes
+from marlaas.engine.base import BaseConfig, BaseModel, linear_shapes, load_base, read_config
 from tools.random_base.families import FAMILIES, SHAPES, Family, Settings, Shape
 from tools.random_base.tokenizer import control_ids, tokenizer, tokenizer_config
 from tools.random_base.weights import Spec, write_weights

@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.store.rows import TaskRow
+from marlaas.engine.store import TaskRow
 
 from ...lists.filters import Query, matches, parse
 from ...lists.learners import Learner

@@ -12,7 +12,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
-from marlaas.engine.rollout.talk import Manner
+from marlaas.engine.rollout import Manner
 
 from ...chat.sampling_options import max_tokens, temperature
 

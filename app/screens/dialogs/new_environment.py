@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label, Static
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.home.paths import Home
+from marlaas.engine.home import Home
 
 from ...home.templates import LONGEST, SHAPES, write_template
 from ...words.format import line

@@ -17,7 +17,7 @@ from textual.events import Resize
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
-from marlaas.engine.home.paths import Home
+from marlaas.engine.home import Home
 
 from ...lists.learners import Learner
 from ...questions.matrix import win_rates

@@ -13,7 +13,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from marlaas.engine.rollout.talk import Speech
+from marlaas.engine.rollout import Speech
 
 from ...words.format import excerpt
 

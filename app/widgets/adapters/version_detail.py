@@ -6,7 +6,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from marlaas.engine.store.queries.kept import KeptVersion
+from marlaas.engine.store import KeptVersion
 
 from ...words.format import line, score, size
 

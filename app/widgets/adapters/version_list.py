@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from marlaas.engine.store.queries.kept import KeptVersion
+from marlaas.engine.store import KeptVersion
 
 from ...lists.paging import Listing
 from ...lists.version_lines import VersionLine, text

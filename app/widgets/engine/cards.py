@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from marlaas.engine.store.queries.devices import DeviceRow
+from marlaas.engine.store import DeviceRow
 
 from ...words.devices import held
 from ...words.format import line, share, size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from marlaas.engine.store.queries.timeline import StageSample
+from marlaas.engine.store import StageSample
 
 from ...words.format import count, number
 from .pane import Line, table

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from marlaas.engine.store.queries.timeline import STAGES, WORKER, StageSample
+from marlaas.engine.store import STAGES, WORKER, StageSample
 
 from ...words.format import clip, line, pad, share, short_duration
 from ...words.tasks import FRESH_SECONDS

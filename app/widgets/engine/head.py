@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from marlaas.engine.store.queries.timeline import StageSample
-from marlaas.engine.store.rows import EngineRow
+from marlaas.engine.store import EngineRow, StageSample
 
 from ...words.format import duration, line
 from ...words.rests import rest_effect, rest_of

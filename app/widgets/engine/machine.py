@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from marlaas.engine.store.rows import EngineRow, WorkerRow
+from marlaas.engine.store import EngineRow, WorkerRow
 
 from ...home.surroundings import Disk, Memory
 from ...words.format import ago, bar, duration, line, share, size

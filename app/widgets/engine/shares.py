@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from marlaas.engine.store.queries.timeline import StandingRow, TenantSeconds
+from marlaas.engine.store import StandingRow, TenantSeconds
 
 from ...words.format import count, duration, number, share
 from .pane import Line, table

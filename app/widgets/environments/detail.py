@@ -13,8 +13,7 @@ from textual.content import Content
 from textual.events import Resize
 from textual.widgets import Static
 
-from marlaas.engine.store.queries.environment_use import EnvironmentUse
-from marlaas.engine.store.rows import EnvironmentRow, TaskRow
+from marlaas.engine.store import EnvironmentRow, EnvironmentUse, TaskRow
 
 from ...rollouts.document import wrapped
 from ...words.environments import facts

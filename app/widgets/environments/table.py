@@ -7,8 +7,7 @@ from typing import Any
 
 from textual.events import Resize
 
-from marlaas.engine.store.queries.environment_use import EnvironmentUse
-from marlaas.engine.store.rows import EnvironmentRow, TaskRow
+from marlaas.engine.store import EnvironmentRow, EnvironmentUse, TaskRow
 
 from ...words.environments import failed_share, takes
 from ...words.findings import mark

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from marlaas.engine.store.queries.policies import PolicyRow
-from marlaas.engine.store.rows import PaceRow, TaskRow
+from marlaas.engine.store import PaceRow, PolicyRow, TaskRow
 
 from ...lists.queue_lines import QueueLine, spread, standing
 from ...words.casts import kind, names

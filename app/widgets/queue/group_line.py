@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from marlaas.engine.store.rows import TaskRow
+from marlaas.engine.store import TaskRow
 
 from ...lists.queue_lines import spread
 from ...words.format import line, score

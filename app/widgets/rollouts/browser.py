@@ -18,9 +18,7 @@ from textual.message import Message
 from textual.worker import get_current_worker
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store.queries import rollouts
-from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.queries.rollout_rows import GroupSummary, StepSummary
+from marlaas.engine.store import GroupSummary, Reader, StepSummary, rollouts
 
 from ...lists.learners import Learner
 from ...lists.paging import Listing

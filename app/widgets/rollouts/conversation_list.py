@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from marlaas.engine.spec.agents import ONLY
-from marlaas.engine.store.queries.rollout_rows import EVAL, ConversationSummary
+from marlaas.engine.spec import ONLY
+from marlaas.engine.store import EVAL, ConversationSummary
 
 from ...words.casts import who
 from ...words.format import cells, clip, count, line, pad, score

@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.worker import get_current_worker
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home.paths import Home
+from marlaas.engine.home import Home
 
 from ...rollouts.document import Block
 from ...rollouts.loading import Loaded, Wish, load

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from marlaas.engine.store.queries.rollout_rows import EVAL, GroupSummary
+from marlaas.engine.store import EVAL, GroupSummary
 
 from ...rollouts.marks import age, marks, numbers
 from ...words.format import line, pad

@@ -13,9 +13,8 @@ from textual.widget import Widget
 from textual.worker import get_current_worker
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries import rollouts
-from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.home import Home
+from marlaas.engine.store import Reader, rollouts
 
 from ...rollouts.searching import search
 from ...words.format import counted, line, share

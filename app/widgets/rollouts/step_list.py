@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from textual.content import Content
 
-from marlaas.engine.store.queries.rollout_rows import EVAL, StepSummary
+from marlaas.engine.store import EVAL, StepSummary
 
 from ...lists.paging import Listing
 from ...words.format import bar, count, pad, score

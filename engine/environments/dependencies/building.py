@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from ...home.settings import EnvironmentSettings
+from ...home import EnvironmentSettings
 from .commands import NoInstaller, commands, find_uv, variables_for_build
 from .complaint import complaint
 from .venv import Venv

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from ...home.settings import EnvironmentSettings
+from ...home import EnvironmentSettings
 from .venv import Venv
 
 _KEPT = (

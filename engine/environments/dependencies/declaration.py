@@ -8,11 +8,11 @@ runs for it.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from marlaas.plugins.adapters.catalogue import dependencies_of
+from marlaas.plugins.toml_text import read_toml
 
 from ..files.source import Source, SourceError
 from .requirements import BadRequirements, Requirements, requirements
@@ -56,8 +56,8 @@ def requirements_of(source: Source) -> Requirements:
     if declared is None:
         return Requirements()
     try:
-        content = tomllib.loads(declared.text)
-    except (ValueError, RecursionError) as error:
+        content = read_toml(declared.text)
+    except ValueError as error:
         message, line = _taken_apart(str(error), declared.text)
         raise declared.error(f"what it declares is no TOML: {message}", line) from None
     table = content.get(declared.table, {}) if declared.table else content

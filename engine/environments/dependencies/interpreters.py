@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from ...home.settings import EnvironmentSettings
+from ...home import EnvironmentSettings
 from ...trajectories import Failure
 from ..files.source import Source
 from ..process.confinement import Confinement, obstacle, readable_for

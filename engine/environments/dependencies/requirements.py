@@ -15,7 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
-from ...spec.validation import between, build
+from ...spec import between, build
 from ..process.launch import MEMORY_MB
 
 _OURS = "marlaas"

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...home.disk import folder_size
+from ...home import folder_size
 from ..files.source import SourceError, plugin_paths, read_source
 from .interpreters import Refused, needs_of
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from watchfiles import Change, awatch
 
-from ...home.mounts import networked
+from ...home import networked
 from .source import ignored
 
 _DEBOUNCE_MS = 50

@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...devices.visible import environment
+from ...devices import environment
 from .confinement import Confinement, inner
 
 MEMORY_MB = 4096

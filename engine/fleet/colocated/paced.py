@@ -12,9 +12,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from ...training.layout import Layout
-from ...training.model import Batch, Criterion, Groups, Model
-from ...training.policy_memory import PolicyMemory
+from ...training import Batch, Criterion, Groups, Layout, Model, PolicyMemory
 from .gate import Gate
 
 B = TypeVar("B", bound=Batch)

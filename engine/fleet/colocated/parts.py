@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeVar
 
-from ...rollout.protocol import Sampler, SampleRequest, SampleResult, SamplerLimits, SamplerStats
+from ...rollout import Sampler, SampleRequest, SampleResult, SamplerLimits, SamplerStats
 from ...trajectories import Logprobs, Tokens
 from .gate import Gate
 from .turns import Party

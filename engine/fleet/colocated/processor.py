@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ...rollout.vllm.settings import environment
+from ...rollout import environment
 
 
 @contextmanager

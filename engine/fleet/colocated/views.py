@@ -10,9 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ...base.config import BaseConfig
-from ...base.modules import linear_shapes
-from ...base.tensors import ATTENTION, FEED_FORWARD, FUSED
+from ...base import ATTENTION, FEED_FORWARD, FUSED, BaseConfig, linear_shapes
 from ...errors import BaseModelError
 
 WRAPPED = ".base_layer"

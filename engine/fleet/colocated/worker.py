@@ -16,18 +16,10 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Literal
 
-from ...base.model import load_base
-from ...base.sizes import PASS_BYTES
-from ...base.tensors import Base, load
-from ...devices.out_of_memory import end_process
-from ...rollout.vllm.installed import require
-from ...rollout.vllm.sampler import VllmSampler
-from ...training.decoder.compute import compute_on
-from ...training.decoder.decoder import Decoder
-from ...training.decoder.matrix import loaded_as
-from ...training.model import Model
-from ...training.rooms import pass_room
-from ...training.torch_trainer import TorchTrainer
+from ...base import PASS_BYTES, Base, load, load_base
+from ...devices import end_process
+from ...rollout import VllmSampler, require
+from ...training import Decoder, Model, TorchTrainer, compute_on, loaded_as, pass_room
 from .gate import Gate, Move
 from .offloaded import OffloadedBase, tensors_of
 from .paced import Paced

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...devices.plan import SamplerKind, Sharing
+from ...devices import SamplerKind, Sharing
 
 
 @dataclass(frozen=True)

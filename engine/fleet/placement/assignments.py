@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...base.needs import Wanted
-from ...devices.plan import Place, Precision, SamplerAssignment, Sharing, TrainerAssignment
+from ...base import Wanted
+from ...devices import Place, Precision, SamplerAssignment, Sharing, TrainerAssignment
 from .asked import Choices, Times
 from .cards import Card
 from .processor import processor_sampler

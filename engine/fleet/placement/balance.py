@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ...devices.machine import Machine
-from ...devices.plan import Place, Placement
+from ...devices import Machine, Place, Placement
 from .asked import Times
 from .division import apart_speed, shared_speed
 from .speed import rates_of, sampling_speed, training_speed

@@ -11,11 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...base.fit import LEAST
-from ...base.needs import Wanted
-from ...base.precision import PRECISIONS
-from ...devices.machine import Gpu, Machine, Rates, Software
-from ...devices.plan import Precision, SamplerKind
+from ...base import LEAST, PRECISIONS, Wanted
+from ...devices import Gpu, Machine, Precision, Rates, SamplerKind, Software
 from .asked import Choices
 from .room import SamplerRoom, TrainerRoom, context_of, llama_room, trainer_room, usable, vllm_rooms
 from .speed import rates_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ...devices.plan import Place, Placement, SamplerAssignment, SamplerKind, TrainerAssignment
+from ...devices import Place, Placement, SamplerAssignment, SamplerKind, TrainerAssignment
 
 SAMPLER, TRAINER = "rollout", "training"
 """Names of the workers; further samplers have a number behind theirs."""

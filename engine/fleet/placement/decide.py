@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...base.needs import Wanted
-from ...devices.machine import Software
-from ...devices.plan import Placement, Sharing
-from ...devices.usable import UsableResources
-from ...home.settings import Settings
+from ...base import Wanted
+from ...devices import Placement, Sharing, Software, UsableResources
+from ...home import Settings
 from .asked import Choices, Times
 from .place import place
 

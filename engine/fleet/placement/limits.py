@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...base.fit import FEW_SLOTS, ROOMS, MemoryPlan, plan_memory
-from ...base.needs import RANK, STEPPING, Wanted, slot_bytes
-from ...base.sizes import adapter_bytes, card_pass_bytes
-from ...devices.plan import Placement, SamplerAssignment, TrainerAssignment
+from ...base import (
+    FEW_SLOTS,
+    RANK,
+    ROOMS,
+    STEPPING,
+    MemoryPlan,
+    Wanted,
+    adapter_bytes,
+    card_pass_bytes,
+    plan_memory,
+    slot_bytes,
+)
+from ...devices import Placement, SamplerAssignment, TrainerAssignment
 from .room import (
     PASS,
     PROGRAM,

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ...base.needs import Wanted
-from ...devices.machine import Machine, Software
-from ...devices.plan import Placement, Precision, SamplerKind
+from ...base import Wanted
+from ...devices import Machine, Placement, Precision, SamplerKind, Software
 from ...errors import ConfigError
 from . import reasons
 from .asked import Choices, Times

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from ...base.computed import unsupported
-from ...base.config import BaseConfig
-from ...base.fit import SMALL
-from ...base.needs import Wanted
-from ...base.sizes import FLOAT
-from ...devices.machine import Cpu
-from ...devices.plan import Place, SamplerKind
+from ...base import FLOAT, SMALL, BaseConfig, Wanted, unsupported
+from ...devices import Cpu, Place, SamplerKind
 from .asked import Choices, Times
 
 

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from ...base.fit import SMALL
-from ...base.needs import Wanted
-from ...base.sizes import FLOAT
-from ...devices.machine import Machine, Software
-from ...devices.plan import SamplerAssignment, TrainerAssignment
+from ...base import FLOAT, SMALL, Wanted
+from ...devices import Machine, SamplerAssignment, Software, TrainerAssignment
 from .asked import Choices, Times
 from .cards import Card
 from .division import Division

@@ -8,13 +8,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...base.fit import ENOUGH, FEW_SLOTS, LEAST, ROOMS
-from ...base.llama_memory import context_bytes
-from ...base.needs import RANK, STEPPING, VERSIONS, Wanted, slot_bytes, version_bytes, weight_bytes
-from ...base.sizes import FLOAT, adapter_bytes, card_pass_bytes
-from ...base.vllm_memory import HALF, cache_bytes, rank_class, slots_bytes, slots_for
-from ...devices.machine import Gpu
-from ...devices.plan import Precision
+from ...base import (
+    ENOUGH,
+    FEW_SLOTS,
+    FLOAT,
+    HALF,
+    LEAST,
+    RANK,
+    ROOMS,
+    STEPPING,
+    VERSIONS,
+    Wanted,
+    adapter_bytes,
+    cache_bytes,
+    card_pass_bytes,
+    context_bytes,
+    rank_class,
+    slot_bytes,
+    slots_bytes,
+    slots_for,
+    version_bytes,
+    weight_bytes,
+)
+from ...devices import Gpu, Precision
 
 MEBIBYTE = 1 << 20
 RESERVE, RESERVED = 512 * MEBIBYTE, 0.03

@@ -13,11 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ...base.computed import unsupported
-from ...base.fit import ENOUGH, LEAST
-from ...base.needs import Wanted
-from ...devices.machine import Machine, Rates
-from ...devices.plan import Precision, SamplerKind, Sharing
+from ...base import ENOUGH, LEAST, Wanted, unsupported
+from ...devices import Machine, Precision, Rates, SamplerKind, Sharing
 from .asked import Choices
 from .cards import Card
 from .room import CROWD, PROGRAM, SamplerRoom, TrainerRoom, context_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...devices.machine import Gpu, Rates
+from ...devices import Gpu, Rates
 
 REFERENCE = Rates(matrix=100e12, bandwidth=1e12)
 WRITING = 0.8

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...devices.machine import Gpu, Machine, Software
+from ...devices import Gpu, Machine, Software
 from ...errors import ConfigError
 from .asked import Choices
 from .cards import TORCH_KINDS

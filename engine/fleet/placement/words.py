@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...devices.machine import Gpu
-from ...devices.plan import Place
+from ...devices import Gpu, Place
 
 SHARED = {
     "base": "both over one copy of the base",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TypeAlias
 
-from ...fairness.costs import PREFILLED, SAMPLED, rollout_cost
+from ...fairness import PREFILLED, SAMPLED, rollout_cost
 
 WORTH = 0.1
 """Of the busiest sampler's time, that must be gained before tasks change their samplers: what moves loses its

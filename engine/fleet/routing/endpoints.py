@@ -11,17 +11,11 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...base.fit import MemoryPlan
-from ...base.model import BaseModel
-from ...base.precision import REPEATABLE
-from ...base.soundness import parameters
-from ...devices.machine import Machine
-from ...devices.plan import SamplerAssignment, TrainerAssignment
-from ...fairness.line import Line
-from ...home.settings import Settings
-from ...rollout.endpoint import SamplerEndpoint
-from ...rollout.protocol import Sampler, SamplerLimits, SamplerStats
-from ...rollout.slots import SamplerSlots, Waiter
+from ...base import REPEATABLE, BaseModel, MemoryPlan, parameters
+from ...devices import Machine, SamplerAssignment, TrainerAssignment
+from ...fairness import Line
+from ...home import Settings
+from ...rollout import Sampler, SamplerEndpoint, SamplerLimits, SamplerSlots, SamplerStats, Waiter
 from ..tolerance import Tolerance, tolerance_of
 from ..worker_specs import of_kind, stored_as
 from .assignment import TokenCosts

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from time import monotonic
 
 from ...errors import Fruitless
-from ...fairness.mixes import Mix
-from ...rollout.endpoint import SamplerEndpoint
-from ...rollout.episodes import EPISODES
-from ...spec.agents import agent_map_of, spec_of
-from ...spec.task import TaskSpec
+from ...fairness import Mix
+from ...rollout import EPISODES, SamplerEndpoint
+from ...spec import TaskSpec, agent_map_of, spec_of
 from .assignment import Demand, Share, TokenCosts, guess, route
 
 AGAIN = 2.0

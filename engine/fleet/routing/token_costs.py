@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...devices.machine import Rates
+from ...devices import Rates
 from .assignment import TokenCosts
 
 HALF_LIFE = 60.0

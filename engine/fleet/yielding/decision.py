@@ -5,8 +5,8 @@ A yield, active hours and idleness flow in, a ``Rest`` flows out, or None while 
 
 from __future__ import annotations
 
-from ...home.active_hours import ActiveHours
-from ...store.rows import HOURS, IDLE, YIELDED, Rest, YieldRequest
+from ...home import ActiveHours
+from ...store import HOURS, IDLE, YIELDED, Rest, YieldRequest
 
 
 def yield_at(now: float, yielded: YieldRequest | None, hours: ActiveHours, idle: bool) -> Rest | None:

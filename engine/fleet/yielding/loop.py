@@ -12,13 +12,10 @@ import time
 from collections.abc import Callable
 from time import monotonic
 
-from ...devices.resources import ResourceSettings
+from ...devices import ResourceSettings
 from ...errors import StoreError
-from ...home.active_hours import ActiveHours
-from ...store.rows import HOURS, YIELDED, Rest, YieldRequest
-from ...store.store import Store
-from ...store.submissions import YIELDS
-from ...store.tasks import Command
+from ...home import ActiveHours
+from ...store import HOURS, YIELDED, YIELDS, Command, Rest, Store, YieldRequest
 from ..supervisor import WorkerSupervisor
 from .decision import yield_at
 from .words import TAKEN_BACK, clock, state

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from ...store.rows import Rest
+from ...store import Rest
 
 
 class Preemptible:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ...store.rows import HOURS, YIELDED, Rest
+from ...store import HOURS, YIELDED, Rest
 
 WEEK = 7
 """Days; before they are over, a day of the week tells which day is meant."""

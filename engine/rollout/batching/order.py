@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from ...fairness.clock import FairClock
-from ...fairness.costs import rollout_cost
+from ...fairness import FairClock, rollout_cost
 from .prompts import Key
 from .turn import Turn
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...base.model import BaseModel
+from ...base import BaseModel
 from ...trajectories import Logprobs, Tokens
 from ..protocol import SamplerLimits
 from .context import Context

@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from ...base.sizes import PREFILL
+from ...base import PREFILL
 from ...errors import CallFailed
 from ...trajectories import Logprobs, Tokens
 from ..protocol import Finish, SampleRequest, SampleResult, SamplerStats

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...base.sizes import scored_rows
+from ...base import scored_rows
 from ...trajectories import Logprobs, Tokens
 from ..sampling import logprobs_of
 from .context import Context

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from ...devices.out_of_memory import as_shortage, ran_out
+from ...devices import as_shortage, ran_out
 from ...errors import CallFailed
 from ..protocol import SampleRequest, SampleResult, SamplerLimits, SamplerStats
 from .answers import Answer, Answers

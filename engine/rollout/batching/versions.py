@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ...adapters.statefile import checksum, read_state
-from ...base.model import BaseModel
+from ...adapters import checksum, read_state
+from ...base import BaseModel
 from ...errors import AdapterError
 from ...faults import Point, reach
 from .context import Arrays

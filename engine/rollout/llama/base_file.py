@@ -10,12 +10,19 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ...base.gguf.base import base_bytes, path_of, write_base
-from ...base.gguf.brought import brought_names
-from ...base.gguf.names import GgufNames, names_of
-from ...base.model import BaseModel
-from ...base.precision import BITS, WRITTEN
-from ...base.sealed import ensure, verify
+from ...base import (
+    BITS,
+    WRITTEN,
+    BaseModel,
+    GgufNames,
+    base_bytes,
+    brought_names,
+    ensure,
+    names_of,
+    path_of,
+    verify,
+    write_base,
+)
 from .quantise import quantise
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ...devices.machine import Kind
+from ...devices import Kind
 from ...errors import ConfigError
 from .native import llama
 

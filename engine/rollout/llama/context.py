@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base.gguf.adapter import adapter_in_memory
-from ...base.gguf.names import GgufNames
-from ...base.llama_memory import MICRO_BATCH
+from ...base import MICRO_BATCH, GgufNames, adapter_in_memory
 from ...errors import AdapterError, BaseModelError
 from ..batching.context import Arrays, DecodeFailed, Handles, Ints, Logits
 from .native import last_errors, llama

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ...base.config import BaseConfig
-from ...base.llama_memory import layers_on_card
-from ...base.model import load_base
+from ...base import BaseConfig, layers_on_card, load_base
 from ..batching.pace import Pace, pace_of
 from ..batching.sampler import SPARE, BatchingSampler
 from .base_file import base_file

@@ -19,7 +19,7 @@ Form = Callable[[str, bool], tuple[str, tuple[ToolCall, ...]]]
 def form_of(template: str, control: Collection[str]) -> Form:
     """The form that a base's template shows or, where it shows none, that its control tokens are made for."""
     if hermes.TAG in template:
-        return hermes.split
+        return hermes.split_hermes
     if llama.TAG in control or '"parameters"' in template:
-        return llama.split
-    return hermes.split
+        return llama.split_llama
+    return hermes.split_hermes

@@ -10,7 +10,7 @@ TAG = "<tool_call>"
 _END = "</tool_call>"
 
 
-def split(text: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
+def split_hermes(text: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
     """The text without its well-formed calls, and the calls in order; the tags say enough, with tools or without."""
     calls: list[ToolCall] = []
     rest: list[str] = []

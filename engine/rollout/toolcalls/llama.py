@@ -12,7 +12,7 @@ from .call import read_call
 TAG = "<|python_tag|>"
 
 
-def split(text: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
+def split_llama(text: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
     """An empty text and the call, or the text as it is."""
     body = text.strip()
     tagged = body.startswith(TAG)

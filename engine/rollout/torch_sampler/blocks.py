@@ -11,8 +11,7 @@ from itertools import count
 
 from torch import Tensor
 
-from ...base.kernels import product
-from ...base.tensors import Base, Layer, Stacked
+from ...base import Base, Layer, Stacked, product
 from .mixing import Mix
 
 

@@ -13,7 +13,7 @@ from itertools import count
 
 import torch
 
-from ...base.tensors import Base
+from ...base import Base
 from ..batching.context import Arrays
 from .tiles import Place
 

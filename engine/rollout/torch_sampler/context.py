@@ -16,11 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import rms_norm, silu
 
-from ...base.arithmetic import halves, rotate
-from ...base.kernels import product
-from ...base.model import BaseModel
-from ...base.modules import check_adapter
-from ...base.tensors import load
+from ...base import BaseModel, check_adapter, halves, load, product, rotate
 from ..batching.context import Arrays, Handles, Ints, Logits
 from .attention import Appended, Attention, OneEach
 from .blocks import Block, blocks

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ...base.computed import unsupported
-from ...base.kernels import library
-from ...base.model import load_base
+from ...base import library, load_base, unsupported
 from ...errors import BaseModelError
 from ..batching.pace import Pace
 from ..batching.sampler import SPARE, BatchingSampler

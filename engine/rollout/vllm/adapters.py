@@ -13,10 +13,9 @@ import shutil
 from pathlib import Path
 from typing import Protocol
 
-from ...adapters.peft_folder import read_peft_folder, write_peft_folder
-from ...adapters.statefile import PolicyState, StateHeader, checksum
+from ...adapters import PolicyState, StateHeader, checksum, read_peft_folder, write_peft_folder
 from ...errors import AdapterError
-from ...home.private_folder import PrivateFolder
+from ...home import PrivateFolder
 from ..batching.context import Arrays
 
 HANDLES = itertools.count(1)

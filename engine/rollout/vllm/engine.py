@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...base.vllm_memory import SPARE
-from ...devices.out_of_memory import ran_out
+from ...base import SPARE
+from ...devices import ran_out
 from ...errors import AdapterError, BaseModelError
 from .installed import INSTEAD, require
 from .settings import ARCHITECTURES, VllmSettings, engine_arguments, environment

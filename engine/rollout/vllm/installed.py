@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from packaging.version import InvalidVersion, Version
 
-from ...devices.installed import installed
-from ...devices.troubles import GPU_EXTRA, LEAST_VLLM
+from ...devices import GPU_EXTRA, LEAST_VLLM, find_installed
 from ...errors import BaseModelError
 
 INSTEAD = 'Or set `sampler = "auto"` under [rollout] in marlaas.toml.'
@@ -13,7 +12,7 @@ INSTEAD = 'Or set `sampler = "auto"` under [rollout] in marlaas.toml.'
 
 def require() -> None:
     """Raise ``BaseModelError`` where vLLM is missing or too old."""
-    found = installed().vllm
+    found = find_installed().vllm
     if not found:
         raise BaseModelError("vLLM is not installed.", f"{GPU_EXTRA}, about 12 GB. {INSTEAD}")
     if _older(found):

@@ -9,11 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...base.model import BaseModel, load_base
-from ...base.vllm_memory import SLOTS, Device, whole_blocks
-from ...devices.out_of_memory import end_process
+from ...base import SLOTS, BaseModel, Device, load_base, whole_blocks
+from ...devices import end_process
 from ...errors import BaseModelError
-from ...home.private_folder import PrivateFolder
+from ...home import PrivateFolder
 from ...trajectories import Logprobs, Tokens
 from ..batching.answers import Answer
 from ..batching.threaded import Gate, ThreadedSampler

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...base.config import FAMILIES, BaseConfig
-from ...base.vllm_memory import BLOCK, SLOTS, Device, batch_for, cache_bytes, rank_class
+from ...base import BLOCK, FAMILIES, SLOTS, BaseConfig, Device, batch_for, cache_bytes, rank_class
 
 ADAPTERS = 1 << 16
 """Adapters that vLLM may keep in main memory: more than can be live. It reads an adapter's folder again once it has

@@ -17,12 +17,10 @@ from itertools import count
 
 from marlaas.plugins.messages import Answer, Ask, Reply
 
-from ...environments.baselines import HeldOut
-from ...environments.lease import Lease
-from ...environments.protocol import EpisodeOutcome, EpisodeSpec
+from ...environments import EpisodeOutcome, EpisodeSpec, HeldOut, Lease
 from ...errors import Replaced
-from ...fleet.services import Services
-from ...rollout.episodes import Roles
+from ...fleet import Services
+from ...rollout import Roles
 from ..selfplay.match import Match
 
 USUAL = ("", "0", "1", "yes", "no")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...spec.task import EvalSpec
+from ...spec import EvalSpec
 
 
 def reached(scores: Mapping[int, float], spec: EvalSpec) -> bool:

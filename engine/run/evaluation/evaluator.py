@@ -13,14 +13,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ...environments.lease import Lease
+from ...environments import Lease
 from ...errors import Paused, Replaced
-from ...fleet.services import Services
-from ...rollout.episodes import Played, Roles
-from ...rollout.seeds import noise_seed
-from ...spec.task import TaskSpec
-from ...store.experience import Part
-from ...store.versions import Evaluation, Version
+from ...fleet import Services
+from ...rollout import Played, Roles, noise_seed
+from ...spec import TaskSpec
+from ...store import Evaluation, PolicyGroup, Version
 from ...trajectories import Group
 from ..endings import first_failure, never_spoke
 from ..environment import TaskEnvironment
@@ -102,7 +100,7 @@ class Evaluator:
             )
             group = Group(number, number, version.number, lease.environment_version, (own.episode,))
             beside = besides([one.episode], one.transcripts, match, {self._name})
-            part = Part(self._policy, group, own.transcripts)
+            part = PolicyGroup(self._policy, group, own.transcripts)
             await store.patiently(partial(store.experience.add_play, "eval", [part], beside, version.number))
             found.append(own)
         return found

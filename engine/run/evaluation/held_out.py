@@ -11,11 +11,9 @@ import contextlib
 
 from marlaas.plugins.messages import Ask
 
-from ...environments.lease import Lease
-from ...environments.protocol import EpisodeSpec
-from ...fleet.services import Services
-from ...rollout.conversation import Unplayable
-from ...rollout.episodes import PromptHash
+from ...environments import EpisodeSpec, Lease
+from ...fleet import Services
+from ...rollout import PromptHash, Unplayable
 
 EVAL_SEED = 0
 """Of every run: all runs and tenants are measured on the same instances."""

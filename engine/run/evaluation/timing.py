@@ -12,13 +12,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from ...adapters.statefile import write_blank
-from ...adapters.tensor_file import is_there
-from ...environments.lease import Lease
+from ...adapters import is_there, write_blank
+from ...environments import Lease
 from ...errors import Replaced
-from ...fleet.services import Services
-from ...spec.task import EvalSpec
-from ...store.versions import Version
+from ...fleet import Services
+from ...spec import EvalSpec
+from ...store import Version
 from ..background import Background
 from ..environment import TaskEnvironment
 from ..serving.published import PublishedVersions

@@ -13,16 +13,11 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from ...adapters.peft_folder import read_peft_folder
-from ...adapters.statefile import begin, checksum, write_blank
-from ...adapters.tensor_file import is_there
+from ...adapters import begin, checksum, is_there, read_peft_folder, write_blank
 from ...errors import AdapterError
-from ...fleet.services import Services
-from ...spec.agent_rules import inside
-from ...spec.agents import BASE
-from ...spec.policies import start_folder
-from ...spec.task import TaskSpec
-from ...store.versions import Version
+from ...fleet import Services
+from ...spec import BASE, TaskSpec, inside, start_folder
+from ...store import Version
 from ..policy_learner import PolicyLearner
 from ..serving.published import PublishedVersions
 from .opponent_pool import OpponentPool, in_pool

@@ -9,12 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...errors import ConfigError
-from ...rollout.conversation import SamplingParameters
-from ...rollout.endpoint import SamplerEndpoint
-from ...rollout.episodes import Role, Roles
-from ...spec.agents import ONLY
-from ...spec.task import SamplingSpec
-from ...store.versions import Version
+from ...rollout import Role, Roles, SamplerEndpoint, SamplingParameters
+from ...spec import ONLY, SamplingSpec
+from ...store import Version
 
 
 @dataclass(frozen=True)

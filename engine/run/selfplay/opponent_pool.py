@@ -17,9 +17,9 @@ from contextlib import asynccontextmanager, contextmanager
 import numpy as np
 
 from ...errors import AdapterError
-from ...rollout.seeds import noise_seed
-from ...spec.policies import NamedPolicySpec
-from ...store.versions import Version
+from ...rollout import noise_seed
+from ...spec import NamedPolicySpec
+from ...store import Version
 from ..serving.published import PublishedVersions
 
 HALF = 0.5

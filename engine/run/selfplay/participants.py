@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from ...rollout.endpoint import SamplerEndpoint
-from ...spec.agents import AgentMap
-from ...store.versions import Version
+from ...rollout import SamplerEndpoint
+from ...spec import AgentMap
+from ...store import Version
 from ..serving.published import PublishedVersions
 from .match import Match
 from .opponent_pool import OpponentPool

@@ -20,10 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import AdapterError
-from ...fleet.tolerance import Tolerance
-from ...rollout.endpoint import SamplerEndpoint
-from ...training.advantages import ClosedGroup
-from ...training.protocol import PolicyTrainer
+from ...fleet import Tolerance
+from ...rollout import SamplerEndpoint
+from ...training import ClosedGroup, PolicyTrainer
 from ...trajectories import Logprobs, Tokens, Trajectory
 
 RENEW = 8

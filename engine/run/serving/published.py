@@ -15,9 +15,9 @@ from contextlib import asynccontextmanager, contextmanager
 
 from ...errors import AdapterError, WorkerDied
 from ...faults import Point, reach
-from ...fleet.routing.assignment import Share, sampler_of
-from ...rollout.endpoint import SamplerEndpoint
-from ...store.versions import Version
+from ...fleet import Share, sampler_of
+from ...rollout import SamplerEndpoint
+from ...store import Version
 
 
 class PublishedVersions:

@@ -12,12 +12,10 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from ...adapters.retention import RetentionVersion, keep
-from ...adapters.statefile import strip_moments
+from ...adapters import RetentionVersion, keep, strip_moments
 from ...errors import AdapterError, DatabaseLocked
 from ...faults import Point, reach
-from ...store.store import Store
-from ...store.versions import Version
+from ...store import Store, Version
 
 INTERVAL = 1.0
 """Seconds between two tidyings."""

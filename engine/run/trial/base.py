@@ -12,18 +12,21 @@ from pathlib import Path
 
 import psutil
 
-from ...base.fit import MemoryPlan
-from ...base.gguf.base import path_of
-from ...base.model import BaseModel
-from ...fleet.agreement import Agreement, compare, comparison_tokens
-from ...fleet.tolerance import tolerance_of
-from ...fleet.worker_specs import WorkerSpec, sampler_spec, stored_as, trainer_spec
-from ...home.paths import Home
-from ...home.settings import Settings
-from ...rollout.protocol import Sampler
-from ...rollout.renderer import Renderer
-from ...training.protocol import Trainer
-from ...workers.handle import WorkerHandle
+from ...base import BaseModel, MemoryPlan, path_of
+from ...fleet import (
+    Agreement,
+    WorkerSpec,
+    compare,
+    comparison_tokens,
+    sampler_spec,
+    stored_as,
+    tolerance_of,
+    trainer_spec,
+)
+from ...home import Home, Settings
+from ...rollout import Renderer, Sampler
+from ...training import Trainer
+from ...workers import WorkerHandle
 from .step import Trial, measure
 
 

@@ -19,10 +19,9 @@ import numpy as np
 
 from marlaas.plugins.messages import Message
 
-from ...rollout.protocol import Sampler, SampleRequest, SampleResult
-from ...rollout.renderer import Renderer
-from ...spec.task import TaskSpec
-from ...training.protocol import Trainer, TrainGroup, TrainSequence
+from ...rollout import Renderer, Sampler, SampleRequest, SampleResult
+from ...spec import TaskSpec
+from ...training import Trainer, TrainGroup, TrainSequence
 from ...trajectories import Tokens
 from ..rules import policy_config
 

@@ -14,7 +14,7 @@ from typing import Any
 from ..rows import Turn
 from .policies import PLAY
 from .reader import Reader
-from .rollout_rows import Conversation, Paid, Part, Tokens
+from .rollout_rows import Conversation, Paid, StoredTrajectory, Tokens
 
 _HEAD = """
 SELECT j.id, p.task, p.name AS policy, j.speaker, coalesce(g.play, g.id) AS play, g.id AS "group", g.split, g.number,
@@ -71,12 +71,12 @@ def episode(reader: Reader, id: int) -> list[Conversation]:
     return [own, *(one for one in found if one is not None)]
 
 
-def _part(reader: Reader, head: sqlite3.Row, row: sqlite3.Row) -> Part:
+def _part(reader: Reader, head: sqlite3.Row, row: sqlite3.Row) -> StoredTrajectory:
     ids, logprobs, mask = array("i", row["tokens"] or b""), array("f", row["logprobs"] or b""), row["mask"] or b""
     spans = tuple((start, stop, version) for start, stop, version in json.loads(row["spans"] or "[]"))
     weights = _weights(reader, head, row["id"], sum(mask)) if head["weights"] and ids else ()
     turns = tuple(Turn(**turn) for turn in json.loads(row["turns"] or "[]"))
-    return Part(row["id"], row["length"], turns, Tokens(ids, mask, logprobs, spans, weights))
+    return StoredTrajectory(row["id"], row["length"], turns, Tokens(ids, mask, logprobs, spans, weights))
 
 
 def _weights(reader: Reader, head: sqlite3.Row, id: int, count: int) -> tuple[float, ...]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...devices.machine import Holder
+from ...devices import Holder
 from .reader import Reader
 
 
@@ -32,7 +32,7 @@ class DeviceRow:
     """Seconds of the epoch."""
 
 
-def devices(reader: Reader) -> list[DeviceRow]:
+def device_rows(reader: Reader) -> list[DeviceRow]:
     """All cards, in the driver's order; none where the engine has seen none."""
     rows = reader.all("SELECT * FROM devices ORDER BY place")
     return [

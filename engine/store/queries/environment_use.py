@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ...environments.outcomes import quantile
+from ...environments import quantile
 from .reader import Reader
 
 LATELY = 3600.0

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ...environments.conformance.finding import Finding
+from ...environments import Finding
 from ...errors import StoreError
 from ..rows import (
     ACTIVE,

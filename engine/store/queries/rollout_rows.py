@@ -117,7 +117,7 @@ class Paid:
 
 
 @dataclass(frozen=True)
-class Part:
+class StoredTrajectory:
     """One trajectory of a conversation."""
 
     id: int
@@ -150,7 +150,7 @@ class Conversation:
     cut: bool
     """Whether the length limit ended it."""
     seconds: float
-    parts: tuple[Part, ...]
+    parts: tuple[StoredTrajectory, ...]
     """Its trajectories: several where the template rewrote what was said, or where the agent forked."""
     scores: dict[str, float] = field(default_factory=dict)
     """Named parts of the reward."""

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ...base.tensors import HeadShape
+from ...base import HeadShape
 from .places import Places
 from .slots import Slots
 

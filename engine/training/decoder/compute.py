@@ -14,9 +14,8 @@ from functools import partial
 
 import torch
 
-from ...base.sizes import EXACT, MOST_ON_CARD, MOST_TOKENS, Kept, kept_on_card
-from ...base.tensors import HeadShape
-from ...devices.plan import Precision
+from ...base import EXACT, MOST_ON_CARD, MOST_TOKENS, HeadShape, Kept, kept_on_card
+from ...devices import Precision
 from .adapters import Adapters, Views, separate
 from .attention import Attention, AttentionPlan
 from .fused_attention import FusedAttention

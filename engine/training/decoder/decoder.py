@@ -13,10 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ...base.config import BaseConfig
-from ...base.model import BaseModel
-from ...base.sizes import PASS_BYTES, Budget
-from ...base.tensors import Base, Layer, Stacked, load
+from ...base import PASS_BYTES, Base, BaseConfig, BaseModel, Budget, Layer, Stacked, load
 from ..adamw import AdamState
 from ..layout import Layout
 from ..model import Criterion, Groups

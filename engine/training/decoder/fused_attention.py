@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from ...base.tensors import HeadShape
+from ...base import HeadShape
 from .places import Places
 from .slots import Slots
 

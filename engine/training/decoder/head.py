@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...base.kernels import add_product, product
+from ...base import add_product, product
 
 Tile = tuple[int, int]
 """Places and entries."""

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...base.arithmetic import rms_norm, rms_norm_backward, rotate, swiglu, swiglu_backward
-from ...base.tensors import Layer
+from ...base import Layer, rms_norm, rms_norm_backward, rotate, swiglu, swiglu_backward
 from .attention import Attention
 from .linear import Applied, Linear
 from .spans import Spans

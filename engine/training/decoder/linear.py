@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from ...base.tensors import Layer
+from ...base import Layer
 from ..policy_memory import PolicyMemory
 from .adapters import Adapters, Downs, Views
 from .matrix import Matrix

@@ -15,8 +15,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ...base import kernels
-from ...devices.plan import Precision
+from ...base import product as kernel_product
+from ...devices import Precision
 
 
 class Matrix(Protocol):
@@ -60,7 +60,7 @@ def product(left: Tensor, right: Tensor) -> Tensor:
     Cards hand out the sums of a bfloat16 product as they are; processors round them first.
     """
     if left.dtype == torch.float32:
-        return kernels.product(left, right)
+        return kernel_product(left, right)
     if left.device.type == "cpu":
         return torch.mm(left, right).float()
     return torch.mm(left, right, out_dtype=torch.float32)

@@ -10,8 +10,7 @@ from enum import Enum, auto
 
 from torch import Tensor
 
-from ...base.arithmetic import rms_norm, rms_norm_backward
-from ...base.tensors import Base, Layer
+from ...base import Base, Layer, rms_norm, rms_norm_backward
 from .compute import Compute
 from .head import HeadTape, token_logprobs, token_scores, token_scores_backward
 from .layer import LayerTape, Normed, Place, backward, forward

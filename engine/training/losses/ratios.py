@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...spec.losses import published
+from ...spec import published
 from ..protocol import PolicyConfig
 
 LOG_RATIO_LIMIT = 20.0

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from marlaas.engine.store.queries.rollout_rows import Conversation, Part, Tokens
+from marlaas.engine.store.queries.rollout_rows import Conversation, StoredTrajectory, Tokens
 from marlaas.engine.store.rows import Turn
 
 TOKENS = Tokens(
@@ -38,7 +38,7 @@ def conversation(**values: Any) -> Conversation:
         advantage=0.5,
         cut=False,
         seconds=0.2,
-        parts=(Part(5, 5, TURNS, TOKENS),),
+        parts=(StoredTrajectory(5, 5, TURNS, TOKENS),),
         scores={"correct": 1.0},
     )
     return replace(plain, **values)

@@ -13,7 +13,7 @@ from marlaas.app.rollouts.reading import LONGEST_TURN, blocks, marked
 from marlaas.app.rollouts.records import joined, json_line, text
 from marlaas.app.rollouts.shading import LOGPROB, SHADES, TURNS, WEIGHT, Shading, shading_of
 from marlaas.app.words.format import cells
-from marlaas.engine.store.queries.rollout_rows import Conversation, Paid, Part, Tokens
+from marlaas.engine.store.queries.rollout_rows import Conversation, Paid, StoredTrajectory, Tokens
 from marlaas.engine.store.rows import Turn
 
 from ...test_hostile_text import TEXTS, harmless
@@ -26,7 +26,7 @@ def read(one: Conversation) -> str:
 
 
 def said(*turns: tuple[str, str]) -> Conversation:
-    return conversation(parts=(Part(5, 5, tuple(Turn(*turn) for turn in turns), TOKENS),))
+    return conversation(parts=(StoredTrajectory(5, 5, tuple(Turn(*turn) for turn in turns), TOKENS),))
 
 
 def test_where_it_comes_from_and_what_it_was_paid() -> None:
@@ -71,7 +71,12 @@ def test_rewards_for_turns_stand_behind_their_replies() -> None:
 
 
 def test_trajectories_of_one_conversation_follow_each_other() -> None:
-    one = conversation(parts=(Part(5, 5, (Turn("user", "first"),), TOKENS), Part(6, 5, (Turn("user", "2nd"),), TOKENS)))
+    one = conversation(
+        parts=(
+            StoredTrajectory(5, 5, (Turn("user", "first"),), TOKENS),
+            StoredTrajectory(6, 5, (Turn("user", "2nd"),), TOKENS),
+        )
+    )
     shown = read(one)
     assert shown.index("first") < shown.index("written anew") < shown.index("2nd") and "in 2 trajectories" in shown
 
@@ -83,7 +88,7 @@ def test_tokens_are_shaded_in_stretches() -> None:
 
 
 def test_what_cannot_be_shaded_is_read_as_turns_and_says_why() -> None:
-    one = conversation(parts=(Part(5, 5, (Turn("user", "2+2="),), Tokens()),))
+    one = conversation(parts=(StoredTrajectory(5, 5, (Turn("user", "2+2="),), Tokens()),))
     shown = joined(blocks(one, shading_of(WEIGHT, one), decode))
     assert "given up for room" in shown and "2+2=" in shown
     whole = conversation()
@@ -94,7 +99,7 @@ def test_nothing_foreign_is_obeyed() -> None:
     foreign = conversation(
         agent=HOSTILE, status=HOSTILE, environment_version=HOSTILE, failure=HOSTILE, file=HOSTILE, traceback=HOSTILE,
         scores={HOSTILE: 1.0}, metrics={HOSTILE: HOSTILE},
-        parts=(Part(5, 5, (Turn(HOSTILE, HOSTILE), Turn("assistant", HOSTILE)), TOKENS),),
+        parts=(StoredTrajectory(5, 5, (Turn(HOSTILE, HOSTILE), Turn("assistant", HOSTILE)), TOKENS),),
     )  # fmt: skip
     for shading in (Shading(TURNS), shading_of(LOGPROB, foreign)):
         shown = joined(blocks(foreign, shading, lambda ids: HOSTILE * len(ids)))
@@ -106,7 +111,9 @@ def test_nothing_foreign_is_obeyed() -> None:
 @pytest.mark.parametrize("name", TEXTS)
 def test_every_line_of_every_text_in_every_shade_is_harmless(name: str, shade: str) -> None:
     text = TEXTS[name]
-    one = conversation(agent=text, failure=text, scores={text: 1.0}, parts=(Part(5, 5, (Turn(text, text),), TOKENS),))
+    one = conversation(
+        agent=text, failure=text, scores={text: 1.0}, parts=(StoredTrajectory(5, 5, (Turn(text, text),), TOKENS),)
+    )
     layout = Layout(blocks(one, shading_of(shade, one), lambda ids: text[:9000] * len(ids)), 40)
     layout.reach(100_000)
     assert layout.whole and layout.lines

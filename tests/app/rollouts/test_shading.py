@@ -20,7 +20,7 @@ from marlaas.app.rollouts.shading import (
     shading_of,
     token_styles,
 )
-from marlaas.engine.store.queries.rollout_rows import Part, Tokens
+from marlaas.engine.store.queries.rollout_rows import StoredTrajectory, Tokens
 
 from .conversing import TOKENS, conversation
 
@@ -43,10 +43,10 @@ def test_each_token_has_the_style_of_its_class() -> None:
 
 
 def test_what_is_lacking_is_said() -> None:
-    bare = Part(5, 5, (), replace(TOKENS, weights=()))
+    bare = StoredTrajectory(5, 5, (), replace(TOKENS, weights=()))
     cases = {
-        "given up for room": conversation(parts=(Part(5, 5, (), Tokens()),)),
-        "has no tokens": conversation(parts=(Part(5, 0, (), Tokens()),)),
+        "given up for room": conversation(parts=(StoredTrajectory(5, 5, (), Tokens()),)),
+        "has no tokens": conversation(parts=(StoredTrajectory(5, 0, (), Tokens()),)),
         "not trained on": conversation(split="eval", parts=(bare,)),
         "No step has consumed": conversation(step=None, parts=(bare,)),
         "Nothing is known": conversation(parts=(bare,)),

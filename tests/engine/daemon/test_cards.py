@@ -21,7 +21,7 @@ from marlaas.engine.devices.ours import Ours, claimed
 from marlaas.engine.devices.resources import ResourceSettings
 from marlaas.engine.devices.usable import usable_resources
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.store.queries.devices import devices, held_by
+from marlaas.engine.store.queries.devices import device_rows, held_by
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 
@@ -75,7 +75,7 @@ async def test_cards_are_watched(
 
     async def next_look(seconds: float) -> None:
         with Reader(tmp_path / "marlaas.db") as reader:
-            seen.append(devices(reader))
+            seen.append(device_rows(reader))
         if not looks:
             raise asyncio.CancelledError
         looks.pop(0)()
@@ -168,4 +168,4 @@ async def test_without_a_driver_nothing_is_started(
     assert not running.done()
     running.cancel()
     with Reader(tmp_path / "marlaas.db") as reader:
-        assert devices(reader) == []
+        assert device_rows(reader) == []

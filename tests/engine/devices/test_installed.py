@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.devices import installed as module
-from marlaas.engine.devices.installed import Installed, build_of, installed, llama_backends
+from marlaas.engine.devices.installed import Installed, build_of, find_installed, llama_backends
 
 
 def test_this_environment() -> None:
-    there = installed()
+    there = find_installed()
     assert there.torch == importlib.metadata.version("torch")
     assert there.llama == importlib.metadata.version("llama-cpp-python")
 
@@ -35,7 +35,7 @@ def test_the_version_tells_what_vllm_was_built_for(version: str, build: str) -> 
 def test_both_packages_of_vllm(versions: dict[str, str], expected: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_version", lambda name: versions.get(name, ""))
     monkeypatch.setattr(module, "llama_backends", lambda: ())
-    assert installed() == expected
+    assert find_installed() == expected
 
 
 def test_the_files_beside_llama_tell_its_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from marlaas.engine.devices import software as module
 from marlaas.engine.devices.answers import Answers
 from marlaas.engine.devices.installed import Installed
 from marlaas.engine.devices.machine import Gpu, Software
-from marlaas.engine.devices.software import judge, notes, software
+from marlaas.engine.devices.software import judge, notes, usable_software
 
 CARD = Gpu(0, "GPU-1", "H200", "cuda", 140 << 30, 139 << 30, capability=(9, 0))
 OLD = replace(CARD, name="GTX 1080", capability=(6, 1))
@@ -124,6 +124,6 @@ def test_a_plain_machine_is_looked_at_without_starting_anything(monkeypatch: pyt
 
     monkeypatch.setattr("subprocess.run", never)
     monkeypatch.setattr(module, "_known", {})
-    monkeypatch.setattr(module, "installed", lambda: Installed(torch="2.13.0", llama="0.3.36"))
-    assert software() == Software()
-    assert software() is software()
+    monkeypatch.setattr(module, "find_installed", lambda: Installed(torch="2.13.0", llama="0.3.36"))
+    assert usable_software() == Software()
+    assert usable_software() is usable_software()

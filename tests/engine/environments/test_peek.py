@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.engine.environments.peek import peek
+from marlaas.engine.environments.peek import first_prompts
 from marlaas.engine.errors import ConfigError, EnvironmentMissing
 
 from .conftest import ECHO
@@ -35,18 +35,18 @@ def folder(tmp_path: Path) -> Path:
 
 
 async def test_prompts_of_the_first_instances(folder: Path, tmp_path: Path) -> None:
-    seen = await peek("hasty", {"last": 8}, 3, [folder], tmp_path / "scratch")
+    seen = await first_prompts("hasty", {"last": 8}, 3, [folder], tmp_path / "scratch")
     assert [ask.messages[0].content for ask in seen.asks] == ["question 0", "question 1", "question 2"]
     assert seen.problem == "" and seen.info.parameters[0].name == "last"
 
 
 async def test_what_goes_wrong_is_a_sentence(folder: Path, tmp_path: Path) -> None:
-    seen = await peek("hasty", {}, 3, [folder], tmp_path / "a")
+    seen = await first_prompts("hasty", {}, 3, [folder], tmp_path / "a")
     assert len(seen.asks) == 2 and "ended before its first question" in seen.problem
     assert "there are no more" in seen.problem
-    seen = await peek("broken", {}, 3, [folder], tmp_path / "b")
+    seen = await first_prompts("broken", {}, 3, [folder], tmp_path / "b")
     assert seen.asks == () and "broken.py:1: SyntaxError" in seen.problem
     with pytest.raises(ConfigError, match="has no parameter 'lost'"):
-        await peek("hasty", {"lost": 1}, 3, [folder], tmp_path / "c")
+        await first_prompts("hasty", {"lost": 1}, 3, [folder], tmp_path / "c")
     with pytest.raises(EnvironmentMissing):
-        await peek("nobody", {}, 3, [folder], tmp_path / "d")
+        await first_prompts("nobody", {}, 3, [folder], tmp_path / "d")

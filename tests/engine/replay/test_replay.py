@@ -16,7 +16,7 @@ from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec, Ra
 from marlaas.engine.environments.service import EnvironmentService
 from marlaas.engine.replay.replay import Replay
 from marlaas.engine.replay.verdicts import Summary, Verdict, summarise
-from marlaas.engine.rollout.toolcalls.hermes import split as calls
+from marlaas.engine.rollout.toolcalls.hermes import split_hermes as calls
 from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
 from marlaas.engine.spec.task import EvalSpec, parse

@@ -25,7 +25,7 @@ def encode(*words: str) -> list[int]:
 
 
 def read(tokens: Sequence[int], opened: str = "") -> Spoken:
-    return read_reply(tokens, opened, (0,), decode, hermes.split, tools=False)
+    return read_reply(tokens, opened, (0,), decode, hermes.split_hermes, tools=False)
 
 
 def test_the_tags_may_be_ids_or_letters() -> None:

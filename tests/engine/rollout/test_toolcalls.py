@@ -23,7 +23,7 @@ calls = st.builds(ToolCall, st.text(min_size=1, max_size=9), st.dictionaries(st.
 def test_hermes_calls_come_back(made: list[ToolCall], talk: str) -> None:
     blocks = [f"<tool_call>{json.dumps({'name': c.name, 'arguments': c.arguments})}</tool_call>" for c in made]
     assume(all("</tool_call>" not in block.removesuffix("</tool_call>") for block in blocks))
-    rest, found = hermes.split(talk + "".join(blocks), tools=True)
+    rest, found = hermes.split_hermes(talk + "".join(blocks), tools=True)
     assert list(found) == made and rest == (talk.strip() if made else talk)
 
 
@@ -31,8 +31,8 @@ def test_hermes_calls_come_back(made: list[ToolCall], talk: str) -> None:
 def test_llamas_call_comes_back(made: ToolCall, space: str, tagged: bool) -> None:
     body = json.dumps({"name": made.name, "parameters": made.arguments})
     text = space + ("<|python_tag|>" if tagged else "") + body + space
-    assert llama.split(text, tools=True) == ("", (made,))
-    assert llama.split(text, tools=False) == (("", (made,)) if tagged else (text, ()))
+    assert llama.split_llama(text, tools=True) == ("", (made,))
+    assert llama.split_llama(text, tools=False) == (("", (made,)) if tagged else (text, ()))
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,11 @@ def test_llamas_call_comes_back(made: ToolCall, space: str, tagged: bool) -> Non
     ],
 )
 def test_what_is_not_exactly_a_call_stays_text(text: str) -> None:
-    assert llama.split(text, tools=True) == (text, ())
+    assert llama.split_llama(text, tools=True) == (text, ())
 
 
 def test_the_form_follows_from_the_base() -> None:
-    assert form_of("… <tool_call> …", ()) is hermes.split
-    assert form_of("", ("<|python_tag|>",)) is llama.split
-    assert form_of('{"name": function, "parameters": arguments}', ()) is llama.split
-    assert form_of("", ()) is hermes.split
+    assert form_of("… <tool_call> …", ()) is hermes.split_hermes
+    assert form_of("", ("<|python_tag|>",)) is llama.split_llama
+    assert form_of('{"name": function, "parameters": arguments}', ()) is llama.split_llama
+    assert form_of("", ()) is hermes.split_hermes

@@ -9,7 +9,7 @@ import numpy as np
 
 from marlaas.engine.spec.policies import NamedPolicySpec
 from marlaas.engine.spec.task import TaskSpec
-from marlaas.engine.store.experience import Beside, Part
+from marlaas.engine.store.experience import Beside, PolicyGroup
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.store.versions import Evaluation, NewVersion
@@ -44,7 +44,7 @@ def said(agent: str, reward: float | None, version: int = 0) -> Trajectory:
     )
 
 
-def part(policy: int, number: int, version: int, *members: tuple[Trajectory, ...]) -> Part:
+def part(policy: int, number: int, version: int, *members: tuple[Trajectory, ...]) -> PolicyGroup:
     """What a policy gets of a play; everybody says who they are."""
     episodes = tuple(Episode(place, "ok", own) for place, own in enumerate(members))
     words = {
@@ -52,7 +52,7 @@ def part(policy: int, number: int, version: int, *members: tuple[Trajectory, ...
         for place, own in enumerate(members)
         for one in own
     }
-    return Part(policy, Group(number, number, version, "e1", episodes, 0), words)
+    return PolicyGroup(policy, Group(number, number, version, "e1", episodes, 0), words)
 
 
 def beside(speaker: str, *members: tuple[Trajectory, ...]) -> Beside:

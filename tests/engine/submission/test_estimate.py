@@ -14,7 +14,7 @@ from marlaas.engine.base.sizes import adapter_bytes
 from marlaas.engine.spec.policies import NamedPolicySpec, PolicySpec
 from marlaas.engine.spec.task import EvalSpec, KeepSpec, SamplingSpec, TaskSpec, TrainSpec
 from marlaas.engine.store.queries.past_runs import PastRun
-from marlaas.engine.submission.estimate import NEAREST, disk_of, estimate, nearest, time_of, together
+from marlaas.engine.submission.estimate import NEAREST, disk_of, estimate_task, nearest, time_of, together
 
 BASE = load_base("tiny").config
 SPEC = TaskSpec("bio", "sums", "arithmetic", steps=10, sampling=SamplingSpec(max_tokens=8))
@@ -60,8 +60,8 @@ def test_the_disk_holds_what_retention_keeps() -> None:
 
 def test_memory_and_tokens() -> None:
     adapter = adapter_bytes(BASE, 16)
-    torch = estimate(SPEC, [], BASE, 100, torch_sampler=True, context=512)
-    llama = estimate(SPEC, [], BASE, 100, torch_sampler=False, context=512)
+    torch = estimate_task(SPEC, [], BASE, 100, torch_sampler=True, context=512)
+    llama = estimate_task(SPEC, [], BASE, 100, torch_sampler=False, context=512)
     assert torch.memory - llama.memory == 3 * (FUSED - 1) * adapter and llama.memory > (COPIES + 3) * adapter
     assert torch.time is None and torch.most_tokens == 10 * 64 * 256
 
@@ -69,12 +69,12 @@ def test_memory_and_tokens() -> None:
 def test_several_policies_share_their_plays_and_take_memory_each() -> None:
     two = {"solver": NamedPolicySpec(groups_per_step=2), "critic": NamedPolicySpec(rank=8)}
     spec = replace(SPEC, policies=two, agents={"a": "solver", "b": "critic"})
-    alone, both = (estimate(one, [RUN], BASE, 100, False, 512) for one in (SPEC, spec))
+    alone, both = (estimate_task(one, [RUN], BASE, 100, False, 512) for one in (SPEC, spec))
     assert both.time == alone.time, "a group that both need is played once"
     assert both.most_tokens == 2 * alone.most_tokens
     assert alone.memory < both.memory < 2 * alone.memory and alone.disk.adapters < both.disk.adapters
     frozen = replace(spec, policies=two | {"critic": NamedPolicySpec(frozen="base")})
-    assert estimate(frozen, [RUN], BASE, 100, False, 512).memory < both.memory
+    assert estimate_task(frozen, [RUN], BASE, 100, False, 512).memory < both.memory
     pool = replace(spec, policies=two | {"critic": NamedPolicySpec(pool="solver", size=3)})
     adapter = adapter_bytes(BASE, 16)
     kept = [disk_of(one, [RUN], BASE, 4).adapters for one in (frozen, pool)]
@@ -82,7 +82,7 @@ def test_several_policies_share_their_plays_and_take_memory_each() -> None:
 
 
 def test_all_together_take_as_long_as_the_busiest_worker() -> None:
-    one = estimate(SPEC, [RUN], BASE, 100, True, 512)
+    one = estimate_task(SPEC, [RUN], BASE, 100, True, 512)
     assert one.time is not None and together([one]) == one.time.seconds
     assert together([one, one]) == pytest.approx(30.0), "the trainer's seconds add up"
     unknown = replace(one, time=None)

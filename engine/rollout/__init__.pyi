@@ -1,0 +1,110 @@
+from .batching.sampler import (
+    BatchingSampler as BatchingSampler,
+)
+from .conversation import (
+    SamplingParameters as SamplingParameters,
+)
+from .conversation import (
+    Unplayable as Unplayable,
+)
+from .endpoint import (
+    SamplerEndpoint as SamplerEndpoint,
+)
+from .episodes import (
+    EPISODES as EPISODES,
+)
+from .episodes import (
+    HeldOutPrompt as HeldOutPrompt,
+)
+from .episodes import (
+    Play as Play,
+)
+from .episodes import (
+    Played as Played,
+)
+from .episodes import (
+    PromptHash as PromptHash,
+)
+from .episodes import (
+    Role as Role,
+)
+from .episodes import (
+    Roles as Roles,
+)
+from .episodes import (
+    Rollout as Rollout,
+)
+from .llama.base_file import (
+    ensure_base_gguf as ensure_base_gguf,
+)
+from .llama.sampler import (
+    LlamaSampler as LlamaSampler,
+)
+from .protocol import (
+    Sampler as Sampler,
+)
+from .protocol import (
+    SampleRequest as SampleRequest,
+)
+from .protocol import (
+    SampleResult as SampleResult,
+)
+from .protocol import (
+    SamplerLimits as SamplerLimits,
+)
+from .protocol import (
+    SamplerStats as SamplerStats,
+)
+from .renderer import (
+    Renderer as Renderer,
+)
+from .rendering import (
+    PromptRuler as PromptRuler,
+)
+from .sampler_client import (
+    SamplerClient as SamplerClient,
+)
+from .sampling import (
+    choose as choose,
+)
+from .seeds import (
+    noise_seed as noise_seed,
+)
+from .slots import (
+    SamplerSlots as SamplerSlots,
+)
+from .slots import (
+    SlotHolder as SlotHolder,
+)
+from .slots import (
+    Waiter as Waiter,
+)
+from .spoken import (
+    before_stop as before_stop,
+)
+from .talk import (
+    Manner as Manner,
+)
+from .talk import (
+    Speech as Speech,
+)
+from .talk import (
+    Talk as Talk,
+)
+from .toolcalls.hermes import split_hermes as split_hermes
+from .toolcalls.llama import split_llama as split_llama
+from .torch_sampler.sampler import (
+    TorchSampler as TorchSampler,
+)
+from .vllm.installed import (
+    require as require,
+)
+from .vllm.sampler import (
+    VllmSampler as VllmSampler,
+)
+from .vllm.settings import (
+    environment as environment,
+)
+from .vocabulary import (
+    Vocabulary as Vocabulary,
+)

@@ -1,0 +1,33 @@
+from .evaluation.early_stop import (
+    reached as reached,
+)
+from .evaluation.early_stop import (
+    stalled as stalled,
+)
+from .group_pool import (
+    GroupPool as GroupPool,
+)
+from .learner import (
+    Learner as Learner,
+)
+from .preflight import (
+    check_ready as check_ready,
+)
+from .serving.retention import (
+    Retention as Retention,
+)
+from .trial.base import (
+    Tried as Tried,
+)
+from .trial.base import (
+    precisions as precisions,
+)
+from .trial.base import (
+    try_base as try_base,
+)
+from .trial.base import (
+    with_weights as with_weights,
+)
+from .trial.step import (
+    TASK as TASK,
+)

@@ -1,0 +1,3 @@
+from .scheduler import (
+    Scheduler as Scheduler,
+)

@@ -1,0 +1,2 @@
+from . import rollouts as rollouts
+from . import timeline as timeline

@@ -1,0 +1,9 @@
+from .ending import (
+    signal_name as signal_name,
+)
+from .handle import (
+    WorkerHandle as WorkerHandle,
+)
+from .host import (
+    PR_SET_PDEATHSIG as PR_SET_PDEATHSIG,
+)
