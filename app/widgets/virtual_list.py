@@ -30,7 +30,7 @@ GUTTER = 2
 
 
 class VirtualList(PagedView[Row], can_focus=True):
-    """Rows under a cursor. Placeholders and cursor belong to ids: they stay with their rows when others come."""
+    """Rows under a cursor. Marks and cursor belong to ids: they stay with their rows when others come."""
 
     @dataclass
     class Said(Message):

@@ -1,4 +1,4 @@
-"""ConstantBaselines: the best score that one text, given to every ask, gets on the held-out prompts.
+"""Constant-answer baselines: the best score that one text, given to every ask, gets on the held-out prompts.
 
 Texts to try flow in with how to measure one, the best of their scores flows out. Tasks on the same prompts share what
 was measured: with a thousand prompts a score is a thousand episodes, and twenty seeds of one task ask for the same

@@ -10,12 +10,10 @@ import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from marlaas.plugins.toml_text import read_toml
-
 from ..base import PRECISIONS, anchored
 from ..devices import ResourceSettings
 from ..errors import ConfigError
-from ..spec import between, build, each_of, one_of
+from ..spec import between, build, each_of, one_of, read_toml
 from .active_hours import ActiveHours
 from .paths import Home
 

@@ -19,7 +19,7 @@ from marlaas.plugins.messages import Ask, Message, Reply
 from ..errors import BaseModelError, MarlaasError
 from ..trajectories import Span, Trajectory, Transcript
 from .allowance import Allowance
-from .marks import Said
+from .placeholders import Said
 from .protocol import SampleRequest, SampleResult, Turns
 from .renderer import Renderer, TooLong
 from .rendering import Rendering

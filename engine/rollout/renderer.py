@@ -21,7 +21,7 @@ from marlaas.plugins.messages import Message, ToolCall
 
 from ..base import SWITCH, load_template, read_settings, token_name
 from ..errors import BaseModelError, ConfigError
-from .marks import Placeholders, Said, plain
+from .placeholders import Placeholders, Said, plain
 from .spoken import CLOSE, Spoken, opened_thought, read_plain, read_reply, stopped_at
 from .toolcalls import form_of
 from .vocabulary import Vocabulary, strings

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from marlaas.plugins.messages import Ask, Message
 
-from .marks import Said
+from .placeholders import Said
 from .renderer import Continuation, Renderer, TooLong, Tools, characters
 
 SHORT = 4000

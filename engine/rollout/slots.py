@@ -50,7 +50,7 @@ class SamplerSlots:
         self._line = line
         self._patience = patience
         self._busy: dict[SlotHolder, Serving] = {}
-        """FrozenPolicies whose turn is under way."""
+        """Holders whose turn is under way."""
         self._idle: OrderedDict[SlotHolder, float] = OrderedDict()
         """Since when slots are idle that others may take, the longest idle first."""
         self._timer: asyncio.TimerHandle | None = None

@@ -11,11 +11,13 @@ from collections.abc import Awaitable, Callable
 
 from ..errors import ConfigError, DatabaseLocked, MarlaasError, StoreError
 from ..spec import tenant_change
-from ..store import PAUSED_BY_A_PERSON, YIELDS, Command, Store
+from ..store import YIELDS, Command, Reason, ReasonCode, Store
 from ..submission import next_state
 from .deletion import delete_versions
 from .extension import extend
 from .rollback import roll_back
+
+PAUSED = Reason(ReasonCode.PERSON, "paused by a person")
 
 
 class Commands:
@@ -88,7 +90,7 @@ class Commands:
             raise ConfigError(f"Task {task} belongs to another base than the one that this home has.")
         await self._end_run(task)
         state = next_state(kind, tasks.state(task))
-        tasks.set_state(task, state, PAUSED_BY_A_PERSON if kind == "pause" else "", fresh=True)
+        tasks.set_state(task, state, PAUSED if kind == "pause" else Reason(), fresh=True)
         self._store.telemetry.event("task", f"The task is {state} ({kind}).", task)
 
     def _set_tenant(self, command: Command) -> None:

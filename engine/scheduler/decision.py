@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from ..store import Needed, QueuedTask, Tenant
+from ..store import NO_REASON, Needed, QueuedTask, Reason, ReasonCode, Tenant
 
 EXACT = 20
 """Tasks ahead up to which the sentence counts them; a longer queue would have every row rewritten at every start."""
@@ -36,7 +36,7 @@ class Verdict:
     """What is to be done with a task, and why."""
 
     act: Act
-    reason: str = ""
+    reason: Reason = NO_REASON
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def decide(tasks: Sequence[QueuedTask], situation: Situation) -> dict[int, Verdi
     for task in sorted(tasks, key=lambda task: task.state != "running"):  # what an engine's end interrupted comes first
         if task.id in situation.running:
             if situation.rest:
-                verdicts[task.id] = Verdict(Act.HOLD, situation.rest)
+                verdicts[task.id] = Verdict(Act.HOLD, Reason(ReasonCode.YIELDED, situation.rest))
             elif situation.spent(task.tenant):
                 verdicts[task.id] = Verdict(Act.HOLD, _spent(task.tenant, situation))
         elif task.state != "paused":
@@ -92,11 +92,12 @@ def _own_obstacle(task: QueuedTask, situation: Situation) -> Verdict | None:
     if task.needs:
         return _dependency(task)
     if situation.rest:
-        return Verdict(Act.WAIT, situation.rest)
+        return Verdict(Act.WAIT, Reason(ReasonCode.YIELDED, situation.rest))
     if task.due is not None and task.due > situation.now:
-        return Verdict(Act.WAIT, f"tries again within {_coarse(task.due - situation.now)}, {task.cause}")
+        words = f"tries again within {_coarse(task.due - situation.now)}, {task.cause}"
+        return Verdict(Act.WAIT, Reason(ReasonCode.RETRY, words))
     if task.id in situation.resting:
-        return Verdict(Act.WAIT, situation.blocked[task.id])
+        return Verdict(Act.WAIT, Reason(ReasonCode.BLOCKED, situation.blocked[task.id]))
     if situation.spent(task.tenant):
         return Verdict(Act.WAIT, _spent(task.tenant, situation))
     return None
@@ -128,9 +129,11 @@ def _share_out(
             verdicts[task.id] = Verdict(Act.START)
             free, running[name], planned[name] = free - 1, running[name] + 1, planned[name] + 1
         elif task.id in situation.blocked:
-            verdicts[task.id] = Verdict(Act.WAIT, situation.blocked[task.id])
+            verdicts[task.id] = Verdict(Act.WAIT, Reason(ReasonCode.BLOCKED, situation.blocked[task.id]))
         else:
-            verdicts[task.id] = Verdict(Act.WAIT, f"{_busy(situation.slots)}; {_ahead(ahead)}")
+            verdicts[task.id] = Verdict(
+                Act.WAIT, Reason(ReasonCode.SLOTS, f"{_busy(situation.slots)}; {_ahead(ahead)}")
+            )
             ahead, planned[name] = ahead + 1, planned[name] + 1
         if waiting:
             heapq.heappush(turns, turn(name))
@@ -142,20 +145,22 @@ def _over_quota(name: str, quota: int, runs: int, planned: int, waiting: Sequenc
     verdicts = {}
     for place, task in enumerate(waiting, planned):
         reason = f"tenant {name} runs {runs} of {quota} {_tasks(quota)} at the same time"
-        verdicts[task.id] = Verdict(Act.WAIT, f"{reason}; {_ahead(place, ' of its')}" if place else reason)
+        words = f"{reason}; {_ahead(place, ' of its')}" if place else reason
+        verdicts[task.id] = Verdict(Act.WAIT, Reason(ReasonCode.QUOTA, words))
     return verdicts
 
 
 def _dependency(task: QueuedTask) -> Verdict:
     for other in task.needs:
         if not other.state:
-            return Verdict(Act.FAIL, f"It depends on task {other.id}, which does not exist.")
+            return Verdict(Act.FAIL, Reason(ReasonCode.FAILED, f"It depends on task {other.id}, which does not exist."))
         if other.state in ("failed", "cancelled"):
             ended = "failed" if other.state == "failed" else "was cancelled"
             remedy = f"`marlaas retry {other.id} {task.id}` runs both."
-            return Verdict(Act.FAIL, f"It depends on task {other.id} ({other.name}), which {ended}. {remedy}")
+            words = f"It depends on task {other.id} ({other.name}), which {ended}. {remedy}"
+            return Verdict(Act.FAIL, Reason(ReasonCode.FAILED, words))
     more = f", and for {_about(len(task.needs) - 1)} more" if len(task.needs) > 1 else ""
-    return Verdict(Act.WAIT, f"waiting for {_named(task.needs[0])}{more}")
+    return Verdict(Act.WAIT, Reason(ReasonCode.DEPENDS, f"waiting for {_named(task.needs[0])}{more}"))
 
 
 def _named(other: Needed) -> str:
@@ -163,9 +168,10 @@ def _named(other: Needed) -> str:
     return f"task {other.id} ({other.name}), which is {other.state}{step}"
 
 
-def _spent(name: str, situation: Situation) -> str:
+def _spent(name: str, situation: Situation) -> Reason:
     quota = situation.tenant(name).tokens_per_day
-    return f"tenant {name} has used its {quota:,} tokens of the day; goes on at 00:00 UTC"
+    words = f"tenant {name} has used its {quota:,} tokens of the day; goes on at 00:00 UTC"
+    return Reason(ReasonCode.QUOTA, words)
 
 
 def _busy(slots: int) -> str:

@@ -15,11 +15,11 @@ from ..errors import ConfigError, StoreError
 from ..fleet import WorkerSupervisor
 from ..fleet import reason as waits_for
 from ..run import Learner
-from ..store import QueuedTask, Store
+from ..store import QueuedTask, Reason, ReasonCode, Store
 from .commands import Commands
 from .decision import Act, Situation, decide
 from .retries import Stalls, in_words, pause_before
-from .task_run import Ending, run_task
+from .task_run import Ending, failed, run_task
 
 POLL = 0.2
 """Seconds between looks at the database for new commands."""
@@ -29,8 +29,8 @@ task may be tried again."""
 TRIES = 20.0
 """Blocked tasks that are tried again each second, at most: a thousand of one broken environment must not keep the
 engine busy. Where it is mended, all are tried at once."""
-STARTING = "is starting"
-INTERRUPTED = "was interrupted"
+STARTING = Reason(ReasonCode.STARTING, "is starting")
+INTERRUPTED = Reason(ReasonCode.INTERRUPTED, "was interrupted")
 
 
 class Scheduler:
@@ -168,29 +168,29 @@ class Scheduler:
             return
         if ending.state == "queued":
             rest = max(REVIEW, len(self._blocked) / TRIES)
-            self._blocked[task] = (ending.reason, monotonic() + rest)
+            self._blocked[task] = (ending.reason.words, monotonic() + rest)
             store.tasks.explain({task: ending.reason})
             self._tell_blocked(task, ending.reason)
             return
         tries = store.tasks.tries(task)
         if ending.again and tries.made < tries.allowed:
-            pause, cause = pause_before(tries.made + 1), in_words(tries.made + 1, tries.allowed, ending.reason)
+            pause, cause = pause_before(tries.made + 1), in_words(tries.made + 1, tries.allowed, ending.reason.words)
             store.telemetry.event("task", f"The task is tried again in {pause:.0f} s, {cause}", task, "warning")
             store.tasks.try_again(task, self._clock() + pause, cause)  # last: if the disk refuses, all is done again
             return
         store.tasks.set_state(task, ending.state, ending.reason)
-        text = f"The task is {ending.state}. {ending.reason}".strip()
+        text = f"The task is {ending.state}. {ending.reason.words}".strip()
         store.telemetry.event("task", text, task, "info" if ending.state == "done" else "error")
         self._tell("stalled" if ending.state == "paused" else ending.state, task)
 
-    def _tell_blocked(self, task: int, reason: str) -> None:
-        if reason == INTERRUPTED:
+    def _tell_blocked(self, task: int, reason: Reason) -> None:
+        if reason.code == ReasonCode.INTERRUPTED:
             return
         if self._stalls.blocked(task):
             self._tell("stalled", task)
-        if reason != self._told.get(task):
-            self._store.telemetry.event("task", f"The task waits, {reason}", task, "warning")
-            self._told[task] = reason
+        if reason.words != self._told.get(task):
+            self._store.telemetry.event("task", f"The task waits, {reason.words}", task, "warning")
+            self._told[task] = reason.words
 
     async def _go_through_the_queue(self) -> None:
         """Start what may run, stop what may not, and say of all others why they wait."""
@@ -210,9 +210,9 @@ class Scheduler:
         for task in tasks:
             verdict = verdicts.get(task.id)
             if verdict is None:
-                if task.id in self._runs and task.state != "running" and task.reason != STARTING:
+                if task.id in self._runs and task.state != "running" and task.reason.code != ReasonCode.STARTING:
                     reasons[task.id] = STARTING  # it was blocked and is not any more
-                elif task.id in self._learners and task.reason != (note := self._learners[task.id].waits_for):
+                elif task.id in self._learners and task.reason.words != (note := self._learners[task.id].waits_for):
                     notes[task.id] = note
             elif verdict.act is Act.START:
                 self._start(task)
@@ -225,7 +225,7 @@ class Scheduler:
         if notes:
             self._store.tasks.note(notes)
 
-    async def _hold(self, reasons: Mapping[int, str]) -> None:
+    async def _hold(self, reasons: Mapping[int, Reason]) -> None:
         """Stop runs at their last commit, to go on by themselves later."""
         self._seen = -1
         await self._end_runs(list(reasons))
@@ -233,7 +233,7 @@ class Scheduler:
         for task, reason in reasons.items():
             if self._store.tasks.state(task) == "running":
                 self._store.tasks.explain({task: reason})
-                self._store.telemetry.event("task", f"The task waits: {reason}.", task)
+                self._store.telemetry.event("task", f"The task waits: {reason.words}.", task)
 
     def _held(self) -> str:
         """Why no task may run at the moment; empty where tasks may, be it that they have to start the workers."""
@@ -265,7 +265,7 @@ class Scheduler:
         try:
             spec = self._store.tasks.spec(task.id)
         except ConfigError as error:  # it must not stop the others
-            self._record(task.id, Ending("failed", f"This marlaas cannot read the task: {error}"))
+            self._record(task.id, failed(f"This marlaas cannot read the task: {error}"))
             return
         if task.state != "running" and task.id not in self._blocked:
             self._store.tasks.explain({task.id: STARTING})

@@ -27,6 +27,7 @@ from ..fairness import Payer
 from ..fleet import WorkerSupervisor
 from ..run import Learner, check_ready
 from ..spec import TaskSpec
+from ..store import NO_REASON, Reason, ReasonCode
 
 MAX_LOSSES = 5
 """Workers that may die under a task without a step between; then it pauses, for it may be what kills them."""
@@ -38,9 +39,29 @@ class Ending:
 
     state: str
     """The task's state from now on; *running* where it stands at its last commit and the next engine goes on."""
-    reason: str = ""
+    reason: Reason = NO_REASON
     again: bool = False
     """Whether something outside of the task brought it there, so that another try may go better."""
+
+
+def done(remark: str = "") -> Ending:
+    """It made all its steps, or need not make more."""
+    return Ending("done", Reason(ReasonCode.ENDED if remark else ReasonCode.NONE, remark))
+
+
+def blocked(why: str) -> Ending:
+    """It goes on by itself once what it needs is there."""
+    return Ending("queued", Reason(ReasonCode.BLOCKED, why))
+
+
+def paused(why: str, again: bool) -> Ending:
+    """It paused itself."""
+    return Ending("paused", Reason(ReasonCode.ITSELF, why), again)
+
+
+def failed(why: str, again: bool = False) -> Ending:
+    """It cannot go on."""
+    return Ending("failed", Reason(ReasonCode.FAILED, why), again)
 
 
 async def run_task(
@@ -63,7 +84,7 @@ async def run_task(
             lost = supervisor.lost
             learner = Learner(services, task, spec, started)
             await _unless_lost(learner, lost)
-            return Ending("running") if learner.drained else Ending("done", learner.remark)
+            return Ending("running") if learner.drained else done(learner.remark)
         except WorkerDied as error:
             step = learner.progress if learner else last
             resting = supervisor.resting is not None  # they were told to end, and died of nothing
@@ -72,26 +93,26 @@ async def run_task(
                 losses, last = (losses + 1 if step <= last else 1), max(step, last)
             if losses >= MAX_LOSSES:
                 reason = f"Workers died {losses} times after {max(last, 0)} steps of this task: {error}"
-                return Ending("paused", reason, again=True)
+                return paused(reason, again=True)
         except Blocked as error:
-            return Ending("queued", str(error))
+            return blocked(str(error))
         except DatabaseLocked:  # in a write that nobody tries again: on from the last commit once it is free
             await supervisor.store.unlocked()
         except AdapterUnreachable as error:
-            return Ending("queued", f"waiting for its adapters: {error}")
+            return blocked(f"waiting for its adapters: {error}")
         except (Paused, StoreError, AdapterError) as error:
-            return Ending("paused", str(error), again=not isinstance(error, Fruitless))
+            return paused(str(error), again=not isinstance(error, Fruitless))
         except (ConfigError, ValueError) as error:
-            return Ending("failed", str(error))
+            return failed(str(error))
         except MarlaasError as error:
-            return Ending("failed", str(error), again=True)
+            return failed(str(error), again=True)
         except Exception as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{place.filename.rsplit('/', 1)[-1]}, line {place.lineno}"
             with contextlib.suppress(StoreError):
                 supervisor.store.telemetry.event("bug", traceback.format_exc(), task, "error")
             reason = f"An error in marlaas itself ({where}): {type(error).__name__}: {error}"
-            return Ending("failed", reason, again=True)
+            return failed(reason, again=True)
 
 
 async def _unless_lost(learner: Learner, lost: asyncio.Event) -> None:

@@ -64,6 +64,7 @@ from .tenant import (
 from .tenant import (
     tenant_change as tenant_change,
 )
+from .toml_text import read_toml as read_toml
 from .validation import (
     between as between,
 )

@@ -209,7 +209,7 @@ from .rows import (
     IDLE as IDLE,
 )
 from .rows import (
-    PAUSED_BY_A_PERSON as PAUSED_BY_A_PERSON,
+    NO_REASON as NO_REASON,
 )
 from .rows import (
     YIELDED as YIELDED,
@@ -234,6 +234,12 @@ from .rows import (
 )
 from .rows import (
     PaceRow as PaceRow,
+)
+from .rows import (
+    Reason as Reason,
+)
+from .rows import (
+    ReasonCode as ReasonCode,
 )
 from .rows import (
     Rest as Rest,

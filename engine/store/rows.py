@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any
 
 from ..environments import Finding
@@ -10,10 +11,48 @@ from .queries.policies import PolicyRow
 
 ACTIVE = ("submitted", "queued", "running", "paused")
 FINISHED = ("done", "failed", "cancelled")
-PAUSED_BY_A_PERSON = "paused by a person"
-"""The reason of a task that somebody paused; any other paused task paused itself, and says why."""
 _PROGRESS = ("step", "reward", "score", "best", "floor", "adapter_version", "staleness", "tokens")
 """What tasks have of their policies."""
+
+
+class ReasonCode(StrEnum):
+    """Why a task waits, paused or ended, for programs; the sentence beside it is for people."""
+
+    NONE = ""
+    STARTING = "starting"
+    INTERRUPTED = "interrupted"
+    """Its run was ended in between; it goes on when it is its turn."""
+    DEPENDS = "depends"
+    """On another task."""
+    SLOTS = "slots"
+    """As many tasks run as the engine takes."""
+    QUOTA = "quota"
+    """The tenant's: of tasks at a time, or of tokens a day."""
+    YIELDED = "yielded"
+    """The engine leaves the machine to others."""
+    RETRY = "retry"
+    """It is tried again after a pause."""
+    BLOCKED = "blocked"
+    """It needs something that is not there now: an environment, room on the disk, its adapters."""
+    PERSON = "person"
+    """A person paused it."""
+    ITSELF = "itself"
+    """It paused itself: to go on would waste the machine."""
+    FAILED = "failed"
+    ENDED = "ended"
+    """It is done, with a remark."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a task waits, paused or ended."""
+
+    code: ReasonCode = ReasonCode.NONE
+    words: str = ""
+    """One sentence, or empty."""
+
+
+NO_REASON = Reason()
 
 
 @dataclass(frozen=True)
@@ -55,6 +94,8 @@ class TaskRow:
     """Times that it was tried again by itself since a person last put it into the queue."""
     policies: tuple[PolicyRow, ...] = ()
     """Where the task has several, all of them in the order of its file; else empty."""
+    reason_code: str = ""
+    """The reason as a ``ReasonCode``."""
 
     @property
     def trained(self) -> tuple[str, ...]:
@@ -73,7 +114,7 @@ class TaskRow:
     @property
     def stuck(self) -> bool:
         """Whether it paused itself: nothing happens until a person has seen to the reason."""
-        return self.state == "paused" and self.reason != PAUSED_BY_A_PERSON
+        return self.state == "paused" and self.reason_code != ReasonCode.PERSON
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import StoreError
 
-LATEST = "m022_engine_version"
+LATEST = "m023_reason_code"
 """The name of the last migration in ``migrations``."""
 
 

@@ -13,6 +13,7 @@ from sqlite_utils import Database
 
 from ..spec import TaskSpec, parse
 from .database import transaction
+from .rows import NO_REASON, Reason, ReasonCode
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class QueuedTask:
     id: int
     tenant: str
     state: str
-    reason: str = ""
+    reason: Reason = NO_REASON
     """Why it waits, as its row says it."""
     priority: int = 0
     due: float | None = None
@@ -72,12 +73,21 @@ class TaskTable:
         """Tasks that may need the engine, by priority, then by number. Reads no specification: there may be many."""
         needs = self._needs()
         rows = self._db.conn.execute(
-            "SELECT id, tenant, state, reason, priority, due, cause FROM tasks"
+            "SELECT id, tenant, state, reason_code, reason, priority, due, cause FROM tasks"
             " WHERE state IN ('submitted', 'queued', 'running', 'paused') ORDER BY priority DESC, id"
         )
         return [
-            QueuedTask(number, tenant, state, reason, priority, due, cause, tuple(needs.get(number, ())))
-            for number, tenant, state, reason, priority, due, cause in rows
+            QueuedTask(
+                number,
+                tenant,
+                state,
+                Reason(ReasonCode(code), words),
+                priority,
+                due,
+                cause,
+                tuple(needs.get(number, ())),
+            )
+            for number, tenant, state, code, words, priority, due, cause in rows
         ]
 
     def _needs(self) -> Mapping[int, list[Needed]]:
@@ -124,15 +134,15 @@ class TaskTable:
         allowed = "coalesce(json_extract(config, '$.queue.retries'), 0)"
         return Tries(*self._db.conn.execute(f"SELECT retried, {allowed} FROM tasks WHERE id = ?", [task]).fetchone())
 
-    def set_state(self, task: int, state: str, reason: str = "", fresh: bool = False) -> None:
+    def set_state(self, task: int, state: str, reason: Reason = NO_REASON, fresh: bool = False) -> None:
         """Move a task to a state; it waits for no further try. ``fresh``: a person did, and tries count anew."""
         now = time.time()
         self._db.execute(
-            "UPDATE tasks SET state = ?, reason = ?, due = NULL, cause = '',"
+            "UPDATE tasks SET state = ?, reason = ?, reason_code = ?, due = NULL, cause = '',"
             " retried = CASE WHEN ? THEN 0 ELSE retried END,"
             " started = CASE WHEN ? = 'running' THEN coalesce(started, ?) ELSE started END,"
             " finished = CASE WHEN ? IN ('done', 'failed', 'cancelled') THEN ? ELSE NULL END WHERE id = ?",
-            [state, reason, fresh, state, now, state, now, task],
+            [state, reason.words, reason.code, fresh, state, now, state, now, task],
         )
 
     def extend(self, task: int, steps: int, state: str) -> None:
@@ -140,15 +150,17 @@ class TaskTable:
         self._db.execute(
             "UPDATE tasks SET steps = ?, config = json_set(config, '$.steps', ?), finished = NULL,"
             " reason = CASE WHEN state = ? THEN reason ELSE '' END,"
+            " reason_code = CASE WHEN state = ? THEN reason_code ELSE '' END,"
             " retried = CASE WHEN state = ? THEN retried ELSE 0 END, state = ? WHERE id = ?",
-            [steps, steps, state, state, state, task],
+            [steps, steps, state, state, state, state, task],
         )
 
     def try_again(self, task: int, due: float, cause: str) -> None:
         """Put a task back into the queue for another try at the time ``due``, and count it."""
         self._db.execute(
-            "UPDATE tasks SET state = 'queued', reason = ?, due = ?, cause = ?, retried = retried + 1 WHERE id = ?",
-            [cause, due, cause, task],
+            "UPDATE tasks SET state = 'queued', reason = ?, reason_code = ?, due = ?, cause = ?, retried = retried + 1"
+            " WHERE id = ?",
+            [cause, ReasonCode.RETRY, due, cause, task],
         )
 
     def hurry(self, environments: Set[str]) -> None:
@@ -157,12 +169,12 @@ class TaskTable:
         sql = f"UPDATE tasks SET due = 0 WHERE due IS NOT NULL AND environment IN ({marks})"
         self._db.execute(sql, list(environments))
 
-    def explain(self, reasons: Mapping[int, str]) -> None:
+    def explain(self, reasons: Mapping[int, Reason]) -> None:
         """Say why tasks wait in the queue."""
         with transaction(self._db):
             self._db.conn.executemany(
-                "UPDATE tasks SET state = 'queued', reason = ? WHERE id = ?",
-                [(reason, task) for task, reason in reasons.items()],
+                "UPDATE tasks SET state = 'queued', reason_code = ?, reason = ? WHERE id = ?",
+                [(reason.code, reason.words, task) for task, reason in reasons.items()],
             )
 
     def note(self, notes: Mapping[int, str]) -> None:

@@ -6,11 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from marlaas.plugins.toml_text import read_toml
-
 from ..base import anchored
 from ..errors import ConfigError
-from ..spec import TaskSpec, members, parse, start_folder
+from ..spec import TaskSpec, members, parse, read_toml, start_folder
 from ..store import Submission
 
 

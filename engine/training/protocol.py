@@ -167,7 +167,7 @@ class PolicyTrainer(Protocol):
         """Bring a policy into memory.
 
         ``resume`` reads the state file at ``path``; otherwise a fresh adapter is made and version 0 written there.
-        ServicesFactory an open policy replaces it, unfinished gradients included.
+        Opening an open policy replaces it, unfinished gradients included.
         """
 
     async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:

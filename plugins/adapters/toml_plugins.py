@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..definition import Environment
-from ..toml_text import read_toml
 from .gymnasium_worlds import gymnasium
 from .openenv_worlds import openenv
 from .reasoning_gym_datasets import reasoning_gym
@@ -48,8 +48,8 @@ def environments_in(path: Path) -> list[Environment]:
     """Every environment that the file declares; raises ``TomlError``, and what the libraries raise."""
     text = path.read_text(encoding="utf-8")
     try:
-        document = read_toml(text)
-    except ValueError as error:
+        document = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
         place = _PLACE.search(str(error))
         line = int(place[1]) if place else text.count("\n") + 1
         raise _error(path, line, _PLACE.sub("", str(error))) from None

@@ -9,7 +9,7 @@ from marlaas.engine.base.chat.template import ChatTemplate
 from marlaas.engine.errors import LONGEST, BaseModelError, ConfigError
 from marlaas.engine.home.paths import TINY_BASE, Home
 from marlaas.engine.home.settings import load_settings
-from marlaas.engine.rollout.toolcalls import hermes, llama
+from marlaas.engine.rollout import split_hermes, split_llama
 from marlaas.engine.submission.taskfile import load
 
 from .border import FOLDER, Border
@@ -99,9 +99,9 @@ def template(data: bytes) -> None:
 def tool_calls(data: bytes) -> None:
     """What a model wrote: text and calls, always; the calls are JSON that anybody can read."""
     text = data.decode("utf-8", "replace")
-    for form in (hermes, llama):
+    for split in (split_hermes, split_llama):
         for tools in (True, False):
-            rest, calls = form.split(text, tools)
+            rest, calls = split(text, tools)
             assert len(rest) <= len(text)
             for call in calls:
                 json.loads(json.dumps(call.arguments, allow_nan=False))

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from marlaas.plugins.adapters.catalogue import dependencies_of
-from marlaas.plugins.toml_text import read_toml
 
+from ...spec import read_toml
 from ..files.source import Source, SourceError
 from .requirements import BadRequirements, Requirements, requirements
 

@@ -21,3 +21,14 @@ def m021_places(db: Database) -> None:
 def m022_engine_version(db: Database) -> None:
     """The version of marlaas that an engine is of: programs of another version ask for its restart."""
     db.table("engines").add_column("version", str, not_null_default="")
+
+
+@migrations()
+def m023_reason_code(db: Database) -> None:
+    """Why a task waits, paused or ended, as a code beside the sentence: programs need not read sentences."""
+    db.table("tasks").add_column("reason_code", str, not_null_default="")
+    db.execute(
+        "UPDATE tasks SET reason_code = CASE WHEN state = 'failed' THEN 'failed'"
+        " WHEN state = 'paused' AND reason = 'paused by a person' THEN 'person'"
+        " WHEN state = 'paused' THEN 'itself' ELSE '' END"
+    )

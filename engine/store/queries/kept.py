@@ -1,6 +1,6 @@
 """Adapter versions whose files are kept, with what a person chooses by: standard library only.
 
-A reader flows in, one frozen row for each version flows out; versions whose file is gone are left out. Placeholders say
+A reader flows in, one frozen row for each version flows out; versions whose file is gone are left out. Marks say
 which policies have changed, so that of thousands of versions only those need be read again.
 """
 

@@ -17,7 +17,7 @@ STEPS = 500
 GROUPS = 8
 """Whose trajectories are measured."""
 LEAST_STEPS = 3
-"""MemoryBackoff say nothing: the first waits for the first evaluation."""
+"""Fewer say nothing: the first waits for the first evaluation."""
 
 _RUNS = """
 SELECT t.id AS task, coalesce(json_extract(t.config, '$.policies."' || p.name || '".groups_per_step'),

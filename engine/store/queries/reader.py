@@ -37,7 +37,8 @@ from .policies import BEHIND, PLAY, POLICY, PolicyRows
 from .token_sums import TokenSums
 
 _TASKS = """
-SELECT t.id, t.tenant, t.name, t.environment, t.state, t.reason, t.priority, t.steps, t.seconds,
+SELECT t.id, t.tenant, t.name, t.environment, t.state, t.reason, t.reason_code, t.priority, t.steps,
+       t.seconds,
        t.created, t.started, t.finished, t.family, t.retried, p.id AS policy,
        (SELECT min(step) FROM policies WHERE task = t.id) AS step,
        json_extract(t.config, '$.policies') AS policies, json_extract(t.config, '$.agents') AS agents,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from marlaas.app.home import outcomes
-from marlaas.engine.daemon import control, lock
+from marlaas.engine.daemon import control
 from marlaas.engine.errors import EngineUnreachable
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.store import Store
@@ -28,7 +28,7 @@ def answering(home: Home, monkeypatch: pytest.MonkeyPatch) -> Answering:
         def wait(reader: object, commands: list[int]) -> dict[int, str]:
             return {} if outcome == "silence" else dict.fromkeys(commands, outcome)
 
-        monkeypatch.setattr(lock, "holder", lambda path: 1)
+        monkeypatch.setattr("marlaas.engine.daemon.holder", lambda path: 1)
         monkeypatch.setattr(outcomes, "wait_for_outcomes", wait)
 
     return answer

@@ -14,6 +14,7 @@ from marlaas.engine.daemon import notifier
 from marlaas.engine.daemon.control import create_database
 from marlaas.engine.daemon.notifier import Notifier, described
 from marlaas.engine.home.paths import Home
+from marlaas.engine.store.rows import Reason
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import Submission, submit
 
@@ -33,7 +34,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
     create_database(home)
     submit(home.database, [Submission("bio", f"sums {n}\x1b[31m", "arithmetic", 5, 0, {}) for n in (1, 2)])
     store = Store(home.database, "tiny", "")
-    store.tasks.set_state(1, "done", 'as "quoted" and\nbroken')
+    store.tasks.set_state(1, "done", Reason(words='as "quoted" and\nbroken'))
     yield home
     store.close()
 

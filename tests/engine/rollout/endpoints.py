@@ -1,4 +1,4 @@
-"""SamplerEndpoints for tests: slots for a sampler that a test has made."""
+"""Endpoints for tests: slots for a sampler that a test has made."""
 
 from __future__ import annotations
 

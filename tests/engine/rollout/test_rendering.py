@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from marlaas.engine.rollout.conversation import Unplayable
-from marlaas.engine.rollout.marks import Said
+from marlaas.engine.rollout.placeholders import Said
 from marlaas.engine.rollout.renderer import Renderer, TooLong
 from marlaas.engine.rollout.rendering import SHORT, PromptRuler, Rendering
 from marlaas.engine.rollout.vocabulary import Vocabulary

@@ -1,4 +1,4 @@
-"""SamplerSlots: who gets one, who keeps one, and that none is lost whoever is cancelled when."""
+"""Slots: who gets one, who keeps one, and that none is lost whoever is cancelled when."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Visitor:
 
 @dataclass
 class Room:
-    """SamplerSlots, with the order in which those who waited sat down."""
+    """Slots, with the order in which those who waited sat down."""
 
     count: int
     patience: float = 0.0

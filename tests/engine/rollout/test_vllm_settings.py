@@ -91,14 +91,14 @@ def test_slots_take_the_room_of_the_largest_rank(rank: int, slots: int) -> None:
     ("found", "said"), [("", "vLLM is not installed"), ("0.25.1", r"vLLM 0\.25\.1 can serve another tenant's adapter")]
 )
 def test_what_is_to_be_installed_is_said(monkeypatch: pytest.MonkeyPatch, found: str, said: str) -> None:
-    monkeypatch.setattr(installed, "installed", lambda: Installed(vllm=found))
+    monkeypatch.setattr(installed, "find_installed", lambda: Installed(vllm=found))
     with pytest.raises(BaseModelError, match=said + ".*pip install"):
         installed.require()
 
 
 @pytest.mark.parametrize("found", ["0.26.0", "0.33.0", "1.0", "a build of my own"])
 def test_one_that_can_be_used_is_taken(monkeypatch: pytest.MonkeyPatch, found: str) -> None:
-    monkeypatch.setattr(installed, "installed", lambda: Installed(vllm=found))
+    monkeypatch.setattr(installed, "find_installed", lambda: Installed(vllm=found))
     installed.require()
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from marlaas.engine.environments.protocol import EpisodeSpec
-from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.scheduler.task_run import Ending, done
 from marlaas.engine.spec.task import EvalSpec, TaskSpec
 
 from ..scheduler.world import World
@@ -31,14 +31,14 @@ def world_of(root: Path, spec: TaskSpec, held_out: Callable[[EpisodeSpec], float
 async def test_a_target_that_was_not_reached_is_remarked_on(tmp_path: Path) -> None:
     spec = replace(SPEC, eval=EvalSpec(every=2, prompts=3, target=0.95))
     ending, steps = await run(world_of(tmp_path, spec, lambda _: 0.25))
-    assert ending == Ending("done", "Target 0.95 was not reached; best was 0.25 at step 0.")
+    assert ending == done("Target 0.95 was not reached; best was 0.25 at step 0.")
     assert steps == SPEC.steps
 
 
 async def test_scores_that_do_not_rise_end_the_task(tmp_path: Path) -> None:
     spec = replace(SPEC, steps=50, eval=EvalSpec(every=1, prompts=3, patience=2))
     ending, steps = await run(world_of(tmp_path, spec, lambda _: 0.25))
-    assert ending == Ending("done", "The held-out score did not rise in 2 evaluations; best was 0.25 at step 0.")
+    assert ending == done("The held-out score did not rise in 2 evaluations; best was 0.25 at step 0.")
     assert 2 <= steps < 50
 
 
@@ -74,5 +74,5 @@ async def test_the_patience_for_equal_rewards_is_the_tasks_own_and_outlives_a_re
         await asyncio.sleep(0)
     world.kill_workers()
     ending, steps = await running
-    assert ending.state == "paused" and "equal for 6 steps: there is nothing to learn from" in ending.reason
+    assert ending.state == "paused" and "equal for 6 steps: there is nothing to learn from" in ending.reason.words
     assert steps == 6

@@ -135,7 +135,7 @@ async def test_reaching_the_target_ends_a_task_early(world: World) -> None:
 async def test_a_task_that_wants_what_the_base_cannot_fails_with_a_sentence(tmp_path: Path) -> None:
     world = World(tmp_path / "home", replace(SPEC, sampling=replace(SPEC.sampling, thinking=True)))
     ending = await world.go()
-    assert ending.state == "failed" and "knows no thinking" in ending.reason
+    assert ending.state == "failed" and "knows no thinking" in ending.reason.words
     assert not world.query("SELECT * FROM groups")
 
 

@@ -62,7 +62,7 @@ async def test_an_agent_that_is_never_asked_pauses_the_task_by_name(
     here.environments.held_out = held_out
     ending = await here.go()
     assert ending.state == "paused" and not ending.again
-    assert f"The agent critic was never asked in {where}, so the policy critic learns nothing." in ending.reason
+    assert f"The agent critic was never asked in {where}, so the policy critic learns nothing." in ending.reason.words
 
 
 async def test_a_policy_that_has_reached_its_target_leaves_the_other_alone(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ async def test_a_policy_that_has_reached_its_target_leaves_the_other_alone(tmp_p
     here.environments = Paid(here.chance, agents=AGENTS)
     ending = await here.go()
     made = steps(here)
-    assert ending.state == "done" and ending.reason.startswith("solver: Target 0.9 was not reached")
+    assert ending.state == "done" and ending.reason.words.startswith("solver: Target 0.9 was not reached")
     assert made["solver"] == 12 and made["critic"] < 12
     with Reader(here.home.database) as reader:
         row = reader.task(here.task)
@@ -186,11 +186,11 @@ async def test_a_borrowed_version_whose_file_is_gone_pauses_the_task_with_its_wo
     for version in lender.store.versions.on_disk(1, "critic"):
         Path(version.path).unlink()
     ending = await lender.go()
-    assert ending.state == "paused" and "'1/critic@1', was deleted." in ending.reason
+    assert ending.state == "paused" and "'1/critic@1', was deleted." in ending.reason.words
     folder = lender.home.adapters / "task-1"
     folder.rename(lender.home.root / "elsewhere")
     ending = await lender.go()
-    assert ending.state == "queued" and "task-1 is not there" in ending.reason
+    assert ending.state == "queued" and "task-1 is not there" in ending.reason.words
 
 
 async def test_a_folder_that_changes_between_two_runs_is_another_version(lender: World, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ async def test_turns_that_are_rewritten_train_as_trajectories_of_one_episode(wor
 async def test_an_environment_that_keeps_failing_pauses_the_task(world: World) -> None:
     world.environments.failing = lambda spec: spec.split == "train"
     ending = await ends(world)
-    assert ending.state == "paused" and "it broke (env.py, line 3)" in ending.reason
+    assert ending.state == "paused" and "it broke (env.py, line 3)" in ending.reason.words
     assert not world.workers.sampler.conversations
 
 

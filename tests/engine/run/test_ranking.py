@@ -77,7 +77,7 @@ async def test_a_failed_ranking_is_no_reward_and_its_group_is_filled_again(world
 async def test_a_ranking_that_keeps_failing_pauses_the_task_with_its_place(world: World) -> None:
     world.environments.ranking = lambda members: BROKEN
     ending = await asyncio.wait_for(world.go(), 20)
-    assert ending.state == "paused" and "1 rewards for 2 episodes (env.py, line 9)" in ending.reason
+    assert ending.state == "paused" and "1 rewards for 2 episodes (env.py, line 9)" in ending.reason.words
     assert not rows(world, "train")
 
 

@@ -58,4 +58,4 @@ async def test_a_rank_that_no_slot_takes_fails_its_task_in_one_sentence(
     world._shared = SharedTrainer(new_trainer("here", largest_rank=1), Line(), Ledger())
     ending = await asyncio.wait_for(world.go(), 20)
     assert ending.state == "failed" and not ending.again
-    assert "but a slot takes 1 at most: lower `rank` in the task file" in ending.reason
+    assert "but a slot takes 1 at most: lower `rank` in the task file" in ending.reason.words

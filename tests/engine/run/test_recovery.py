@@ -14,7 +14,7 @@ from marlaas.engine.errors import AdapterError
 from marlaas.engine.fleet.services import Services
 from marlaas.engine.home.paths import Home
 from marlaas.engine.run.serving.retention import Retention
-from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.scheduler.task_run import Ending, blocked, paused
 from marlaas.engine.spec.task import EvalSpec
 
 from ..scheduler.world import World
@@ -155,7 +155,7 @@ async def test_what_cannot_be_read_is_waited_for_and_nothing_is_lost(
         world.restart()
     for _ in range(2):
         ending = await ends(world)
-        assert ending.state == "queued" and ending.reason.startswith("waiting for its adapters: ")
+        assert ending.state == "queued" and ending.reason.words.startswith("waiting for its adapters: ")
     assert not world.query("SELECT 1 FROM versions WHERE state = 'void'")
     back()
     assert [path.name for path in state_files(world)] == names and all(path.is_file() for path in state_files(world))
@@ -171,7 +171,7 @@ async def test_a_folder_that_goes_away_under_a_run_is_not_made_again(world: Worl
         await asyncio.sleep(0)
     back = adapters_away(world, state_files(world)[-1])
     ending = await asyncio.wait_for(running, 20)
-    assert ending.state == "queued" and "is not there" in ending.reason
+    assert ending.state == "queued" and "is not there" in ending.reason.words
     assert not world.home.adapters.exists()
     back()
     assert await ends(world) == Ending("done")
@@ -188,7 +188,7 @@ async def test_a_trainer_that_cannot_open_a_file_says_nothing_of_it(
         raise AdapterError("No memory for another policy.")
 
     monkeypatch.setattr(world.workers.trainer, "open", refuse)
-    assert await ends(world) == Ending("paused", "No memory for another policy.", again=True)
+    assert await ends(world) == paused("No memory for another policy.", again=True)
     assert not world.query("SELECT 1 FROM versions WHERE state = 'void'")
 
 
@@ -234,9 +234,9 @@ async def test_a_task_that_runs_short_of_room_waits_before_it_writes_and_then_go
     while not world.query("SELECT 1 FROM steps WHERE number = 2"):
         await asyncio.sleep(0)
     shortage = "waiting for room on the disk: too little is free"
-    assert await running == Ending("queued", shortage)
+    assert await running == blocked(shortage)
     before = len(world.query("SELECT 1 FROM steps"))
-    assert before < SPEC.steps and await ends(world) == Ending("queued", shortage)
+    assert before < SPEC.steps and await ends(world) == blocked(shortage)
     assert len(world.query("SELECT 1 FROM steps")) == before
     shortage = ""
     assert await ends(world) == Ending("done")

@@ -123,7 +123,9 @@ async def test_target_and_patience_look_at_the_newest_series_alone(tmp_path: Pat
 
     world.environments.score = score
     ending = await runs(world, lambda step: "e2" if step == 3 else None)
-    assert ending.state == "done" and "best was 0.1 at step 0" in ending.reason, "not the 0.8 of the series before"
+    assert ending.state == "done" and "best was 0.1 at step 0" in ending.reason.words, (
+        "not the 0.8 of the series before"
+    )
 
 
 @pytest.mark.parametrize("turns", [120, 240, 400])

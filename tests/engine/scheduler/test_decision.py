@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marlaas.engine.scheduler.decision import Act, Situation, Verdict, decide
+from marlaas.engine.store.rows import Reason, ReasonCode
 from marlaas.engine.store.tasks import Needed, QueuedTask
 from marlaas.engine.store.tenants import USUAL, Tenant
 
@@ -35,7 +36,7 @@ def queue(*tenants: str, state: str = "queued") -> list[QueuedTask]:
 
 
 def waits(verdicts: dict[int, Verdict]) -> dict[int, str]:
-    return {number: verdict.reason for number, verdict in verdicts.items() if verdict.act is Act.WAIT}
+    return {number: verdict.reason.words for number, verdict in verdicts.items() if verdict.act is Act.WAIT}
 
 
 def starts(verdicts: dict[int, Verdict]) -> list[int]:
@@ -113,11 +114,11 @@ def test_while_the_engine_rests_nothing_runs_and_all_say_so(world: tuple[list[Qu
     for task in tasks:
         verdict = verdicts.get(task.id)
         if task.id in around.running:
-            assert verdict == Verdict(Act.HOLD, "the machine is yielded")
+            assert verdict == Verdict(Act.HOLD, Reason(ReasonCode.YIELDED, "the machine is yielded"))
         elif task.state == "paused":
             assert verdict is None
         elif not task.needs:
-            assert verdict == Verdict(Act.WAIT, "the machine is yielded")
+            assert verdict == Verdict(Act.WAIT, Reason(ReasonCode.YIELDED, "the machine is yielded"))
         else:
             assert verdict == decide(tasks, around)[task.id], "what it depends on is what it waits for"
 
@@ -185,7 +186,8 @@ def test_a_tenants_own_limits_are_named() -> None:
     spent = situation(8, (1,), tenants={"bio": Tenant(tokens_per_day=2_000_000)}, used={"bio": 2_000_001})
     verdicts = decide([replace(tasks[0], state="running"), tasks[1]], spent)
     sentence = "tenant bio has used its 2,000,000 tokens of the day; goes on at 00:00 UTC"
-    assert verdicts == {1: Verdict(Act.HOLD, sentence), 2: Verdict(Act.WAIT, sentence)}
+    spent_up = Reason(ReasonCode.QUOTA, sentence)
+    assert verdicts == {1: Verdict(Act.HOLD, spent_up), 2: Verdict(Act.WAIT, spent_up)}
 
 
 @pytest.mark.parametrize(
@@ -200,7 +202,8 @@ def test_a_tenants_own_limits_are_named() -> None:
 )
 def test_dependencies_are_named(state: str, act: Act, sentence: str) -> None:
     task = QueuedTask(13, "a", "queued", needs=(Needed(12, "warm-up", state, 30, 60),))
-    assert decide([task], situation()) == {13: Verdict(act, sentence)}
+    code = ReasonCode.DEPENDS if act is Act.WAIT else ReasonCode.FAILED
+    assert decide([task], situation()) == {13: Verdict(act, Reason(code, sentence))}
 
 
 def test_of_many_dependencies_one_is_named_and_any_failure_counts() -> None:

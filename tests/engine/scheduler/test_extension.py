@@ -12,6 +12,7 @@ from marlaas.engine.errors import AdapterError, ConfigError
 from marlaas.engine.scheduler.deletion import delete_versions
 from marlaas.engine.scheduler.extension import extend
 from marlaas.engine.spec.task import EvalSpec, TaskSpec
+from marlaas.engine.store.rows import Reason
 from marlaas.engine.store.submissions import command
 
 from ..run.test_learning import SPEC, check_history
@@ -74,7 +75,7 @@ async def test_the_engine_takes_up_a_task_that_runs_or_is_done(tmp_path: Path) -
 @pytest.mark.parametrize("state", ["submitted", "queued", "paused"])
 async def test_what_waits_goes_on_waiting(tmp_path: Path, state: str) -> None:
     world = World(tmp_path, EXACT)
-    world.store.tasks.set_state(world.task, state, "why it waits")
+    world.store.tasks.set_state(world.task, state, Reason(words="why it waits"))
     await extend(world.store, world.task, 50, ended)
     assert (world.store.tasks.state(world.task), world.store.tasks.reason(world.task)) == (state, "why it waits")
     assert world.store.tasks.spec(world.task).steps == 50
@@ -115,7 +116,7 @@ async def test_steps_are_no_cure_for_what_ended_it(tmp_path: Path) -> None:
     world = World(tmp_path, EXACT)
     await go(world, EXACT)
     world.store._database.execute("UPDATE policies SET step = 3")
-    world.store.tasks.set_state(world.task, "done", "Nothing was left to learn.")
+    world.store.tasks.set_state(world.task, "done", Reason(words="Nothing was left to learn."))
     await refused(world, 50, f"done at step 3 of {EXACT.steps}, before its last.*Nothing was left to learn")
 
 

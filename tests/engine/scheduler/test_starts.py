@@ -148,7 +148,7 @@ async def test_a_start_that_is_gone_or_damaged_pauses_the_task_with_the_reason(w
     (version,) = (version for version in world.store.versions.on_disk(1) if version.number == 2)
     Path(version.path).unlink()
     ending = await run(world, task, spec)
-    assert ending.state == "paused" and "task-1/policy-v2-i1" in ending.reason
+    assert ending.state == "paused" and "task-1/policy-v2-i1" in ending.reason.words
     assert not world.query("SELECT 1 FROM versions WHERE policy = 2")
 
 
@@ -156,7 +156,7 @@ async def test_a_start_that_nobody_looked_up_is_not_taken_for_none(world: World)
     spec = later("1@2")
     (task,) = submit(world.home.database, [submission(spec)])
     ending = await run_task(task, spec, world, lambda learner: None)  # type: ignore[arg-type]
-    assert ending.state == "failed" and "Nobody looked up the version '1@2'" in ending.reason
+    assert ending.state == "failed" and "Nobody looked up the version '1@2'" in ending.reason.words
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from marlaas.engine.errors import WorkerDied
-from marlaas.engine.scheduler.task_run import MAX_LOSSES, Ending, run_task
+from marlaas.engine.scheduler.task_run import MAX_LOSSES, Ending, paused, run_task
 
 from ..run.test_learning import SPEC
 
@@ -39,7 +39,7 @@ async def ending(supervisor: Any) -> Ending:
 async def test_a_task_under_which_workers_keep_dying_pauses_with_the_reason() -> None:
     supervisor = Dying(mended=0)
     words = f"Workers died {MAX_LOSSES} times after 0 steps of this task: Worker rollout ended."
-    assert await ending(supervisor) == Ending("paused", words, again=True)
+    assert await ending(supervisor) == paused(words, again=True)
     assert supervisor.deaths == MAX_LOSSES
 
 

@@ -19,7 +19,7 @@ from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.scheduler import scheduler as module
 from marlaas.engine.scheduler.retries import PAUSES
 from marlaas.engine.scheduler.scheduler import Scheduler
-from marlaas.engine.scheduler.task_run import Ending
+from marlaas.engine.scheduler.task_run import blocked
 from marlaas.engine.spec.task import QueueSpec, TaskSpec
 from marlaas.engine.store import usage
 from marlaas.engine.store.submissions import command, command_all, submit
@@ -248,7 +248,7 @@ def test_many_blocked_tasks_share_a_few_tries_a_second(tmp_path: Path, monkeypat
     world = World(tmp_path, SPEC, others=[SPEC] * 99)
     scheduler = Scheduler(world.store, cast(WorkerSupervisor, world), slots=4)
     for task in (world.task, *world.others):
-        scheduler._record(task, Ending("queued", "blocked: it is broken"))
+        scheduler._record(task, blocked("blocked: it is broken"))
     moments = [moment for _, moment in scheduler._blocked.values()]
     assert moments[0] == 100.0 + module.REVIEW and moments[-1] == 100.0 + 99 / module.TRIES
     scheduler.wake()

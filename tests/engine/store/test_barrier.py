@@ -17,6 +17,7 @@ import pytest
 from marlaas.engine.errors import StoreError
 from marlaas.engine.store.database import CHECKPOINT_PAGES, barrier, checkpoint, open_database
 from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import Reason
 from marlaas.engine.store.store import Store
 
 
@@ -51,9 +52,9 @@ def test_a_barrier_holds_while_somebody_reads(
     with closing(sqlite3.connect(database, isolation_level=None)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM tasks").fetchone()
-        store.tasks.set_state(1, "failed", "of before the barrier")
+        store.tasks.set_state(1, "failed", Reason(words="of before the barrier"))
         store.barrier()
-        store.tasks.set_state(1, "failed", "of after the barrier")
+        store.tasks.set_state(1, "failed", Reason(words="of after the barrier"))
         found = disk.after_the_cut(database, tmp_path / "after")
     assert tmp_path.name in disk.kept, "the log's entry in its folder, too"
     with Reader(found) as after:

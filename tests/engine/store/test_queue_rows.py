@@ -15,7 +15,7 @@ from marlaas.engine.spec.task import QueueSpec, TaskSpec
 from marlaas.engine.store.database import open_database
 from marlaas.engine.store.migrations import migrations
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.rows import Rest, YieldRequest
+from marlaas.engine.store.rows import Reason, Rest, YieldRequest
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.store.tasks import Needed, Tries
@@ -44,7 +44,7 @@ def test_states_carry_their_times(store: Store, database: Path) -> None:
     with Reader(database) as reader:
         task = reader.task(1)
         assert task is not None and task.started and not task.finished and task.seconds == 1.5
-    store.tasks.set_state(1, "failed", "no luck")
+    store.tasks.set_state(1, "failed", Reason(words="no luck"))
     with Reader(database) as reader:
         task = reader.task(1)
         assert task is not None and task.finished and (task.state, task.reason) == ("failed", "no luck")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.plugins.toml_text import DEEPEST, read_toml
+from marlaas.engine.spec.toml_text import DEEPEST, read_toml
 
 
 @pytest.mark.parametrize("text", ["a.b.c = 1", "[a.'b.c'.d]\ne = '" + "x." * 100 + "'", "# " + "a." * 100 + "\nb = 2"])
