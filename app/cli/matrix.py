@@ -25,7 +25,7 @@ def register(verbs: Verbs) -> None:
         json=True,
         epilog="From all plays that are stored, of training and held-out; an episode counts where both had a turn.",
     )
-    matrix.add_argument("task", type=task_number, metavar="ID")
+    matrix.add_argument("task", type=task_number, metavar="ID", help="the number of a task")
     add_policy(matrix)
 
 
