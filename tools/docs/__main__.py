@@ -1,4 +1,7 @@
-"""Writes the pages of the reference, then has Zensical build the site; a link that leads nowhere, or a page that fetches anything, fails it."""
+"""Writes the pages of the reference and has Zensical build the site.
+
+A link that leads nowhere, or a page that fetches anything, fails the build.
+"""
 
 from __future__ import annotations
 
