@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         output.result_json([_json(matrix) for matrix in found])
         return output.OK
     if not found:
-        output.talk(f"No version of {policy} has met another one yet. docs/guides/policies.md says how policies play each other.")
+        output.talk(f"No version of {policy} has met another one yet. `[eval] agents` in the task file has them play.")
     for place, matrix in enumerate(found):
         if place:
             output.result("")

@@ -17,6 +17,7 @@ from typing import Any
 
 from . import sweep
 from . import task as spec
+from .policies import NamedPolicySpec
 
 REQUIRED = ("tenant", "name", "environment")
 
@@ -59,7 +60,7 @@ def spec_fields() -> tuple[SpecField, ...]:
 @cache
 def policy_fields() -> tuple[SpecField, ...]:
     """The keys of a table ``[policies.NAME]``."""
-    return tuple(_fields(spec.NamedPolicySpec, "policies.NAME."))
+    return tuple(_fields(NamedPolicySpec, "policies.NAME."))
 
 
 def _fields(cls: type[Any], table: str) -> Iterator[SpecField]:

@@ -42,7 +42,8 @@ def page() -> str:
 
 def documented() -> Iterator[Key]:
     """The keys of the file, each with the words above it; keys that stand together share theirs."""
-    name, words, said = "", [], ""
+    name, said = "", ""
+    words: list[str] = []
     for line in DOCUMENTED.splitlines()[1:]:
         if line.startswith("["):
             name, words, said = line.strip("[]"), [], ""
