@@ -1,6 +1,6 @@
 # make demo: set up and watch three tenants' tasks learn.  make test: run the whole test suite.
 # Variables: PYTHON (3.11 or newer), PROFILE (cpu, gpu, vulkan or metal), TORCH_INDEX (where to take torch from),
-# EXTRAS (serve), BENCH (what to measure: names of benchmarks, --quick), KILLS, MINUTES.
+# EXTRAS (serve, docs), BENCH (what to measure: names of benchmarks, --quick), KILLS, MINUTES.
 
 PYTHON ?= python3
 KILLS ?= 200
@@ -8,7 +8,7 @@ MINUTES ?= 60
 BIN := .venv/bin
 export PROFILE TORCH_INDEX
 
-.PHONY: demo install dev test test-slow test-slow-libraries test-slow-processors test-slow-pythons test-slow-vllm test-slow-vulkan kills fuzz check format bench pictures lock base clean
+.PHONY: demo install dev test test-slow test-slow-libraries test-slow-processors test-slow-pythons test-slow-vllm test-slow-vulkan kills fuzz check docs format bench pictures lock base clean
 
 demo: install
 	@$(BIN)/marlaas demo
@@ -69,6 +69,11 @@ check: dev
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+# The site of docs/, with its reference written from the code, into build/docs. A link that leads nowhere fails it.
+docs:
+	@$(PYTHON) -m tools.install docs
+	@$(BIN)/python -m tools.docs
+
 format: dev
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
@@ -90,4 +95,4 @@ base: dev
 	@$(BIN)/python -m tools.base
 
 clean:
-	rm -rf .venv .venv-setup.log .libraries .vllm .vulkan .avx2 .processors.log .pythons .bench build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-setup.log .libraries .vllm .vulkan .avx2 .processors.log .pythons .bench build *.egg-info .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -30,7 +30,7 @@ PYTHON = VENV / "bin" / "python"
 PINS = ROOT / "constraints" / "cpu.txt"
 HASHES = ROOT / "constraints" / "hashes"
 LLAMA = "llama-cpp-python"
-EXTRAS = {"serve": ["serve"], "dev": ["serve", "dev"]}
+EXTRAS = {"serve": ["serve"], "docs": ["docs"], "dev": ["serve", "dev"]}
 """The lists that each extra takes besides ``install``."""
 SIZE = "about 1.5 GB with PyTorch's CPU wheels, 6 GB with its CUDA ones"
 SIZES = {"cpu": SIZE, "gpu": "about 12 GB with vLLM", "vulkan": SIZE, "metal": "about 1.5 GB"}

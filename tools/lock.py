@@ -25,6 +25,7 @@ USES = {
     "install": "what marlaas and PyTorch need, but PyTorch and llama.cpp themselves",
     "serve": "what `marlaas serve` needs besides",
     "dev": "what its tests and checks need besides both",
+    "docs": "what `make docs` needs besides `install`",
     "llama": "llama.cpp, as source",
     "build": "what compiles llama.cpp",
     "cuda": "what PyTorch needs for NVIDIA's cards",
@@ -38,7 +39,8 @@ def main() -> int:
     """Ask uv, and write the files."""
     cpu = ("--extra", "cpu")
     base, serve, dev = compiled(*cpu), compiled(*cpu, "--extra", "serve"), compiled(*cpu, "--extra", "dev")
-    files = divided(base, serve, dev) | {"build": compiled(text=BUILD)}
+    docs = compiled(*cpu, "--extra", "docs")
+    files = divided(base, serve, dev) | {"docs": besides(base, docs), "build": compiled(text=BUILD)}
     for name, packages in files.items():
         head = f"# Made by `make lock`: {USES[name]}.\n"
         (FOLDER / f"{name}.txt").write_text(head + "".join(packages[one] for one in sorted(packages)))
@@ -57,6 +59,11 @@ def divided(base: Packages, serve: Packages, dev: Packages) -> dict[str, Package
     return files
 
 
+def besides(base: Packages, more: Packages) -> Packages:
+    """What is in ``more`` alone; a list that is installed without the others, so that it may repeat what they have."""
+    return {name: lines for name, lines in more.items() if name not in base and name not in NOT_OURS}
+
+
 def compiled(*extras: str, text: str = "") -> Packages:
     """What uv chooses, for the project with some extras, or for the requirements in a text."""
     command = ["uv", "pip", "compile", "--universal", "--python-version", "3.11", "--generate-hashes", "--quiet"]
@@ -69,9 +76,13 @@ def compiled(*extras: str, text: str = "") -> Packages:
 
 
 def packages_of(text: str) -> Packages:
-    """A requirements file, package by package."""
-    blocks = re.split(r"(?m)^(?=[A-Za-z0-9])", text)
-    return {block.partition("==")[0]: block for block in blocks if "==" in block}
+    """A requirements file, package by package; one that differs by the Python has several entries."""
+    packages: Packages = {}
+    for block in re.split(r"(?m)^(?=[A-Za-z0-9])", text):
+        name, equals, _ = block.partition("==")
+        if equals:
+            packages[name] = packages.get(name, "") + block
+    return packages
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def add_tasks(parser: argparse.ArgumentParser) -> None:
     """Add numbers, ``--family`` and ``--tenant``."""
-    parser.add_argument("tasks", type=task_number, nargs="*", metavar="ID")
+    parser.add_argument("tasks", type=task_number, nargs="*", metavar="ID", help="numbers of tasks")
     sweep = "all tasks of the newest sweep of that name"
     parser.add_argument("--family", action="append", default=[], metavar="NAME", help=sweep)
     parser.add_argument("--tenant", metavar="NAME", help="whose sweep, where several tenants have one of that name")

@@ -43,7 +43,7 @@ def register(family: Verbs) -> None:
         " now. Where the environment says something else than it did then, the reply was to another prompt, and the"
         " rewards cannot be compared. Exits with 0 whether or not rewards change.",
     )
-    replay.add_argument("task", type=task_number, metavar="TASK")
+    replay.add_argument("task", type=task_number, metavar="TASK", help="the number of a task")
     replay.add_argument("--version", metavar="V", help="an earlier version of the environment, by how its name begins")
     replay.add_argument("--split", choices=("train", "eval"), default="train", help="which episodes (default train)")
     replay.add_argument(

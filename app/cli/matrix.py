@@ -25,7 +25,7 @@ def register(verbs: Verbs) -> None:
         json=True,
         epilog="From all plays that are stored, of training and held-out; an episode counts where both had a turn.",
     )
-    matrix.add_argument("task", type=task_number, metavar="ID")
+    matrix.add_argument("task", type=task_number, metavar="ID", help="the number of a task")
     add_policy(matrix)
 
 
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         output.result_json([_json(matrix) for matrix in found])
         return output.OK
     if not found:
-        output.talk(f"No version of {policy} has met another one yet. README tells how policies play each other.")
+        output.talk(f"No version of {policy} has met another one yet. `[eval] agents` in the task file has them play.")
     for place, matrix in enumerate(found):
         if place:
             output.result("")

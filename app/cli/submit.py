@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def register(verbs: Verbs) -> None:
     """Add the verb."""
     submit = add_verb(verbs, "submit", run, "add task files to the queue, all or none", json=True)
-    submit.add_argument("files", type=Path, nargs="+", metavar="FILE")
+    submit.add_argument("files", type=Path, nargs="+", metavar="FILE", help="task files, in TOML")
     submit.add_argument("--check", action="store_true", help="print what would be queued and change nothing")
 
 

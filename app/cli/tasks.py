@@ -33,7 +33,7 @@ def register(verbs: Verbs) -> None:
     listing.add_argument("--sort", metavar="FIELD", help="words from A, numbers from the largest; fields of --filter")
     listing.add_argument("--reverse", action="store_true", help="the other way round")
     show = add_verb(verbs, "show", show_task, "show one task", json=True)
-    show.add_argument("task", type=task_number, metavar="ID")
+    show.add_argument("task", type=task_number, metavar="ID", help="the number of a task")
     add_policy(show)
     show.add_argument(
         "--toml", action="store_true", help="print its task file, with every default: to change and submit"

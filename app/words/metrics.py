@@ -26,35 +26,130 @@ class Words:
     meaning: str
     unit: bool = False
     """Whether it usually lies between 0 and 1, so that a chart of it does, too."""
+    normal: str = ""
+    """What it looks like where all is well, and what to do where it does not."""
 
 
 _KNOWN = {
-    REWARD: Words("reward", "mean reward of the episodes", True),
-    HELD_OUT: Words("held-out", "score on prompts that are never trained on, with its standard error", True),
-    "loss": Words("loss", "what the step minimised; for policy gradients its size says little"),
-    "entropy": Words("entropy", "how undecided the policy is about a token, in nats; near 0 it does not explore"),
-    "kl": Words("KL", "distance to the base, in nats per token; 0 where the task has no KL term"),
-    "grad_norm": Words("grad norm", "size of the gradient before it is clipped"),
-    "clipped": Words("clipped", "share of tokens whose ratio or weight was cut off", True),
-    "reward_spread": Words("spread", "standard deviation of rewards within a group; what there is to learn from"),
-    "no_signal": Words("no signal", "share of groups whose rewards are all equal, which teach nothing", True),
-    "gap_mean": Words("log-p gap", "mean difference of log-probabilities, sampler to trainer, at the same weights"),
-    "gap_max": Words("largest gap", "largest difference of log-probabilities, sampler to trainer, at the same weights"),
-    "drift_mean": Words("drift", "mean difference of log-probabilities since the tokens were sampled"),
-    "drift_max": Words("largest drift", "largest difference of log-probabilities since the tokens were sampled"),
-    "staleness": Words("staleness", "how many versions old the trained groups were, on average"),
-    "staleness_max": Words("oldest", "how many versions old the oldest trained group was"),
-    "length": Words("length", "tokens that the policy wrote in an episode, on average"),
-    "length_max": Words("longest", "tokens that the policy wrote in the longest episode"),
-    "cut": Words("cut", "share of episodes that the length limit ended", True),
-    "tokens": Words("tokens", "tokens that the policy wrote in all episodes of the step"),
-    "seconds": Words("time", "from one step to the next"),
-    "training_seconds": Words("training time", "of the training worker, for this step"),
-    "learning_rate": Words("learning rate", "as the schedule has it at this step"),
-    "replaced": Words("replaced", "groups of equal rewards that were played again"),
-    "errors": Words("errors", "episodes without a reward: their environment failed"),
-    "gap_followed": Words("followed", "share of the trainer's change that the sampler made, too; 1 is right"),
-    "gap_resolved": Words("resolved", "1 where the step moved the policy enough to tell its versions apart"),
+    REWARD: Words(
+        "reward",
+        "mean reward of the episodes",
+        True,
+        "rises, with noise from step to step; where it stays flat, look at no signal",
+    ),
+    HELD_OUT: Words(
+        "held-out",
+        "score on prompts that are never trained on, with its standard error",
+        True,
+        "rises with the reward; where only the reward rises, the policy learns the training prompts by heart",
+    ),
+    "loss": Words(
+        "loss",
+        "what the step minimised; for policy gradients its size says little",
+        normal="near 0, of either sign; it does not measure progress",
+    ),
+    "entropy": Words(
+        "entropy",
+        "how undecided the policy is about a token, in nats; near 0 it does not explore",
+        normal="falls slowly; near 0 within a few steps: take a smaller learning rate",
+    ),
+    "kl": Words(
+        "KL",
+        "distance to the base, in nats per token; 0 where the task has no KL term",
+        normal="grows slowly; where it jumps, take a smaller learning rate or a larger `kl`",
+    ),
+    "grad_norm": Words(
+        "grad norm",
+        "size of the gradient before it is clipped",
+        normal="about the same from step to step; where it is always above `clip_norm`, every step is clipped",
+    ),
+    "clipped": Words(
+        "clipped",
+        "share of tokens whose ratio or weight was cut off",
+        True,
+        "a few percent; with `gspo` about half. Much more: less staleness, or finer `weights` for the sampler",
+    ),
+    "reward_spread": Words(
+        "spread",
+        "standard deviation of rewards within a group; what there is to learn from",
+        normal="above 0; at 0 nothing is learned",
+    ),
+    "no_signal": Words(
+        "no signal",
+        "share of groups whose rewards are all equal, which teach nothing",
+        True,
+        "well below 100 %; after `patience` steps at 100 % the task ends or pauses",
+    ),
+    "gap_mean": Words(
+        "log-p gap",
+        "mean difference of log-probabilities, sampler to trainer, at the same weights",
+        normal="about 0.00001 with `f32` weights, up to 0.1 with quantised ones",
+    ),
+    "gap_max": Words(
+        "largest gap",
+        "largest difference of log-probabilities, sampler to trainer, at the same weights",
+        normal="below 0.7 nats: beyond that the default `importance_cap` of 2 cuts a token's weight",
+    ),
+    "drift_mean": Words(
+        "drift",
+        "mean difference of log-probabilities since the tokens were sampled",
+        normal="the gap alone at staleness 0; more with staleness and with the learning rate",
+    ),
+    "drift_max": Words(
+        "largest drift",
+        "largest difference of log-probabilities since the tokens were sampled",
+        normal="single tokens may be far off; look at clipped",
+    ),
+    "staleness": Words(
+        "staleness", "how many versions old the trained groups were, on average", normal="from 0 to `max_staleness`"
+    ),
+    "staleness_max": Words(
+        "oldest", "how many versions old the oldest trained group was", normal="never above `max_staleness`"
+    ),
+    "length": Words(
+        "length",
+        "tokens that the policy wrote in an episode, on average",
+        normal="changes slowly; where it runs up to the limit, look at cut",
+    ),
+    "length_max": Words(
+        "longest", "tokens that the policy wrote in the longest episode", normal="at most `max_episode_tokens`"
+    ),
+    "cut": Words(
+        "cut",
+        "share of episodes that the length limit ended",
+        True,
+        "a few percent; else raise `max_tokens` or set `overlong`",
+    ),
+    "tokens": Words("tokens", "tokens that the policy wrote in all episodes of the step", normal="follows length"),
+    "seconds": Words(
+        "time",
+        "from one step to the next",
+        normal="steady; it grows while other tasks run, since they share the machine",
+    ),
+    "training_seconds": Words(
+        "training time", "of the training worker, for this step", normal="below time, as sampling runs beside it"
+    ),
+    "learning_rate": Words("learning rate", "as the schedule has it at this step", normal="as the task file says"),
+    "replaced": Words(
+        "replaced",
+        "groups of equal rewards that were played again",
+        normal="0 without `dynamic_sampling`, else at most twice `groups_per_step`",
+    ),
+    "errors": Words(
+        "errors",
+        "episodes without a reward: their environment failed",
+        normal="0; `marlaas env show NAME` says where the environment failed",
+    ),
+    "gap_followed": Words(
+        "followed",
+        "share of the trainer's change that the sampler made, too; 1 is right",
+        normal="near 1; a version that did not arrive pauses the task with the reason",
+    ),
+    "gap_resolved": Words(
+        "resolved",
+        "1 where the step moved the policy enough to tell its versions apart",
+        normal="1; 0 where the learning rate is very small",
+    ),
 }
 BANDS = {REWARD: ("reward_min", "reward_max")}
 """Metrics that are the lower and the upper edge of another one's band."""
@@ -64,6 +159,11 @@ _EDGES = {edge for edges in BANDS.values() for edge in edges}
 def words(name: str) -> Words:
     """Of any metric."""
     return _KNOWN.get(name) or Words(line(name, 14) or "?", "")
+
+
+def known() -> dict[str, Words]:
+    """All metrics that this program measures, in the order in which people care."""
+    return dict(_KNOWN)
 
 
 def in_order(names: Iterable[str]) -> list[str]:

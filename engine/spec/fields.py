@@ -17,6 +17,7 @@ from typing import Any
 
 from . import sweep
 from . import task as spec
+from .policies import NamedPolicySpec
 
 REQUIRED = ("tenant", "name", "environment")
 
@@ -56,8 +57,14 @@ def spec_fields() -> tuple[SpecField, ...]:
     return tuple(_fields(spec.TaskSpec, ""))
 
 
+@cache
+def policy_fields() -> tuple[SpecField, ...]:
+    """The keys of a table ``[policies.NAME]``."""
+    return tuple(_fields(NamedPolicySpec, "policies.NAME."))
+
+
 def _fields(cls: type[Any], table: str) -> Iterator[SpecField]:
-    hints, words = typing.get_type_hints(cls), _docstrings(cls)
+    hints, words = typing.get_type_hints(cls), docstrings(cls)
     for field in dataclasses.fields(cls):
         kind = hints[field.name]
         if dataclasses.is_dataclass(kind):
@@ -76,7 +83,7 @@ def _kind(kind: Any) -> str:
     return "list" if typing.get_origin(kind) is tuple else str(kind.__name__)
 
 
-def _docstrings(cls: type[Any]) -> dict[str, str]:
+def docstrings(cls: type[Any]) -> dict[str, str]:
     """The text under each field of a class, as one line without the marks of code."""
     body = ast.parse(inspect.getsource(cls)).body[0]
     assert isinstance(body, ast.ClassDef)

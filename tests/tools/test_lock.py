@@ -36,7 +36,7 @@ def test_each_package_has_its_hashes(name: str) -> None:
 
 
 def test_versions_are_those_that_were_tested() -> None:
-    for name in ("install", "serve", "dev", "llama"):
+    for name in ("install", "serve", "dev", "docs", "llama"):
         for package, version in pins(LISTS[name]).items():
             assert TESTED.get(package, version) == version
     listed = set().union(*(pins(text) for text in LISTS.values()))
@@ -49,7 +49,12 @@ def test_what_the_project_needs_is_in_the_lists() -> None:
     base = pins(LISTS["install"]) | {"torch": TESTED["torch"]} | pins(LISTS["llama"])
     served = base | pins(LISTS["serve"])
     whole = served | pins(LISTS["dev"])
-    needs = ((project["dependencies"] + extras["cpu"], base), (extras["serve"], served), (extras["dev"], whole))
+    needs = (
+        (project["dependencies"] + extras["cpu"], base),
+        (extras["serve"], served),
+        (extras["dev"], whole),
+        (extras["docs"], base | pins(LISTS["docs"])),
+    )
     for lines, there in needs:
         for requirement in map(Requirement, lines):
             assert requirement.specifier.contains(there[canonicalize_name(requirement.name)]), requirement
@@ -68,3 +73,13 @@ def test_packages_are_divided_by_the_step_that_installs_them() -> None:
         "dev": ["d"],
     }
     assert files["install"]["a"] == "a==1 \\\n    --hash=x\n"
+
+
+def test_a_package_that_differs_by_the_python_keeps_all_its_entries() -> None:
+    text = "a==1 ; python_version < '3.12'\na==2 ; python_version >= '3.12'\n"
+    assert lock.packages_of(text) == {"a": text}
+
+
+def test_the_list_of_the_documents_stands_by_itself() -> None:
+    base, more = {"a": "a==1\n"}, {"a": "a==1\n", "d": "d==1\n", "pip": "pip==5\n", "torch": "torch==2\n"}
+    assert lock.besides(base, more) == {"d": "d==1\n"}

@@ -1,0 +1,39 @@
+"""All generated pages: the code flows in, files in ``docs/reference`` flow out. Git knows none of these files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from . import environment_api, metrics, settings, task_file, verbs
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FOLDER = ROOT / "docs" / "reference"
+
+
+def pages() -> dict[str, str]:
+    """The text of each generated page, by the name of its file."""
+    return {
+        "task-file.md": task_file.page(),
+        "settings.md": settings.page(),
+        "verbs.md": verbs.page(),
+        "environment-api.md": environment_api.page(api_version()),
+        "metrics.md": metrics.page(),
+    }
+
+
+def write_reference(folder: Path = FOLDER) -> list[Path]:
+    """Write every page, and return where."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")
+        written.append(folder / name)
+    return written
+
+
+def api_version() -> str:
+    """The release whose API this is, by its first two numbers: 0.1."""
+    found = re.search(r'(?m)^version = "(\d+\.\d+)', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert found is not None
+    return found[1]

@@ -1,0 +1,73 @@
+"""The page about task files: every key with its default, from the dataclasses that read them."""
+
+from __future__ import annotations
+
+from marlaas.engine.spec import sweep
+from marlaas.engine.spec.fields import REQUIRED, SpecField, docstrings, policy_fields, spec_fields
+from marlaas.engine.spec.task import EvalSpec, KeepSpec, QueueSpec, SamplingSpec, TaskSpec, TrainSpec
+
+from .markdown import allowed, code, sentence, table, value
+
+TABLES = {
+    "": "",
+    "policy": "The adapter that is trained.",
+    "train": TrainSpec.__doc__,
+    "sampling": SamplingSpec.__doc__,
+    "queue": QueueSpec.__doc__,
+    "eval": EvalSpec.__doc__,
+    "keep": KeepSpec.__doc__,
+}
+_HEAD = """# Task file
+
+A task file is TOML. `tenant`, `name` and `environment` are required; every other key has a default. A key that does not
+exist, a value outside its range and keys that contradict each other are refused when the task is submitted.
+
+A list in a key marked ¹ makes a sweep: one task for each value. See [Sweeps](../guides/queue.md#sweeps).
+"""
+_FREE = """
+## `[environment_config]`
+
+The environment's own parameters. `marlaas env show NAME` lists them. A list is a value of the environment; to sweep
+such a key, name it under `[sweep]`.
+
+## `[sweep]`
+
+Keys by their dotted names, each with a list of values. All lists together make a grid of at most {most:,} tasks.
+
+```toml
+[sweep]
+"environment_config.digits" = [2, 3]
+```
+
+## `[agents]`
+
+{agents} Only together with `[policies.NAME]`.
+"""
+
+
+def page() -> str:
+    """The whole text."""
+    parts = [_HEAD]
+    for name, about in TABLES.items():
+        parts.append(f"## {code(f'[{name}]') if name else 'Top level'}\n\n{about or ''}".rstrip())
+        parts.append(_rows([field for field in spec_fields() if field.table == name]))
+        if name == "eval":
+            parts.append(f"`agents` is a table: {docstrings(EvalSpec)['agents']}")
+        if name == "policy":
+            parts.append(
+                "## `[policies.NAME]`\n\nSeveral policies by name, in place of `[policy]`. "
+                "See [Several policies](../guides/policies.md)."
+            )
+            parts.append(_rows(policy_fields()))
+    parts.append(_FREE.format(most=sweep.MOST, agents=docstrings(TaskSpec)["agents"]))
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _rows(fields: list[SpecField] | tuple[SpecField, ...]) -> str:
+    return table(("Key", "Type", "Default", "Allowed", "Meaning"), map(_row, fields))
+
+
+def _row(field: SpecField) -> tuple[str, ...]:
+    default = "required" if field.key in REQUIRED else "absent" if field.default is None else value(field.default)
+    key = code(field.name) + (" ¹" if field.swept else "")
+    return key, field.kind, default, allowed(field.low, field.high, field.choices), sentence(field.about)
