@@ -16,32 +16,11 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from time import monotonic
 
-from . import report, results, runner
-from .figures import Unmeasurable
+from . import ROOT, runner
+from .report import pages, results
+from .report.figures import Unmeasurable
 
-NAMES = (
-    "concurrency",
-    "compute_mix",
-    "scaling",
-    "eight_trl",
-    "staleness",
-    "fairness",
-    "one_task",
-    "large_vocabulary",
-    "half_billion",
-    "tenants",
-    "trainer",
-    "sampler",
-    "routing",
-    "agents",
-    "engine",
-    "environments",
-    "startup",
-    "terminal",
-    "gpu",
-)
-"""Modules with ``measure(quick: bool) -> Section``, in the order of the report."""
-ROOT = Path(__file__).resolve().parent.parent
+NAMES = tuple(runner.MODULES)
 PUBLISHED = ROOT / "benchmarks" / "results"
 
 
@@ -56,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kept = results.load(folder, NAMES)
     page = ROOT / "BENCHMARKS.md" if folder == PUBLISHED else folder / "BENCHMARKS.md"
     if kept:
-        page.write_text(report.markdown(kept), encoding="utf-8")
+        page.write_text(pages.markdown(kept), encoding="utf-8")
         print(f"{page} shows {', '.join(result.section.name for result in kept)}.")
     if failed:
         print(f"Not measured: {', '.join(failed)}.", file=sys.stderr)
@@ -89,7 +68,7 @@ def run(name: str, quick: bool, folder: Path) -> bool:
         print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr)
         return False
     results.save(results.stamp(section, machine, ROOT), folder)
-    print(f"{report.table(section)}\n{name} took {monotonic() - started:.0f} s.", flush=True)
+    print(f"{pages.table(section)}\n{name} took {monotonic() - started:.0f} s.", flush=True)
     return True
 
 

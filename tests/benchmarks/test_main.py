@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks.figures import Row, Section, Series
-from benchmarks.machine import Machine
+from benchmarks.report.figures import Row, Section, Series
+from benchmarks.report.machine import Machine
+from benchmarks.runner import MODULES
 
 MACHINE = Machine("Some CPU", 2, 24.0, 106.0, 0.03, 0.2)
 
@@ -65,6 +67,11 @@ def test_a_quick_run_publishes_nothing(published: Path, tmp_path: Path) -> None:
     assert command.main(["engine", "--quick"]) == 0
     assert (out / "BENCHMARKS.md").exists() and (out / "engine.json").exists()
     assert not (published / "BENCHMARKS.md").exists() and not (published / "results").exists()
+
+
+@pytest.mark.parametrize("name", command.NAMES)
+def test_every_name_has_its_module(name: str) -> None:
+    assert find_spec(f"benchmarks.{MODULES[name]}")
 
 
 def test_an_unknown_name_is_refused(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
