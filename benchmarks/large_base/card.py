@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from tools.random_base.families import SHAPES
 
-from ..report import pages
 from ..report.figures import Row, Section, Unmeasurable
+from ..report.tables import table
 from .card_sampling import PROMPT, REPLY, sampling
 from .card_stage import CONVERSATIONS, RANK, Stage, staged
 from .card_tasks import end_to_end
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Unmeasurable as missing:
         print(missing, file=sys.stderr)
         return 1
-    print(f"{pages.table(section)}\n\n{section.method}\n\n{section.remarks}".strip())
+    print(f"{table(section)}\n\n{section.method}\n\n{section.remarks}".strip())
     return 0
 
 

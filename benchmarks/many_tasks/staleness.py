@@ -82,9 +82,8 @@ def _differences(scores: dict[int, list[tuple[float, float]]]) -> Iterator[Row]:
     for bound, found in scores.items():
         if bound:
             differences = [after - at_zero for (_, after), (_, at_zero) in zip(found, scores[0], strict=True)]
-            yield Row(
-                f"staleness {bound} − staleness 0: mean and 95 % interval", "points", interval(differences), goal=GOAL
-            )
+            what = f"staleness {bound} − staleness 0: mean and 95 % interval"
+            yield Row(what, "points", interval(differences), goal=GOAL, interval=True)
 
 
 def method(seeds: int, steps: int, prompts: int) -> str:

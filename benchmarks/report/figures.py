@@ -7,8 +7,9 @@ pair by pair. Pure data; knows nothing of what is measured or of how it is print
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, quantiles
 
 
 class Unmeasurable(Exception):
@@ -36,6 +37,16 @@ class Series:
         """The largest value."""
         return max(self.values)
 
+    @property
+    def noise(self) -> float | None:
+        """(90th − 10th percentile) ÷ median; nobody knows it of a single value."""
+        if len(self.values) < 2:
+            return None
+        if self.low == self.high:
+            return 0.0
+        deciles = quantiles(self.values, n=10, method="inclusive")
+        return (deciles[8] - deciles[0]) / abs(self.middle) if self.middle else math.inf
+
 
 @dataclass(frozen=True)
 class Row:
@@ -50,6 +61,8 @@ class Row:
     higher_is_better: bool = False
     goal: str = ""
     """What was to be reached, in words: "3x, aim at 5x", "under 0.3 ms"."""
+    interval: bool = False
+    """The values are the ends and the middle of an interval of confidence, not repetitions."""
 
     @property
     def ratio(self) -> Series | None:
@@ -58,6 +71,12 @@ class Row:
             return None
         pairs = zip(self.ours.values, self.theirs.values, strict=True)
         return Series(tuple(ours / theirs if self.higher_is_better else theirs / ours for ours, theirs in pairs))
+
+    @property
+    def noise(self) -> float:
+        """The greatest of either side and of their ratio; 0 where nothing was repeated."""
+        series = () if self.interval else (self.ours, self.theirs, self.ratio)
+        return max((one.noise or 0.0 for one in series if one), default=0.0)
 
 
 @dataclass(frozen=True)

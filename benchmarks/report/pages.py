@@ -1,107 +1,99 @@
-"""BENCHMARKS.md, from the results that lie in ``benchmarks/results``. Pure text; measures nothing."""
+"""BENCHMARKS.md and the page of each section, from the results that are kept. Pure text; measures nothing."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from .figures import Row, Section, Series
-from .machine import Machine
+from . import headline
+from .figures import Section
+from .noise import MOST, published
 from .results import Result
+from .tables import table
 
-HEAD = """\
+HEAD = f"""\
 # Benchmarks
 
-Written by `make bench`; do not edit. Every figure is a median, with the lowest and the highest of its repetitions in
-brackets. Where there is another side, both were measured in one go, turn by turn on the same machine, and ratios are
-taken pair by pair: 2 × is twice as good as the other side, below 1 × is worse.
+Written by `make bench`; do not edit. Each figure is a median; the brackets hold the lowest and the highest of its
+repetitions, and a figure without brackets was measured once or never varied. Where marlaas stands beside something
+else, both were measured in one go, turn by turn on the same machine, and ratios are taken pair by pair: 2 × is twice as
+good as the other side, below 1 × is worse.
 
-`make bench BENCH=one_task` measures one section anew and leaves the others; `BENCH='one_task --quick'` tries it out
-and publishes nothing.
+Noise is (90th − 10th percentile) ÷ median. It is taken of a row's repetitions and of their ratios, and of one and the
+same matrix product on the machine just before. Nothing that was measured with more than {MOST:.0%} of it is published.
+
+`make bench BENCH=one_task` measures one section anew and leaves the others. `BENCH='one_task --quick'` tries it out and
+publishes nothing.
 """
 UNMEASURED = {
     "gpu": """\
-## On a card
+# On a card
 
-No card was available: nothing in this file was measured on one, and nothing is claimed of one. On a machine with a card
-of NVIDIA's, `make bench BENCH=gpu` measures in under ten minutes, on a base of random weights of the shape of
-Qwen2.5-0.5B: tokens per second sampled and trained with 1, 8 and 32 adapters, as shares of the card's measured limits;
-fused against time-sliced training; 32 tasks at once against one after another. The script was tried on a processor,
-with `python -m benchmarks.large_base.card --device cpu --shape mini`.
+No card was available: nothing was measured on one, and nothing is claimed of one. On a machine with a card of NVIDIA's,
+`make bench BENCH=gpu` measures in under ten minutes, on a base of random weights of the shape of Qwen2.5-0.5B: tokens
+per second sampled and trained with 1, 8 and 32 adapters, as shares of the card's measured limits; fused against
+time-sliced training; 32 tasks at once against one after another. The script was tried on a processor, with
+`python -m benchmarks.large_base.card --device cpu --shape mini`.
 """
 }
-"""Sections in the place of results that are not there, by the name of the benchmark."""
-COLUMNS = ("what", "unit", "marlaas", "other side", "ratio", "goal")
+"""Pages in the place of results that are not there, by the name of the benchmark."""
 
 
-def markdown(results: Sequence[Result]) -> str:
-    """The whole file."""
+def front(results: Sequence[Result], folder: str) -> str:
+    """BENCHMARKS.md; the pages of sections lie in ``folder``, a relative path that ends in a slash, or nothing."""
     if not results:
         return f"{HEAD}\nNothing has been measured yet.\n"
-    kept = {result.section.name for result in results}
-    missing = (text for name, text in UNMEASURED.items() if name not in kept)
-    parts = [HEAD, "## Machines\n", machines(results), *(_section(result) for result in results), *missing]
-    return "\n".join(part.rstrip() + "\n" for part in parts)
+    parts = [HEAD, "## Headline", headline.table(results, folder), "## Sections", _sections(results, folder)]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def machines(results: Sequence[Result]) -> str:
-    """One line for each section: where, when and on what it was measured, and how quiet it was there."""
-    lines = [
-        "`fp32`: measured rate of one core (1024 × 1024 matrices). `noise`: (90th − 10th percentile) ÷ median of the"
-        " time of one and the same product. `load`: processes that wanted a core in the minute before.",
-        "",
-        _line("section", "measured", "commit", "processor", "cores", "memory", "fp32", "noise", "load"),
-        _line(*["---"] * 9),
-    ]
+def sections(results: Sequence[Result], front: str) -> dict[str, str]:
+    """The page of each section, by name; ``front`` is the relative path of BENCHMARKS.md."""
+    pages = {result.section.name: _page(result, front) for result in results}
+    return pages | {name: text for name, text in UNMEASURED.items() if name not in pages}
+
+
+def _sections(results: Sequence[Result], folder: str) -> str:
+    lines = []
     for result in results:
-        lines.append(_line(result.section.name, f"{result.date} UTC", result.commit, *_machine(result.machine)))
-    newest = max(results, key=lambda result: result.date)
-    versions = ", ".join(f"{name} {number}" for name, number in newest.versions.items())
-    return "\n".join([*lines, "", f"With {versions}."])
+        shown = published(result)
+        number = len(shown.section.rows)
+        rows = "1 row" if number == 1 else f"{number or 'no'} rows"
+        noisy = f", {len(shown.left_out)} left out for their noise" if shown.left_out else ""
+        lines.append(f"- [{result.section.title}]({folder}{result.section.name}.md): {rows}{noisy}")
+    kept = {result.section.name for result in results}
+    for name, text in UNMEASURED.items():
+        if name not in kept:
+            lines.append(f"- [{text.splitlines()[0].strip('# ')}]({folder}{name}.md): not measured yet")
+    return "\n".join(lines)
 
 
-def table(section: Section) -> str:
-    """The section's rows; columns that would be empty throughout are left out."""
-    rows = [_cells(row) for row in section.rows]
-    used = [place for place in range(len(COLUMNS)) if any(row[place] for row in rows)]
-    lines = [_line(*(COLUMNS[place] for place in used)), _line(*["---"] * len(used))]
-    return "\n".join([*lines, *(_line(*(row[place] for place in used)) for row in rows)])
+def _page(result: Result, front: str) -> str:
+    shown = published(result)
+    section = shown.section
+    parts = [
+        f"# {section.title}",
+        f"Written by `make bench`; do not edit. How to read it: [Benchmarks]({front}).",
+        measured(result),
+        table(section) if section.rows else "",
+        shown.reason,
+        method(section),
+        section.remarks,
+    ]
+    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 
 
-def number(value: float) -> str:
-    """Three significant digits, without an exponent."""
-    decimals = 2 - math.floor(math.log10(abs(value))) if value else 0
-    return f"{value:,.{max(0, decimals)}f}"
+def method(section: Section) -> str:
+    """What ran."""
+    return f"**Method.** {section.method.strip()}"
 
 
-def spread(series: Series, sign: str = "") -> str:
-    """Median, lowest and highest."""
-    middle = f"{number(series.middle)}{sign}"
-    return middle if series.low == series.high else f"{middle} [{number(series.low)}–{number(series.high)}]"
-
-
-def _section(result: Result) -> str:
-    section = result.section
-    parts = [f"## {section.title}", table(section), f"**Method.** {section.method.strip()}", section.remarks.strip()]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    other = f"{spread(row.theirs)} {row.other}".strip() if row.theirs else ""
-    ratio = spread(row.ratio, " ×") if row.ratio else ""
-    return (row.what, row.unit, spread(row.ours), other, ratio, row.goal)
-
-
-def _machine(machine: Machine) -> tuple[str, ...]:
+def measured(result: Result) -> str:
+    """When, where and on what, and how quiet it was there."""
+    machine = result.machine
+    versions = ", ".join(f"{name} {number}" for name, number in result.versions.items())
     return (
-        machine.cpu,
-        str(machine.cores),
-        f"{machine.memory_gib:.0f} GiB",
-        f"{machine.gflops:.0f} GFLOP/s",
-        f"{machine.noise:.0%}",
-        f"{machine.load:.1f}",
+        f"Measured on {result.date} UTC at commit {result.commit}: {machine.cpu}, {machine.cores} cores,"
+        f" {machine.memory_gib:.0f} GiB. One core computed {machine.gflops:.0f} GFLOP/s in float32 (1024 × 1024"
+        f" matrices), with a noise of {machine.noise:.0%}; {machine.load:.1f} processes wanted a core in the minute"
+        f" before. With {versions}."
     )
-
-
-def _line(*cells: str) -> str:
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"

@@ -1,6 +1,6 @@
 """What is kept of a benchmark: its section, with when, where and on what it was measured; one JSON file each.
 
-Sections flow in and out of ``benchmarks/results``. Runs nothing; knows nothing of Markdown.
+Sections flow in and out of ``benchmarks/results/data``. Runs nothing; knows nothing of Markdown.
 """
 
 from __future__ import annotations

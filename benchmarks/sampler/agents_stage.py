@@ -52,7 +52,7 @@ LOOK = 0.5
 
 @dataclass(frozen=True)
 class Part:
-    """SamplerSlots of one sampler that are kept for somebody."""
+    """Slots of one sampler that are kept for somebody."""
 
     sampler: str
     slots: int
@@ -79,7 +79,7 @@ class Outcome:
 
 
 class WatchedSlots(SamplerSlots):
-    """SamplerSlots that note how long each policy's turns wait."""
+    """Slots that note how long each policy's turns wait."""
 
     def __init__(self, count: int, waits: Mapping[str, list[float]]) -> None:
         super().__init__(count, Line())

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.many_tasks import fairness
 from benchmarks.many_tasks.fairness import BIG, HEAVY, LIGHT, SMALL, Reading, Sums, Window
-from benchmarks.report import pages
+from benchmarks.report import tables
 from benchmarks.report.figures import Section
 
 
@@ -37,6 +37,6 @@ def test_the_section_says_what_is_fair_and_how_busy_it_was() -> None:
     weights, beside = [window(LIGHT, HEAVY)], [window(SMALL, BIG)]
     found = fairness.rows(weights, beside, beside)
     assert [row.ours.values[0] for row in found] == [75.0, 75.0, 25.0, 25.0, 30.0]
-    table = pages.table(Section("fairness", "", "", found))
+    table = tables.table(Section("fairness", "", "", found))
     assert "75 within 10%" in table and "alone" in table
     assert "| weights 1 and 3 | 80% | 40% |" in fairness.remarks(weights, beside)

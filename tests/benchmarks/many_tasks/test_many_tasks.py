@@ -12,7 +12,7 @@ from benchmarks.machinery.fleet import FleetRun, TaskRun
 from benchmarks.machinery.meter import Usage
 from benchmarks.many_tasks import at_once, compute_mix, concurrency, scaling, staleness
 from benchmarks.many_tasks.workload import load
-from benchmarks.report import pages
+from benchmarks.report import tables
 from benchmarks.report.figures import Series
 from marlaas.engine.store.rows import EvalRow, StepRow, TaskRow
 
@@ -123,8 +123,8 @@ def test_every_arm_is_set_against_both_ways_to_run_the_other_program() -> None:
 
 
 def test_a_figure_that_was_taken_once_has_no_spread() -> None:
-    assert pages.spread(Series((5.0, 5.0))) == "5.00"
-    assert pages.spread(Series((5.0, 6.0, 7.0))) == "6.00 [5.00–7.00]"
+    assert tables.spread(Series((5.0, 5.0))) == "5.00"
+    assert tables.spread(Series((5.0, 6.0, 7.0))) == "6.00 [5.00–7.00]"
 
 
 def test_a_quiet_machine_needs_no_words() -> None:

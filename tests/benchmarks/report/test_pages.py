@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.report import pages, results
+from benchmarks.report import pages, results, tables
 from benchmarks.report.figures import Row, Section, Series
 from benchmarks.report.machine import Machine
 from benchmarks.report.results import Result
@@ -38,28 +38,35 @@ def test_sides_of_different_length_have_no_ratio() -> None:
     [(0, "0"), (-0.25, "-0.250"), (0.0312, "0.0312"), (9.876, "9.88"), (123.4, "123"), (12345.6, "12,346")],
 )  # fmt: skip
 def test_figures_have_three_digits(value: float, text: str) -> None:
-    assert pages.number(value) == text
+    assert tables.number(value) == text
 
 
 def test_a_table_shows_medians_spread_ratio_and_goal() -> None:
-    lines = pages.table(result(PAIR, ALONE).section).splitlines()
+    lines = tables.table(result(PAIR, ALONE).section).splitlines()
     assert lines[2] == "| a step | ms | 11.0 [10.0–12.0] | 33.0 TRL 1.16 | 3.00 × [2.75–3.30] | 3 × |"
     assert lines[3] == "| an / episode | ms | 0.250 |  |  | under 0.3 |"
 
 
 def test_a_table_leaves_empty_columns_out() -> None:
-    assert pages.table(result(ALONE).section).splitlines()[0] == "| what | unit | marlaas | goal |"
+    assert tables.table(result(ALONE).section).splitlines()[0] == "| what | unit | marlaas | goal |"
 
 
-def test_the_page_names_machine_commit_and_remarks() -> None:
-    page = pages.markdown([result(PAIR), result(ALONE, name="engine", date="2026-11-21 09:00")])
-    assert "| engine | 2026-11-21 09:00 UTC | abc1234 | Some CPU | 2 | 24 GiB | 106 GFLOP/s | 3% | 0.2 |" in page
-    assert page.index("Title of one_task") < page.index("Title of engine")
-    assert "**Method.** So and so often." in page and "It fell short." in page
+def test_a_page_names_machine_commit_and_remarks() -> None:
+    text = pages.sections([result(PAIR)], "../BENCHMARKS.md")["one_task"]
+    assert text.startswith("# Title of one_task\n") and "[Benchmarks](../BENCHMARKS.md)" in text
+    assert "Measured on 2026-11-20 17:00 UTC at commit abc1234: Some CPU, 2 cores, 24 GiB." in text
+    assert "106 GFLOP/s" in text and "a noise of 3%" in text and "With torch 2.13.0." in text
+    assert "**Method.** So and so often." in text and "It fell short." in text
 
 
-def test_a_page_without_results_says_so() -> None:
-    assert "Nothing has been measured" in pages.markdown([])
+def test_the_front_lists_sections_and_their_rows() -> None:
+    text = pages.front([result(PAIR), result(ALONE, name="engine")], "there/")
+    assert text.index("- [Title of one_task](there/one_task.md): 1 row\n") < text.index("- [Title of engine]")
+    assert "- [On a card](there/gpu.md): not measured yet" in text
+
+
+def test_the_front_says_when_nothing_is_measured() -> None:
+    assert "Nothing has been measured" in pages.front([], "")
 
 
 def test_results_survive_their_file_and_keep_the_order_of_names(tmp_path: Path) -> None:
