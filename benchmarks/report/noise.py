@@ -38,7 +38,7 @@ def published(result: Result) -> Published:
     noisy = tuple(row for row in section.rows if row.noise > MOST)
     if not noisy:
         return Published(section, (), "")
-    named = "; ".join(f"{_named(row)} ({row.noise:.0%})" for row in noisy)
+    named = "; ".join(f"{_named(row)} ({row.noise:.1%})" for row in noisy)
     reason = f"**Left out**, because it was measured with more than {MOST:.0%} noise: {named}."
     quiet = tuple(row for row in section.rows if row not in noisy)
     return Published(replace(section, rows=quiet, remarks=_without(section.remarks, noisy)), noisy, reason)

@@ -44,7 +44,7 @@ def test_a_noisy_row_is_left_out_and_named() -> None:
     shown = published(result(STEADY, WILD, ONCE))
     assert shown.section.rows == (STEADY, ONCE)
     assert shown.left_out == (WILD,)
-    assert shown.reason == "**Left out**, because it was measured with more than 20% noise: a step: long (80%)."
+    assert shown.reason == "**Left out**, because it was measured with more than 20% noise: a step: long (80.0%)."
     page = pages.sections([result(STEADY, WILD)], "BENCHMARKS.md")["one_task"]
     assert shown.reason in page and "| a step: long |" not in page and "20.0 [10.0–30.0]" not in page
 
