@@ -32,7 +32,7 @@ def results(steps: int = 40, repetitions: int = 5, cores: tuple[int, ...] = (0, 
     return found
 
 
-def test_a_step_counts_after_warm_up_and_waiting_counts_from_the_start() -> None:
+def test_steps_count_after_warm_up_and_waiting_from_the_start() -> None:
     one = Run(100.0, [107.0, 110.0, 110.5, 111.0], [0.1, 0.2, 0.4, 0.6], [6.0] * 4)
     assert one.step_seconds(2, 4) == pytest.approx(0.5)
     assert one.wall_seconds(3) == pytest.approx(10.5)
@@ -81,7 +81,7 @@ def test_a_mean_beyond_the_range_is_outside() -> None:
     assert "0.500 is outside 0.300–0.400" in tables.within([0.5], [0.3, 0.4])
 
 
-def test_rows_repeat_for_a_seed_and_never_hold_a_held_out_prompt(tmp_path: Path) -> None:
+def test_rows_repeat_for_a_seed_and_hold_no_held_out_prompt(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
         fixed.write_rows(LONG, 3, 7, tmp_path / folder)

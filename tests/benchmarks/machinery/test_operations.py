@@ -18,7 +18,7 @@ def test_products_are_counted_wherever_their_result_goes() -> None:
 
 
 @pytest.mark.usefixtures("each_library")
-def test_products_with_the_base_are_counted_whichever_library_multiplies() -> None:
+def test_products_with_the_base_are_counted_with_each_library() -> None:
     left, right, sums = torch.randn(64, 32), torch.randn(32, 16), torch.zeros(64, 16)
     one = 2 * 64 * 32 * 16
     assert operations(lambda: product(left, right, torch.randn(16))) == one

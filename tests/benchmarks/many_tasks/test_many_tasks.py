@@ -34,7 +34,7 @@ def run(*tasks: TaskRun, usage: Usage = USAGE) -> FleetRun:
     return FleetRun(100.0, tasks, usage)
 
 
-def test_a_task_of_a_sequence_takes_from_the_end_of_the_one_before() -> None:
+def test_a_task_of_a_sequence_counts_from_the_last_ones_end() -> None:
     sequence = run(task("second", 109.0), task("first", 104.0))
     assert sequence.makespan == pytest.approx(9.0)
     assert sequence.turns() == {"first": pytest.approx(4.0), "second": pytest.approx(5.0)}
@@ -112,7 +112,7 @@ def test_staleness_is_compared_seed_by_seed() -> None:
     assert "0.00 at 0, 2.00 at 4" in staleness.remarks(run(*tasks), (0, 4))
 
 
-def test_every_arm_is_set_against_both_ways_to_run_the_other_program() -> None:
+def test_every_arm_is_set_against_both_ways_to_run_the_other() -> None:
     waits = {
         eight_tasks.IN_SEQUENCE: [60.0],
         eight_tasks.IN_PARALLEL: [50.0],

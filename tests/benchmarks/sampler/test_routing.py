@@ -7,7 +7,7 @@ from marlaas.engine.fleet.routing.assignment import sampler_of
 from marlaas.engine.fleet.routing.router import under_way
 
 
-def test_half_of_the_groups_are_at_each_sampler_where_they_are_spread_evenly() -> None:
+def test_groups_spread_evenly_are_half_at_each_sampler() -> None:
     went = [sampler_of(_even(0), group) for group in range(16)]
     assert 7 <= went.count("rollout-1") <= 9
 

@@ -22,7 +22,7 @@ for line in sys.stdin:
 
 
 @pytest.mark.processes
-def test_text_is_found_between_escape_sequences_and_keys_are_answered() -> None:
+def test_text_is_found_between_escapes_and_keys_are_answered() -> None:
     with Session((sys.executable, "-c", ECHO)) as session:
         assert session.until("hello") > session.began
         assert 0 < session.press("a") < 60
