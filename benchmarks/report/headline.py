@@ -87,8 +87,7 @@ PICKS = (
 
 def table(results: Sequence[Result], folder: str) -> str:
     """The table, and a line that names what is too noisy for it; sections are linked in ``folder``."""
-    lines = [line("what", "unit", "marlaas", "beside", "ratio", "noise", "machine"), ruler(7)]
-    left_out = []
+    lines, left_out = [], []
     by_name = {result.section.name: result for result in results}
     for pick in PICKS:
         if (result := by_name.get(pick.section)) is None or (measured := pick.of(result.section.rows)) is None:
@@ -100,7 +99,9 @@ def table(results: Sequence[Result], folder: str) -> str:
         else:
             lines.append(_line(link, row, result.machine))
     below = f"Too noisy for this table, with their noise: {', '.join(left_out)}." if left_out else ""
-    return "\n\n".join(part for part in ("\n".join(lines), below) if part)
+    titles = [line("what", "unit", "marlaas", "beside", "ratio", "noise", "machine"), ruler(7)]
+    shown = "\n".join([*titles, *lines]) if lines else "None of the rows of this table is published."
+    return "\n\n".join(part for part in (shown, below) if part)
 
 
 def _line(link: str, row: Row, machine: Machine) -> str:

@@ -74,6 +74,10 @@ def test_the_headline_leaves_noise_out_and_says_so() -> None:
     assert "prompts of 256 tokens](there/one_task.md) (53%)" in below
 
 
+def test_a_headline_without_rows_is_a_sentence() -> None:
+    assert headline.table([result(ONCE)], "") == "None of the rows of this table is published."
+
+
 def test_every_pick_of_the_headline_is_measured() -> None:
     kept = {each.section.name: each.section.rows for each in results.load(PUBLISHED / "data", NAMES)}
     for pick in headline.PICKS:
