@@ -1,4 +1,4 @@
-"""``python -m benchmarks [NAME …] [--quick]``: measure, keep the results, write BENCHMARKS.md from all that are kept.
+"""``python -m benchmarks [NAME …] [--quick]``: measure, keep the results, write BENCHMARKS.md and its pages.
 
 Each benchmark runs in a fresh process, so that none inherits another's threads, caches or pinned cores. One that fails
 costs itself alone.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -16,32 +17,12 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from time import monotonic
 
-from . import report, results, runner
-from .figures import Unmeasurable
+from . import ROOT, runner
+from .report import pages, results
+from .report.figures import Unmeasurable
+from .report.tables import table
 
-NAMES = (
-    "concurrency",
-    "compute_mix",
-    "scaling",
-    "eight_trl",
-    "staleness",
-    "fairness",
-    "one_task",
-    "large_vocabulary",
-    "half_billion",
-    "tenants",
-    "trainer",
-    "sampler",
-    "routing",
-    "agents",
-    "engine",
-    "environments",
-    "startup",
-    "terminal",
-    "gpu",
-)
-"""Modules with ``measure(quick: bool) -> Section``, in the order of the report."""
-ROOT = Path(__file__).resolve().parent.parent
+NAMES = tuple(runner.MODULES)
 PUBLISHED = ROOT / "benchmarks" / "results"
 
 
@@ -52,15 +33,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := sorted(set(options.names) - set(NAMES)):
         words.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(NAMES)}")
     folder = options.out or (Path(tempfile.mkdtemp(prefix="marlaas-bench-")) if options.quick else PUBLISHED)
-    failed = [name for name in options.names or NAMES if not run(name, options.quick, folder)]
-    kept = results.load(folder, NAMES)
-    page = ROOT / "BENCHMARKS.md" if folder == PUBLISHED else folder / "BENCHMARKS.md"
-    if kept:
-        page.write_text(report.markdown(kept), encoding="utf-8")
-        print(f"{page} shows {', '.join(result.section.name for result in kept)}.")
+    chosen = () if options.write else options.names or NAMES
+    failed = [name for name in chosen if not run(name, options.quick, folder / "data")]
+    write(folder)
     if failed:
         print(f"Not measured: {', '.join(failed)}.", file=sys.stderr)
     return 1 if failed else 0
+
+
+def write(folder: Path) -> None:
+    """BENCHMARKS.md and the page of each section, of all results that are kept in the folder."""
+    kept = results.load(folder / "data", NAMES)
+    if not kept:
+        return
+    page = ROOT / "BENCHMARKS.md" if folder == PUBLISHED else folder / "BENCHMARKS.md"
+    for name, text in pages.sections(kept, os.path.relpath(page, folder)).items():
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    there = folder.relative_to(page.parent)
+    page.write_text(pages.front(kept, f"{there}/" if there.parts else ""), encoding="utf-8")
+    print(f"{page} shows {', '.join(result.section.name for result in kept)}.")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -68,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     words = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n")[0])
     words.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     words.add_argument("--quick", action="store_true", help="few repetitions; publishes nothing")
+    words.add_argument("--write", action="store_true", help="measure nothing; write the pages of what was measured")
     words.add_argument("--out", type=Path, metavar="FOLDER", help="keep results there instead of publishing them")
     return words
 
@@ -89,7 +81,7 @@ def run(name: str, quick: bool, folder: Path) -> bool:
         print(f"{name} failed: {type(error).__name__}: {error}", file=sys.stderr)
         return False
     results.save(results.stamp(section, machine, ROOT), folder)
-    print(f"{report.table(section)}\n{name} took {monotonic() - started:.0f} s.", flush=True)
+    print(f"{table(section)}\n{name} took {monotonic() - started:.0f} s.", flush=True)
     return True
 
 

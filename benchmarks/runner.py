@@ -1,4 +1,4 @@
-"""The inside of a benchmark's own process: the name of a module flows in, its section and the machine flow out.
+"""The inside of a benchmark's own process: the name of a benchmark flows in, its section and the machine flow out.
 
 Whoever ends the command, or this process, lets the benchmark end what it has started: engines above all, which would
 otherwise live on.
@@ -14,8 +14,31 @@ import sys
 
 from marlaas.engine.workers.host import PR_SET_PDEATHSIG
 
-from .figures import Section
-from .machine import Machine, describe
+from .report.figures import Section
+from .report.machine import Machine, describe
+
+MODULES = {
+    "concurrency": "many_tasks.concurrency",
+    "compute_mix": "many_tasks.compute_mix",
+    "scaling": "many_tasks.scaling",
+    "eight_trl": "beside_trl.eight_tasks",
+    "staleness": "many_tasks.staleness",
+    "fairness": "many_tasks.fairness",
+    "one_task": "beside_trl.one_task",
+    "large_vocabulary": "beside_trl.large_vocabulary",
+    "half_billion": "large_base.half_billion",
+    "tenants": "trainer.tenants",
+    "trainer": "trainer.step",
+    "sampler": "sampler.throughput",
+    "routing": "sampler.routing",
+    "agents": "sampler.agents",
+    "engine": "engine.costs",
+    "environments": "engine.environments",
+    "startup": "engine.startup",
+    "terminal": "terminal.application",
+    "gpu": "large_base.card",
+}
+"""Each benchmark and its module, which has ``measure(quick: bool) -> Section``; in the order of the page."""
 
 
 def measure(name: str, quick: bool) -> tuple[Section, Machine]:
@@ -24,7 +47,7 @@ def measure(name: str, quick: bool) -> tuple[Section, Machine]:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     try:
-        module = importlib.import_module(f"benchmarks.{name}")
+        module = importlib.import_module(f"benchmarks.{MODULES[name]}")
         machine = describe()
         section: Section = module.measure(quick)
     except SystemExit as end:

@@ -10,7 +10,9 @@ import tomllib
 from typing import Any
 
 DEEPEST = 32
-"""Parts of a dotted key. ``tomllib`` keeps every beginning of a key: 20,000 parts, in 40 kB of text, take gigabytes."""
+"""Tables in each other, and parts of a dotted key. ``tomllib`` keeps every beginning of a key: 20,000 parts, in 40 kB
+of text, take gigabytes."""
+TOO_DEEP = "tables or lists lie too deep in each other"
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 _DEEPER = re.compile(rf"(?:^|[\[{{,])[ \t]*(?:{_PART}[ \t]*\.[ \t]*){{{DEEPEST}}}", re.MULTILINE)
 
@@ -25,6 +27,17 @@ def read_toml(text: str) -> dict[str, Any]:
         line = text.count("\n", 0, found.end()) + 1
         raise ValueError(f"a key with more than {DEEPEST} parts (at line {line}, column 1)")
     try:
-        return tomllib.loads(text)
+        table = tomllib.loads(text)
     except RecursionError as error:
-        raise ValueError("tables or lists lie too deep in each other") from error
+        raise ValueError(TOO_DEEP) from error
+    layer: list[Any] = [table]
+    for _ in range(DEEPEST):
+        layer = [
+            inner
+            for outer in layer
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+    if layer:  # whoever copies or prints it would run out of stack
+        raise ValueError(TOO_DEEP)
+    return table

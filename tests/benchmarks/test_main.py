@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from benchmarks import __main__ as command
-from benchmarks.figures import Row, Section, Series
-from benchmarks.machine import Machine
+from benchmarks.report.figures import Row, Section, Series
+from benchmarks.report.machine import Machine
+from benchmarks.runner import MODULES
 
 MACHINE = Machine("Some CPU", 2, 24.0, 106.0, 0.03, 0.2)
 
@@ -49,12 +51,21 @@ def test_a_run_of_one_keeps_the_others(published: Path) -> None:
     assert command.main(["engine"]) == 0
     assert command.main(["startup"]) == 0
     page = (published / "BENCHMARKS.md").read_text()
-    assert "About engine" in page and "About startup" in page
+    assert "[About engine](results/engine.md)" in page and "[About startup](results/startup.md)" in page
+    assert "[Benchmarks](../BENCHMARKS.md)" in (published / "results" / "engine.md").read_text()
+
+
+def test_pages_are_written_without_measuring(published: Path) -> None:
+    assert command.main(["engine"]) == 0
+    (published / "BENCHMARKS.md").unlink()
+    assert command.main(["--write"]) == 0
+    assert "About engine" in (published / "BENCHMARKS.md").read_text()
+    assert {path.stem for path in (published / "results" / "data").iterdir()} == {"engine"}
 
 
 def test_one_that_fails_costs_itself_alone(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([]) == 1
-    kept = {path.stem for path in (published / "results").iterdir()}
+    kept = {path.stem for path in (published / "results" / "data").iterdir()}
     assert kept == set(command.NAMES) - {"trainer"}
     assert "trainer failed: RuntimeError: no torch here" in capsys.readouterr().err
 
@@ -63,8 +74,13 @@ def test_a_quick_run_publishes_nothing(published: Path, tmp_path: Path) -> None:
     out = tmp_path / "elsewhere"
     assert command.main(["engine", "--quick", "--out", str(out)]) == 0
     assert command.main(["engine", "--quick"]) == 0
-    assert (out / "BENCHMARKS.md").exists() and (out / "engine.json").exists()
+    assert (out / "data" / "engine.json").exists() and "(engine.md)" in (out / "BENCHMARKS.md").read_text()
     assert not (published / "BENCHMARKS.md").exists() and not (published / "results").exists()
+
+
+@pytest.mark.parametrize("name", command.NAMES)
+def test_every_name_has_its_module(name: str) -> None:
+    assert find_spec(f"benchmarks.{MODULES[name]}")
 
 
 def test_an_unknown_name_is_refused(published: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,6 +60,9 @@ FOUND = [
     (gguf, gguf_of({b"general.alignment": struct.pack("<If", 6, float("inf"))})),
     (gguf, gguf_of({b"x": struct.pack("<I", 9) + struct.pack("<IQ", 9, 1) * 3000})),
     (gguf, gguf_of({}, axes=50_000)),
+    (gguf, gguf_of({}, axes=0)),
+    (read_settings, b".".join([b"a"] * 100_000) + b" = 1"),
+    (task, b"environment_config = " + b"{a = " * 200 + b"1" + b"}" * 200),
     (frames, framed({"op": "hello", "environments": [ENVIRONMENT | {"parameters": [DEEP]}]})),
 ]
 """What the borders did not stand once: by an error of Python's, by taking minutes, or by a sentence without an end."""

@@ -27,7 +27,7 @@ def debate(ep: Any) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("target", [Debate, debate])
-async def test_both_forms_declare_their_agents_who_are_paid_whether_or_not_they_spoke(
+async def test_agents_of_both_forms_are_paid_even_if_they_never_spoke(
     target: Callable[..., Any],
 ) -> None:
     declared: Environment = env(agents=["proposer", "critic"])(target)
@@ -48,7 +48,7 @@ async def test_both_forms_declare_their_agents_who_are_paid_whether_or_not_they_
         ([f"a{n}" for n in range(MOST_AGENTS + 1)], "talk declares 257 agents; an episode has at most 256"),
     ],
 )
-def test_what_cannot_be_declared_is_said_while_the_file_is_imported(agents: Any, says: str) -> None:
+def test_what_cannot_be_declared_is_said_at_import(agents: Any, says: str) -> None:
     async def talk(ep: Episode) -> float:
         return 1.0
 

@@ -70,7 +70,7 @@ async def test_halving_beats_counting_from_either_seat() -> None:
     assert min(won) > 24
 
 
-async def test_words_lose_the_race_and_six_wrong_numbers_each_are_a_draw() -> None:
+async def test_words_lose_the_race_and_six_wrong_numbers_are_a_draw() -> None:
     assert (await raced(0, lambda _: "x", hunter(True))).rewards.by_agent == {"first": 0.0, "second": 1.0}
     assert (await raced(0, lambda _: "9999", lambda _: "²")).rewards.by_agent == {"first": 1.0, "second": 0.0}
     drawn = await raced(0, lambda _: "9999", lambda _: "9999")

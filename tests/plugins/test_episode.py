@@ -145,7 +145,7 @@ def test_what_is_no_reward(result: object, says: str) -> None:
         rewards_of(result, ("a", "b"), {})
 
 
-def test_a_whole_number_that_no_float_can_hold_is_logged_as_its_text() -> None:
+def test_an_integer_beyond_all_floats_is_logged_as_its_text() -> None:
     episode = Episode(Model())
     episode.log(steps=10**400)
     assert episode.logged == {"steps": str(10**400)}
@@ -156,7 +156,7 @@ def test_a_reward_for_an_agent_that_is_not_there_is_no_reward() -> None:
         rewards_of(1, ("a", "b"), {"c": 0.5})
 
 
-async def test_rewards_for_turns_are_summed_and_logged_under_their_name() -> None:
+async def test_rewards_for_turns_are_summed_and_logged_by_their_name() -> None:
     @env
     async def walk(ep: Episode, steps: int = 3) -> None:
         for _ in range(steps):

@@ -37,7 +37,7 @@ async def test_a_fork_says_only_what_is_new_and_whose_history_it_has() -> None:
     assert model.asks[3] == Ask("solver", said("more"), branch=1)
 
 
-async def test_a_fork_of_an_agent_that_never_spoke_begins_with_its_system_prompt() -> None:
+async def test_a_fork_before_any_turn_begins_with_the_system_prompt() -> None:
     model = turned("a", "b")
     agent = Episode(model).agent("solver", system="Be brief.")
     fork = agent.fork()

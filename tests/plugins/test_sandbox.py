@@ -196,9 +196,7 @@ def grouped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @LINUX
 @pytest.mark.parametrize("at_last", [KILLS, MULTIPLIES], ids=["kills", "multiplies"])
-async def test_a_program_that_kills_its_keeper_from_another_session_leaves_nothing(
-    at_last: str, grouped: bool, held: int
-) -> None:
+async def test_killing_its_keeper_from_another_session_leaves_nothing(at_last: str, grouped: bool, held: int) -> None:
     if at_last == MULTIPLIES and os.getuid() == 0 and not grouped:
         pytest.skip("the number of root's processes has no bound")
     ran = await run(ESCAPE.replace("AT_LAST", at_last), f"{tempfile.gettempdir()}/held\n")

@@ -38,9 +38,7 @@ def test_several_agents_are_named() -> None:
         ({"first": 1, "second": Score(2.0)}, {"first": 1.0, "second": 2.5}),
     ],
 )
-def test_a_score_is_what_an_environment_may_return_and_what_was_earned_is_added(
-    result: object, rewards: dict[str, float]
-) -> None:
+def test_a_score_is_what_may_be_returned_and_earnings_are_added(result: object, rewards: dict[str, float]) -> None:
     assert score_of(result, ("first", "second"), {"second": 0.5}).by_agent == rewards
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.fleet import WARM_UP, fleet
+from benchmarks.machinery.fleet import WARM_UP, fleet
 from marlaas.engine.devices.software import usable_software
 from marlaas.engine.store.queries.reader import Reader
 

@@ -56,9 +56,7 @@ def command(steps: Steps, title: str) -> str:
     return found
 
 
-def test_on_a_processor_everything_is_checked_by_hash_but_pytorch_and_marlaas(
-    steps: Steps, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_a_processor_all_but_pytorch_and_marlaas_has_hashes(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_INDEX", "https://wheels.example")
     install.install("cpu", ["dev"])
     for title, words, _ in steps:
@@ -75,7 +73,7 @@ def test_on_a_processor_everything_is_checked_by_hash_but_pytorch_and_marlaas(
 
 
 @pytest.mark.parametrize("index", ["", "https://wheels.example"])
-def test_what_pytorch_needs_for_cards_comes_from_where_it_came_from(
+def test_what_pytorch_needs_for_cards_comes_from_its_index(
     index: str, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCH_INDEX", index)
@@ -85,9 +83,7 @@ def test_what_pytorch_needs_for_cards_comes_from_where_it_came_from(
     assert (index in words and "--no-deps" not in words) if index else "--require-hashes" in words and "cuda" in words
 
 
-def test_for_cards_torch_comes_with_vllm_and_no_version_is_pinned(
-    steps: Steps, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_for_cards_torch_comes_with_vllm_and_nothing_is_pinned(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     install.install("gpu", [])
     assert not any("-c" in words for _, words, _ in steps)
@@ -96,7 +92,7 @@ def test_for_cards_torch_comes_with_vllm_and_no_version_is_pinned(
     assert compiled(steps) == ["-DGGML_CUDA=on"]
 
 
-def test_without_nvcc_llama_is_for_the_processor_and_people_are_told(steps: Steps) -> None:
+def test_without_nvcc_llama_is_for_processors_and_people_know(steps: Steps) -> None:
     install.install("gpu", [])
     assert compiled(steps) == [""]
     words = " ".join(install.llama_words("gpu"))
@@ -104,7 +100,7 @@ def test_without_nvcc_llama_is_for_the_processor_and_people_are_told(steps: Step
     assert not any("nvcc" in sentence for sentence in install.llama_words("cpu"))
 
 
-def test_llama_is_compiled_once_for_each_processor_card_and_wish(
+def test_llama_is_compiled_once_for_a_processor_card_and_wish(
     steps: Steps, processor: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processor("with AVX-512")
@@ -126,7 +122,7 @@ def test_llama_is_compiled_once_for_each_processor_card_and_wish(
     assert compiled(steps)[3:] == ["-DGGML_VULKAN=on"]
 
 
-def test_a_checkout_that_another_machine_set_up_is_mended_by_the_first_target(
+def test_the_first_target_mends_a_checkout_of_another_machine(
     steps: Steps, processor: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also after the other machine made another target, and on the way back."""

@@ -43,7 +43,7 @@ def brought_names(path: Path, config: BaseConfig) -> GgufNames:
 def _differences(header: GgufHeader, architecture: str, config: BaseConfig) -> list[tuple[str, int | str, int | str]]:
     """What of the two is not the same: (what, in the GGUF, in the folder)."""
     extra = header.number(f"{architecture}.nextn_predict_layers")  # for speculation; Hugging Face does not count them
-    vocabulary = header.shapes.get(EMBEDDING, (0,))[0]
+    vocabulary = (header.shapes.get(EMBEDDING) or (0,))[0]  # a file may say that it has no dimension
     pairs: list[tuple[str, int | str, int | str]] = [
         ("vocabulary", vocabulary, config.vocab_size),
         ("number of layers", header.number(f"{architecture}.block_count") - extra, config.layers),

@@ -65,7 +65,7 @@ async def test_a_history_that_comes_back_goes_on_from_there() -> None:
     assert again.branch > 0 and again.fork == Fork("agent", 0, 1)
 
 
-async def test_a_history_that_was_rewritten_is_a_conversation_of_its_own() -> None:
+async def test_a_rewritten_history_is_a_conversation_of_its_own() -> None:
     summary = Message("user", "So far: 5 is wrong.")
     _, second, third = await asked(
         Turns(["5", "3", "4"]), [SYSTEM, FIRST], [SYSTEM, summary], [SYSTEM, summary, said("3"), NO]

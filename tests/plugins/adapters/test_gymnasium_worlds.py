@@ -66,7 +66,7 @@ async def test_the_reward_is_the_sum_of_the_steps() -> None:
     assert model.heard == ["0", "1", "2"] and ep.logged == {"turns": 3}
 
 
-async def test_options_reach_the_world_and_hooks_say_what_it_looks_like() -> None:
+async def test_options_reach_the_world_and_hooks_say_how_it_looks() -> None:
     corridor = gymnasium(
         Corridor, length=2, describe=lambda square: f"square {square}", act=lambda text: int(text == "right")
     )
@@ -76,7 +76,7 @@ async def test_options_reach_the_world_and_hooks_say_what_it_looks_like() -> Non
 
 
 @pytest.mark.parametrize("reply", ["2", "", "-1", "right", "1.0", "١", "9" * 5000])
-async def test_what_is_no_action_ends_the_episode_with_what_was_earned(reply: str) -> None:
+async def test_a_non_action_ends_the_episode_with_what_was_earned(reply: str) -> None:
     with pytest.raises(Invalid, match="whole number from 0 to 1") as caught:
         await played(gymnasium(Corridor), ["1", reply])
     assert caught.value.reward == -0.1

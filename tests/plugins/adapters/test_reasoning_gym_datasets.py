@@ -135,7 +135,7 @@ async def test_a_scorer_that_raises_on_a_reply_pays_nothing(capsys: pytest.Captu
     assert "the scorer of sums raised ValueError" in capsys.readouterr().out
 
 
-async def test_a_scorer_of_several_solutions_has_to_judge_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_scorer_of_several_solutions_must_judge_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sums, "flaw", "no answer")
     score = await judged(reasoning_gym("sums"), "what?")
     assert (score.value, score.parts) == (0.0, {"scorer_raised": 1.0})

@@ -74,7 +74,7 @@ def next_number(ask: Any) -> str:
     return str(said[-1] + 1)
 
 
-def test_seats_are_declared_so_that_a_task_can_say_who_plays_them() -> None:
+def test_seats_are_declared_so_that_tasks_say_who_plays_them() -> None:
     assert textarena("Count-v0").agents == ("player0", "player1")
     assert textarena("Count-v0", players=3).agents == ("player0", "player1", "player2")
     assert textarena("Alone-v0", players=1).agents == ()

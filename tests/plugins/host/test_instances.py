@@ -54,7 +54,7 @@ async def test_one_instance_plays_all_episodes() -> None:
     assert told == ["made", "set up", "closed at 10"]
 
 
-async def test_a_set_up_that_fails_is_tried_again_with_the_next_episode() -> None:
+async def test_a_set_up_that_fails_is_tried_again_next_episode() -> None:
     class Fails(Base):
         async def setup(self) -> None:
             told.append("tried")

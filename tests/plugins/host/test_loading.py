@@ -49,7 +49,7 @@ def test_the_place_is_the_authors_own_line(tmp_path: Path, text: str, place: tup
     assert ("loading.py" in record["traceback"]) == (not place[0]), "the author's own lines, where there are any"
 
 
-def test_where_the_function_as_a_whole_answers_no_line_of_marlaas_is_shown(tmp_path: Path) -> None:
+def test_no_line_of_marlaas_is_shown_for_a_whole_function(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text("from marlaas.plugins import env\n\n@env\nasync def f(ep):\n    return 'x'\n")
     function = load(tmp_path / "p.py")["f"].function
     with pytest.raises(TypeError) as caught:

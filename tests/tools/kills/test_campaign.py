@@ -46,7 +46,7 @@ def finish_without_disarming(lab: Lab) -> None:
     finish(lab)
 
 
-def test_the_least_tried_point_of_those_that_can_be_reached_is_next() -> None:
+def test_the_least_tried_point_within_reach_is_next() -> None:
     tried = Counter({Point.COMMIT_DONE: 2, Point.PAGE_IN: 1})
     points = Points(tried, [Point.COMMIT_DONE, Point.PAGE_IN, Point.STATE_NAMED], random.Random(0))
     drawn = [points.draw() for _ in range(3)]
@@ -66,7 +66,7 @@ def test_deaths_are_counted_by_point_and_process() -> None:
     assert lines[-1].endswith("by process: engine 1, rollout 1, training 1")
 
 
-def test_waves_have_bounds_of_0_2_and_4_and_one_task_that_repeats_itself() -> None:
+def test_waves_have_bounds_of_0_2_and_4_and_one_task_repeats() -> None:
     files = wave(1)
     assert {bound for bound in "024" for file in files if f"max_staleness = {bound}" in file.text} == set("024")
     assert [file.exact for file in files].count(True) == 1 and files[0] == wave(2)[0] == exact()

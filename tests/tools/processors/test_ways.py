@@ -18,7 +18,7 @@ from tools.processors.ways import Way, ways
         ("x86_64 amx_tile avx2 avx512_bf16 avx512f", ["SSE4", "AVX2", "AVX-512", "all instructions"]),
     ],
 )
-def test_every_older_instruction_set_and_all_of_them_with_each_library(flags: str, instructions: list[str]) -> None:
+def test_every_older_instruction_set_and_all_with_each_library(flags: str, instructions: list[str]) -> None:
     found = list(ways(flags, 1))
     assert found == [Way(library, name, 1) for name in instructions for library in ("mkl", "onednn")]
     assert list(ways(flags, 2)) == [*found, Way("mkl", "all instructions", 2), Way("onednn", "all instructions", 2)]

@@ -53,7 +53,7 @@ def test_predictions_are_neither_flat_nor_certain_nor_stuck(tmp_path: Path, fami
     assert len(set(said)) > 10
 
 
-def test_the_same_arguments_make_the_same_files_and_a_seed_other_weights(tmp_path: Path) -> None:
+def test_files_depend_on_arguments_and_weights_on_the_seed(tmp_path: Path) -> None:
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         make_base(tmp_path / name, "qwen3", seed=seed, **SMALL)
     a, b, c = ({file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in "abc")

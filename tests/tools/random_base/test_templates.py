@@ -44,7 +44,7 @@ def test_qwen3_has_none() -> None:
 
 
 @pytest.mark.parametrize("family", ["qwen2.5", "qwen3"])
-def test_qwen_lists_tools_in_the_system_turn_and_answers_calls_in_a_user_turn(family: str) -> None:
+def test_qwen_has_tools_in_system_and_answers_in_user_turns(family: str) -> None:
     talk = [*HEADED, calling(2, "Let me see."), *({"role": "tool", "content": str(n)} for n in range(2))]
     text = render(family, talk, [TOOL, TOOL])
     head, _, rest = text.partition("<|im_end|>\n")
@@ -92,7 +92,7 @@ def test_llama_has_dates_and_turns_between_headers() -> None:
     assert "2025\n\n<|eot_id|>" in render("llama3", USER)
 
 
-def test_llama_puts_tools_before_the_first_question_and_answers_as_ipython() -> None:
+def test_llama_has_tools_in_questions_and_answers_as_ipython() -> None:
     text = render("llama3", [*USER, calling(1), {"role": "tool", "content": "3"}, *USER], [TOOL])
     system, user, call, answer, again, prompt = text.split("<|eot_id|>")
     assert "\n\nEnvironment: ipython\nCutting Knowledge" in system

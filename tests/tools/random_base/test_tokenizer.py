@@ -29,7 +29,7 @@ def test_every_text_comes_back(made: tuple[str, Tokenizer], text: str) -> None:
     assert made[1].decode(ids, skip_special_tokens=False) == text
 
 
-def test_english_takes_few_tokens_and_chinese_one_for_each_character(made: tuple[str, Tokenizer]) -> None:
+def test_english_takes_few_tokens_and_chinese_one_a_character(made: tuple[str, Tokenizer]) -> None:
     _, built = made
     assert len(built.encode(PROSE, add_special_tokens=False).ids) < len(PROSE) / 3
     assert len(built.encode("我们一起学习", add_special_tokens=False).ids) == 6
@@ -54,7 +54,7 @@ def test_control_tokens_have_the_ids_of_the_published_models(made: tuple[str, To
         assert built.encode(f"a{token}b", add_special_tokens=False).ids[1] == number
 
 
-def test_what_a_reply_says_is_kept_where_special_tokens_are_left_out() -> None:
+def test_a_reply_is_kept_where_special_tokens_are_left_out() -> None:
     built = Tokenizer.from_str(json.dumps(tokenizer(FAMILIES["qwen3"], ROWS)))
     ids = built.encode("<|im_start|><think></think><tool_call></tool_call><|im_end|>", add_special_tokens=False).ids
     assert built.decode(ids, skip_special_tokens=True) == "<think></think><tool_call></tool_call>"

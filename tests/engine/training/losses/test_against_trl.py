@@ -1,4 +1,4 @@
-"""Our losses beside TRL's own code, of which ``benchmarks/trl_losses.py`` wrote down what it computes.
+"""Our losses beside TRL's own code, of which ``benchmarks/beside_trl/trl_losses.py`` wrote down what it computes.
 
 Equal: ``grpo``, ``dapo``, ``cispo``, ``gspo`` and the advantages, in value and gradient, stale or not, with and without
 the KL term. Deliberately different, and shown here: ``dr_grpo`` is a policy gradient with truncated weights, TRL's a
@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.trl_venv import ROOT, VENV
+from benchmarks import ROOT
+from benchmarks.beside_trl.trl_venv import VENV
 from marlaas.engine.spec.losses import AdvantageKind, constant_denominator, published
 from marlaas.engine.training.advantages import group_advantages
 from marlaas.engine.training.policy_loss import PolicyLoss

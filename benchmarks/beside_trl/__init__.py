@@ -1,0 +1,1 @@
+"""Tasks beside TRL's ``GRPOTrainer``: one, eight, and one at a large vocabulary."""

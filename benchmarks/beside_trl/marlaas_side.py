@@ -1,0 +1,191 @@
+"""Our side: the real program, as its users run it. A workload and a number of cores flow in, a ``Run`` flows out.
+
+A fresh home gets the plugin ``sums`` and one task file; ``marlaas submit`` starts the engine on the given cores; the
+figures are what the engine committed to its store, and the processor time that the kernel counted for each process.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import psutil
+
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.rows import StepRow
+
+from ..machinery.cores import Reading, all_cores, look, pinned, used_by_others
+from . import workload as fixed
+from .runs import Arm, Run
+from .workload import Workload
+
+PATIENCE = 600.0
+POLL = 0.2
+"""Seconds between looks at the store: seldom enough not to matter."""
+TASK = """\
+tenant = "bench"
+name = "{name}"
+environment = "{environment}"
+steps = {steps}
+
+{configuration}
+[policy]
+rank = {rank}
+alpha = {alpha}
+
+[train]
+learning_rate = {learning_rate}
+clip_norm = {clip_norm}
+groups_per_step = {groups}
+group_size = {group_size}
+max_staleness = {staleness}
+seed = {seed}
+
+[sampling]
+temperature = {temperature}
+max_tokens = {tokens}
+max_episode_tokens = {tokens}
+
+[eval]
+every = 0
+prompts = 1
+"""
+
+
+def run(workload: Workload, steps: int, seed: int, cores: Sequence[int], arm: Arm) -> Run:
+    """Train one task in a home of its own on those cores. Raises ``RuntimeError`` if it does not finish."""
+    extra = arm.staleness  # the last steps live on stock and sample nothing: they lie beyond those that are measured
+    with tempfile.TemporaryDirectory(prefix="marlaas-bench-") as name:
+        home = Home(Path(name) / "home")
+        plugin = home.plugins / workload.environment
+        shutil.copytree(workload.plugin, plugin, ignore=shutil.ignore_patterns("__pycache__"))
+        home.config.write_text(settings(workload, arm), encoding="utf-8")
+        fixed.write_rows(workload, steps + extra, seed, plugin)
+        description = Path(name) / "task.toml"
+        description.write_text(task_file(workload, steps + extra, seed, arm.staleness), encoding="utf-8")
+        started = time.time()
+        try:
+            command(home, cores, "submit", str(description))
+            load, others = _follow(home, cores)
+            with Reader(home.database) as reader:
+                committed = reader.steps(1)
+        finally:
+            with suppress(RuntimeError):
+                command(home, cores, "engine", "stop")
+    return _run(workload, started, committed, load, others)
+
+
+def _run(
+    workload: Workload, started: float, committed: Sequence[StepRow], load: dict[str, float], others: float
+) -> Run:
+    return Run(
+        started,
+        tuple(step.created for step in committed),
+        tuple(step.metrics["reward"] for step in committed),
+        tuple(step.metrics["tokens"] / workload.episodes for step in committed),
+        load,
+        others,
+        fmean(step.metrics["training_seconds"] for step in committed[len(committed) // 4 :]),
+    )
+
+
+def settings(workload: Workload, arm: Arm) -> str:
+    """``marlaas.toml``."""
+    return (
+        f"base = {json.dumps(workload.base)}\n[rollout]\n"
+        f'sampler = "{arm.sampler}"\nweights = "{arm.weights}"\ncontext = 512\n'
+    )
+
+
+def task_file(workload: Workload, steps: int, seed: int, staleness: int, name: str = "bench") -> str:
+    """What ``marlaas submit`` gets."""
+    return TASK.format(
+        name=name,
+        steps=steps,
+        seed=seed,
+        staleness=staleness,
+        environment=workload.environment,
+        configuration="[environment_config]\ngraded = true\n" if workload.graded else "",
+        tokens=workload.max_tokens,
+        groups=workload.groups,
+        group_size=workload.group_size,
+        rank=fixed.RANK,
+        alpha=fixed.ALPHA,
+        learning_rate=fixed.LEARNING_RATE,
+        clip_norm=fixed.CLIP_NORM,
+        temperature=fixed.TEMPERATURE,
+    )
+
+
+def command(home: Home, cores: Sequence[int], *words: str) -> None:
+    """Run one command line of marlaas on those cores, and with it any engine that it starts.
+
+    Raises ``RuntimeError`` with what it said if it fails.
+    """
+    line = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(home.root), *words]
+    with pinned(cores):  # an engine that it starts inherits them
+        done = subprocess.run(line, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise RuntimeError(f"marlaas {words[0]}: {done.stderr.strip()}")
+
+
+@dataclass(frozen=True)
+class _Count:
+    """Processor seconds at a moment: of each of our stages, and of everybody."""
+
+    stages: dict[str, float]
+    everybody: Reading
+
+
+def _follow(home: Home, cores: Sequence[int]) -> tuple[dict[str, float], float]:
+    """Wait for the task's end; return the cores that each stage used while it ran steadily, and those of others."""
+    first: _Count | None = None
+    last: _Count | None = None
+    deadline = time.monotonic() + PATIENCE
+    with Reader(home.database) as reader:
+        while time.monotonic() < deadline:
+            row = reader.task(1)
+            if row is None or row.state in ("failed", "paused", "cancelled"):
+                raise RuntimeError(f"The task did not finish: {row.state if row else 'lost'}, {row and row.reason}")
+            if row.state == "done":
+                return _used(first, last) if first and last else ({}, 0.0)
+            if row.steps // 4 <= row.step < row.steps and (stages := _seconds(reader)):
+                last = _Count(stages, look(cores))
+                first = first or last
+            time.sleep(POLL)
+    raise RuntimeError(f"The task did not finish within {PATIENCE:.0f} s.")
+
+
+def _seconds(reader: Reader) -> dict[str, float]:
+    """Processor seconds so far by stage (rollout, training, engine, env), once the engine has named its processes."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for worker in reader.workers():
+        with suppress(psutil.Error):
+            times = psutil.Process(worker.pid).cpu_times()
+            seconds[worker.name.split()[0]] += times.user + times.system
+    return dict(seconds)
+
+
+def _used(first: _Count, last: _Count) -> tuple[dict[str, float], float]:
+    elapsed = last.everybody.at - first.everybody.at
+    spent = {stage: last.stages[stage] - before for stage, before in first.stages.items() if stage in last.stages}
+    if elapsed <= 0:
+        return {}, 0.0
+    others = used_by_others(first.everybody, last.everybody, sum(spent.values()))
+    return {stage: seconds / elapsed for stage, seconds in spent.items()}, others
+
+
+if __name__ == "__main__":  # one run, for whoever wants to profile it
+    outcome = run(fixed.SHORT, 40, 0, all_cores(), Arm())
+    print(json.dumps({"step": outcome.step_seconds(10, 40), "wall": outcome.wall_seconds(40), "load": outcome.load}))

@@ -1,0 +1,172 @@
+"""The comparison with TRL as rows and remarks. Pure: results flow in, what BENCHMARKS.md shows flows out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+
+from ..machinery.cores import disturbed
+from ..report.figures import Row
+from .runs import THEIRS, Results
+from .workload import ALPHA, BETAS, CLIP_NORM, LEARNING_RATE, RANK, SHORT
+
+MARKS, WINDOW = (10, 20, 30, 40), 10
+"""Steps at which rewards are compared, each as the mean of so many steps."""
+SEEDS = 5
+"""Of a spread that rewards are compared with."""
+STAGES = ("rollout", "env", "training", "engine")
+
+
+def rows(results: Sequence[Results], other: str) -> tuple[Row, ...]:
+    """Step times, then waiting times, then processor time, then rewards."""
+    found = [
+        Row(f"a step: {one.case.where}, {arm}", "ms", one.steps(arm), one.steps(THEIRS), other, goal=one.case.goal)
+        for one in results
+        for arm in one.ours
+    ]
+    found += [
+        Row(f"start to step {one.case.steps}: {one.case.where}, {arm}", "s", one.walls(arm), one.walls(THEIRS), other)
+        for one in results
+        for arm in one.ours
+    ]
+    found += [
+        Row(f"processor time of a step: {one.case.where}, {arm}", "ms", ours, theirs, other)
+        for one in results
+        for arm in one.ours
+        if len(one.case.cores) == 1  # threads that spin while they wait would count as work
+        and (ours := one.spent(arm))
+        and (theirs := one.spent(THEIRS))
+    ]
+    found += [
+        Row(
+            f"reward of steps {mark - WINDOW + 1} to {mark}, {arm}",
+            "",
+            one.rewards(arm, mark, WINDOW),
+            one.rewards(THEIRS, mark, WINDOW),
+            other,
+            higher_is_better=True,
+            goal="mean inside TRL's range",
+        )
+        for one in curves(results)
+        for mark in MARKS
+        for arm in one.ours
+    ]
+    return tuple(found)
+
+
+def curves(results: Iterable[Results]) -> list[Results]:
+    """The cases that were repeated and ran on for long enough to compare rewards."""
+    return [one for one in results if one.case.repetitions >= SEEDS and one.case.steps >= MARKS[-1]]
+
+
+def method() -> str:
+    """What ran, with which settings."""
+    return (
+        f"{SHORT.groups} prompts × {SHORT.group_size} completions = {SHORT.episodes} episodes and one optimizer step"
+        f" each; the shipped base in float32, {settings()}."
+        " Prompts are sums of two four-digit numbers; answers end after about 6 sampled tokens. The long prompts have a"
+        " preamble of random digits, a different one for each group. Both sides read the same prompts in the same order"
+        " and pay with the same function.\n\n"
+        "TRL: `model.generate`, one pass and one step for each batch of 64; no gradient checkpointing, logging, saving"
+        " or evaluation; torch's threads are the cores. marlaas: a fresh home, `marlaas submit`, the real engine with"
+        " the shipped sampler and everything it keeps; one held-out prompt before and after. `staleness 2` is the"
+        " default, `staleness 0` the synchronous algorithm, which is TRL's; the arm with llama.cpp says so in"
+        " `marlaas.toml`. Whole process trees are pinned to the cores. A step"
+        " is the mean over the steps after warm-up; waiting time counts from the start of the first process, imports"
+        " and all. Repetitions alternate between the arms and have seeds of their own."
+    )
+
+
+def settings() -> str:
+    """What both sides train with, whatever the workload."""
+    return (
+        f"LoRA rank {RANK}, alpha {ALPHA:g}, on all linear layers; dr_grpo, AdamW with learning rate {LEARNING_RATE:g}"
+        f" and betas {BETAS}, gradient norm clipped at {CLIP_NORM:g}, temperature 1, no KL term"
+    )
+
+
+def remarks(results: Sequence[Results], options: Mapping[str, float]) -> str:
+    """The check that both sides do the same, the rewards in words, TRL's options, and the profile."""
+    parts = [_disturbed(results), _same_start(results), _inside(results), _options(options), _profile(results)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _disturbed(results: Sequence[Results]) -> str:
+    most = max(fmean(run.others for run in runs) for one in results for runs in one.runs.values())
+    words = disturbed(most)
+    if not words:
+        return ""
+    return (
+        f"{words} Threads that wait for each other, as TRL's do, suffer more from that than separate processes: on"
+        " several cores it flatters marlaas."
+    )
+
+
+def _same_start(results: Sequence[Results]) -> str:
+    lines = ["**The same work.** Means over all repetitions of the first step, before anybody has learned:", ""]
+    lines += _table(["", "reward, TRL", "marlaas", "sampled tokens, TRL", "marlaas"])
+    for one in results:
+        ours = [run for arm in one.ours for run in one.runs[arm]]
+        theirs = one.runs[THEIRS]
+        cells = [f"{fmean(getattr(run, what)[0] for run in side):.3f}" for what in ("rewards", "lengths")
+                 for side in (theirs, ours)]  # fmt: skip
+        lines.append(_line([one.case.where, *cells]))
+    return "\n".join(lines)
+
+
+def _inside(results: Sequence[Results]) -> str:
+    lines = []
+    for one in curves(results):
+        for arm in one.ours:
+            pairs = ((mark, one.rewards(arm, mark, WINDOW), one.rewards(THEIRS, mark, WINDOW)) for mark in MARKS)
+            words = [f"step {mark}: {within(ours.values, theirs.values)}" for mark, ours, theirs in pairs]
+            lines.append(f"- {arm}: {'; '.join(words)}")
+    if not lines:
+        return ""
+    head = f"**The same learning** ({SHORT.name}): our mean reward, and TRL's range over {SEEDS} seeds."
+    return "\n".join([head, "", *lines])
+
+
+def within(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    """Whether the mean of ours lies inside the range of theirs, in figures."""
+    mean, low, high = fmean(ours), min(theirs), max(theirs)
+    verdict = "inside" if low <= mean <= high else "outside"
+    return f"{mean:.3f} is {verdict} {low:.3f}–{high:.3f} (mean {fmean(theirs):.3f})"
+
+
+def _options(options: Mapping[str, float]) -> str:
+    if not options:
+        return ""
+    times = ", ".join(f"{seconds:.2f} s a step with {name}" for name, seconds in options.items())
+    return f"**TRL's other options** ({SHORT.name}, all cores): {times}. The table has neither."
+
+
+def _profile(results: Sequence[Results]) -> str:
+    lines = [
+        "**Where a step's time goes.** Milliseconds of processor time a step, by the kernel's count, beside the wall"
+        " time and the time in which the trainer says it was busy. Stages overlap where there are cores for it."
+        " `others`: how many of the cores other programs used meanwhile; where it is not near 0, the wall times above"
+        " say less than `all` does.",
+        "",
+    ]
+    lines += _table(["", *STAGES, "all", "wall", "trainer busy", "others"])
+    for one in results:
+        for arm in (THEIRS, *one.ours):
+            wall, runs = one.steps(arm).middle, one.runs[arm]
+            loads = [run.load for run in runs if run.load]
+            if loads:
+                stages = [wall * fmean(load.get(stage, 0.0) for load in loads) for stage in STAGES]
+                spent = wall * fmean(sum(load.values()) for load in loads)
+                figures = [*stages, spent, wall, 1e3 * fmean(run.training for run in runs)]
+                cells = [f"{value:.1f}" if value else "" for value in figures]
+                others = fmean(run.others for run in runs)
+                lines.append(_line([f"{one.case.where}, {arm}", *cells, f"{others:.2f}"]))
+    return "\n".join(lines)
+
+
+def _table(titles: Sequence[str]) -> list[str]:
+    return [_line(titles), _line(["---"] * len(titles))]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,1 @@
+"""The engine's own share: processor time, messages, environments, start-up."""

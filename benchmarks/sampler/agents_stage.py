@@ -1,0 +1,190 @@
+"""One task of several policies on real workers, a real environment and a store, with whatever slots it is given.
+
+Workers are started once for all runs; a ``Scene`` flows in, the seconds of each policy's steps flow out, with how long
+turns waited for a slot. Knows nothing of what is compared with what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+
+from marlaas.engine.base.model import load_base
+from marlaas.engine.daemon.control import create_database
+from marlaas.engine.devices.plan import SamplerKind
+from marlaas.engine.environments.service import EnvironmentService
+from marlaas.engine.fairness.ledger import Ledger
+from marlaas.engine.fairness.line import Line, Payer
+from marlaas.engine.fleet.assignment import worker_specs
+from marlaas.engine.fleet.placement_plan import on_processor
+from marlaas.engine.fleet.routing.assignment import Share
+from marlaas.engine.fleet.routing.endpoints import SamplerEndpoints
+from marlaas.engine.fleet.routing.router import Router
+from marlaas.engine.fleet.services import Services
+from marlaas.engine.fleet.services_factory import ServicesFactory
+from marlaas.engine.home.paths import Home
+from marlaas.engine.home.settings import RolloutSettings, Settings
+from marlaas.engine.rollout.endpoint import SamplerEndpoint
+from marlaas.engine.rollout.renderer import Renderer
+from marlaas.engine.rollout.slots import SamplerSlots, SlotHolder
+from marlaas.engine.run.learner import Learner
+from marlaas.engine.spec.task import TaskSpec
+from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.store import Store
+from marlaas.engine.store.submissions import submit
+from marlaas.engine.submission.taskfile import submission
+from marlaas.engine.workers.handle import WorkerHandle
+
+from .. import PLUGINS
+from ..machinery.cores import all_cores
+
+MEMORY = 8 << 30
+"""Bytes that the workers are planned with, more than they take."""
+LOOK = 0.5
+"""Seconds between two looks at what the samplers did, as the engine's pulse takes."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Slots of one sampler that are kept for somebody."""
+
+    sampler: str
+    slots: int
+
+
+@dataclass(frozen=True)
+class Scene:
+    """How a task is played: by the engine's own routes and slots, or with what a policy has to itself."""
+
+    kept: Mapping[str, Part] | None = None
+    """By policy; None: all slots are for all, and routes are the router's."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run came to, by policy."""
+
+    step: Mapping[str, float]
+    """Seconds from one step to the next, once the first few are made."""
+    wait: Mapping[str, float]
+    """Mean seconds that a turn waited for its slot."""
+    routes: Mapping[str, Sequence[Share]]
+    """In the end; nothing where they were fixed."""
+
+
+class WatchedSlots(SamplerSlots):
+    """Slots that note how long each policy's turns wait."""
+
+    def __init__(self, count: int, waits: Mapping[str, list[float]]) -> None:
+        super().__init__(count, Line())
+        self._waits = waits
+
+    async def take(self, holder: SlotHolder) -> None:
+        """See ``SamplerSlots``."""
+        began = monotonic()
+        await super().take(holder)
+        self._waits[holder.payer.policy].append(monotonic() - began)
+
+
+class WatchedRouter(Router):
+    """The engine's own, which notes its last answer for each policy."""
+
+    def __init__(self, endpoints: Sequence[SamplerEndpoint], known: SamplerEndpoints, ledger: Ledger) -> None:
+        super().__init__(endpoints, known.costs, ledger.mixes)
+        self.last: dict[str, tuple[Share, ...]] = {}
+
+    def shares(self, task: int, policy: str) -> tuple[Share, ...]:
+        """See ``Router``."""
+        self.last[policy] = super().shares(task, policy)
+        return self.last[policy]
+
+
+class FixedRouter(WatchedRouter):
+    """Each policy at an endpoint of its own, for ever: what the engine never does."""
+
+    def shares(self, task: int, policy: str) -> tuple[Share, ...]:
+        """See ``Router``."""
+        return (Share(policy, 1.0),)
+
+
+class Stage:
+    """Workers, an environment and a store; made by ``stage``."""
+
+    def __init__(self, home: Home, slots: int, services: Services, endpoints: SamplerEndpoints, ledger: Ledger) -> None:
+        self._home = home
+        self._slots = slots
+        self._services = services
+        self._endpoints = endpoints
+        self._ledger = ledger
+
+    async def run(self, spec: TaskSpec, scene: Scene, settled: int) -> Outcome:
+        """Train a task to its end; steps count from the ``settled``-th on."""
+        waits: defaultdict[str, list[float]] = defaultdict(list)
+        router, services = self._services_of(scene, waits)
+        (task,) = submit(self._home.database, [submission(spec)])
+        own = services.of(Payer(spec.tenant, task), spec.train.deterministic)
+        looking = asyncio.ensure_future(self._look())
+        try:
+            await Learner(own, task, spec, lambda learner: None).run()
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+        with Reader(self._home.database) as reader:
+            made = {policy: [step.created for step in reader.steps(task, policy=policy)] for policy in spec.policies}
+        step = {policy: (times[-1] - times[settled - 1]) / (len(times) - settled) for policy, times in made.items()}
+        return Outcome(step, {policy: sum(found) / len(found) for policy, found in waits.items()}, router.last)
+
+    def _services_of(self, scene: Scene, waits: Mapping[str, list[float]]) -> tuple[WatchedRouter, Services]:
+        services = self._services
+        if scene.kept is None:
+            endpoints = {name: self._endpoint(name, name, self._slots, waits) for name in services.endpoints}
+            router = WatchedRouter(tuple(endpoints.values()), self._endpoints, self._ledger)
+            return router, replace(services, endpoints=endpoints, router=router)
+        endpoints = {policy: self._endpoint(policy, p.sampler, p.slots, waits) for policy, p in scene.kept.items()}
+        router = FixedRouter(tuple(endpoints.values()), self._endpoints, self._ledger)
+        tolerances = {policy: services.tolerances[part.sampler] for policy, part in scene.kept.items()}
+        return router, replace(services, endpoints=endpoints, router=router, tolerances=tolerances)
+
+    def _endpoint(self, name: str, sampler: str, slots: int, waits: Mapping[str, list[float]]) -> SamplerEndpoint:
+        """An endpoint over a sampler, be it one of several."""
+        return replace(self._services.endpoints[sampler], name=name, slots=WatchedSlots(slots, waits))
+
+    async def _look(self) -> None:
+        while True:
+            await self._endpoints.stats(1.0)
+            await asyncio.sleep(LOOK)
+
+
+@asynccontextmanager
+async def stage(
+    folder: Path, plugin: str, kinds: Sequence[SamplerKind], slots: int, context: int
+) -> AsyncIterator[Stage]:
+    """One with a sampler of each of ``kinds``, each with so many ``slots``; all processes end with the block."""
+    home = Home(folder)
+    create_database(home)
+    shutil.copytree(PLUGINS / plugin, home.plugins / plugin, ignore=shutil.ignore_patterns("__pycache__"))
+    base = load_base("tiny")
+    settings = Settings(rollout=RolloutSettings(samplers=tuple(kinds), sequences=slots, context=context))
+    placement_plan = on_processor(base, settings, MEMORY, all_cores()[:2])
+    ledger, handles = Ledger(), dict[str, WorkerHandle]()
+    environments = EnvironmentService([home.plugins], home.scratch)
+    store = Store(home.database, "tiny", base.fingerprint)
+    opening = ServicesFactory(
+        home, settings, base, store, environments, ledger, str, asyncio.Event(), Renderer(base.path), lambda *_: None
+    )
+    try:
+        for spec in worker_specs(base, home, settings, placement_plan):
+            handles[spec.name] = await spec.spawn(home.logs)
+        await environments.start()
+        services, endpoints = await opening.open(handles, placement_plan)
+        yield Stage(home, slots, services, endpoints, ledger)
+    finally:
+        await environments.stop()
+        await asyncio.gather(*(handle.stop() for handle in handles.values()))
+        store.close()

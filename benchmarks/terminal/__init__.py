@@ -1,0 +1,1 @@
+"""The terminal application: how soon it is there, how soon it answers, what it takes."""

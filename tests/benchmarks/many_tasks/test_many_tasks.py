@@ -1,0 +1,132 @@
+"""What the benchmarks of many tasks read off their runs; nothing runs here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.beside_trl import eight_tasks
+from benchmarks.machinery.cores import all_cores, disturbed
+from benchmarks.machinery.fleet import FleetRun, TaskRun
+from benchmarks.machinery.meter import Usage
+from benchmarks.many_tasks import at_once, compute_mix, concurrency, scaling, staleness
+from benchmarks.many_tasks.workload import load
+from benchmarks.report import tables
+from benchmarks.report.figures import Series
+from marlaas.engine.store.rows import EvalRow, StepRow, TaskRow
+
+USAGE = Usage(10.0, {"rollout": 6.0, "training": 3.0, "engine": 0.5, "env": 0.5}, {"rollout": 200.0}, 0.05)
+
+
+def task(name: str, finished: float, tenant: str = "lab", score: float = 0.5, age: float = 1.0) -> TaskRun:
+    row = TaskRow(
+        id=1, tenant=tenant, name=name, environment="tools", state="done", reason="", priority=0, step=2, steps=2,
+        reward=None, score=None, best=None, floor=None, adapter_version="", staleness=None, tokens=0, seconds=0.0,
+        created=100.0, started=100.0, finished=finished,
+    )  # fmt: skip
+    steps = tuple(StepRow(n, finished - 2 + n, 1.0, {"staleness": age, "tokens": 50.0}) for n in (1, 2))
+    evals = tuple(EvalRow(step, value, 0.0, 8, None, "v") for step, value in ((0, 0.25), (2, score)))
+    return TaskRun(row, steps, evals)
+
+
+def run(*tasks: TaskRun, usage: Usage = USAGE) -> FleetRun:
+    return FleetRun(100.0, tasks, usage)
+
+
+def test_a_task_of_a_sequence_counts_from_the_last_ones_end() -> None:
+    sequence = run(task("second", 109.0), task("first", 104.0))
+    assert sequence.makespan == pytest.approx(9.0)
+    assert sequence.turns() == {"first": pytest.approx(4.0), "second": pytest.approx(5.0)}
+
+
+def test_no_schedule_beats_the_longest_task_or_the_cores() -> None:
+    cores = len(all_cores())
+    assert at_once.bound(7.0, 2.0 * cores) == 7.0
+    assert at_once.bound(1.0, 5.0 * cores) == 5.0
+
+
+def test_the_slowest_tasks_are_those_of_the_sequence() -> None:
+    workload = load("concurrency").part(3, 2)
+    names = [one.name for one in workload.tasks]
+    sequence = run(task(names[0], 101.0), task(names[1], 109.0), task(names[2], 111.0))
+    assert [one.name for one in at_once.slowest(workload, sequence, 2)] == [names[1], names[2]]
+
+
+def test_the_one_by_one_arm_is_set_against_every_repetition() -> None:
+    ours = [run(task("a", 105.0)), run(task("a", 104.0))]
+    theirs = run(task("a", 200.0), usage=replace(USAGE, wall=100.0))
+    found = concurrency.rows("here", load("concurrency"), concurrency.Arm(ours, 4.0), theirs)
+    rows = {row.what.removesuffix(", here"): row for row in found}
+    span = rows["32 tasks, from submission to the end of the last"]
+    assert span.ratio is not None and span.ratio.values == (20.0, 25.0)
+    assert rows["time saved"].ours.values == pytest.approx((95.0, 96.0))
+    least = max(4.0, USAGE.compute / len(all_cores()))
+    assert rows["makespan ÷ bound, processor time as used at once"].ours.values == pytest.approx((5 / least, 4 / least))
+    used = rows["share of the cores' time that is used"]
+    assert used.ratio is not None and used.ratio.middle == pytest.approx(10.0)
+
+
+def test_compute_is_set_against_the_cores_by_either_count() -> None:
+    ours, theirs = [run(task("a", 105.0))], [run(task("a", 109.0), usage=replace(USAGE, spent={"rollout": 5.0}))]
+    rows = compute_mix.rows(load("compute_mix"), ours, theirs)
+    assert rows[0].ratio is not None and rows[0].ratio.middle == pytest.approx(9 / 5)
+    assert rows[1].ours.middle == pytest.approx(len(all_cores()) * 5.0 / USAGE.compute)
+    assert rows[2].ours.middle == pytest.approx(len(all_cores()) * 5.0 / 5.0)
+    assert rows[3].ratio is not None and rows[3].ratio.middle == pytest.approx(5.0 / USAGE.compute)
+
+
+def test_a_table_shows_the_cores_of_every_stage() -> None:
+    text = at_once.utilisation({"here": run(task("a", 105.0))})
+    assert "| here | 0.600 | 0.300 | 0.050 | 0.050 | 1.000 |" in text
+
+
+def test_steps_count_while_all_tasks_run() -> None:
+    ends = [[1.0, 2.0, 3.0, 4.0, 5.0], [1.5, 2.5, 3.5, 4.5, 5.5]]
+    assert scaling.steady_rate(ends) == pytest.approx(5 / 2.5), "after 2.5, when both have made two, until 5.0"
+    apart = [[1.0, 2.0, 3.0], [11.0, 12.0, 13.0]]
+    assert scaling.steady_rate(apart) == pytest.approx(5 / 12)
+
+
+def test_scaling_has_a_row_for_every_number_and_figure() -> None:
+    found = {count: [scaling.Scale(count, run(task("a", 105.0), task("b", 105.5)))] for count in (1, 4)}
+    assert len(scaling.rows(found)) == 2 * 4
+    assert "| 4 | 200 | 0.60 |" in scaling.remarks(found)
+
+
+def test_an_interval_is_students() -> None:
+    low, mean, high = staleness.interval([1.0, 2.0, 3.0, 4.0, 5.0]).values
+    assert mean == pytest.approx(3.0)
+    assert high - mean == pytest.approx(mean - low) == pytest.approx(2.776 * (2.5**0.5) / 5**0.5)
+
+
+def test_staleness_is_compared_seed_by_seed() -> None:
+    tasks = [
+        task(f"seed {seed}", 105.0, f"staleness {bound}", 0.8 + 0.1 * seed + 0.01 * bound * seed, bound / 2)
+        for seed in (0, 1)
+        for bound in (0, 4)
+    ]
+    rows = staleness.rows(staleness.by_bound(run(*tasks)))
+    assert rows[0].ours.middle == pytest.approx(25.0)
+    assert rows[-1].ours.middle == pytest.approx(2.0), "0 and 4 points"
+    assert "0.00 at 0, 2.00 at 4" in staleness.remarks(run(*tasks), (0, 4))
+
+
+def test_every_arm_is_set_against_both_ways_to_run_the_other() -> None:
+    waits = {
+        eight_tasks.IN_SEQUENCE: [60.0],
+        eight_tasks.IN_PARALLEL: [50.0],
+        **{name: [10.0] for name in eight_tasks.OURS},
+    }
+    rows = eight_tasks.rows({eight_tasks.Case(8, 20, 1): waits})
+    assert [row.ratio.middle for row in rows if row.ratio] == [6.0, 5.0] * len(eight_tasks.OURS)
+
+
+def test_a_figure_that_was_taken_once_has_no_spread() -> None:
+    assert tables.spread(Series((5.0, 5.0))) == "5.00"
+    assert tables.spread(Series((5.0, 6.0, 7.0))) == "6.00 [5.00–7.00]"
+
+
+def test_a_quiet_machine_needs_no_words() -> None:
+    assert disturbed(0.1) == ""
+    assert "up to 0.60 of the cores" in disturbed(0.6)
