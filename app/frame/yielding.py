@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.fleet import reason as waits_for
-from marlaas.engine.fleet import state
+from marlaas.engine.fleet import reason as waits_for, state
 from marlaas.engine.store import HOURS, YIELDED, Rest
 
 from ..questions.engine import EngineAnswer

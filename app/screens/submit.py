@@ -23,8 +23,7 @@ from ..form.checking import Checked
 from ..form.form import Form
 from ..form.outlook import Prompts, Prospect, prompts, prospect
 from ..form.sources import Sources, read_sources
-from ..form.words import about, missing, standing
-from ..form.words import cast as cast_words
+from ..form.words import about, cast as cast_words, missing, standing
 from ..frame.latest import Latest
 from ..home.submitting import enqueue
 from ..widgets.submit.field_row import FieldRow

@@ -22,8 +22,7 @@ from marlaas.engine.store.queries.reader import Reader
 
 from ..machinery.cores import all_cores
 from ..report.figures import Row, Section, Series
-from . import tables, trl_side
-from . import workload as fixed
+from . import tables, trl_side, workload as fixed
 from .marlaas_side import command, settings, task_file
 from .runs import Arm
 from .trl_venv import TRL, ensure_trl

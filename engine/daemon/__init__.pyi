@@ -1,15 +1,11 @@
-from . import control as control
-from . import main as main
+from . import (
+    control as control,
+    main as main,
+)
 from .control import (
     alive as alive,
-)
-from .control import (
     create_database as create_database,
-)
-from .control import (
     other_version as other_version,
-)
-from .control import (
     update_database as update_database,
 )
 from .lock import (

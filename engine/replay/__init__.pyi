@@ -3,7 +3,5 @@ from .replay import (
 )
 from .verdicts import (
     Verdict as Verdict,
-)
-from .verdicts import (
     summarise as summarise,
 )

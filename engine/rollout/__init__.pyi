@@ -3,8 +3,6 @@ from .batching.sampler import (
 )
 from .conversation import (
     SamplingParameters as SamplingParameters,
-)
-from .conversation import (
     Unplayable as Unplayable,
 )
 from .endpoint import (
@@ -12,26 +10,12 @@ from .endpoint import (
 )
 from .episodes import (
     EPISODES as EPISODES,
-)
-from .episodes import (
     HeldOutPrompt as HeldOutPrompt,
-)
-from .episodes import (
     Play as Play,
-)
-from .episodes import (
     Played as Played,
-)
-from .episodes import (
     PromptHash as PromptHash,
-)
-from .episodes import (
     Role as Role,
-)
-from .episodes import (
     Roles as Roles,
-)
-from .episodes import (
     Rollout as Rollout,
 )
 from .llama.base_file import (
@@ -42,17 +26,9 @@ from .llama.sampler import (
 )
 from .protocol import (
     Sampler as Sampler,
-)
-from .protocol import (
     SampleRequest as SampleRequest,
-)
-from .protocol import (
     SampleResult as SampleResult,
-)
-from .protocol import (
     SamplerLimits as SamplerLimits,
-)
-from .protocol import (
     SamplerStats as SamplerStats,
 )
 from .renderer import (
@@ -72,11 +48,7 @@ from .seeds import (
 )
 from .slots import (
     SamplerSlots as SamplerSlots,
-)
-from .slots import (
     SlotHolder as SlotHolder,
-)
-from .slots import (
     Waiter as Waiter,
 )
 from .spoken import (
@@ -84,15 +56,15 @@ from .spoken import (
 )
 from .talk import (
     Manner as Manner,
-)
-from .talk import (
     Speech as Speech,
-)
-from .talk import (
     Talk as Talk,
 )
-from .toolcalls.hermes import split_hermes as split_hermes
-from .toolcalls.llama import split_llama as split_llama
+from .toolcalls.hermes import (
+    split_hermes as split_hermes,
+)
+from .toolcalls.llama import (
+    split_llama as split_llama,
+)
 from .torch_sampler.sampler import (
     TorchSampler as TorchSampler,
 )

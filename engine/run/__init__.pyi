@@ -1,7 +1,5 @@
 from .evaluation.early_stop import (
     reached as reached,
-)
-from .evaluation.early_stop import (
     stalled as stalled,
 )
 from .group_pool import (
@@ -18,14 +16,8 @@ from .serving.retention import (
 )
 from .trial.base import (
     Tried as Tried,
-)
-from .trial.base import (
     precisions as precisions,
-)
-from .trial.base import (
     try_base as try_base,
-)
-from .trial.base import (
     with_weights as with_weights,
 )
 from .trial.step import (

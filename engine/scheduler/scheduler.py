@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Set
 from time import monotonic
 
 from ..errors import ConfigError, StoreError
-from ..fleet import WorkerSupervisor
-from ..fleet import reason as waits_for
+from ..fleet import WorkerSupervisor, reason as waits_for
 from ..run import Learner
 from ..store import QueuedTask, Reason, ReasonCode, Store
 from .commands import Commands

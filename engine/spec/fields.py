@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from . import sweep
-from . import task as spec
+from . import sweep, task as spec
 from .policies import NamedPolicySpec
 
 REQUIRED = ("tenant", "name", "environment")

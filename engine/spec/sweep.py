@@ -19,7 +19,7 @@ from typing import Any
 
 from ..errors import ConfigError
 
-MOST = 1000
+MOST_MEMBERS = 1000
 """Members of one sweep."""
 TABLES = ("policy", "train", "sampling", "eval")
 """Their keys have plain values, so that a list can only mean a sweep."""
@@ -59,9 +59,9 @@ def members(table: dict[str, Any], where: str) -> list[Member]:
         if times > 1:
             raise ConfigError(f"{where}: {key!r} has values in two places.", "Keep one list of them.")
     size = math.prod(len(axis.values) for axis in axes)
-    if size > MOST:
+    if size > MOST_MEMBERS:
         counts = " x ".join(f"{len(axis.values)} of {axis.key!r}" for axis in axes)
-        raise ConfigError(f"{where}: the sweep has {size:,} tasks ({counts}); at most {MOST:,} are allowed.")
+        raise ConfigError(f"{where}: the sweep has {size:,} tasks ({counts}); at most {MOST_MEMBERS:,} are allowed.")
     if not isinstance(table.get("name"), str):
         return [Member(table)]  # whoever parses it says so
     labels = [_labels(axis, axes, where) for axis in axes]

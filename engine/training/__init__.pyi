@@ -3,14 +3,8 @@ from .adamw import (
 )
 from .advantages import (
     ClosedGroup as ClosedGroup,
-)
-from .advantages import (
     ClosingRules as ClosingRules,
-)
-from .advantages import (
     TooFewRewards as TooFewRewards,
-)
-from .advantages import (
     close_group as close_group,
 )
 from .decoder.compute import (
@@ -27,8 +21,6 @@ from .group_pass import (
 )
 from .intake import (
     spread as spread,
-)
-from .intake import (
     train_group as train_group,
 )
 from .layout import (
@@ -39,14 +31,8 @@ from .load import (
 )
 from .model import (
     Batch as Batch,
-)
-from .model import (
     Criterion as Criterion,
-)
-from .model import (
     Groups as Groups,
-)
-from .model import (
     Model as Model,
 )
 from .overlong import (
@@ -57,35 +43,17 @@ from .peft_model import (
 )
 from .policy_memory import (
     PolicyMemory as PolicyMemory,
-)
-from .policy_memory import (
     fresh as fresh,
 )
 from .protocol import (
     GroupStats as GroupStats,
-)
-from .protocol import (
     Job as Job,
-)
-from .protocol import (
     PolicyConfig as PolicyConfig,
-)
-from .protocol import (
     PolicyTrainer as PolicyTrainer,
-)
-from .protocol import (
     Refused as Refused,
-)
-from .protocol import (
     StepResult as StepResult,
-)
-from .protocol import (
     Trainer as Trainer,
-)
-from .protocol import (
     TrainGroup as TrainGroup,
-)
-from .protocol import (
     TrainSequence as TrainSequence,
 )
 from .rooms import (

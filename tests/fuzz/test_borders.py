@@ -7,15 +7,13 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from .binaries import BINARIES, META, gguf, gguf_of, state, state_file
 from .border import Border
 from .frames import ENVIRONMENT, FRAMES, PARAMETER, framed, frames
 from .requests import HEAD, REQUESTS, ROOT
-from .texts import TEXTS, task, tool_calls
-from .texts import settings as read_settings
+from .texts import TEXTS, settings as read_settings, task, tool_calls
 
 PURE = (*FRAMES, *TEXTS, *BINARIES)
 

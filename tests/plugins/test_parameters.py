@@ -7,8 +7,7 @@ import re
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.plugins import Range, env
 from marlaas.plugins.parameters import Parameter, checked, complete, parameters_of

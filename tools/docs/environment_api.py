@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from marlaas import plugins
-from marlaas.engine.spec.fields import docstrings
+from marlaas.engine.spec import docstrings
 from marlaas.plugins import adapters
 
 ORDER = (

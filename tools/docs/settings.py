@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
-from marlaas.engine.home.settings import DOCUMENTED, Settings
+from marlaas.engine.home import DOCUMENTED, Settings
 
 from .markdown import allowed, code, table, value
 

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from marlaas.engine.spec import sweep
-from marlaas.engine.spec.fields import REQUIRED, SpecField, docstrings, policy_fields, spec_fields
-from marlaas.engine.spec.task import EvalSpec, KeepSpec, QueueSpec, SamplingSpec, TaskSpec, TrainSpec
+from marlaas.engine.spec import (
+    MOST_MEMBERS,
+    REQUIRED,
+    EvalSpec,
+    KeepSpec,
+    QueueSpec,
+    SamplingSpec,
+    SpecField,
+    TaskSpec,
+    TrainSpec,
+    docstrings,
+    policy_fields,
+    spec_fields,
+)
 
 from .markdown import allowed, code, sentence, table, value
 
@@ -59,7 +70,7 @@ def page() -> str:
                 "See [Several policies](../guides/policies.md)."
             )
             parts.append(_rows(policy_fields()))
-    parts.append(_FREE.format(most=sweep.MOST, agents=docstrings(TaskSpec)["agents"]))
+    parts.append(_FREE.format(most=MOST_MEMBERS, agents=docstrings(TaskSpec)["agents"]))
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 

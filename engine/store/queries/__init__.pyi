@@ -1,2 +1,1 @@
-from . import rollouts as rollouts
-from . import timeline as timeline
+from . import rollouts as rollouts, timeline as timeline

@@ -6,8 +6,7 @@ import math
 from array import array
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.app.chart.buckets import decimate
 from marlaas.app.chart.plot import Curve

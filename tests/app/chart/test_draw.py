@@ -6,8 +6,7 @@ import math
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from marlaas.app.chart.draw import draw
 from marlaas.app.chart.plot import MOST_CURVES, SHAPES, Curve, Mark, Plot, Point

@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.app.cli.env_typing import COMMANDS, Typed, as_reply, call_of, command_of, reply_of
 from marlaas.plugins.messages import Ask, Message, ToolCall

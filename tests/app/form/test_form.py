@@ -6,8 +6,7 @@ import tomllib
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.app.form.checking import Checked, check
 from marlaas.app.form.fields import parameter_fields, shown, task_fields

@@ -7,8 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.app.home.settings_file import with_base, write_base
 from marlaas.engine.errors import ConfigError

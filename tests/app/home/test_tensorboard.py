@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import struct
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.app.home.tensorboard import Scalars, crc32c, event_file, masked_crc
 

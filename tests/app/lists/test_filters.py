@@ -6,8 +6,7 @@ import string
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.app.lists.filters import FIELDS, STATES, in_order, matches, parse
 from marlaas.engine.errors import ConfigError

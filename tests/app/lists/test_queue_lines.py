@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.app.lists.filters import parse
 from marlaas.app.lists.queue_lines import Arrangement, Spread, arrange, spread, standing

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.app.rollouts.document import LONGEST, Block, Layout, Line, Stretch, occurrences, wrapped
 from marlaas.app.words.format import cells

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.app.rollouts.pieces import LONGEST, decoder, home_decoder, pieces
 from marlaas.engine.base.find import find_base

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.app.lists.queue_lines import Arrangement, arrange
 from marlaas.app.widgets.queue.columns import NARROW, Course, cell_text, layout

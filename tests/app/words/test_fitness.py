@@ -1,8 +1,7 @@
 """What a step takes, in the words of someone who plans an evening around it."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.app.words.fitness import judge, spoken
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.app.words.matrix import CELL, Meeting, cell_text, matrices, shown
 from marlaas.engine.store.queries.matchups import Matchup

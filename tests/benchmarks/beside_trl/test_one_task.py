@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.beside_trl import tables
-from benchmarks.beside_trl import workload as fixed
+from benchmarks.beside_trl import tables, workload as fixed
 from benchmarks.beside_trl.runs import OURS, THEIRS, Case, Results, Run
 from benchmarks.beside_trl.workload import LONG, SHORT
 from benchmarks.machinery.cores import Reading, used_by_others

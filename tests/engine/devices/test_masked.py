@@ -7,8 +7,7 @@ from unittest.mock import patch
 
 import pytest
 import torch.cuda as torch_cuda
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.engine.devices.machine import Gpu
 from marlaas.engine.devices.masked import ambiguous, find, masked

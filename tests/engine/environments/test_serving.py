@@ -6,8 +6,7 @@ import os
 import signal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.engine.environments import serving as draining
 from marlaas.engine.environments.serving import LONGEST, SHORTEST, EpisodeTimes, percentile

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.engine.fairness.clock import FairClock, SharedClock
 from marlaas.engine.fairness.line import Line, Payer, Standing

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.active_hours import ActiveHours

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import cast
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.environments.protocol import EpisodeOutcome, EpisodeSpec
 from marlaas.engine.fairness.ledger import Ledger
@@ -20,8 +19,7 @@ from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.training.advantages import ClosedGroup, close_group
 from marlaas.engine.trajectories import Group
-from marlaas.plugins import Agent
-from marlaas.plugins import Episode as Author
+from marlaas.plugins import Agent, Episode as Author
 from marlaas.plugins.messages import Answer, Ask, Fork, Message
 
 from ...examples import examples

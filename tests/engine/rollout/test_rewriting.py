@@ -6,8 +6,7 @@ import asyncio
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.rollout.renderer import Renderer
 from marlaas.plugins.messages import Message

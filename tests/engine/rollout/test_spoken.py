@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.engine.rollout.spoken import CLOSE, OPEN, Spoken, opened_thought, read_reply
 from marlaas.engine.rollout.toolcalls import hermes

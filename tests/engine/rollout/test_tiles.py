@@ -1,8 +1,7 @@
 """Tiles hold every row once, under its own adapter, in few calls."""
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.engine.rollout.torch_sampler.tiles import BRIDGE, TILE, Place, Tiling, tiling
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from marlaas.engine.rollout.toolcalls import form_of, hermes, llama
 from marlaas.plugins.messages import ToolCall

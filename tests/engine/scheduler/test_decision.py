@@ -7,8 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.scheduler.decision import Act, Situation, Verdict, decide
 from marlaas.engine.store.rows import Reason, ReasonCode

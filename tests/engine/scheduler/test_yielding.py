@@ -12,8 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.devices.resources import ResourceSettings
 from marlaas.engine.fleet.supervisor import WorkerSupervisor

@@ -2,8 +2,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.engine.spec.losses import AdvantageKind
 from marlaas.engine.training.advantages import (

@@ -1,6 +1,5 @@
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.engine.training.peft_model import padded_batches
 from marlaas.engine.training.protocol import TrainGroup

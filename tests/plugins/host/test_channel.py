@@ -9,8 +9,7 @@ import socket
 import struct
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.plugins.host.channel import LARGEST_MESSAGE, Channel, Record, crowded
 

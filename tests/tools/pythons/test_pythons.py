@@ -10,8 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from tools.pythons import __main__ as pythons
-from tools.pythons import without_torch
+from tools.pythons import __main__ as pythons, without_torch
 
 OWN = f"{sys.version_info.major}.{sys.version_info.minor}"
 

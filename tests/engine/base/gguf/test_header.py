@@ -7,8 +7,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from marlaas.engine.base.gguf.header import read_header
 from marlaas.engine.errors import BaseModelError

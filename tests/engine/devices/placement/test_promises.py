@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.engine.base.needs import Wanted
 from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Rates, Software

@@ -5,8 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.engine.environments.dependencies.declaration import DeclarationError, requirements_of
 from marlaas.engine.environments.dependencies.requirements import Limits, Requirements

@@ -7,8 +7,7 @@ import dataclasses
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.engine.environments.process.fields import WireError
 from marlaas.engine.environments.process.wire import Asked, Broken, Ended, Hello, Pong, decode, encode_reply

@@ -5,8 +5,7 @@ from functools import cache
 from itertools import cycle, pairwise, repeat
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.devices.machine import Machine
 from marlaas.engine.devices.plan import Place, Placement

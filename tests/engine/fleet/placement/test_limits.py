@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.engine.base.fit import FEW_SLOTS, LEAST
 from marlaas.engine.base.needs import Wanted, slot_bytes

@@ -5,8 +5,7 @@ from collections import Counter
 from itertools import product
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from marlaas.engine.fleet.routing.assignment import (
     CELLS,

@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.run.selfplay.opponent_pool import OpponentPool, in_pool, weights

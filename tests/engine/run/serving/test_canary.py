@@ -8,8 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.engine.errors import AdapterError
 from marlaas.engine.fleet.tolerance import EXACT, Tolerance

@@ -7,8 +7,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store

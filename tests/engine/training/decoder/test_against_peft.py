@@ -8,8 +8,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from marlaas.engine.base.computed import unsupported
 from marlaas.engine.base.model import load_base

@@ -8,8 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from marlaas.engine.base.model import load_base
 from marlaas.engine.base.sizes import Budget

@@ -4,8 +4,7 @@ from typing import get_args
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from marlaas.engine.spec.losses import PUBLISHED, AdvantageKind, Mean, constant_denominator, published
 from marlaas.engine.training.losses.catalogue import LOSSES
