@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from .. import output
-from ..home.outcomes import unanswered, wait_for_outcomes
+from ..home.commands import unanswered, wait_for_outcomes
 from ..words.format import count, duration, line
 from .verbs import Verbs, add_home, home_of
 

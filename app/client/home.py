@@ -212,7 +212,7 @@ class Home:
     def _steer(self, kind: str, tasks: tuple[int, ...]) -> None:
         from marlaas.engine.errors import ConfigError
 
-        from ..home.steering import steer
+        from ..home.commands import steer
 
         with reading(self._home) as reader:
             numbers = list(dict.fromkeys(find_task(reader, task).id for task in tasks))

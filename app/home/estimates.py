@@ -23,8 +23,8 @@ from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.submissions import Submission
 from marlaas.engine.submission.estimate import TaskEstimate, estimate, together
 
-from .decided import cards_used
-from .devices import surveyed
+from .doctor.devices import surveyed
+from .doctor.placement import cards_used
 from .reading import reading
 
 WORKERS = ("rollout", "training")

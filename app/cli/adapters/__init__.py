@@ -75,8 +75,8 @@ def run_export(args: argparse.Namespace) -> int:
     """Export one version."""
     from marlaas.engine.submission.version_names import choose
 
+    from ...home.doctor.machine import base_folder
     from ...home.exporting import export
-    from ...home.machine import base_folder
     from ...home.reading import reading
 
     home = home_of(args)

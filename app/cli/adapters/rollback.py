@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ... import output
-from ...home.outcomes import ask
+from ...home.commands import ask
 from ...words.format import line
 from ..choosing import adapter_of
 from ..verbs import ADAPTER, Verbs, add_verb, home_of

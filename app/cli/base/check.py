@@ -65,8 +65,8 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.home.settings import load_settings
     from marlaas.engine.rollout.renderer import Renderer
 
-    from ...home.decided import cards_used
-    from ...home.devices import surveyed
+    from ...home.doctor.devices import surveyed
+    from ...home.doctor.placement import cards_used
 
     home = home_of(args).create()
     settings = load_settings(home)

@@ -89,7 +89,7 @@ def _ask(home: Home, kind: str, **arguments: Any) -> str | None:
     from marlaas.engine.store.queries.reader import Reader
     from marlaas.engine.store.submissions import command
 
-    from ...home.outcomes import unanswered, wait_for_outcomes
+    from ...home.commands import unanswered, wait_for_outcomes
 
     create_database(home)
     sent = command(home.database, kind, **arguments)

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.store.queries.reader import Reader
     from marlaas.engine.store.submissions import command
 
-    from ...home.outcomes import unanswered, wait_for_outcomes
+    from ...home.commands import unanswered, wait_for_outcomes
     from ...words.environments import plugin_of
     from .show import found
 

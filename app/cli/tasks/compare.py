@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     """Print both tables."""
     from marlaas.engine.errors import ConfigError
 
-    from ...home.comparison import differences
+    from ...home.configuration import differences
     from ...home.reading import find_task, reading
 
     with reading(home_of(args)) as reader:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ... import output
-from ...home.outcomes import ask
+from ...home.commands import ask
 from ..choosing import add_tasks, chosen
 from ..verbs import Verbs, add_verb, home_of
 

@@ -35,8 +35,8 @@ def run(args: argparse.Namespace) -> int:
     """Send one command per task, all at once, and wait for the outcomes."""
     from marlaas.engine.submission.queue import PAST
 
+    from ...home.commands import steer
     from ...home.reading import reading
-    from ...home.steering import steer
 
     home = home_of(args)
     with reading(home) as reader:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.home import outcomes as cli_outcomes
+from marlaas.app.home import commands
 from marlaas.engine.adapters import export
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
@@ -98,7 +98,7 @@ def test_going_back_says_what_is_void(
     versions: list[VersionRow], marlaas: Commander, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcomes = iter(["", "A task that is running cannot be rolled back."])
-    monkeypatch.setattr(cli_outcomes, "wait_for_outcomes", lambda reader, sent: dict.fromkeys(sent, next(outcomes)))
+    monkeypatch.setattr(commands, "wait_for_outcomes", lambda reader, sent: dict.fromkeys(sent, next(outcomes)))
     said = marlaas("adapters", "rollback", "1", "--version", "2")
     assert (said.code, said.err) == (0, "Task 1 goes on from version 2 (t1-v2-i1); 1 later step is void.\n")
     said = marlaas("adapters", "rollback", "1", "--version", "2")

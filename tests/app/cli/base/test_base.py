@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.home import outcomes
+from marlaas.app.home import commands
 from marlaas.engine.base.model import load_base
 from marlaas.engine.home.paths import TINY_BASE, Home
 from marlaas.engine.store.queries.reader import Reader
@@ -244,7 +244,7 @@ def test_adapters_delete(
 ) -> None:
     filling.task(name="sums", state="done", made=3)
     answers = iter(["", "", "A task that is running cannot."])
-    monkeypatch.setattr(outcomes, "wait_for_outcomes", lambda reader, sent: {sent[0]: next(answers)})
+    monkeypatch.setattr(commands, "wait_for_outcomes", lambda reader, sent: {sent[0]: next(answers)})
     said = marlaas("adapters", "delete", "sums")
     assert said.code == 0 and said.out.splitlines() == ["t1-v3-i1: 1 MB", "t1-v2-i1: 1 MB"]
     assert "Deleted 2 versions of task 1: 3 MB." in said.err

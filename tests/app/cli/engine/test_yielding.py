@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from marlaas.app.home import outcomes
+from marlaas.app.home import commands
 from marlaas.engine.daemon import control, lock
 from marlaas.engine.errors import EngineUnreachable
 from marlaas.engine.home.paths import Home
@@ -29,7 +29,7 @@ def answering(home: Home, monkeypatch: pytest.MonkeyPatch) -> Answering:
             return {} if outcome == "silence" else dict.fromkeys(commands, outcome)
 
         monkeypatch.setattr(lock, "holder", lambda path: 1)
-        monkeypatch.setattr(outcomes, "wait_for_outcomes", wait)
+        monkeypatch.setattr(commands, "wait_for_outcomes", wait)
 
     return answer
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from marlaas.app.home import outcomes
+from marlaas.app.home import commands
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries.reader import Reader
 
@@ -21,7 +21,7 @@ def answering(filling: Filling, monkeypatch: pytest.MonkeyPatch, outcome: str) -
         filling.execute("UPDATE commands SET done = 1, outcome = ?", outcome)
         return reader.command_outcomes(commands)
 
-    monkeypatch.setattr(outcomes, "wait_for_outcomes", wait)
+    monkeypatch.setattr(commands, "wait_for_outcomes", wait)
 
 
 def test_asks_for_steps_all_told(

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from marlaas.app.cli.tasks import steer
-from marlaas.app.home import outcomes, progress, steering
+from marlaas.app.home import commands, progress
 from marlaas.app.home.progress import Follower
 from marlaas.engine.errors import EngineUnreachable
 from marlaas.engine.home.paths import Home
@@ -35,8 +35,8 @@ class Clock:
 
 def use(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting for the engine goes by this clock."""
-    wait = partial(outcomes.wait_for_outcomes, sleep=clock.sleep, clock=clock)
-    monkeypatch.setattr(steering, "wait_for_outcomes", wait)
+    wait = partial(commands.wait_for_outcomes, sleep=clock.sleep, clock=clock)
+    monkeypatch.setattr(commands, "wait_for_outcomes", wait)
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from pathlib import Path
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
 
-from ..words.format import line, size
-from .decided import decided
+from ...words.format import line, size
 from .devices import Devices
 from .finding import Finding
+from .placement import decided
 
 PROBE_SECONDS = 120.0
 LOW_DISK = 2e9
@@ -224,7 +224,7 @@ def _engine(home: Home) -> Finding:
 
     from marlaas.engine.store.queries.reader import Reader
 
-    from ..words.tasks import liveness
+    from ...words.tasks import liveness
 
     try:
         if not home.database.exists():

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from marlaas.app.home.comparison import differences, flat
+from marlaas.app.home.configuration import differences, flat
 
 from ..commanding import Commander
 from ..filling import HOSTILE, Filling

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from marlaas.engine.home.paths import Home
 
-from ..filling import Filling
+from ...filling import Filling
 
 STATE = b"state " * 1000
 

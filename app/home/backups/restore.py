@@ -22,7 +22,7 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.home.private_folder import PrivateFolder
 from marlaas.engine.store.backup import check_copy
 
-from ..words.format import size
+from ...words.format import size
 from .archive import (
     CONTENTS,
     DATABASE,

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.home import backup as backup_module
-from marlaas.app.home.backup import back_up
-from marlaas.app.home.restore import restore
+from marlaas.app.home.backups import write as backup_module
+from marlaas.app.home.backups.restore import restore
+from marlaas.app.home.backups.write import back_up
 from marlaas.engine.errors import BackupError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.backup import Held
 
-from ..commanding import Commander
-from ..filling import Filling
+from ...commanding import Commander
+from ...filling import Filling
 from .kept_home import STATE, files, fill, put, rows, version
 
 

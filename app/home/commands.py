@@ -1,9 +1,12 @@
-"""What became of commands: waiting for the engine's answers, and the sentence for one that does not come."""
+"""Commands to the engine: sending them, waiting for its answers, and the sentence for one that does not come.
+
+Knows no terminal but for the notice that an engine is started.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import output
@@ -56,3 +59,22 @@ def unanswered(about: str = "") -> EngineUnreachable:
         f"The engine has not answered {about and f'for {about} '}within {ANSWER_SECONDS:g} s.",
         "It will carry the command out when it gets to it; `marlaas engine status` shows its state.",
     )
+
+
+def steer(home: Home, reader: Reader, kind: str, tasks: Sequence[int]) -> dict[int, str]:
+    """Send one command for each task, all at once; why it could not be done, by task, empty where it was.
+
+    Raises ``EngineUnreachable`` where no engine runs or one does not answer, ``UnknownTask``, ``StoreError``.
+    """
+    from marlaas.engine.daemon import control
+    from marlaas.engine.errors import EngineUnreachable
+    from marlaas.engine.store.submissions import command_all
+
+    if not control.alive(home):
+        raise EngineUnreachable(f"No engine serves {home.root}.", "`marlaas engine start` starts one.")
+    sent = dict(zip(command_all(home.database, kind, tasks), tasks, strict=True))
+    outcomes = wait_for_outcomes(reader, list(sent))
+    for command, task in sent.items():
+        if command not in outcomes:
+            raise unanswered(f"task {task}")
+    return {task: outcomes[command] for command, task in sent.items()}

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.home.archive import CONTENTS, Contents, Entry
-from marlaas.app.home.backup import back_up
-from marlaas.app.home.restore import restore
+from marlaas.app.home.backups.archive import CONTENTS, Contents, Entry
+from marlaas.app.home.backups.restore import restore
+from marlaas.app.home.backups.write import back_up
 from marlaas.engine.errors import BackupError, ConfigError, MarlaasError
 from marlaas.engine.home.paths import Home
 
-from ..commanding import Commander
+from ...commanding import Commander
 from .kept_home import files, fill, put
 
 

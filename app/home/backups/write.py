@@ -26,7 +26,7 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.home.private_folder import PrivateFolder
 from marlaas.engine.store.backup import Held
 
-from ..words.format import size
+from ...words.format import size
 from .archive import CONTENTS, DATABASE, PACKED, Contents, Entry
 
 PREFIX = ".marlaas-backup-"

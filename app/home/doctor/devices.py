@@ -19,8 +19,8 @@ from marlaas.engine.devices.survey import Survey, survey
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
 
-from ..words import devices as words
-from ..words.format import counted, line, size
+from ...words import devices as words
+from ...words.format import counted, line, size
 from .finding import Finding
 
 LOW_MEMORY = 2e9

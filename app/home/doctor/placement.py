@@ -14,7 +14,7 @@ from marlaas.engine.devices.usable import UsableResources
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
 
-from ..words.format import line
+from ...words.format import line
 from .finding import Finding
 
 if TYPE_CHECKING:
