@@ -18,9 +18,9 @@ from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import PaceRow, TaskRow
 
+from ..context.snapshot import Snapshot
 from ..questions.question import Question
 from ..words.format import short_path
-from .snapshot import Snapshot
 
 
 @dataclass(frozen=True)

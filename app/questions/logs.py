@@ -13,9 +13,7 @@ from marlaas.engine.store.queries.reader import Reader
 
 from ..home.log_files import LogLine, Tail, fits, names, tail
 from ..lists.paging import Listing
-
-EVENTS = "events"
-"""The source that is no file."""
+from ..words.log_words import EVENTS
 
 
 @dataclass(frozen=True, eq=False)

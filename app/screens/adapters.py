@@ -16,7 +16,7 @@ from marlaas.engine.home.disk import home_size
 from marlaas.engine.store.queries.kept import KeptVersion
 from marlaas.engine.store.queries.reader import Reader
 
-from ..frame.snapshot import Snapshot
+from ..context.snapshot import Snapshot
 from ..lists.version_lines import SORTS, Choice, VersionLine, head, lines, summary
 from ..questions.adapters import AdaptersAnswer, AdaptersQuestion
 from ..widgets.adapters.version_detail import VersionDetail

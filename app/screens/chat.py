@@ -26,7 +26,7 @@ from marlaas.engine.store.queries.reader import Reader
 from ..chat import thread as chat_thread
 from ..chat.talking import ROOMY, Side, manner_of
 from ..chat.thread import ChatThread, Event, Heard, Told, TurnOver
-from ..frame.snapshot import Snapshot
+from ..context.snapshot import Snapshot
 from ..widgets.adapters.chat_column import ChatColumn
 from ..words.format import line
 from .dialogs.manner import MannerDialog, Settings

@@ -14,16 +14,16 @@ from marlaas.engine.errors import ConfigError
 from marlaas.engine.store.events import LEVELS, EventFilter
 from marlaas.engine.store.queries.reader import Reader
 
-from ..frame.snapshot import Snapshot
+from ..context.snapshot import Snapshot
 from ..home.log_files import LogLine
 from ..lists.log_filter import HINT, parse, with_field
-from ..questions.logs import EVENTS, LogsAnswer, LogsQuestion
+from ..questions.logs import LogsAnswer, LogsQuestion
 from ..widgets.filter_bar import FilterBar
 from ..widgets.logs.log_list import LogList
 from ..widgets.logs.whole_line import WholeLine
 from ..widgets.virtual_list import VirtualList
 from ..words.format import line
-from ..words.log_words import headline, nothing
+from ..words.log_words import EVENTS, headline, nothing
 from .view import View
 
 _HIGH = 40

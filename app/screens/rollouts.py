@@ -17,7 +17,7 @@ from textual.widgets import Static
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store.queries.reader import Reader
 
-from ..frame.snapshot import Snapshot
+from ..context.snapshot import Snapshot
 from ..questions.rollouts import RolloutsAnswer, RolloutsQuestion
 from ..rollouts.exporting import Ids, Scope, export, scopes
 from ..rollouts.loading import Loaded

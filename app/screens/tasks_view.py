@@ -12,9 +12,8 @@ from textual.binding import Binding, BindingType
 from marlaas.engine.store.rows import TaskRow
 from marlaas.engine.submission.queue import TRANSITIONS
 
-from ..frame.sender import tasks_named
 from ..words.format import line
-from ..words.tasks import task_json
+from ..words.tasks import task_json, tasks_named
 from .dialogs.confirm import Confirm
 from .view import View
 

@@ -68,7 +68,7 @@ def _checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
 
 
 def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
-    from ...words.estimates import time_cell, told
+    from ...home.estimate_words import time_cell, told
 
     output.result_table(
         ("TENANT", "TASK", "ENVIRONMENT", "STEPS", "PRIORITY", "TIME", "AFTER"),
@@ -130,7 +130,7 @@ def _after(submission: Submission, submissions: Sequence[Submission]) -> list[st
 def _json(
     submissions: Sequence[Submission], estimates: Estimates, peeks: Sequence[tuple[Submission, Peek]]
 ) -> dict[str, Any]:
-    from ...words.estimates import as_json, task_json
+    from ...home.estimate_words import as_json, task_json
 
     return {
         "tasks": [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.app.questions.logs import EVENTS, LogsQuestion
+from marlaas.app.questions.logs import LogsQuestion
+from marlaas.app.words.log_words import EVENTS
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.events import EventFilter
 from marlaas.engine.store.queries.reader import Reader

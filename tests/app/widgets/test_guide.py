@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
-from marlaas.app.frame import opening
+from marlaas.app.context import editor
 from marlaas.app.screens.submit import SubmitScreen
 from marlaas.app.widgets.guide import Guide
 from marlaas.app.widgets.queue.table import QueueTable
@@ -56,7 +56,7 @@ async def test_an_environment_is_written_and_opened(home: Home, monkeypatch: pyt
         await driver.press("escape")
         opened: list[Path] = []
         monkeypatch.setenv("EDITOR", "my-editor")
-        monkeypatch.setattr(opening, "edit", opened.append)
+        monkeypatch.setattr(editor, "edit", opened.append)
         monkeypatch.setattr(driver.app, "suspend", nullcontext)
         await written(driver, "other")
         assert opened == [home.plugins / "other.py"] and "is saved" in driver.notices()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from marlaas.app.context.themes import THEMES
 from marlaas.app.frame.preferences import Preferences
-from marlaas.app.frame.themes import THEMES
 from marlaas.engine.home.paths import Home
 
 from ..driving import driving

@@ -11,14 +11,14 @@ from textual.binding import Binding
 from textual.dom import DOMNode
 
 from marlaas.app import app, screens, widgets
-from marlaas.app.frame.keymap import check_keys, known_keys
 from marlaas.app.frame.preferences import Preferences
+from marlaas.app.keymap import check_keys, known_keys
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
 
-from ..commanding import Commander
-from ..driving import driving
-from ..filling import Filling
+from .commanding import Commander
+from .driving import driving
+from .filling import Filling
 
 
 def owners() -> list[type[DOMNode]]:

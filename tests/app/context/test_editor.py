@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.form.editing import edited, editor, line_of
+from marlaas.app.context.editor import edited, editor, line_of
 from marlaas.engine.errors import ConfigError
 
 Use = Callable[[str], None]

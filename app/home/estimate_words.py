@@ -7,8 +7,8 @@ from typing import Any
 
 from marlaas.engine.submission.estimate import TaskEstimate, TimeEstimate
 
-from ..home.estimates import Estimates
-from .format import count, duration, line, size
+from ..words.format import count, duration, line, size
+from .estimates import Estimates
 
 CLOSE = 1.25
 """Past runs whose rates differ by less are one figure."""

@@ -5,29 +5,25 @@ The newest snapshot flows in, a command flows out. Which key or entry of the pal
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.fleet.yielding.words import reason as waits_for
 from marlaas.engine.fleet.yielding.words import state
 from marlaas.engine.store.rows import HOURS, YIELDED, Rest
 
+from ..context.application import Application
 from ..questions.engine import EngineAnswer
-from ..screens.dialogs.ask import Ask
 from ..widgets.engine.head import yield_question
 from ..words.durations import seconds
 from ..words.rests import rest_of
 from ..words.tasks import liveness
-
-if TYPE_CHECKING:
-    from .acting import Acting
+from .dialogs.ask import Ask
 
 USUAL = "2h"
 OPEN = "open"
 """What is typed for a yield without an end."""
 
 
-def ask_yield(app: Acting) -> None:
+def ask_yield(app: Application) -> None:
     """Ask for how long, and yield; whoever leaves the question changes nothing."""
 
     def act(answer: str | None) -> None:
@@ -51,7 +47,7 @@ def ask_yield(app: Acting) -> None:
     app.push_screen(Ask(yield_question(running, now), USUAL), act)
 
 
-def take_back(app: Acting) -> None:
+def take_back(app: Application) -> None:
     """End the yield."""
     if reason := app.may_act() or why_not(app) or why_no_end(app):
         app.say(reason, bad=True)
@@ -59,13 +55,13 @@ def take_back(app: Acting) -> None:
         app.command("resume_engine", done="The engine has the machine again.")
 
 
-def why_not(app: Acting) -> str:
+def why_not(app: Application) -> str:
     """Why there is nobody to tell; empty where there is."""
     serves = liveness(app.snapshot.engine, app.snapshot.now).word in ("alive", "silent")
     return "" if serves else "No engine runs, so none holds the machine."
 
 
-def why_no_end(app: Acting) -> str:
+def why_no_end(app: Application) -> str:
     """Why there is no yield to end; empty where there is one."""
     rest = rest_of(app.snapshot.engine)
     if rest is not None and rest.kind == HOURS:

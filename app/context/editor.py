@@ -1,6 +1,6 @@
-"""A task file in the person's own editor: text in, text out, and where in it something is wrong.
+"""The person's own editor, for a task file or a plugin: it blocks until the person has left it.
 
-Blocks until the editor ends; whoever calls gives the terminal away first. Knows no form.
+``edit`` and ``edited`` expect that the terminal was given away; ``opened`` does so itself. Knows no form.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from textual.app import SuspendNotSupported
+
 from marlaas.engine.errors import ConfigError
+
+from .application import Application
 
 
 def editor() -> list[str]:
@@ -60,3 +64,23 @@ def line_of(text: str, sentence: str) -> int | None:
             elif re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line) and inside == table:
                 return number
     return None
+
+
+def opened(app: Application, path: Path) -> bool:
+    """Open a file in the editor, which gets the whole terminal meanwhile.
+
+    False, in silence, where none is set or there is no terminal; what else goes wrong is said in a notice.
+    """
+    try:
+        editor()
+    except ConfigError:
+        return False  # none is set, which is no mistake
+    try:
+        with app.suspend():
+            edit(path)
+    except SuspendNotSupported:
+        return False
+    except ConfigError as error:
+        app.say(str(error), bad=True)
+        return False
+    return True

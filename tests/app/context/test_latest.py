@@ -6,7 +6,7 @@ import threading
 
 from textual.app import App
 
-from marlaas.app.frame.latest import Latest
+from marlaas.app.context.latest import Latest
 
 
 async def test_the_newest_wish_counts() -> None:
