@@ -71,7 +71,7 @@ class MarlaasApp(Acting):
     ) -> None:
         """``readonly`` refuses every act; ``web`` besides keeps editors and paths of files away. ``interval`` is the
         time in seconds from one poll to the next."""
-        self._feed = Feed(home.database, clock)
+        self._feed = Feed(home, clock)
         super().__init__(home, self._feed, Snapshot(now=clock()), readonly)
         self.animation_level = "none"
         self.title = f"marlaas{' demo' if demo else ''}{', read-only' if readonly else ''}"

@@ -54,7 +54,7 @@ def test_verbs_import_nothing_heavy(module: str) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["words.environments", "home.commands", "home.progress", "home.reading", "home.templates"],
+    ["words.environments", "home.commands", "home.progress", "reading.opening", "home.templates"],
 )
 def test_what_verbs_share_with_screens_imports_nothing_heavy(module: str) -> None:
     assert not imported(f"import marlaas.app.{module}") & HEAVY

@@ -16,11 +16,11 @@ from marlaas.engine.fleet.lone_sampler import BARE, LonePlan, LoneSampler, lone_
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.talk import Manner, Talk
 from marlaas.engine.spec.task import parse
-from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import VersionRow
 from marlaas.engine.submission.version_names import choose_at
 
 from ..home.references import owner, reference
+from ..reading.home_reader import HomeReader
 from ..words.format import line, size
 
 ROOMY = Manner()
@@ -63,7 +63,7 @@ def side_of(versions: list[VersionRow], said: str) -> Side:
     return Side() if said == BARE else Side(choose_at(versions, said))
 
 
-def manner_of(reader: Reader, side: Side) -> Manner:
+def manner_of(reader: HomeReader, side: Side) -> Manner:
     """As in its training: with its task's temperature, length of a turn and thinking."""
     if side.version is None:
         return ROOMY

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the tenants."""
     from marlaas.engine.store.days import day_of
 
-    from ..home.reading import reading
+    from ..reading.opening import reading
 
     with reading(home_of(args)) as reader:
         tenants = reader.tenants(day_of(time.time())) if reader else []
@@ -62,7 +62,7 @@ def run_set(args: argparse.Namespace) -> int:
     from marlaas.engine.spec.tenant import LIMITS, tenant_change
     from marlaas.engine.store.submissions import command
 
-    from ..home.reading import reading
+    from ..reading.opening import reading
 
     home = home_of(args)
     given = {key: getattr(args, key) for key in LIMITS if getattr(args, key) is not None}

@@ -14,13 +14,14 @@ from .. import output
 if TYPE_CHECKING:
     from marlaas.engine.errors import EngineUnreachable
     from marlaas.engine.home.paths import Home
-    from marlaas.engine.store.queries.reader import Reader
+
+    from ..reading.home_reader import HomeReader
 
 ANSWER_SECONDS = 30.0
 
 
 def wait_for_outcomes(
-    reader: Reader,
+    reader: HomeReader,
     commands: list[int],
     timeout: float = ANSWER_SECONDS,
     sleep: Callable[[float], None] = time.sleep,
@@ -35,7 +36,7 @@ def wait_for_outcomes(
         sleep(0.1)
 
 
-def ask(home: Home, reader: Reader, kind: str, task: int, **arguments: Any) -> str:
+def ask(home: Home, reader: HomeReader, kind: str, task: int, **arguments: Any) -> str:
     """Send one command to the engine, which is started if need be; why it could not be done, or nothing.
 
     Raises ``EngineUnreachable`` where it does not answer.
@@ -61,7 +62,7 @@ def unanswered(about: str = "") -> EngineUnreachable:
     )
 
 
-def steer(home: Home, reader: Reader, kind: str, tasks: Sequence[int]) -> dict[int, str]:
+def steer(home: Home, reader: HomeReader, kind: str, tasks: Sequence[int]) -> dict[int, str]:
     """Send one command for each task, all at once; why it could not be done, by task, empty where it was.
 
     Raises ``EngineUnreachable`` where no engine runs or one does not answer, ``UnknownTask``, ``StoreError``.

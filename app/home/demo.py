@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 def begin(home: Home, say: Callable[[str], None]) -> list[int]:
     """Start the engine; the numbers of the tasks to watch, new or from an earlier run. ``say`` hears what happens."""
     from marlaas.engine.daemon import control
-    from marlaas.engine.store.queries.reader import Reader
     from marlaas.engine.store.submissions import command, submit
     from marlaas.engine.submission import demo
 
+    from ..reading.opening import opened
+
     submissions = demo.tasks()
     control.create_database(home)
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         earlier = unfinished_run(reader.tasks(), submissions)
     if not earlier:
         base = control.served_base(home).fingerprint

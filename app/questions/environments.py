@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from marlaas.engine.store.queries.environment_use import EnvironmentUse, environment_use
-from marlaas.engine.store.queries.reader import Reader
+from marlaas.engine.store.queries.environment_use import EnvironmentUse
 from marlaas.engine.store.rows import EnvironmentRow
+
+from ..reading.home_reader import HomeReader
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,6 @@ class EnvironmentsQuestion:
 
     clock: Callable[[], float] = field(default=time.time, compare=False)
 
-    def read(self, reader: Reader, before: EnvironmentsAnswer | None) -> EnvironmentsAnswer:
+    def read(self, reader: HomeReader, before: EnvironmentsAnswer | None) -> EnvironmentsAnswer:
         """Three short queries."""
-        return EnvironmentsAnswer(tuple(reader.environments()), environment_use(reader, self.clock()))
+        return EnvironmentsAnswer(tuple(reader.environments()), reader.environment_use(self.clock()))

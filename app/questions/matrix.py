@@ -5,19 +5,18 @@ from __future__ import annotations
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
 from marlaas.engine.spec.agents import ONLY
-from marlaas.engine.store.queries.matchups import matchups
-from marlaas.engine.store.queries.reader import Reader
 
 from ..lists.learners import Learner
+from ..reading.opening import opened
 from ..words.matrix import Matrix, matrices
 
 
 def win_rates(home: Home, learner: Learner) -> tuple[list[Matrix], str]:
     """The tables of one policy, and what went wrong, in one sentence."""
     try:
-        with Reader(home.database) as reader:
+        with opened(home) as reader:
             task = reader.task(learner.task)
             policies = task.policies if task else ()
-            return matrices(matchups(reader, learner.task), policies, learner.policy or ONLY), ""
+            return matrices(reader.matchups(learner.task), policies, learner.policy or ONLY), ""
     except MarlaasError as error:
         return [], str(error)

@@ -12,12 +12,12 @@ from textual.widgets import ContentSwitcher, Static
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.store.events import LEVELS, EventFilter
-from marlaas.engine.store.queries.reader import Reader
 
 from ..context.snapshot import Snapshot
 from ..home.log_files import LogLine
 from ..lists.log_filter import HINT, parse, with_field
 from ..questions.logs import LogsAnswer, LogsQuestion
+from ..reading.opening import opened
 from ..widgets.filter_bar import FilterBar
 from ..widgets.logs.log_list import LogList
 from ..widgets.logs.whole_line import WholeLine
@@ -73,7 +73,7 @@ task."""
         yield Static("", id="what", markup=False)
         yield FilterBar(HINT)
         with ContentSwitcher(initial="lines"):
-            yield LogList(lambda: Reader(self.marlaas.home.database), id="lines")
+            yield LogList(lambda: opened(self.marlaas.home), id="lines")
             yield Static("", id="nothing", markup=False)
         yield WholeLine()
 

@@ -32,7 +32,7 @@ def list_versions(args: argparse.Namespace) -> int:
     """Print the versions on disk, and what they and the home take."""
     from marlaas.engine.home.disk import home_size
 
-    from ...home.reading import find_task, reading
+    from ...reading.opening import find_task, reading
 
     with reading(home_of(args)) as reader:
         if args.task is not None:
@@ -77,7 +77,7 @@ def run_export(args: argparse.Namespace) -> int:
 
     from ...home.doctor.machine import base_folder
     from ...home.exporting import export
-    from ...home.reading import reading
+    from ...reading.opening import reading
 
     home = home_of(args)
     with reading(home) as reader:

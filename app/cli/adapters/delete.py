@@ -30,8 +30,8 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.errors import AdapterError
     from marlaas.engine.submission.version_names import choose, named_by
 
-    from ...home.reading import reading
     from ...home.references import arguments
+    from ...reading.opening import reading
 
     home = home_of(args)
     with reading(home) as reader:

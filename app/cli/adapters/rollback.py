@@ -32,9 +32,9 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.errors import AdapterError, ConfigError
     from marlaas.engine.submission.version_names import choose
 
-    from ...home.reading import reading
     from ...home.references import arguments, owner
     from ...lists.learners import learner, learners
+    from ...reading.opening import reading
 
     home = home_of(args)
     with reading(home) as reader:

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.home.settings import load_settings
 
     from ...chat.talking import ROOMY, cost_of, manner_of, side_of
-    from ...home.reading import reading
+    from ...reading.opening import reading
     from ..keyboard import Keyboard
     from .session import Chat
 

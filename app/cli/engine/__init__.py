@@ -74,7 +74,7 @@ def status(args: argparse.Namespace) -> int:
     """Print the engine's state; exit 3 where none is alive."""
     from marlaas.engine.daemon.control import other_version
 
-    from ...home.reading import reading
+    from ...reading.opening import reading
     from ...words.rests import rest_of, rest_text
     from ...words.tasks import liveness
 

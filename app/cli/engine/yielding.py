@@ -86,16 +86,16 @@ def _ask(home: Home, kind: str, **arguments: Any) -> str | None:
     """
     from marlaas.engine.daemon.control import create_database
     from marlaas.engine.daemon.lock import holder
-    from marlaas.engine.store.queries.reader import Reader
     from marlaas.engine.store.submissions import command
 
     from ...home.commands import unanswered, wait_for_outcomes
+    from ...reading.opening import opened
 
     create_database(home)
     sent = command(home.database, kind, **arguments)
     if holder(home.lock) is None:
         return None
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         outcome = wait_for_outcomes(reader, [sent]).get(sent)
     if outcome is None:
         raise unanswered()

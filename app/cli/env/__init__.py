@@ -33,16 +33,16 @@ def register(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the environments as the engine last saw them."""
-    from marlaas.engine.store.queries.environment_use import EnvironmentUse, environment_use
+    from marlaas.engine.store.queries.environment_use import EnvironmentUse
 
-    from ...home.reading import reading
+    from ...reading.opening import reading
     from ...words.environments import lately_json, place_of
     from ...words.findings import mark, spoken, troubles
 
     home = home_of(args)
     with reading(home) as reader:
         environments = reader.environments() if reader else []
-        uses = environment_use(reader, time.time()) if reader else {}
+        uses = reader.environment_use(time.time()) if reader else {}
     known, asleep = bool(environments), unwatched(home)
     if known and asleep:
         output.talk(asleep)

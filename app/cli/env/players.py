@@ -18,7 +18,7 @@ from marlaas.engine.spec.task import SamplingSpec, TaskSpec, parse
 from marlaas.engine.store.rows import VersionRow
 from marlaas.engine.submission.version_names import choose, named_by
 
-from ...home.reading import reading
+from ...reading.opening import reading
 from ...words.format import line
 
 ROOMY = SamplingSpec(max_tokens=256, max_episode_tokens=2048)

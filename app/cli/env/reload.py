@@ -26,10 +26,10 @@ def run(args: argparse.Namespace) -> int:
     """Send the command and wait for the outcome."""
     from marlaas.engine.daemon import control
     from marlaas.engine.errors import ConfigError, EngineUnreachable
-    from marlaas.engine.store.queries.reader import Reader
     from marlaas.engine.store.submissions import command
 
     from ...home.commands import unanswered, wait_for_outcomes
+    from ...reading.opening import opened
     from ...words.environments import plugin_of
     from .show import found
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     if not control.alive(home):
         raise EngineUnreachable(f"No engine serves {home.root}.", "`marlaas engine start` starts one.")
     plugin = plugin_of(found(home, args.name)[0])
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         sent = command(home.database, "reload", None, plugin=plugin)
         outcomes = wait_for_outcomes(reader, [sent])
     if sent not in outcomes:

@@ -56,16 +56,15 @@ def run(args: argparse.Namespace) -> int:
     import asyncio
 
     from marlaas.engine.spec.task import parse
-    from marlaas.engine.store.queries.recorded import Recordings
 
-    from ...home.reading import find_task, reading
+    from ...reading.opening import find_task, reading
 
     home = home_of(args)
     with reading(home) as reader:
         task = find_task(reader, args.task)
-    with Recordings(home.database) as recordings:
-        spec = parse(recordings.task_config(task.id), f"task {task.id}")
-        groups = recordings.groups(task.id, args.split, args.last)
+        assert reader is not None
+        spec = parse(reader.task_config(task.id), f"task {task.id}")
+        groups = reader.recorded_groups(task.id, args.split, args.last)
     if not groups:
         output.talk(f"Task {task.id} has no {args.split} episodes yet.")
     found = asyncio.run(_replayed(home, spec, args.split, groups, args.version))

@@ -36,15 +36,15 @@ def register(family: Verbs) -> None:
 
 def run_show(args: argparse.Namespace) -> int:
     """Print one environment, or those of a plugin."""
-    from marlaas.engine.store.queries.environment_use import EnvironmentUse, environment_use
+    from marlaas.engine.store.queries.environment_use import EnvironmentUse
 
-    from ...home.reading import reading
+    from ...reading.opening import reading
     from ...words.environments import lately_json, plugin_of
 
     home = home_of(args)
     rows = found(home, args.name)
     with reading(home) as reader:
-        uses = environment_use(reader, time.time()) if reader else {}
+        uses = reader.environment_use(time.time()) if reader else {}
     if args.json:
         output.result_json(
             [asdict(row) | {"last_hour": lately_json(uses.get(row.name, EnvironmentUse()))} for row in rows]
@@ -80,7 +80,7 @@ def found(home: Home, name: str) -> list[EnvironmentRow]:
     """The environments that a name means, as the engine last saw them. Raises ``EnvironmentMissing``."""
     from marlaas.engine.errors import EnvironmentMissing
 
-    from ...home.reading import reading
+    from ...reading.opening import reading
     from ...words.environments import named
 
     with reading(home) as reader:

@@ -32,16 +32,15 @@ def register(verbs: Verbs) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print a table for each whom the policy met."""
     from marlaas.engine.spec.agents import ONLY
-    from marlaas.engine.store.queries.matchups import matchups
 
-    from ...home.reading import find_task, reading
+    from ...reading.opening import find_task, reading
     from ...words.matrix import matrices
 
     with reading(home_of(args)) as reader:
         task = find_task(reader, args.task)
         assert reader is not None
         policy = policy_of(args, task) or next(iter(task.trained), ONLY)
-        found = matrices(matchups(reader, task.id), task.policies, policy)
+        found = matrices(reader.matchups(task.id), task.policies, policy)
     if args.json:
         output.result_json([_json(matrix) for matrix in found])
         return output.OK

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.spec.agents import ONLY
 
     from ...home.measured import Measured, as_csv
-    from ...home.reading import find_task, reading
+    from ...reading.opening import find_task, reading
 
     with reading(home_of(args)) as reader:
         numbers = chosen(args, reader)

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Sequence
 
-    from marlaas.engine.store.queries.reader import Reader
     from marlaas.engine.store.queries.rollout_rows import GroupSummary, StepSummary
+
+    from ...reading.home_reader import HomeReader
 
 
 def register(verbs: Verbs) -> None:
@@ -52,7 +53,7 @@ def _number(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Print, or write a file and say where it is."""
-    from ...home.reading import find_task, reading
+    from ...reading.opening import find_task, reading
     from ...rollouts import exporting
 
     home = home_of(args)
@@ -70,8 +71,7 @@ def run(args: argparse.Namespace) -> int:
     return output.OK
 
 
-def _show(reader: Reader, args: argparse.Namespace) -> None:
-    from marlaas.engine.store.queries import rollouts
+def _show(reader: HomeReader, args: argparse.Namespace) -> None:
 
     from ...rollouts import exporting, records
 
@@ -82,15 +82,15 @@ def _show(reader: Reader, args: argparse.Namespace) -> None:
         else:
             print("\n".join(records.text(one) for one in said), end="")
     elif args.step is not None:
-        ids = rollouts.group_ids(reader, args.task, _split(args), args.step, policy=args.policy)
-        found = rollouts.groups(reader, ids)
+        ids = reader.group_ids(args.task, _split(args), args.step, policy=args.policy)
+        found = reader.group_rows(ids)
         groups = [found[key] for key in ids if key in found]
         if args.json:
             output.result_json([{**asdict(group), "staleness": group.staleness} for group in groups])
         else:
             _print_groups(args, groups)
     else:
-        steps = rollouts.steps(reader, args.task, policy=args.policy)
+        steps = reader.rollout_steps(args.task, policy=args.policy)
         steps = [step for step in steps if step.split == "eval" or not args.eval]
         if args.json:
             output.result_json([asdict(step) for step in steps])
@@ -98,13 +98,13 @@ def _show(reader: Reader, args: argparse.Namespace) -> None:
             _print_steps(args, steps)
 
 
-def _in_order(reader: Reader, args: argparse.Namespace) -> Sequence[int]:
+def _in_order(reader: HomeReader, args: argparse.Namespace) -> Sequence[int]:
     """As they are written: the oldest first; of one group episode by episode."""
     found = _ids(reader, args)
     return found if args.group is not None else sorted(found)
 
 
-def _ids(reader: Reader, args: argparse.Namespace) -> array[int]:
+def _ids(reader: HomeReader, args: argparse.Namespace) -> array[int]:
     """Conversations that the arguments mean. Raises ``ConfigError`` where there is no such group."""
     from array import array
 
@@ -116,30 +116,27 @@ def _ids(reader: Reader, args: argparse.Namespace) -> array[int]:
     return array("q", (hit for progress in search(reader, found, args.search) for hit in progress.hits))
 
 
-def _in_scope(reader: Reader, args: argparse.Namespace) -> array[int]:
+def _in_scope(reader: HomeReader, args: argparse.Namespace) -> array[int]:
     from array import array
 
     from marlaas.engine.errors import ConfigError
-    from marlaas.engine.store.queries import rollouts
 
     split = _split(args)
     if args.group is not None:
-        groups = rollouts.numbered(reader, args.task, split, args.group, args.step, args.policy)[:1]
+        groups = reader.group_ids_numbered(args.task, split, args.group, args.step, args.policy)[:1]
         found = [
-            id
-            for group in groups
-            for id in rollouts.conversation_ids(reader, args.task, group=group, failures=args.failures)
+            id for group in groups for id in reader.conversation_ids(args.task, group=group, failures=args.failures)
         ]
         if not groups:
             hint = f"`marlaas rollouts {args.task} --step N` shows the groups of a step."
             raise ConfigError(f"Task {args.task} has no group {args.group}{_where(args)}.", hint)
         return array("q", found)
     if args.step is None and not args.eval:
-        return rollouts.conversation_ids(reader, args.task, failures=args.failures, policy=args.policy)
-    made = [step.step for step in rollouts.steps(reader, args.task, policy=args.policy)]
+        return reader.conversation_ids(args.task, failures=args.failures, policy=args.policy)
+    made = [step.step for step in reader.rollout_steps(args.task, policy=args.policy)]
     steps = [args.step] if args.step is not None else made
     everything = (
-        rollouts.conversation_ids(reader, args.task, split, step, failures=args.failures, policy=args.policy)
+        reader.conversation_ids(args.task, split, step, failures=args.failures, policy=args.policy)
         for step in dict.fromkeys(steps)
     )
     return array("q", (id for ids in everything for id in ids))

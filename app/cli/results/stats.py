@@ -54,17 +54,19 @@ def run(args: argparse.Namespace) -> int:
     """Print the tables."""
     from marlaas.engine.home.disk import home_size
     from marlaas.engine.store.days import day_of
-    from marlaas.engine.store.queries.statistics import Statistics, engine_cost, tenants_used
+    from marlaas.engine.store.queries.statistics import engine_cost, tenants_used
+
+    from ...reading.opening import exists, opened
 
     home = home_of(args)
-    if not home.database.exists():
+    if not exists(home):
         output.talk("Nothing has run here yet.")
         if args.json:
             output.result_json({})
         return output.OK
-    with Statistics(home.database) as store:
-        stages, tasks = store.stages(args.since), store.tasks_used(day_of(args.since))
-        tenants = tenants_used(tasks, store.weights())
+    with opened(home) as reader:
+        stages, tasks = reader.stages(args.since), reader.tasks_used(day_of(args.since))
+        tenants = tenants_used(tasks, reader.weights())
     if args.tenant is not None:
         tenants = [tenant for tenant in tenants if tenant.tenant == args.tenant]
         tasks = [task for task in tasks if task.tenant == args.tenant]

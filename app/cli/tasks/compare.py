@@ -12,8 +12,9 @@ from ..choosing import add_policy, add_tasks, chosen, faces
 from ..verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.store.queries.reader import Reader
     from marlaas.engine.store.rows import TaskRow
+
+    from ...reading.home_reader import HomeReader
 
 NAMED = ("tenant", "name", "environment")
 """Keys that the table of results has."""
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.errors import ConfigError
 
     from ...home.configuration import differences
-    from ...home.reading import find_task, reading
+    from ...reading.opening import find_task, reading
 
     with reading(home_of(args)) as reader:
         numbers = chosen(args, reader)
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     return output.OK
 
 
-def _compared(reader: Reader, policy: str, row: TaskRow) -> Compared:
+def _compared(reader: HomeReader, policy: str, row: TaskRow) -> Compared:
     evals = reader.evals(row.id, policy or None)
     return Compared(row, policy, reader.task_config(row.id), evals[-1].environment_version if evals else "")
 

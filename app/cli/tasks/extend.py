@@ -32,7 +32,7 @@ def more(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Ask for each task; what the engine refuses is said, and the others are extended all the same."""
-    from ...home.reading import find_task, reading
+    from ...reading.opening import find_task, reading
 
     home, refused = home_of(args), False
     with reading(home) as reader:

@@ -45,8 +45,8 @@ def list_tasks(args: argparse.Namespace) -> int:
     """Print the queue."""
     from marlaas.engine.daemon import control
 
-    from ...home.reading import reading
     from ...lists.filters import check_state, in_order, matches, parse
+    from ...reading.opening import reading
     from ...words.tasks import family_summaries, queue_order, task_json
 
     home = home_of(args)
@@ -114,7 +114,7 @@ def _fits(task: TaskRow, args: argparse.Namespace) -> bool:
 
 def show_task(args: argparse.Namespace) -> int:
     """Print one task."""
-    from ...home.reading import find_task, reading
+    from ...reading.opening import find_task, reading
     from ...words.tasks import state_word, task_detail_json
 
     with reading(home_of(args)) as reader:

@@ -11,7 +11,7 @@ from ..choosing import add_tasks, chosen
 from ..verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.store.queries.reader import Reader
+    from ...reading.home_reader import HomeReader
 
 NAMED = 20
 """Tasks that are named one by one; of more the number is said."""
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.submission.queue import PAST
 
     from ...home.commands import steer
-    from ...home.reading import reading
+    from ...reading.opening import reading
 
     home = home_of(args)
     with reading(home) as reader:
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     return output.USAGE if any(outcomes.values()) else output.OK
 
 
-def _able(reader: Reader, kind: str, numbers: Sequence[int], named: Sequence[int]) -> list[int]:
+def _able(reader: HomeReader, kind: str, numbers: Sequence[int], named: Sequence[int]) -> list[int]:
     """Those that were named, and of a sweep those whose state allows it; a sweep's members are rarely all alike."""
     from marlaas.engine.errors import ConfigError
     from marlaas.engine.submission.queue import PAST, TRANSITIONS

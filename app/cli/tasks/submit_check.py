@@ -53,7 +53,7 @@ def _checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
     from marlaas.engine.submission.home_base import check_wish
     from marlaas.engine.submission.queue import check_environment
 
-    from ...home.reading import reading
+    from ...reading.opening import reading
 
     base = control.served_base(home)
     with reading(home) as reader:

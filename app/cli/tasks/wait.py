@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.daemon import control
 
     from ...home.progress import Follower
-    from ...home.reading import find_task, reading
+    from ...reading.opening import find_task, reading
     from ...words.tasks import task_json
 
     home = home_of(args)

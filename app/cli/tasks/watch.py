@@ -13,10 +13,10 @@ from ..choosing import add_tasks, chosen
 from ..verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.store.queries.reader import Reader
     from marlaas.engine.store.rows import TaskRow
 
     from ...home.progress import Follower
+    from ...reading.home_reader import HomeReader
 
 NO_ENGINE = "No engine is alive; `marlaas engine start` goes on with the unfinished tasks."
 
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from marlaas.engine.daemon import control
 
     from ...home.progress import Follower, progress_line, sentence
-    from ...home.reading import find_task, reading
+    from ...reading.opening import find_task, reading
 
     home = home_of(args)
     with reading(home) as reader:
@@ -81,7 +81,7 @@ def watch_all(follower: Follower, interval: float = 1.0) -> None:
         follower.sleep(interval)
 
 
-def _moving(follower: Follower, reader: Reader) -> list[TaskRow]:
+def _moving(follower: Follower, reader: HomeReader) -> list[TaskRow]:
     """What is unfinished, and what was when it was last spoken of."""
     return [task for task in reader.tasks() if task.unfinished or follower.said(task.id)]
 

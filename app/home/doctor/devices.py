@@ -68,11 +68,11 @@ def surveyed(home: Home, resources: ResourceSettings, measure: bool = False) -> 
 
 def _engine(home: Home) -> frozenset[int]:
     """Ids of the processes of this home's engine, as it last wrote them down."""
-    from marlaas.engine.store.queries.reader import Reader
+    from ...reading.opening import opened
 
     try:
         if home.database.exists():
-            with Reader(home.database) as reader:
+            with opened(home) as reader:
                 return frozenset(row.pid for row in reader.workers())
     except MarlaasError:  # the engine's finding says so
         pass

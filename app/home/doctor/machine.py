@@ -222,14 +222,13 @@ def _base(home: Home) -> Finding:
 def _engine(home: Home) -> Finding:
     import time
 
-    from marlaas.engine.store.queries.reader import Reader
-
+    from ...reading.opening import opened
     from ...words.tasks import liveness
 
     try:
         if not home.database.exists():
             return Finding("engine", "ok", "never started; the first `marlaas submit` starts it")
-        with Reader(home.database) as reader:
+        with opened(home) as reader:
             alive = liveness(reader.engine(), time.time())
     except MarlaasError as error:
         return Finding("engine", "missing", line(error.message), error.hint)

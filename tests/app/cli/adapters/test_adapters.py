@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from marlaas.app.home import commands
+from marlaas.app.reading.opening import opened
 from marlaas.engine.adapters import export
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import VersionRow
 from marlaas.engine.submission.version_names import choose
 
@@ -25,7 +25,7 @@ def versions(filling: Filling, home: Home) -> list[VersionRow]:
     filling.task(name="sums", made=3)
     filling.task(name="sums", tenant="other", made=0)
     filling.task(name="7 wonders", made=1)
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         return reader.versions()
 
 

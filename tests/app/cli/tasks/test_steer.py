@@ -10,9 +10,9 @@ import pytest
 from marlaas.app.cli.tasks import steer
 from marlaas.app.home import commands, progress
 from marlaas.app.home.progress import Follower
+from marlaas.app.reading.opening import opened
 from marlaas.engine.errors import EngineUnreachable
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import TaskRow
 
 from ...commanding import Commander, FakeEngine
@@ -81,7 +81,7 @@ def test_no_engine(filling: Filling, marlaas: Commander, engine: FakeEngine, hom
     engine.living = False
     said = marlaas("cancel", "1")
     assert said.code == 3 and "marlaas engine start" in said.err
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         assert reader.command_outcomes([1]) == {}
 
 
@@ -107,7 +107,7 @@ class Story:
         self._filling.execute("UPDATE tasks SET state = ?", self._states[0])
         if len(self._states) > 1:
             self._states.pop(0)
-        with Reader(self._home.database) as reader:
+        with opened(self._home) as reader:
             return reader.tasks()
 
 

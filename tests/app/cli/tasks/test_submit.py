@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.app.reading.opening import opened
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.reader import Reader
 
 from ...commanding import Commander, FakeEngine
 from ...filling import Filling
@@ -38,7 +38,7 @@ def write(tmp_path: Path) -> Write:
 
 
 def queued(home: Home) -> list[str]:
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         return [task.name for task in reader.tasks()]
 
 
@@ -123,7 +123,7 @@ def test_names_link_the_files_of_one_submission(
     filling.environment()
     after = "digits = 2\n[queue]\ndepends_on = ['{}']"
     assert marlaas("submit", write("next", config=after.format("first")), write("first")).code == 0
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         assert [task.id for task in reader.needs(1)] == [2] and reader.needs(2) == []
     said = marlaas("submit", write("a", config=after.format("b")), write("b", config=after.format("a")))
     assert said.code == 2 and "These tasks wait for each other: 'a' -> 'b' -> 'a'." in said.err

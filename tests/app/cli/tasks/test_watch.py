@@ -11,8 +11,8 @@ import pytest
 
 from marlaas.app.cli.tasks import watch
 from marlaas.app.home.progress import Follower, sentence
+from marlaas.app.reading.opening import opened
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.reader import Reader
 
 from ...commanding import Commander, FakeEngine
 from ...filling import HOSTILE, Filling
@@ -50,7 +50,7 @@ def test_without_numbers_it_tells_of_all_that_moves_until_interrupted(
             raise KeyboardInterrupt
         event()
 
-    with Reader(home.database) as reader, pytest.raises(KeyboardInterrupt):
+    with opened(home) as reader, pytest.raises(KeyboardInterrupt):
         follower = Follower(
             lambda: watch._moving(follower, reader), lambda: engine.living, print, words=sentence, sleep=sleep
         )
@@ -63,7 +63,7 @@ def test_without_numbers_it_tells_of_all_that_moves_until_interrupted(
 def test_quiet_tells_of_milestones_alone(filling: Filling, home: Home) -> None:
     filling.task(made=3)
     said: list[str] = []
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         follower = Follower(reader.tasks, lambda: True, said.append, differs_by=watch._milestone)
         follower.poll()
         filling.execute("UPDATE policies SET step = 4")
