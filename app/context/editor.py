@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -53,9 +54,9 @@ def edited(text: str) -> str:
             raise ConfigError("What the editor saved is no UTF-8 text.") from error
 
 
-def line_of(text: str, sentence: str) -> int | None:
-    """The line of a task file (from 1) that a sentence is about: where the key that it names gets its value."""
-    for named in re.findall(r"'([\w.]+)'", sentence):
+def line_of(text: str, paths: Iterable[str]) -> int | None:
+    """The line of a task file (from 1) in which the first of some keys that stands there gets its value."""
+    for named in paths:
         table, _, key = named.rpartition(".")
         inside = ""
         for number, line in enumerate(text.splitlines(), 1):

@@ -45,6 +45,6 @@ def edited_table(app: Application, text: str) -> tuple[dict[str, Any] | None, st
         table = taskfile.table_of(saved, WHERE)
         taskfile.tasks_of(table, WHERE, Path.cwd())
     except ConfigError as error:
-        line = line_of(saved, error.message)
+        line = line_of(saved, (error.path, *error.also))
         return None, saved, f"{f'Line {line}: ' if line else ''}{error} ctrl+e goes on editing."
     return table, "", ""

@@ -66,15 +66,16 @@ def test_without_an_editor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sentence", "line"),
+    ("paths", "line"),
     [
-        ("'train.loss' is 'grop'.", 6),
-        ("'train.seed' is 'x'.", 5),
-        ("unknown key 'sampling.steps'", 9),
-        ("'steps' is 0", 2),
-        ("'queue.priority' is 9", None),
-        ("nothing is named", None),
+        (["train.loss"], 6),
+        (["train.seed"], 5),
+        (["sampling.steps"], 9),
+        (["steps"], 2),
+        (["queue.priority"], None),
+        (["queue.priority", "train.seed"], 5),
+        ([""], None),
     ],
 )
-def test_the_line_that_a_sentence_is_about(sentence: str, line: int | None) -> None:
-    assert line_of(TEXT, sentence) == line
+def test_the_line_that_gives_a_key_its_value(paths: list[str], line: int | None) -> None:
+    assert line_of(TEXT, paths) == line

@@ -108,7 +108,7 @@ def reader(open_reader: Open, home: Home) -> Iterator[HomeReader]:
 def is_frozen(answer: object) -> bool:
     """Rows, and what holds them, or plain values; dataclasses are frozen."""
     if dataclasses.is_dataclass(answer):
-        return bool(answer.__dataclass_params__.frozen)  # type: ignore[attr-defined]
+        return bool(vars(type(answer))["__dataclass_params__"].frozen)
     if isinstance(answer, Mapping):
         return all(map(is_frozen, answer.values()))
     return not isinstance(answer, Sequence) or isinstance(answer, str) or all(map(is_frozen, answer))
