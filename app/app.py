@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
@@ -18,6 +18,9 @@ from textual.worker import get_current_worker
 
 from marlaas.engine.home import Home
 
+from .context.application import Application, Asking
+from .context.snapshot import Snapshot
+from .context.themes import DEFAULT, THEMES, legible
 from .frame.acting import Acting
 from .frame.clipboard import copy
 from .frame.feed import Feed
@@ -25,12 +28,10 @@ from .frame.line_filters import Ascii, Colourless
 from .frame.modes import ALL_MODES
 from .frame.palette import Palette
 from .frame.preferences import Preferences
-from .frame.snapshot import Snapshot
-from .frame.themes import DEFAULT, THEMES, legible
-from .frame.yielding import ask_yield, take_back
 from .lists.learners import Learner, learner
 from .screens.dialogs.keys_help import KeysHelp, key_lines
 from .screens.view import View
+from .screens.yielding import ask_yield, take_back
 from .words.format import short_path
 from .words.tasks import liveness
 
@@ -70,12 +71,13 @@ class MarlaasApp(Acting):
     ) -> None:
         """``readonly`` refuses every act; ``web`` besides keeps editors and paths of files away. ``interval`` is the
         time in seconds from one poll to the next."""
-        self._feed = Feed(home.database, clock)
+        self._feed = Feed(home, clock)
         super().__init__(home, self._feed, Snapshot(now=clock()), readonly)
         self.animation_level = "none"
         self.title = f"marlaas{' demo' if demo else ''}{', read-only' if readonly else ''}"
         self.home_text = short_path(home.root)
         self.web = web
+        self.views = ALL_MODES
         self.has_read = False
         self.selected: int | None = None
         self.policy = ""
@@ -141,7 +143,7 @@ class MarlaasApp(Acting):
             self._timer.stop()
         self._timer = self.set_timer(self._interval, self.poll)
 
-    def ask(self, view: View) -> None:
+    def ask(self, view: Asking) -> None:
         """Answer the question of a view that has come into sight, or has another one."""
         if view is not self.view:
             return
@@ -227,3 +229,10 @@ class MarlaasApp(Acting):
         yield SystemCommand("Take the machine back", "End a yield; tasks go on from their last commit", self._take_back)
         yield SystemCommand("Add tasks", "Fill in a form; the command line has `marlaas submit FILE`", self.action_add)
         yield from super().get_system_commands(screen)
+
+
+if TYPE_CHECKING:
+
+    def fits(app: MarlaasApp) -> Application:
+        """That it does is for the type checker to find."""
+        return app

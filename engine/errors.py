@@ -6,6 +6,8 @@ prints both and exits with the class's code. Nothing here knows who raises or pr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 LONGEST = 4000
 """Characters of a sentence. Some quote what a file says, and files say what they like."""
 
@@ -26,9 +28,21 @@ class MarlaasError(Exception):
 
 
 class ConfigError(MarlaasError, ValueError):
-    """A task file, ``marlaas.toml`` or command line says something that cannot be."""
+    """A task file, ``marlaas.toml`` or command line says something that cannot be.
+
+    ``path`` is the key at fault, ``train.learning_rate``, where one is; ``also`` are further keys that it clashes with.
+    ``code`` tells a program what is wrong with it; those of task files are in ``spec/validation.py``.
+    """
 
     exit_code = 2
+
+    def __init__(
+        self, message: str, hint: str = "", *, path: str = "", also: Sequence[str] = (), code: str = ""
+    ) -> None:
+        super().__init__(message, hint)
+        self.path = path
+        self.also = tuple(also)
+        self.code = code
 
 
 class BaseModelError(ConfigError):

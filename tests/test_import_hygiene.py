@@ -30,21 +30,21 @@ def test_the_parser_is_cheap() -> None:
         "demo",
         "doctor",
         "engine",
-        "env_check",
-        "env_config",
-        "env_new",
-        "env_play",
-        "env_reload",
-        "env_show",
-        "environments",
+        "env.check",
+        "env.config",
+        "env.new",
+        "env.play",
+        "env.reload",
+        "env.show",
+        "env",
         "home",
-        "home_backup",
-        "home_check",
-        "home_restore",
+        "home.backup",
+        "home.check",
+        "home.restore",
         "logs",
-        "stats",
-        "steer",
-        "submit",
+        "results.stats",
+        "tasks.steer",
+        "tasks.submit",
         "tenants",
     ],
 )
@@ -54,7 +54,7 @@ def test_verbs_import_nothing_heavy(module: str) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["words.environments", "home.outcomes", "home.progress", "home.reading", "home.steering", "home.templates"],
+    ["words.environments", "home.commands", "home.progress", "reading.opening", "home.templates"],
 )
 def test_what_verbs_share_with_screens_imports_nothing_heavy(module: str) -> None:
     assert not imported(f"import marlaas.app.{module}") & HEAVY

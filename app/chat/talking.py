@@ -16,10 +16,11 @@ from marlaas.engine.fleet import BARE, LonePlan, LoneSampler, open_lone_sampler
 from marlaas.engine.home import Home
 from marlaas.engine.rollout import Manner, Talk
 from marlaas.engine.spec import parse
-from marlaas.engine.store import Reader, VersionRow
+from marlaas.engine.store import VersionRow
 from marlaas.engine.submission import choose_at
 
 from ..home.references import owner, reference
+from ..reading.home_reader import HomeReader
 from ..words.format import line, size
 
 ROOMY = Manner()
@@ -62,7 +63,7 @@ def side_of(versions: list[VersionRow], said: str) -> Side:
     return Side() if said == BARE else Side(choose_at(versions, said))
 
 
-def manner_of(reader: Reader, side: Side) -> Manner:
+def manner_of(reader: HomeReader, side: Side) -> Manner:
     """As in its training: with its task's temperature, length of a turn and thinking."""
     if side.version is None:
         return ROOMY

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from .verbs import task_number
 
 if TYPE_CHECKING:
-    from marlaas.engine.store import Reader, TaskRow
+    from marlaas.engine.store import TaskRow
+
+    from ..reading.home_reader import HomeReader
 
 
 def add_tasks(parser: argparse.ArgumentParser) -> None:
@@ -59,11 +61,11 @@ def faces(args: argparse.Namespace, task: TaskRow) -> list[tuple[str, TaskRow]]:
     return [(policy.name, task.seen_by(policy)) for policy in own] or [("", task)]
 
 
-def chosen(args: argparse.Namespace, reader: Reader | None) -> list[int]:
+def chosen(args: argparse.Namespace, reader: HomeReader | None) -> list[int]:
     """The numbers of the tasks that exist, each once. Raises ``ConfigError`` or ``UnknownTask``."""
     from marlaas.engine.errors import ConfigError
 
-    from ..home.reading import find_task
+    from ..reading.opening import find_task
 
     if not args.tasks and not args.family:
         raise ConfigError("No task is given.", "Give numbers, or a sweep's name with --family.")
@@ -73,7 +75,7 @@ def chosen(args: argparse.Namespace, reader: Reader | None) -> list[int]:
     return list(dict.fromkeys(numbers))
 
 
-def _members(reader: Reader | None, name: str, tenant: str | None) -> list[int]:
+def _members(reader: HomeReader | None, name: str, tenant: str | None) -> list[int]:
     from marlaas.engine.errors import ConfigError, UnknownTask
     from marlaas.engine.spec import nearest
     from marlaas.engine.submission import family_of

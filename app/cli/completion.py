@@ -15,7 +15,7 @@ from ..words.format import line
 from .verbs import Verbs, add_verb, home_of
 
 if TYPE_CHECKING:
-    from marlaas.engine.store import Reader
+    from ..reading.home_reader import HomeReader
 
 SHELLS = ("bash", "zsh", "fish")
 KINDS = ("tasks", "environments", "tenants", "families")
@@ -60,7 +60,7 @@ def _print_words(args: argparse.Namespace) -> int:
     """One a line; nothing at all where the home cannot be read: who presses a key wants no error."""
     from marlaas.engine.errors import MarlaasError
 
-    from ..home.reading import reading
+    from ..reading.opening import reading
 
     try:
         with reading(home_of(args)) as reader:
@@ -71,7 +71,7 @@ def _print_words(args: argparse.Namespace) -> int:
     return output.OK
 
 
-def _words(kind: str, reader: Reader) -> Iterator[str]:
+def _words(kind: str, reader: HomeReader) -> Iterator[str]:
     """Words that a shell can take as they are: others would have to be quoted, each shell in its own way."""
     if kind == "tasks":
         yield from (str(task.id) for task in reversed(reader.known_tasks()))

@@ -21,7 +21,9 @@ from ..home.demo import begin
 from .verbs import Verbs, add_verb
 
 if TYPE_CHECKING:
-    from marlaas.engine.store import Reader, TaskRow
+    from marlaas.engine.store import TaskRow
+
+    from ..reading.home_reader import HomeReader
 
 STOP_SECONDS = 60.0
 
@@ -75,15 +77,14 @@ def _interrupted(home: Home) -> int:
 
 def _run_in_lines(home: Home, say: Callable[[str], None], as_json: bool) -> int:
     from marlaas.engine.daemon import control
-    from marlaas.engine.store import Reader
 
     from ..home.progress import Follower
-    from ..home.reading import find_task
+    from ..reading.opening import find_task, opened
 
     say(f"The demo's home is {home.root}.")
     ids = begin(home, say)
     memory: dict[str, int] = {}
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
 
         def read() -> list[TaskRow]:
             for worker in reader.workers():
@@ -100,7 +101,7 @@ def _run_in_lines(home: Home, say: Callable[[str], None], as_json: bool) -> int:
     return output.OK if all(task.state == "done" for task in tasks) else output.FAILED
 
 
-def task_report(reader: Reader, task: TaskRow) -> dict[str, Any]:
+def task_report(reader: HomeReader, task: TaskRow) -> dict[str, Any]:
     """One task of the demo's result: how much it learned, in how long, and how well sampler and trainer agreed."""
     from ..words.tasks import largest_gap, newest_series
 
@@ -138,9 +139,9 @@ def _verdict(entry: dict[str, Any]) -> str:
 
 def _stop_if_over(home: Home) -> None:
     """After the application: an engine with unfinished tasks goes on, one without has nothing left to do."""
-    from marlaas.engine.store import Reader
+    from ..reading.opening import opened
 
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         unfinished = any(task.unfinished and task.state != "paused" for task in reader.tasks())
     if not unfinished:
         _stop(home)

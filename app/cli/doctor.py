@@ -19,8 +19,8 @@ def register(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; exit 2 where something is missing."""
-    from ..home.devices import look
-    from ..home.machine import examine
+    from ..home.doctor.devices import look
+    from ..home.doctor.machine import examine
 
     if args.measure:
         output.talk("Measuring processor and cards: some seconds for each …")

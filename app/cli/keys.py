@@ -23,8 +23,8 @@ def register(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a line a key."""
-    from ..frame.keymap import known_keys
     from ..frame.preferences import preferences_file, read_preferences
+    from ..keymap import known_keys
 
     chosen = read_preferences().keys
     keys = known_keys()

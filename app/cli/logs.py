@@ -31,15 +31,14 @@ def register(verbs: Verbs) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print events, and more as they come where that was asked for."""
-    from marlaas.engine.store import newest
 
-    from ..home.reading import find_task, reading
+    from ..reading.opening import find_task, reading
 
     home, wanted = home_of(args), _wanted(args)
     with reading(home) as reader:
         if args.task is not None:
             find_task(reader, args.task)
-        events = newest(reader, wanted, limit=max(0, args.lines)) if reader else []
+        events = reader.newest_events(wanted, limit=max(0, args.lines)) if reader else []
         if args.json and not args.follow:
             output.result_json([asdict(event) for event in events])
             return output.OK
@@ -53,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
             if not args.follow or reader is None:
                 return output.OK
             time.sleep(1)
-            events = newest(reader, wanted, after=last, limit=10_000)
+            events = reader.newest_events(wanted, after=last, limit=10_000)
 
 
 def _wanted(args: argparse.Namespace) -> EventFilter:

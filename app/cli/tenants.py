@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from .. import output
-from ..home.outcomes import unanswered, wait_for_outcomes
+from ..home.commands import unanswered, wait_for_outcomes
 from ..words.format import count, duration, line
 from .verbs import Verbs, add_home, home_of
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the tenants."""
     from marlaas.engine.store import day_of
 
-    from ..home.reading import reading
+    from ..reading.opening import reading
 
     with reading(home_of(args)) as reader:
         tenants = reader.tenants(day_of(time.time())) if reader else []
@@ -62,7 +62,7 @@ def run_set(args: argparse.Namespace) -> int:
     from marlaas.engine.spec import LIMITS, tenant_change
     from marlaas.engine.store import command
 
-    from ..home.reading import reading
+    from ..reading.opening import reading
 
     home = home_of(args)
     given = {key: getattr(args, key) for key in LIMITS if getattr(args, key) is not None}

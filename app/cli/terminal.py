@@ -47,8 +47,8 @@ def open_application(
     """Run the application until it is quit. Raises ``ConfigError`` for preferences that make no sense."""
     preferences = _preferences(ascii_, theme)
     if preferences.keys:
-        from ..frame.keymap import check_keys
         from ..frame.preferences import preferences_file
+        from ..keymap import check_keys
 
         check_keys(preferences.keys, str(preferences_file()))
 

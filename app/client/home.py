@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from marlaas.engine.home import find_home
 
-from ..home.reading import find_task, reading
+from ..reading.opening import find_task, reading
 from .table import Tasks
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         EvalRow,
         EventRow,
         Matchup,
-        Reader,
         StepRow,
         Submission,
         TaskRow,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     )
 
     from ..home.estimates import Estimates
+    from ..reading.home_reader import HomeReader
 
 Answer = TypeVar("Answer")
 TaskFile = str | os.PathLike[str] | Mapping[str, Any]
@@ -83,9 +83,8 @@ class Home:
 
     def matchups(self, task: int) -> tuple[Matchup, ...]:
         """What its policies' versions were paid where others spoke, too: sums over episodes, for each pair of them."""
-        from marlaas.engine.store import matchups
 
-        return tuple(self._of(task, lambda reader: matchups(reader, task)))
+        return tuple(self._of(task, lambda reader: reader.matchups(task)))
 
     def rollouts(self, task: int, limit: int = 50, before: int | None = None) -> tuple[TrajectoryRow, ...]:
         """Its trajectories, newest first: what was said, and what it was paid; ``before`` (an ``id``) pages back."""
@@ -202,7 +201,7 @@ class Home:
 
         return control.stop(self._home)
 
-    def _of(self, task: int, ask: Callable[[Reader], Answer]) -> Answer:
+    def _of(self, task: int, ask: Callable[[HomeReader], Answer]) -> Answer:
         """What ``ask`` reads of a task that exists."""
         with reading(self._home) as reader:
             find_task(reader, task)
@@ -212,7 +211,7 @@ class Home:
     def _steer(self, kind: str, tasks: tuple[int, ...]) -> None:
         from marlaas.engine.errors import ConfigError
 
-        from ..home.steering import steer
+        from ..home.commands import steer
 
         with reading(self._home) as reader:
             numbers = list(dict.fromkeys(find_task(reader, task).id for task in tasks))

@@ -1,18 +1,14 @@
-"""What is wrong with a form, field by field, in the very sentences of validation; and the tasks that it means. Pure.
-
-What was typed and the environments that are served flow in; sentences beside keys, or submissions, flow out.
-"""
+"""What is wrong with a form, field by field, in the very sentences of validation; and the tasks that it means. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from marlaas.engine.errors import ConfigError
+from marlaas.engine.errors import ConfigError, EnvironmentMissing
 from marlaas.engine.spec import TaskSpec, build
 from marlaas.engine.store import EnvironmentRow, Submission
 from marlaas.engine.submission import check_environment, taskfile
@@ -69,10 +65,16 @@ def check(
         return Checked(problems, missing, source)
     try:
         submissions = taskfile.tasks_of(table, WHERE, folder, source)
-        for submission in submissions if environments else ():
-            check_environment(submission, list(environments))
     except ConfigError as error:
-        return Checked({_key_in(error.message, fields): _plain(error)}, missing, source)
+        return Checked({_field_of(error.path, fields): _plain(error)}, missing, source)
+    for submission in submissions if environments else ():
+        try:
+            check_environment(submission, list(environments))
+        except EnvironmentMissing as error:
+            return Checked({"environment": _plain(error)}, missing, source)
+        except ConfigError as error:
+            path = error.path or _parameter_of(submission, environments)
+            return Checked({_field_of(path, fields): _plain(error)}, missing, source)
     return Checked({}, missing, source, tuple(submissions))
 
 
@@ -93,11 +95,24 @@ def _plain(error: ConfigError) -> str:
     return str(error).removeprefix(f"{WHERE}: ")
 
 
-def _key_in(sentence: str, fields: Sequence[FormField]) -> str:
-    """The field that a sentence is about: the first whose key it names; of an environment's parameter, its name."""
+def _field_of(path: str, fields: Sequence[FormField]) -> str:
+    """The field that a key of a task file belongs to: its own, or that of the table above it; empty where it has
+    none."""
     keys = {entry.key for entry in fields}
-    for name in re.findall(r"'([^']+)'", sentence):
-        for key in (name, f"{PARAMETERS}.{name}"):
-            if key in keys:
-                return key
-    return "environment" if "environment" in sentence else ""
+    while path and path not in keys:
+        path = path.rpartition(".")[0]
+    return path
+
+
+def _parameter_of(submission: Submission, environments: Sequence[EnvironmentRow]) -> str:
+    """The key of the first parameter that its environment refuses by itself; where there is none, one is missing."""
+    optional = [
+        replace(row, parameters=tuple({**one, "required": False} for one in row.parameters)) for row in environments
+    ]
+    for name, value in submission.config["environment_config"].items():
+        alone = {**submission.config, "environment_config": {name: value}, "policies": {}}
+        try:
+            check_environment(replace(submission, config=alone), optional)
+        except ConfigError:
+            return f"{PARAMETERS}.{name}"
+    return "environment"

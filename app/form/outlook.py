@@ -37,8 +37,8 @@ class Prompts:
 
 def prospect(home: Home, submissions: Sequence[Submission]) -> Prospect:
     """Estimate them."""
+    from ..home.estimate_words import told
     from ..home.estimates import estimate_all
-    from ..words.estimates import told
 
     try:
         estimates = estimate_all(home, submissions)

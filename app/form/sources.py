@@ -14,10 +14,11 @@ from marlaas.engine.environments import plugin_paths
 from marlaas.engine.errors import ConfigError, MarlaasError
 from marlaas.engine.home import BUNDLED_PLUGINS, Home
 from marlaas.engine.spec import TaskSpec
-from marlaas.engine.store import EnvironmentRow, Reader, task_source
+from marlaas.engine.store import EnvironmentRow
 from marlaas.engine.submission import taskfile
 
-from ..home.reading import reading
+from ..reading.home_reader import HomeReader
+from ..reading.opening import reading
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,12 @@ def read_sources(home: Home, copy_from: int | None) -> Sources:
     return Sources(environments, names or _plugins(home), tenants, table)
 
 
-def copied(reader: Reader, task: int) -> dict[str, Any] | None:
+def copied(reader: HomeReader, task: int) -> dict[str, Any] | None:
     """The table that a task was made from, without what is the default; of a sweep's member that member alone."""
     row, config = reader.task(task), reader.task_config(task)
     if row is None:
         return None
-    source = task_source(reader, task)
+    source = reader.task_source(task)
     if source and not row.family:
         with suppress(ConfigError):
             return taskfile.table_of(source, "the task file")
@@ -73,7 +74,7 @@ def _said(table: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _tenants(reader: Reader | None) -> tuple[str, ...]:
+def _tenants(reader: HomeReader | None) -> tuple[str, ...]:
     known = [task.tenant for task in reversed(reader.tasks())] if reader else []
     with suppress(KeyError, OSError, ImportError):  # a user without a name, as in some containers
         known.append(getpass.getuser())

@@ -12,12 +12,12 @@ from typing import Any
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import Home
 
+from ..context.snapshot import Snapshot
 from ..words.format import line
 from ..words.tasks import liveness
 from .feed import Feed
 from .key_order import KeyOrder
 from .sender import Sender
-from .snapshot import Snapshot
 
 
 class Acting(KeyOrder):

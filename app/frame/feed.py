@@ -10,16 +10,18 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from textual.message import Message
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store import PaceRow, Reader, TaskRow
+from marlaas.engine.home import Home
+from marlaas.engine.store import PaceRow, TaskRow
 
+from ..context.snapshot import Snapshot
 from ..questions.question import Question
+from ..reading.home_reader import HomeReader
+from ..reading.opening import exists, opened
 from ..words.format import short_path
-from .snapshot import Snapshot
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,13 @@ class _Course:
     pace: PaceRow | None
 
 
-def _course(reader: Reader, task: TaskRow) -> _Course:
+def _course(reader: HomeReader, task: TaskRow) -> _Course:
     policies = ((name, tuple(reader.rewards(task.id, policy=name))) for name in task.trained)
     return _Course(tuple(reader.rewards(task.id)), tuple(policies), reader.pace(task.id))
 
 
 class Feed:
-    """Polls one database. ``ask`` and ``expect`` may be called from another thread."""
+    """Polls one home. ``ask`` and ``expect`` may be called from another thread."""
 
     @dataclass
     class Updated(Message, bubble=False):
@@ -46,12 +48,11 @@ class Feed:
 
         snapshot: Snapshot
 
-    def __init__(self, database: Path, clock: Callable[[], float] = time.time) -> None:
-        self._database = database
+    def __init__(self, home: Home, clock: Callable[[], float] = time.time) -> None:
+        self._home = home
         self._clock = clock
         self._lock = threading.Lock()
-        self._reader: Reader | None = None
-        self._file: tuple[int, int] | None = None
+        self._reader: HomeReader | None = None
         self._seen: tuple[int, Question | None] | None = None
         self._question: Question | None = None
         self._expected: tuple[int, ...] = ()
@@ -91,13 +92,12 @@ class Feed:
         now = self._clock()
         reader = self._open()
         if reader is None:
-            gone = f"The database has gone: {short_path(self._database)}." if self._had_one else ""
+            gone = f"The database has gone: {short_path(self._home.database)}." if self._had_one else ""
             return Snapshot(now=now, problem=gone)
         question = self._question
         seen = (reader.changed(), question)
         if seen == self._seen and not self._last.problem:
             return replace(self._last, now=now, outcomes={})
-        reader.check_schema()
         tasks = tuple(reader.tasks())
         courses = self._courses(reader, tasks)
         before = self._last.answer if question == self._last.question else None
@@ -116,27 +116,21 @@ class Feed:
         self._seen = seen
         return snapshot
 
-    def _open(self) -> Reader | None:
-        """The connection; None while there is no database. A file that was replaced is opened anew."""
-        try:
-            status = self._database.stat()
-        except OSError:
+    def _open(self) -> HomeReader | None:
+        """The reader; None while there is nothing to read. A home that was replaced is opened anew."""
+        if self._reader is not None and self._reader.stale():
             self._forget()
-            return None
-        file = (status.st_dev, status.st_ino)
-        if file != self._file:
-            self._forget()
-        if self._reader is None:
-            self._reader, self._file, self._had_one = Reader(self._database), file, True
+        if self._reader is None and exists(self._home):
+            self._reader, self._had_one = opened(self._home), True
         return self._reader
 
     def _forget(self) -> None:
         if self._reader is not None:
             self._reader.close()
-        self._reader = self._file = self._seen = None
+        self._reader = self._seen = None
         self._steps_read.clear()
 
-    def _courses(self, reader: Reader, tasks: tuple[TaskRow, ...]) -> dict[int, _Course]:
+    def _courses(self, reader: HomeReader, tasks: tuple[TaskRow, ...]) -> dict[int, _Course]:
         """Sparklines and paces; read again only for tasks that have made a step."""
         courses: dict[int, _Course] = {}
         for task in tasks:
@@ -147,7 +141,7 @@ class Feed:
         self._known = courses
         return courses
 
-    def _outcomes(self, reader: Reader) -> dict[int, str]:
+    def _outcomes(self, reader: HomeReader) -> dict[int, str]:
         if not self._expected:
             return {}
         outcomes = reader.command_outcomes(self._expected)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
+from ..context.application import Application
 from ..words.format import line
 from ..words.tasks import state_word
 from .modes import ALL_MODES
-
-if TYPE_CHECKING:
-    from ..app import MarlaasApp
-
 
 _NAMED = 10.0
 
@@ -22,8 +19,8 @@ class Palette(Provider):
     """Views, and “open task 17”."""
 
     @property
-    def _marlaas(self) -> MarlaasApp:
-        return cast("MarlaasApp", self.app)
+    def _marlaas(self) -> Application:
+        return cast("Application", self.app)
 
     async def discover(self) -> Hits:
         """Before anything is typed: the views."""

@@ -18,14 +18,15 @@ from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store import command, command_all
 from marlaas.engine.submission import PAST
 
+from ..words.tasks import tasks_named
 from .feed import Feed
 
 UNDO = {"pause": "resume", "resume": "pause", "cancel": "retry"}
 """What takes an act back; a retry is taken back by nothing: the try has begun."""
 _PATIENCE = 3.0
 """Seconds after which a person is told that an act still waits."""
-_NAMED = 4
-"""So many tasks are named in a notice by their numbers."""
+_SHOWN = 4
+"""So many refusals of an act are shown."""
 
 
 @dataclass
@@ -125,7 +126,7 @@ class Sender:
             undo = act.kind in UNDO
             self._last = act if undo else None
             yield Notice(f"{text} u takes it back." if undo else text)
-        shown = act.refused[:_NAMED]
+        shown = act.refused[:_SHOWN]
         more = len(act.refused) - len(shown)
         yield from (Notice(text, bad=True) for text in shown)
         if more:
@@ -141,12 +142,3 @@ class Sender:
         if self._last:
             act, self._last = self._last, None
             self.send(UNDO[act.kind], act.tasks)
-
-
-def tasks_named(tasks: Sequence[int]) -> str:
-    """Tasks as the beginning of a sentence: Task 3; Tasks 3, 4 and 5; 12 tasks."""
-    if len(tasks) == 1:
-        return f"Task {tasks[0]}"
-    if len(tasks) > _NAMED:
-        return f"{len(tasks)} tasks"
-    return f"Tasks {', '.join(map(str, tasks[:-1]))} and {tasks[-1]}" if tasks else "The engine"

@@ -1,6 +1,7 @@
-"""What tasks were told, key by key: which values are defaults, and where tasks differ. Pure.
+"""The configurations of tasks, key by key: which values are defaults, and where tasks differ. Pure.
 
-Configurations as the store keeps them flow in, rows of safe text flow out.
+Configurations are tables as the store keeps them. Keys are dotted, ``train.learning_rate``, in the order in which a
+task file has them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from typing import Any
 from marlaas.engine.spec import TaskSpec
 
 from ..words.format import line
-from .comparison import differences, flat
+
+ABSENT = None
+"""The value of a key that a configuration does not have."""
+Flat = dict[str, Any]
+"""Values by dotted key."""
 
 _PARAMETERS = "environment_config."
 _LONGEST = 200
@@ -67,3 +72,22 @@ def _text(value: Any) -> str:
         return "-"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return line(text, _LONGEST) or '""'
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> Flat:
+    """A configuration without tables in it; an empty table has no key."""
+    keys: Flat = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            keys |= flat(value, f"{prefix}{name}.")
+        else:
+            keys[prefix + name] = value
+    return keys
+
+
+def differences(configs: Sequence[Mapping[str, Any]], all_keys: bool = False) -> dict[str, tuple[Any, ...]]:
+    """Of each key whose value is not the same in all, or of each key at all: its value in each configuration."""
+    tables = [flat(config) for config in configs]
+    keys = dict.fromkeys(key for table in tables for key in table)
+    rows = {key: tuple(table.get(key, ABSENT) for table in tables) for key in keys}
+    return {key: values for key, values in rows.items() if all_keys or any(value != values[0] for value in values)}

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 def begin(home: Home, say: Callable[[str], None]) -> list[int]:
     """Start the engine; the numbers of the tasks to watch, new or from an earlier run. ``say`` hears what happens."""
     from marlaas.engine.daemon import control
-    from marlaas.engine.store import Reader, command, submit
+    from marlaas.engine.store import command, submit
     from marlaas.engine.submission import demo
+
+    from ..reading.opening import opened
 
     submissions = demo.tasks()
     control.create_database(home)
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         earlier = unfinished_run(reader.tasks(), submissions)
     if not earlier:
         base = control.served_base(home).fingerprint

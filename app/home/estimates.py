@@ -17,12 +17,13 @@ from marlaas.engine.errors import BaseModelError
 from marlaas.engine.fleet import plan_of, with_sampler
 from marlaas.engine.home import Home, Settings, load_settings
 from marlaas.engine.spec import parse
-from marlaas.engine.store import PastRun, Reader, Submission, past_runs
+from marlaas.engine.store import PastRun, Submission
 from marlaas.engine.submission import TaskEstimate, estimate_task, together
 
-from .decided import cards_used
-from .devices import surveyed
-from .reading import reading
+from ..reading.home_reader import HomeReader
+from ..reading.opening import reading
+from .doctor.devices import surveyed
+from .doctor.placement import cards_used
 
 WORKERS = ("rollout", "training")
 """Those that hold the base."""
@@ -96,17 +97,17 @@ def estimate_all(home: Home, submissions: Sequence[Submission]) -> Estimates:
     return Estimates(tasks, workers, _free_disk(home, settings), settings.engine.tasks)
 
 
-def _past(reader: Reader | None, name: str, base: BaseModel) -> list[PastRun]:
+def _past(reader: HomeReader | None, name: str, base: BaseModel) -> list[PastRun]:
     """Under its own name and, where it was written with its plugin, under its last part, or the other way round."""
     if reader is None:
         return []
     last = name.rpartition("/")[2]
     full = [row.name for row in reader.environments() if row.name.rpartition("/")[2] == last]
     names = {name, last, *full} if len(full) <= 1 else {name}
-    return past_runs(reader, sorted(names), base.fingerprint)
+    return reader.past_runs(sorted(names), base.fingerprint)
 
 
-def _workers(home: Home, base: BaseModel, settings: Settings, reader: Reader | None) -> Workers:
+def _workers(home: Home, base: BaseModel, settings: Settings, reader: HomeReader | None) -> Workers:
     free = available_memory(settings.resources.memory)
     if reader is not None and control.alive(home):
         taken = sum(row.rss or 0 for row in reader.workers() if row.name in WORKERS)

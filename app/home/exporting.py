@@ -20,7 +20,7 @@ def export(home: Home, version: VersionRow, out: Path, gguf: bool = False) -> li
     from marlaas.engine.adapters import export_adapter
     from marlaas.engine.home import load_settings
 
-    from .machine import base_folder
+    from .doctor.machine import base_folder
 
     state = home.file(version.path)
     brought = load_settings(home).rollout.gguf

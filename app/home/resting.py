@@ -9,8 +9,8 @@ import time
 
 from marlaas.engine.home import Home
 
+from ..reading.opening import reading
 from ..words.rests import rest_of, rest_text
-from .reading import reading
 
 
 def why_tasks_wait(home: Home) -> str:

@@ -25,14 +25,16 @@ def enqueue(home: Home, submissions: Sequence[Submission], notice: Callable[[str
     dependency that nobody is, an environment that there is not, parameters that it does not take.
     """
     from marlaas.engine.daemon import control
-    from marlaas.engine.store import Reader, submit
+    from marlaas.engine.store import submit
     from marlaas.engine.submission import check_wish, find_starts, link
+
+    from ..reading.sqlite_reader import SqliteReader
 
     control.create_database(home, notice)
     base = control.served_base(home)
     for submission in submissions:
         check_wish(submission.config["base"], submission.name, base)
-    with Reader(home.database) as reader:
+    with SqliteReader(home.database) as reader:  # what writes to the database reads it, too
         linked = find_starts(link(submissions, reader.known_tasks()), reader)
     control.ensure_running(home, notice=notice)
     _check_environments(home, linked)
@@ -42,11 +44,12 @@ def enqueue(home: Home, submissions: Sequence[Submission], notice: Callable[[str
 def _check_environments(home: Home, submissions: Sequence[Submission]) -> None:
     """Raise where an environment is not served or its parameters do not fit; wait for those that are loading."""
     from marlaas.engine.errors import EnvironmentMissing
-    from marlaas.engine.store import Reader
     from marlaas.engine.submission import check_environment
 
+    from ..reading.opening import opened
+
     deadline = time.monotonic() + LOADING_SECONDS
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         while True:
             environments = reader.environments()
             try:

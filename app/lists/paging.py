@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from marlaas.engine.store import Reader
+from ..reading.home_reader import HomeReader
 
 Row = TypeVar("Row")
 
@@ -27,7 +27,7 @@ class Listing(Generic[Row]):
 
     ids: Sequence[int]
     """Of all rows, in order; an ``array`` holds 100,000 of them in less than a megabyte."""
-    read: Callable[[Reader, Sequence[int]], Mapping[int, Row]] = field(default=lambda reader, ids: {})
+    read: Callable[[HomeReader, Sequence[int]], Mapping[int, Row]] = field(default=lambda reader, ids: {})
     """Reads some rows by id, in a thread; rows that are gone are left out."""
     stamp: object = 0
     """What was read under another stamp is shown until it has been read anew."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from marlaas.engine.store import KeptVersion, Placeholders, Reader, kept_marks, kept_versions
+from marlaas.engine.store import KeptMarks, KeptVersion
+
+from ..reading.home_reader import HomeReader
 
 
 @dataclass(frozen=True)
@@ -13,7 +15,7 @@ class AdaptersAnswer:
     """All versions on the disk, newest task first and newest version first."""
 
     versions: tuple[KeptVersion, ...] = ()
-    marks: Placeholders = field(default_factory=dict)
+    marks: KeptMarks = field(default_factory=dict)
     by_policy: Mapping[int, tuple[KeptVersion, ...]] = field(default_factory=dict)
 
 
@@ -26,15 +28,15 @@ def _place(kept: KeptVersion) -> tuple[int, ...]:
 class AdaptersQuestion:
     """Asks for all tasks; what is shown of them is the view's choice."""
 
-    def read(self, reader: Reader, before: AdaptersAnswer | None) -> AdaptersAnswer:
+    def read(self, reader: HomeReader, before: AdaptersAnswer | None) -> AdaptersAnswer:
         """Only policies whose versions, scores or tasks have changed are read again."""
-        before, marks = before or AdaptersAnswer(), kept_marks(reader)
+        before, marks = before or AdaptersAnswer(), reader.kept_marks()
         if marks == before.marks:
             return before
         changed = {policy for policy, mark in marks.items() if before.marks.get(policy) != mark}
         known = {policy: kept for policy, kept in before.by_policy.items() if policy in marks.keys() - changed}
         read: dict[int, list[KeptVersion]] = {}
-        for kept in kept_versions(reader, changed):
+        for kept in reader.kept_versions(changed):
             read.setdefault(kept.policy_id, []).append(kept)
         by_policy = {**known, **{policy: tuple(kept) for policy, kept in read.items()}}
         versions = (kept for own in by_policy.values() for kept in own)

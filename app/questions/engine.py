@@ -6,20 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from marlaas.engine.home import Home
-from marlaas.engine.store import (
-    DeviceRow,
-    EngineRow,
-    Reader,
-    StageSample,
-    StandingRow,
-    TenantSeconds,
-    day_of,
-    device_rows,
-    timeline,
-)
+from marlaas.engine.store import DeviceRow, EngineRow, StageSample, StandingRow, TenantSeconds, day_of
 
 from ..home import surroundings
 from ..home.surroundings import Disk, Memory
+from ..reading.home_reader import HomeReader
 
 MINUTE = 60.0
 FILES = 10.0
@@ -68,9 +59,9 @@ class EngineQuestion:
     grain: int
     cells: int
 
-    def read(self, reader: Reader, before: EngineAnswer | None) -> EngineAnswer:
+    def read(self, reader: HomeReader, before: EngineAnswer | None) -> EngineAnswer:
         """Of the timeline, only what has come; files are counted now and then."""
-        begun, until = timeline.newest(reader)
+        begun, until = reader.newest_samples()
         disk, counted = (before.disk, before.counted) if before else (None, 0.0)
         if before is None or until >= counted + FILES:
             disk, counted = surroundings.disk(self.home), until
@@ -78,26 +69,26 @@ class EngineQuestion:
         return EngineAnswer(
             until=until,
             spans=self._spans(reader, until, before.spans if before else ()),
-            now=timeline.totals(reader, begun),
-            minute=timeline.totals(reader, until - MINUTE),
-            steps=timeline.steps_since(reader, until - MINUTE),
-            standings=tuple(timeline.standings(reader)),
-            used=tuple(timeline.seconds_used(reader, day_of(until))),
-            starts=tuple(timeline.starts(reader, STARTS)),
+            now=reader.stage_totals(begun),
+            minute=reader.stage_totals(until - MINUTE),
+            steps=reader.steps_since(until - MINUTE),
+            standings=tuple(reader.standings()),
+            used=tuple(reader.seconds_used(day_of(until))),
+            starts=tuple(reader.engine_starts(STARTS)),
             memory=surroundings.memory(),
             cores=surroundings.cores(),
             pinned=surroundings.pinned(processes),
-            devices=tuple(found := device_rows(reader)),
+            devices=tuple(found := reader.devices()),
             account=surroundings.account() if found else "",
             disk=disk,
             counted=counted,
         )
 
-    def _spans(self, reader: Reader, until: float, known: tuple[StageSample, ...]) -> tuple[StageSample, ...]:
+    def _spans(self, reader: HomeReader, until: float, known: tuple[StageSample, ...]) -> tuple[StageSample, ...]:
         """A sample may reach into the next cell, so the newest two are read anew."""
         oldest = until - self.grain * (self.cells + 1)
         if not known:
-            return tuple(timeline.spans(reader, oldest, self.grain))
+            return tuple(reader.stage_spans(oldest, self.grain))
         again = (max(span.begun for span in known) // self.grain - 1) * self.grain
         kept = (span for span in known if oldest <= span.begun < again)
-        return (*kept, *timeline.spans(reader, again, self.grain))
+        return (*kept, *reader.stage_spans(again, self.grain))

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from marlaas.engine.store import EnvironmentRow, EnvironmentUse, Reader, environment_use
+from marlaas.engine.store import EnvironmentRow, EnvironmentUse
+
+from ..reading.home_reader import HomeReader
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,6 @@ class EnvironmentsQuestion:
 
     clock: Callable[[], float] = field(default=time.time, compare=False)
 
-    def read(self, reader: Reader, before: EnvironmentsAnswer | None) -> EnvironmentsAnswer:
+    def read(self, reader: HomeReader, before: EnvironmentsAnswer | None) -> EnvironmentsAnswer:
         """Three short queries."""
-        return EnvironmentsAnswer(tuple(reader.environments()), environment_use(reader, self.clock()))
+        return EnvironmentsAnswer(tuple(reader.environments()), reader.environment_use(self.clock()))

@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from marlaas.engine.home import Home
-from marlaas.engine.store import EventFilter, Reader, events
+from marlaas.engine.store import EventFilter
 
 from ..home.log_files import LogLine, Tail, fits, names, tail
 from ..lists.paging import Listing
-
-EVENTS = "events"
-"""The source that is no file."""
+from ..reading.home_reader import HomeReader
+from ..words.log_words import EVENTS
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,15 +37,15 @@ class LogsQuestion:
     """``EVENTS``, or the name of a file in the home's folder of logs."""
     wanted: EventFilter
 
-    def read(self, reader: Reader, before: LogsAnswer | None) -> LogsAnswer:
+    def read(self, reader: HomeReader, before: LogsAnswer | None) -> LogsAnswer:
         """Only what was added; the same listing where nothing was."""
         files = names(self.home.logs)
         return self._events(reader, before, files) if self.source == EVENTS else self._file(before, files)
 
-    def _events(self, reader: Reader, before: LogsAnswer | None, files: tuple[str, ...]) -> LogsAnswer:
-        oldest, last = events.bounds(reader)
+    def _events(self, reader: HomeReader, before: LogsAnswer | None, files: tuple[str, ...]) -> LogsAnswer:
+        oldest, last = reader.event_bounds()
         known = before if before is not None and before.oldest == oldest else None
-        found = events.ids(reader, self.wanted, known.last if known else 0)
+        found = reader.event_ids(self.wanted, known.last if known else 0)
         if found:
             last = max(last, found[-1])  # it came between the two queries
         if known is None:
@@ -68,8 +67,8 @@ def _listing(ids: array[int]) -> Listing[LogLine]:
     return Listing(ids, _read)
 
 
-def _read(reader: Reader, ids: Sequence[int]) -> Mapping[int, LogLine]:
+def _read(reader: HomeReader, ids: Sequence[int]) -> Mapping[int, LogLine]:
     return {
         row.id: LogLine(row.id, row.level, row.message, row.created, row.task, row.kind)
-        for row in events.rows(reader, ids).values()
+        for row in reader.event_rows(ids).values()
     }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from marlaas.engine.store import Reader, StepSummary, rollouts
+from marlaas.engine.store import StepSummary
 
 from ..lists.learners import Learner, learners
+from ..reading.home_reader import HomeReader
 
 LATE = 20
 """Steps after which nothing is added to one any more: a version is measured beside the steps that follow it."""
@@ -26,13 +27,13 @@ class RolloutsQuestion:
 
     learner: Learner
 
-    def read(self, reader: Reader, before: RolloutsAnswer | None) -> RolloutsAnswer:
+    def read(self, reader: HomeReader, before: RolloutsAnswer | None) -> RolloutsAnswer:
         """Only the last steps that were there before, and newer ones; after steps were lost, all of them."""
         made = [step.step for step in before.steps if step.step is not None] if before else []
         row = reader.task(self.learner.task)
         since = max(0, max(made, default=0) - LATE)
         if row is None or learners(row).get(self.learner, row).step < since:
             since = 0
-        newer = rollouts.steps(reader, self.learner.task, since, self.learner.policy or None)
+        newer = reader.rollout_steps(self.learner.task, since, self.learner.policy or None)
         known = before.steps if before else ()
         return RolloutsAnswer((*(step for step in known if step.step is not None and step.step < since), *newer))

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from marlaas.engine.store import EvalRow, History, Reader, Track, TrajectoryRow, ages, history, measured, samples
+from marlaas.engine.store import EvalRow, History, Track, TrajectoryRow
 
 from ..lists.learners import Learner
+from ..reading.home_reader import HomeReader
 from ..words.metrics import BANDS, HELD_OUT, REWARD
 from ..words.tasks import newest_series
 
@@ -73,7 +74,7 @@ class TaskQuestion:
     known: TaskAnswer | None = field(default=None, compare=False, repr=False)
     """An answer to another question, from which what is still of use is taken."""
 
-    def read(self, reader: Reader, before: TaskAnswer | None) -> TaskAnswer:
+    def read(self, reader: HomeReader, before: TaskAnswer | None) -> TaskAnswer:
         """Only what was not there before."""
         known = before or self.known
         curves = {**known.others, known.learner: known.own} if known else {}
@@ -87,25 +88,25 @@ class TaskQuestion:
             self.metric,
             own,
             wanted,
-            samples(reader, task, policy=policy),
-            ages(reader, task, own.history.last[0] - AGES_OVER, policy),
+            reader.metric_samples(task, policy=policy),
+            reader.group_ages(task, own.history.last[0] - AGES_OVER, policy),
             configs,
             _parameters(reader, str(configs[task].get("environment", ""))),
             tuple(reader.newest_group(task, policy)),
         )
 
 
-def _curve(reader: Reader, learner: Learner, metric: str, before: LearningCurve | None) -> LearningCurve:
+def _curve(reader: HomeReader, learner: Learner, metric: str, before: LearningCurve | None) -> LearningCurve:
     names = () if metric == HELD_OUT else (metric, *BANDS.get(metric, ()))
     task, policy = learner.task, learner.policy or None
-    now = measured(reader, task, policy)
+    now = reader.evals_made(task, policy)
     return LearningCurve(
-        history(reader, task, names, before.history if before else None, policy),
+        reader.history(task, names, before.history if before else None, policy),
         before.evals if before and before.measured == now else tuple(reader.evals(task, policy)),
         now,
     )
 
 
-def _parameters(reader: Reader, environment: str) -> dict[str, Any]:
+def _parameters(reader: HomeReader, environment: str) -> dict[str, Any]:
     rows = (row for row in reader.environments() if row.name == environment)
     return {str(one.get("name")): one.get("default") for row in rows for one in row.parameters}

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from marlaas.engine.store import EVAL, TRAIN, Reader, StepSummary, rollouts
+from marlaas.engine.store import EVAL, TRAIN, StepSummary
 
 from ..lists.learners import Learner
+from ..reading.home_reader import HomeReader
 
 ALL = 0
 """In the place of a step's key or a group's id: all of them."""
@@ -94,19 +95,19 @@ class Found:
         return (*self.place.scope, self.place.group)
 
 
-def find(reader: Reader, place: Place, before: Found | None = None) -> Found:
+def find(reader: HomeReader, place: Place, before: Found | None = None) -> Found:
     """What lies at a place; what has gone gives way to what comes first. Raises ``StoreError``.
 
     ``before``: what was found last; of many groups' conversations only those are read that were not there.
     """
     split, step = step_of(place.step)
     task, policy = place.learner.task, place.learner.policy or None
-    groups = rollouts.group_ids(reader, task, split, step, place.failures, policy)
+    groups = reader.group_ids(task, split, step, place.failures, policy)
     group = place.group
     if group is None or (group != ALL and group not in groups):
         group = groups[0] if groups else ALL
     within = None if group == ALL else group
-    listed = partial(rollouts.conversation_ids, reader, task, split, step, within, place.failures, policy=policy)
+    listed = partial(reader.conversation_ids, task, split, step, within, place.failures, policy=policy)
     if before is not None and group == ALL and before.conversations and before.scope == (*place.scope, ALL):
         conversations = listed(after=before.conversations[0]) + before.conversations
     else:

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home import Home
-from marlaas.engine.store import EVAL, Conversation, Reader, conversation, rollouts
+from marlaas.engine.store import EVAL, Conversation
 
+from ..reading.home_reader import HomeReader
+from ..reading.opening import opened
 from ..words.format import counted
 from .browsing import Place
 from .records import json_line, text
@@ -22,7 +24,7 @@ from .records import json_line, text
 READABLE = (".txt", ".md")
 """Endings of files that are for people; all others get a record a line."""
 
-Ids = Callable[[Reader], Sequence[int]]
+Ids = Callable[[HomeReader], Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,11 @@ def scopes(place: Place | None, one: Conversation, hits: Sequence[int] | None) -
         found["hits"] = Scope(f"all {counted(len(known), 'hit')}", lambda reader: sorted(known))
     failures = place is not None and place.failures
     which = " with failures" if failures else ""
-    listed = partial(rollouts.conversation_ids, task=one.task, failures=failures)
-    found["group"] = Scope(f"its group{which}", partial(listed, group=one.group))
+
+    def listed(reader: HomeReader, **within: Any) -> Sequence[int]:
+        return reader.conversation_ids(one.task, failures=failures, **within)
+
+    found["group"] = Scope(f"its group{which}", lambda reader: listed(reader, group=one.group))
     step = "the evaluation" if one.split == EVAL else "its step" if one.step is not None else "all that waits"
     of_step = partial(listed, split=one.split, step=one.step, policy=one.policy)
     found["step"] = Scope(f"{step}{which}", lambda reader: sorted(of_step(reader)))
@@ -54,7 +59,7 @@ def scopes(place: Place | None, one: Conversation, hits: Sequence[int] | None) -
 def export(home: Home, ids: Ids, file: Path) -> int:
     """Write a new file with some conversations, in their order; how many. Raises ``ConfigError``, ``StoreError``."""
     try:
-        with Reader(home.database) as reader, file.open("x", encoding="utf-8", errors="replace") as out:
+        with opened(home) as reader, file.open("x", encoding="utf-8", errors="replace") as out:
             return write(read(reader, ids(reader)), out, readable=file.suffix in READABLE)
     except FileExistsError as error:
         raise ConfigError(f"The file {file} is there already.", "Give another name, or remove it first.") from error
@@ -73,9 +78,9 @@ def write(conversations: Iterable[Conversation], out: TextIO, readable: bool = F
     return count
 
 
-def read(reader: Reader, ids: Iterable[int]) -> Iterator[Conversation]:
+def read(reader: HomeReader, ids: Iterable[int]) -> Iterator[Conversation]:
     """One after the other; those that are gone are left out."""
     for id in ids:
-        found = conversation(reader, id)
+        found = reader.conversation(id)
         if found is not None:
             yield found

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from marlaas.engine.home import Home
-from marlaas.engine.store import Conversation, Reader, episode
+from marlaas.engine.store import Conversation
 
+from ..reading.opening import opened
 from .document import Block
 from .pieces import home_decoder
 from .reading import episode_blocks, marked
@@ -38,8 +39,8 @@ class Loaded:
 
 def load(home: Home, wish: Wish) -> Loaded:
     """Read and lay out. Raises ``StoreError``."""
-    with Reader(home.database) as reader:
-        together = episode(reader, wish.conversation)
+    with opened(home) as reader:
+        together = reader.episode(wish.conversation)
     if not together:
         return Loaded(wish, None, (Block("This conversation has gone.", "$text-muted"),))
     found = together[0]

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from marlaas.engine.store import Reader, rollouts
+from ..reading.home_reader import HomeReader
 
 CHUNK = 256
 """Conversations that are read at once."""
@@ -26,12 +26,12 @@ class Progress:
     """Found since the last one."""
 
 
-def search(reader: Reader, ids: Sequence[int], word: str) -> Iterator[Progress]:
+def search(reader: HomeReader, ids: Sequence[int], word: str) -> Iterator[Progress]:
     """Conversations in which somebody says ``word``, upper and lower case being the same. Raises ``StoreError``."""
     stored = json.dumps(word)[1:-1].lower() if word.isascii() else ""  # escapes of É and é have nothing in common
     for start in range(0, len(ids), CHUNK):
         chunk = ids[start : start + CHUNK]
-        said = rollouts.said(reader, chunk)
+        said = reader.conversation_texts(chunk)
         hits = tuple(key for key in chunk if stored in (text := said.get(key, "")).lower() and _says(text, word))
         yield Progress(min(start + CHUNK, len(ids)), hits)
 

@@ -13,11 +13,12 @@ from textual.events import Resize
 from textual.widgets import Static
 
 from marlaas.engine.home import home_size
-from marlaas.engine.store import KeptVersion, Reader
+from marlaas.engine.store import KeptVersion
 
-from ..frame.snapshot import Snapshot
+from ..context.snapshot import Snapshot
 from ..lists.version_lines import SORTS, Choice, VersionLine, head, lines, summary
 from ..questions.adapters import AdaptersAnswer, AdaptersQuestion
+from ..reading.opening import opened
 from ..widgets.adapters.version_detail import VersionDetail
 from ..widgets.adapters.version_list import VersionList
 from ..widgets.filter_bar import FilterBar
@@ -78,7 +79,7 @@ selected task alone, / filters by number, name, tenant and label."""
         """The list with its head and its sums, or what to do where there is nothing."""
         yield FilterBar("17 name tenant best")
         yield Static("", id="head", markup=False)
-        yield VersionList(partial(Reader, self.marlaas.home.database), id="versions")
+        yield VersionList(partial(opened, self.marlaas.home), id="versions")
         yield VersionDetail()
         yield Static("", id="sums", markup=False)
         yield Nothing(_EMPTY)

@@ -21,12 +21,12 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store import Reader
 
 from ..chat import thread as chat_thread
 from ..chat.talking import ROOMY, Side, manner_of
 from ..chat.thread import ChatThread, Event, Heard, Told, TurnOver
-from ..frame.snapshot import Snapshot
+from ..context.snapshot import Snapshot
+from ..reading.opening import opened
 from ..widgets.adapters.chat_column import ChatColumn
 from ..words.format import line
 from .dialogs.manner import MannerDialog, Settings
@@ -101,7 +101,7 @@ temperature, length."""
     def on_mount(self) -> None:
         """Look at how the task lets it speak, and at what a sampler takes."""
         super().on_mount()
-        with contextlib.suppress(MarlaasError), Reader(self.marlaas.home.database) as reader:
+        with contextlib.suppress(MarlaasError), opened(self.marlaas.home) as reader:
             self._settings = Settings(manner_of(reader, self._sides[0]))
         self._start()
 

@@ -11,8 +11,7 @@ from textual.events import Resize
 
 from marlaas.engine.store import held_by
 
-from ..frame.snapshot import Snapshot
-from ..frame.yielding import ask_yield, take_back, why_no_end
+from ..context.snapshot import Snapshot
 from ..questions.engine import EngineAnswer, EngineQuestion
 from ..widgets.engine import gantt
 from ..widgets.engine.cards import cards
@@ -25,6 +24,7 @@ from ..words.format import short_duration
 from ..words.tasks import Liveness, liveness
 from .dialogs.confirm import Confirm
 from .view import View
+from .yielding import ask_yield, take_back, why_no_end
 
 _BESIDE = gantt.LABEL + gantt.SHARE + 6
 """Cells of a line that are no timeline: labels, padding, the scroll bar."""

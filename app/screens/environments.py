@@ -18,9 +18,9 @@ from marlaas.engine.environments import Finding
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store import EnvironmentRow, EnvironmentUse
 
-from ..frame.child_verb import verb_command, verb_output
-from ..frame.opening import opened
-from ..frame.snapshot import Snapshot
+from ..context.child_verb import verb_command, verb_output
+from ..context.editor import opened
+from ..context.snapshot import Snapshot
 from ..questions.environments import EnvironmentsAnswer, EnvironmentsQuestion
 from ..widgets.environments.detail import Asked, EnvironmentDetail
 from ..widgets.environments.table import EnvironmentsTable
@@ -28,7 +28,7 @@ from ..widgets.keyed_table import KeyedTable
 from ..widgets.nothing import Nothing
 from ..words.environments import plugin_of
 from ..words.findings import spoken, verdict
-from .dialogs.new_environment import NewEnvironment
+from .dialogs.new_environment import write_environment
 from .view import View
 
 CHECK_SECONDS = 300.0
@@ -203,12 +203,7 @@ agree."""
 
     def action_new(self) -> None:
         """Ask for name and shape, write the template, open it."""
-        self.app.push_screen(NewEnvironment(self.marlaas.home), self._written)
-
-    def _written(self, path: Path | None) -> None:
-        if path is not None:
-            saved = opened(self.marlaas, path)
-            self.marlaas.say(f"{path} is {'saved' if saved else 'written, and runs as it is'}.")
+        write_environment(self.marlaas)
 
     def _hand_over(self, command: Sequence[str]) -> None:
         try:

@@ -11,18 +11,19 @@ from textual.binding import Binding, BindingType
 from textual.widgets import ContentSwitcher, Static
 
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.store import LEVELS, EventFilter, Reader
+from marlaas.engine.store import LEVELS, EventFilter
 
-from ..frame.snapshot import Snapshot
+from ..context.snapshot import Snapshot
 from ..home.log_files import LogLine
 from ..lists.log_filter import HINT, parse, with_field
-from ..questions.logs import EVENTS, LogsAnswer, LogsQuestion
+from ..questions.logs import LogsAnswer, LogsQuestion
+from ..reading.opening import opened
 from ..widgets.filter_bar import FilterBar
 from ..widgets.logs.log_list import LogList
 from ..widgets.logs.whole_line import WholeLine
 from ..widgets.virtual_list import VirtualList
 from ..words.format import line
-from ..words.log_words import headline, nothing
+from ..words.log_words import EVENTS, headline, nothing
 from .view import View
 
 _HIGH = 40
@@ -72,7 +73,7 @@ task."""
         yield Static("", id="what", markup=False)
         yield FilterBar(HINT)
         with ContentSwitcher(initial="lines"):
-            yield LogList(lambda: Reader(self.marlaas.home.database), id="lines")
+            yield LogList(lambda: opened(self.marlaas.home), id="lines")
             yield Static("", id="nothing", markup=False)
         yield WholeLine()
 

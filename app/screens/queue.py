@@ -16,7 +16,7 @@ from marlaas.engine.errors import ConfigError
 from marlaas.engine.store import TaskRow
 
 from ..chart.plot import MOST_CURVES
-from ..frame.snapshot import Snapshot
+from ..context.snapshot import Snapshot
 from ..lists.filters import parse
 from ..lists.queue_lines import Arrangement, arrange
 from ..widgets.filter_bar import FilterBar
@@ -27,6 +27,7 @@ from ..widgets.queue.group_line import GroupLine
 from ..widgets.queue.table import QueueTable
 from ..widgets.task_line import TaskLine
 from ..words.casts import kind
+from .dialogs.new_environment import write_environment
 from .tasks_view import TasksView
 
 SORTS = ("", "reward", "score", "step", "tenant", "state", "staleness", "priority", "id")
@@ -180,6 +181,10 @@ A click on a column's head sorts."""
             bar.clear()
         elif self.maximized is not None:
             super().action_back()
+
+    def on_guide_environment_wanted(self, message: Guide.EnvironmentWanted) -> None:
+        """Write one, and say what comes next."""
+        write_environment(self.marlaas, "a adds a task on it.")
 
     def on_filter_bar_changed(self, message: FilterBar.Changed) -> None:
         """Every letter filters; while it makes no sense yet, the list stays."""

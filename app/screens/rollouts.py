@@ -15,10 +15,10 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store import Reader
 
-from ..frame.snapshot import Snapshot
+from ..context.snapshot import Snapshot
 from ..questions.rollouts import RolloutsAnswer, RolloutsQuestion
+from ..reading.opening import opened
 from ..rollouts.exporting import Ids, Scope, export, scopes
 from ..rollouts.loading import Loaded
 from ..rollouts.records import record, text
@@ -93,7 +93,7 @@ task trains several policies, P turns to the next one's steps; a group shows all
         yield FilterBar("a word in anything that was said; enter searches")
         yield Static(id="nothing", markup=False)
         with Container(id="rollouts", classes=LEVELS[0]):
-            yield Browser(partial(Reader, self.marlaas.home.database))
+            yield Browser(partial(opened, self.marlaas.home))
             yield Desk(self.marlaas.home)
         yield Search(self.marlaas.home)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -19,12 +19,13 @@ from textual.widgets import Footer, Static
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.store import VersionRow
 
+from ..context.application import Application
+from ..context.latest import Latest
 from ..form.checking import Checked
 from ..form.form import Form
 from ..form.outlook import Prompts, Prospect, prompts, prospect
 from ..form.sources import Sources, read_sources
 from ..form.words import about, cast as cast_words, missing, standing
-from ..frame.latest import Latest
 from ..home.submitting import enqueue
 from ..widgets.submit.field_row import FieldRow
 from ..widgets.submit.fields import Fields
@@ -32,9 +33,6 @@ from ..widgets.submit.outlook import Outlook
 from .dialogs.ask import Ask
 from .dialogs.confirm import Confirm
 from .submit_editor import edited_table
-
-if TYPE_CHECKING:
-    from ..app import MarlaasApp
 
 
 class SubmitScreen(ModalScreen[None]):
@@ -81,9 +79,9 @@ class SubmitScreen(ModalScreen[None]):
         """A task file that came out of the editor and is wrong: the next time the person goes on with it."""
 
     @property
-    def marlaas(self) -> MarlaasApp:
+    def marlaas(self) -> Application:
         """The application."""
-        return cast("MarlaasApp", self.app)
+        return cast("Application", self.app)
 
     def compose(self) -> ComposeResult:
         """Title, form and outlook, a sentence on the field under the cursor, keys."""

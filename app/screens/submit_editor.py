@@ -6,22 +6,20 @@ Text flows in; a table, or the text to go on with and the sentence that says wha
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from textual.app import SuspendNotSupported
 
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.submission import taskfile
 
-from ..form.editing import edited, editor, line_of
-
-if TYPE_CHECKING:
-    from ..app import MarlaasApp
+from ..context.application import Application
+from ..context.editor import edited, editor, line_of
 
 WHERE = "the task file"
 
 
-def why_no_editor(app: MarlaasApp) -> str:
+def why_no_editor(app: Application) -> str:
     """Why no editor can be opened; empty where one can."""
     if app.web or app.readonly:
         return "There is no editor in the read-only mode, nor in a browser."
@@ -32,7 +30,7 @@ def why_no_editor(app: MarlaasApp) -> str:
     return ""
 
 
-def edited_table(app: MarlaasApp, text: str) -> tuple[dict[str, Any] | None, str, str]:
+def edited_table(app: Application, text: str) -> tuple[dict[str, Any] | None, str, str]:
     """(the table, a draft to go on with, what is wrong); the last two are empty where it is valid."""
     if reason := why_no_editor(app):
         return None, "", reason
@@ -47,6 +45,6 @@ def edited_table(app: MarlaasApp, text: str) -> tuple[dict[str, Any] | None, str
         table = taskfile.table_of(saved, WHERE)
         taskfile.tasks_of(table, WHERE, Path.cwd())
     except ConfigError as error:
-        line = line_of(saved, error.message)
+        line = line_of(saved, (error.path, *error.also))
         return None, saved, f"{f'Line {line}: ' if line else ''}{error} ctrl+e goes on editing."
     return table, "", ""

@@ -16,7 +16,7 @@ from marlaas.engine.store import TaskRow, Track
 
 from ..chart.plot import MOST_CURVES
 from ..chart.task_plot import Look, inspected, kept_places, moved, plot
-from ..frame.snapshot import Snapshot
+from ..context.snapshot import Snapshot
 from ..home.configuration import settings
 from ..lists.learners import Learner, learner, learners
 from ..questions.task import TaskAnswer, TaskQuestion

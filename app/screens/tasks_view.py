@@ -12,9 +12,8 @@ from textual.binding import Binding, BindingType
 from marlaas.engine.store import TaskRow
 from marlaas.engine.submission import TRANSITIONS
 
-from ..frame.sender import tasks_named
 from ..words.format import line
-from ..words.tasks import task_json
+from ..words.tasks import task_json, tasks_named
 from .dialogs.confirm import Confirm
 from .view import View
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Key
 from textual.screen import Screen
 
-from ..frame.snapshot import Snapshot
+from ..context.application import Application
+from ..context.snapshot import Snapshot
 from ..questions.question import Question
 from ..widgets.key_bar import KeyBar
 from ..widgets.status_line import StatusLine
 from ..widgets.top_bar import TopBar
 from ..widgets.view_bar import ViewBar
 from ..words.tasks import liveness
-
-if TYPE_CHECKING:
-    from ..app import MarlaasApp
-
 
 _NO_ENGINE = "No engine runs: ctrl+p, “Start the engine”, or `marlaas engine start`."
 _SILENT = "The engine is frozen or has much to do; acts wait until it goes on."
@@ -39,9 +36,9 @@ class View(Screen[None]):
         self._reasons: tuple[str, ...] = ()
 
     @property
-    def marlaas(self) -> MarlaasApp:
+    def marlaas(self) -> Application:
         """The application."""
-        return cast("MarlaasApp", self.app)
+        return cast("Application", self.app)
 
     @abstractmethod
     def content(self) -> ComposeResult:
@@ -62,7 +59,7 @@ class View(Screen[None]):
     def compose(self) -> ComposeResult:
         """Bars around the content."""
         yield TopBar(self.marlaas.title, self.marlaas.home_text)
-        yield ViewBar()
+        yield ViewBar(self.marlaas.views)
         yield from self.content()
         yield StatusLine()
         yield KeyBar()

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from textual.binding import Binding, BindingType
+from textual.message import Message
 from textual.widgets import Static
 
 from marlaas.engine.errors import MarlaasError
 
-from ..frame.opening import opened
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ..app import MarlaasApp
+from ..context.application import Application
 
 _TEXT = """Nothing has been trained here yet. Three ways to begin:
 
@@ -41,13 +37,16 @@ class Guide(Static, can_focus=True):
     Guide { width: 100%; height: 1fr; padding: 1 4; overflow-y: auto; }
     """
 
+    class EnvironmentWanted(Message):
+        """The person wants to write an environment."""
+
     def __init__(self, id: str | None = None) -> None:
         super().__init__(_TEXT, markup=False, id=id)
         self._begun = False
 
     @property
-    def _marlaas(self) -> MarlaasApp:
-        return cast("MarlaasApp", self.app)
+    def _marlaas(self) -> Application:
+        return cast("Application", self.app)
 
     def action_demo(self) -> None:
         """Submit the demo's tasks into this home and start the engine."""
@@ -61,28 +60,20 @@ class Guide(Static, can_focus=True):
     def _demo(self) -> None:
         from ..home.demo import begin
 
-        app = self._marlaas
+        app, in_its_thread = self._marlaas, self.app.call_from_thread
         try:
-            begin(app.home, lambda text: app.call_from_thread(app.say, text))
+            begin(app.home, lambda text: in_its_thread(app.say, text))
         except MarlaasError as error:
-            app.call_from_thread(app.say, str(error), True)
+            in_its_thread(app.say, str(error), True)
         finally:
             self._begun = False
-            app.call_from_thread(app.poll)
+            in_its_thread(app.poll)
 
     def action_environment(self) -> None:
-        """Ask for name and shape, write the template, open it."""
-        from ..screens.dialogs.new_environment import NewEnvironment
-
+        """Have one written, where that is possible."""
         if reason := self._marlaas.may_act():
             self._marlaas.say(reason, bad=True)
         elif self._marlaas.web:
             self._marlaas.say("An environment is a file: write it on the machine itself, `marlaas env new NAME`.", True)
         else:
-            self.app.push_screen(NewEnvironment(self._marlaas.home), self._open)
-
-    def _open(self, path: Path | None) -> None:
-        if path is None:
-            return
-        saved = opened(self._marlaas, path)
-        self._marlaas.say(f"{path} is {'saved' if saved else 'written, and runs as it is'}. a adds a task on it.")
+            self.post_message(self.EnvironmentWanted())

@@ -17,7 +17,7 @@ from textual.coordinate import Coordinate
 from textual.message import Message
 from textual.widgets import DataTable
 
-from ..frame.themes import rich_style
+from ..context.themes import rich_style
 from ..words.format import clip, pad
 
 

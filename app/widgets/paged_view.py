@@ -18,11 +18,11 @@ from textual.scroll_view import ScrollView
 from textual.worker import get_current_worker
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store import Reader
 
 from ..lists.paging import Listing, Pages, Row
+from ..reading.home_reader import HomeReader
 
-OpenReader = Callable[[], Reader]
+OpenReader = Callable[[], HomeReader]
 """Opens a connection for one page; raises ``StoreError``."""
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from textual.content import Content
 from textual.events import Click
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ..frame.modes import ALL_MODES, Mode
+from ..context.application import ViewName
 from ..words.format import cells
 
 
@@ -23,31 +23,35 @@ class ViewBar(Widget):
     shown: reactive[tuple[str, int | None]] = reactive(("queue", None))
     """The view in sight, and the selected task."""
 
+    def __init__(self, views: Sequence[ViewName]) -> None:
+        super().__init__()
+        self._views = views
+
     def render(self) -> Content:
         """The line."""
         parts: list[tuple[str, str] | str] = []
-        for mode, text in zip(ALL_MODES, self._texts(), strict=True):
+        for mode, text in zip(self._views, self._texts(), strict=True):
             parts += [(text, "bold reverse" if mode.name == self.shown[0] else "$text-muted"), "  "]
         return Content.assemble(*parts[:-1])
 
     def _texts(self) -> list[str]:
         """Names with the selected task where there is room, else with it in this view alone, else only numbers."""
-        numbers = [str(place) for place in range(1, len(ALL_MODES) + 1)]
+        numbers = [str(place) for place in range(1, len(self._views) + 1)]
         room = self.content_size.width
         choices = (self._named(lambda mode: True), self._named(lambda mode: mode.name == self.shown[0]))
         return next((texts for texts in choices if cells("  ".join(texts)) <= room), numbers)
 
-    def _named(self, with_task: Callable[[Mode], bool]) -> list[str]:
+    def _named(self, with_task: Callable[[ViewName], bool]) -> list[str]:
         task = self.shown[1]
         return [
             f"{place} {mode.name}{f' {task}' if task and mode.of_task and with_task(mode) else ''}"
-            for place, mode in enumerate(ALL_MODES, 1)
+            for place, mode in enumerate(self._views, 1)
         ]
 
     def on_click(self, event: Click) -> None:
         """Open the view under the mouse."""
         place = 1
-        for mode, text in zip(ALL_MODES, self._texts(), strict=True):
+        for mode, text in zip(self._views, self._texts(), strict=True):
             if place <= event.x < place + cells(text):
                 self.app.run_worker(self.app.run_action(f"open_view('{mode.name}')"))
             place += cells(text) + 2

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..questions.logs import EVENTS
 from .format import line
 
+EVENTS = "events"
+"""The source that is no file."""
 _NO_EVENT = (
     "Nothing has happened yet.\n\n"
     "The engine writes down what tasks, workers and environments go through; `marlaas engine start` starts one, and"

@@ -29,6 +29,8 @@ GLYPHS = {
 }
 _ORDER = ("running", "paused", "queued", "submitted")
 
+MOST_NAMED = 4
+"""So many tasks are named in a notice by their numbers."""
 FRESH_SECONDS = 5.0
 """An engine that wrote its heartbeat within this time is alive; it writes one a second."""
 
@@ -141,3 +143,12 @@ def task_detail_json(
         "metrics": newest.metrics if newest else {},
         "config": config,
     }
+
+
+def tasks_named(tasks: Sequence[int]) -> str:
+    """Tasks as the beginning of a sentence: Task 3; Tasks 3, 4 and 5; 12 tasks."""
+    if len(tasks) == 1:
+        return f"Task {tasks[0]}"
+    if len(tasks) > MOST_NAMED:
+        return f"{len(tasks)} tasks"
+    return f"Tasks {', '.join(map(str, tasks[:-1]))} and {tasks[-1]}" if tasks else "The engine"

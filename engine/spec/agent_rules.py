@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from .validation import nearest
+from .validation import CONFLICT, nearest
 
 if TYPE_CHECKING:
     from .task import TaskSpec
@@ -20,12 +20,14 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 """Policies name files and rows."""
 TAKEN = ("base", "policy")
 """What means something else."""
+Fault = tuple[str, str, str]
+"""The key at fault, what is wrong with it, and how to mend it."""
 
 
 def check_cast(spec: TaskSpec, where: str) -> None:
     """Raise ``ConfigError`` with the first thing that is wrong; ``where`` names the file."""
-    for says, hint in _faults(spec):
-        raise ConfigError(f"{where}: {says}", hint)
+    for path, says, hint in _faults(spec):
+        raise ConfigError(f"{where}: {says}", hint, path=path, code=CONFLICT)
 
 
 def inside(reference: str, spec: TaskSpec) -> str | None:
@@ -34,42 +36,61 @@ def inside(reference: str, spec: TaskSpec) -> str | None:
     return name if at and number == "0" and name in spec.policies else None
 
 
-def _faults(spec: TaskSpec) -> Iterator[tuple[str, str]]:
+def _faults(spec: TaskSpec) -> Iterator[Fault]:
     if not spec.policies:
         if spec.agents:
-            yield "[agents] maps agents to policies, but there is no [policies.NAME].", "Add one, or remove [agents]."
+            yield (
+                "agents",
+                "[agents] maps agents to policies, but there is no [policies.NAME].",
+                "Add one, or remove [agents].",
+            )
         return
     if spec.policy != type(spec.policy)():
-        yield "[policy] and [policies.…] both stand there.", "Keep [policies.…] for several policies, [policy] for one."
+        yield (
+            "policy",
+            "[policy] and [policies.…] both stand there.",
+            "Keep [policies.…] for several policies, [policy] for one.",
+        )
     for name in spec.policies:
         if not NAME.fullmatch(name) or name in TAKEN:
             yield (
+                f"policies.{name}",
                 f"a policy cannot be called {name!r}.",
                 f"Use 1 to 40 letters, digits, - and _, a letter first; not {' or '.join(TAKEN)}.",
             )
     if not any(policy.trained for policy in spec.policies.values()):
-        yield "no policy is trained.", "Give one of them neither `frozen` nor `pool`."
+        yield "policies", "no policy is trained.", "Give one of them neither `frozen` nor `pool`."
     if not spec.agents:
         yield (
+            "agents",
             "[agents] is missing.",
             f'Write for each agent of the environment: `AGENT = "{next(iter(spec.policies))}"`.',
         )
     for agent, policy in spec.agents.items():
         if policy not in spec.policies:
             yield (
+                f"agents.{agent}",
                 f"'agents.{agent}' names the policy {policy!r}, which there is not.",
                 nearest(policy, list(spec.policies)),
             )
     for name in spec.policies:
         if name not in spec.agents.values():
-            yield f"no agent is played by the policy {name!r}.", f"Name it under [agents], or remove [policies.{name}]."
+            yield (
+                f"policies.{name}",
+                f"no agent is played by the policy {name!r}.",
+                f"Name it under [agents], or remove [policies.{name}].",
+            )
     yield from _references(spec)
     if spec.train.deterministic and any(policy.pool for policy in spec.policies.values()):
-        yield "'train.deterministic' cannot repeat a pool, which fills by the clock.", "Use a frozen version instead."
+        yield (
+            "train.deterministic",
+            "'train.deterministic' cannot repeat a pool, which fills by the clock.",
+            "Use a frozen version instead.",
+        )
     yield from _undecided(spec)
 
 
-def _undecided(spec: TaskSpec) -> Iterator[tuple[str, str]]:
+def _undecided(spec: TaskSpec) -> Iterator[Fault]:
     """Which version of a partner a score is measured with depends on how far that has come, by the clock."""
     decisive = spec.eval.target is not None or spec.eval.patience > 0
     if not (spec.train.deterministic and decisive):
@@ -79,6 +100,7 @@ def _undecided(spec: TaskSpec) -> Iterator[tuple[str, str]]:
         moving = [agent for agent, words in seats.items() if words != name and _trained(words, spec)]
         if policy.trained and moving:
             yield (
+                "train.deterministic",
                 f"'train.deterministic' cannot repeat when a score ends the task: {name!r} is measured with"
                 f" {seats[moving[0]]!r}, which is trained beside it.",
                 f'Name a fixed version: `[eval]` `agents = {{{moving[0]} = "{seats[moving[0]]}@0"}}`,'
@@ -90,33 +112,51 @@ def _trained(words: str, spec: TaskSpec) -> bool:
     return words in spec.policies and spec.policies[words].trained
 
 
-def _references(spec: TaskSpec) -> Iterator[tuple[str, str]]:
+def _references(spec: TaskSpec) -> Iterator[Fault]:
     """Frozen versions and pools, which must end at something that exists: a cycle of them never would."""
     for name, policy in spec.policies.items():
-        key = f"'policies.{name}"
+        key = f"policies.{name}"
         if policy.frozen and policy.pool:
-            yield f"{key}' is frozen and a pool.", "Keep one of the two."
+            yield key, f"{key!r} is frozen and a pool.", "Keep one of the two."
         if policy.start and not policy.trained:
-            yield f"{key}.start' begins a training, but the policy is not trained.", "Remove it."
+            yield f"{key}.start", f"'{key}.start' begins a training, but the policy is not trained.", "Remove it."
         if policy.frozen:
             own = policy.frozen.partition("@")[0]
             if own in spec.policies and inside(policy.frozen, spec) is None:
-                yield f"{key}.frozen' is {policy.frozen!r}.", f"Of a policy of this task only `{own}@0` stands still."
+                yield (
+                    f"{key}.frozen",
+                    f"'{key}.frozen' is {policy.frozen!r}.",
+                    f"Of a policy of this task only `{own}@0` stands still.",
+                )
             if own in spec.policies and not spec.policies[own].trained:
                 yield (
-                    f"{key}.frozen' refers to {own!r}, which is not trained, either.",
+                    f"{key}.frozen",
+                    f"'{key}.frozen' refers to {own!r}, which is not trained, either.",
                     "Name a version, or a trained policy.",
                 )
         if policy.pool and policy.pool not in spec.policies:
-            yield f"{key}.pool' names {policy.pool!r}, which there is not.", nearest(policy.pool, list(spec.policies))
+            yield (
+                f"{key}.pool",
+                f"'{key}.pool' names {policy.pool!r}, which there is not.",
+                nearest(policy.pool, list(spec.policies)),
+            )
         elif policy.pool and not spec.policies[policy.pool].trained:
             yield (
-                f"{key}.pool' is of {policy.pool!r}, which is not trained.",
+                f"{key}.pool",
+                f"'{key}.pool' is of {policy.pool!r}, which is not trained.",
                 "A pool holds versions of a trained policy.",
             )
     for agent, reference in spec.eval.agents.items():
         if agent not in spec.agents:
-            yield f"'eval.agents.{agent}' is no agent of [agents].", nearest(agent, list(spec.agents))
+            yield (
+                f"eval.agents.{agent}",
+                f"'eval.agents.{agent}' is no agent of [agents].",
+                nearest(agent, list(spec.agents)),
+            )
         own = reference.partition("@")[0]
         if own in spec.policies and reference != own and inside(reference, spec) is None:
-            yield f"'eval.agents.{agent}' is {reference!r}.", f"Of a policy of this task write `{own}` or `{own}@0`."
+            yield (
+                f"eval.agents.{agent}",
+                f"'eval.agents.{agent}' is {reference!r}.",
+                f"Of a policy of this task write `{own}` or `{own}@0`.",
+            )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ..errors import ConfigError
 from .policies import NamedPolicySpec, PolicySpec
 from .task import TaskSpec
-from .validation import nearest
+from .validation import CHOICE, MISSING, nearest
 
 ONLY = "policy"
 """The name of a task's only policy."""
@@ -68,7 +68,15 @@ def check_declared(spec: TaskSpec, declared: tuple[str, ...]) -> None:
             raise ConfigError(
                 f"No policy speaks for the agent {agent!r} of {spec.environment}.",
                 f"Write `{agent} = POLICY` under [agents]; policies are {', '.join(spec.policies)}.",
+                path="agents",
+                code=MISSING,
             )
     for agent in (*spec.agents, *spec.eval.agents):
         if agent not in declared:
-            raise ConfigError(f"{spec.environment} has no agent {agent!r}.", nearest(agent, declared))
+            where = "agents" if agent in spec.agents else "eval.agents"
+            raise ConfigError(
+                f"{spec.environment} has no agent {agent!r}.",
+                nearest(agent, declared),
+                path=f"{where}.{agent}",
+                code=CHOICE,
+            )

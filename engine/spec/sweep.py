@@ -18,6 +18,7 @@ from itertools import product
 from typing import Any
 
 from ..errors import ConfigError
+from .validation import CONFLICT, RANGE, TYPE
 
 MOST_MEMBERS = 1000
 """Members of one sweep."""
@@ -57,11 +58,14 @@ def members(table: dict[str, Any], where: str) -> list[Member]:
         return [Member({key: value for key, value in table.items() if key != "sweep"})]
     for key, times in Counter(axis.key for axis in axes).items():
         if times > 1:
-            raise ConfigError(f"{where}: {key!r} has values in two places.", "Keep one list of them.")
+            raise ConfigError(
+                f"{where}: {key!r} has values in two places.", "Keep one list of them.", path=key, code=CONFLICT
+            )
     size = math.prod(len(axis.values) for axis in axes)
     if size > MOST_MEMBERS:
         counts = " x ".join(f"{len(axis.values)} of {axis.key!r}" for axis in axes)
-        raise ConfigError(f"{where}: the sweep has {size:,} tasks ({counts}); at most {MOST_MEMBERS:,} are allowed.")
+        says = f"{where}: the sweep has {size:,} tasks ({counts}); at most {MOST_MEMBERS:,} are allowed."
+        raise ConfigError(says, path=axes[0].key, also=[axis.key for axis in axes[1:]], code=RANGE)
     if not isinstance(table.get("name"), str):
         return [Member(table)]  # whoever parses it says so
     labels = [_labels(axis, axes, where) for axis in axes]
@@ -79,14 +83,17 @@ def _axes(table: dict[str, Any], where: str) -> Iterator[Axis]:
             )
     sweep = table.get("sweep", {})
     if not isinstance(sweep, dict):
-        raise ConfigError(f"{where}: 'sweep' must be a table.", "Write [sweep] and below it a list for each key.")
+        hint = "Write [sweep] and below it a list for each key."
+        raise ConfigError(f"{where}: 'sweep' must be a table.", hint, path="sweep", code=TYPE)
     for key, values in _flat(sweep):
         if key.partition(".")[0] in IDENTITY:
-            raise ConfigError(f"{where}: [sweep] cannot change {key!r}; all of its tasks share it.")
+            says = f"{where}: [sweep] cannot change {key!r}; all of its tasks share it."
+            raise ConfigError(says, path=key, code=CONFLICT)
         if not isinstance(values, list):
-            raise ConfigError(f"{where}: {key!r} in [sweep] must be a list of values.")
+            raise ConfigError(f"{where}: {key!r} in [sweep] must be a list of values.", path=key, code=TYPE)
         if _has(table, key):
-            raise ConfigError(f"{where}: {key!r} stands in [sweep] and outside of it.", "Keep one of the two.")
+            says = f"{where}: {key!r} stands in [sweep] and outside of it."
+            raise ConfigError(says, "Keep one of the two.", path=key, code=CONFLICT)
         yield _axis(key, values, where)
 
 
@@ -101,7 +108,7 @@ def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def _axis(key: str, values: Sequence[Any], where: str) -> Axis:
     if not values:
-        raise ConfigError(f"{where}: {key!r} is an empty list; a sweep needs values.")
+        raise ConfigError(f"{where}: {key!r} is an empty list; a sweep needs values.", path=key, code=RANGE)
     return Axis(key, values)
 
 
@@ -121,7 +128,8 @@ def _labels(axis: Axis, axes: Sequence[Axis], where: str) -> list[str]:
     shown = [_shown(value, place) for place, value in enumerate(axis.values, 1)]
     for text, times in Counter(shown).items():
         if times > 1:
-            raise ConfigError(f"{where}: {axis.key!r} lists {text} {times} times.")
+            says = f"{where}: {axis.key!r} lists {text} {times} times."
+            raise ConfigError(says, path=axis.key, code=CONFLICT)
     return [f"{axis.key if ambiguous else short}={text}" for text in shown]
 
 

@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from .agent_rules import check_cast
 from .policies import NamedPolicySpec, PolicySpec
 from .rules import check_rules
-from .validation import between, build, each_between, one_of
+from .validation import RANGE, between, build, each_between, one_of
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,8 @@ def parse(table: dict[str, Any], where: str) -> TaskSpec:
     for name in ("tenant", "name", "environment"):
         text = getattr(spec, name)
         if not text.strip() or len(text) > 200 or not text.isprintable():
-            raise ConfigError(f"{where}: {name!r} must be a printable text of 1 to 200 characters.")
+            says = f"{where}: {name!r} must be a printable text of 1 to 200 characters."
+            raise ConfigError(says, path=name, code=RANGE)
     check_cast(spec, where)
     check_rules(spec, where)
     return spec

@@ -16,6 +16,9 @@ from typing import Any, TypeVar
 
 from ..errors import ConfigError
 
+UNKNOWN, MISSING, TYPE, RANGE, CHOICE = "unknown_key", "missing", "wrong_type", "out_of_range", "no_choice"
+CONFLICT = "conflict"
+"""Codes of errors in a task file: of a key by itself, and of one that does not go with what others say."""
 T = TypeVar("T")
 _WORDS = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
 
@@ -56,13 +59,23 @@ def build(cls: type[T], table: dict[str, Any], where: str, prefix: str = "") -> 
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for key in table:
         if key not in fields:
-            raise ConfigError(f"{where}: unknown key {_shown(prefix + key)}.", nearest(key, list(fields)))
+            raise ConfigError(
+                f"{where}: unknown key {_shown(prefix + key)}.",
+                nearest(key, list(fields)),
+                path=prefix + key,
+                code=UNKNOWN,
+            )
     values = {}
     for name, field in fields.items():
         if name in table:
             values[name] = _value(table[name], hints[name], field, where, prefix + name)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise ConfigError(f"{where}: {prefix + name!r} is missing.", f"It must be {_expected(hints[name])}.")
+            raise ConfigError(
+                f"{where}: {prefix + name!r} is missing.",
+                f"It must be {_expected(hints[name])}.",
+                path=prefix + name,
+                code=MISSING,
+            )
     return cls(**values)
 
 
@@ -75,11 +88,11 @@ def _value(value: Any, kind: Any, field: dataclasses.Field[Any], where: str, nam
         origin = typing.get_origin(kind)
     if dataclasses.is_dataclass(kind):
         if not isinstance(value, dict):
-            raise ConfigError(f"{where}: {name!r} must be a table.", f"Write [{name}] and its keys below it.")
+            raise _no_table(where, name)
         return build(typing.cast(type[Any], kind), value, where, f"{name}.")
     if origin is dict:
         if not isinstance(value, dict):
-            raise ConfigError(f"{where}: {name!r} must be a table.", f"Write [{name}] and its keys below it.")
+            raise _no_table(where, name)
         of = typing.get_args(kind)[1]
         if of is Any:
             _check_free(value, where, name)
@@ -89,14 +102,20 @@ def _value(value: Any, kind: Any, field: dataclasses.Field[Any], where: str, nam
         items = typing.get_args(typing.get_args(kind)[0]) or typing.get_args(kind)[:1]  # of int | str: both
         if not isinstance(value, list) or not all(any(_is(entry, item) for item in items) for entry in value):
             words = " or ".join(_WORDS[item] for item in items)
-            raise ConfigError(f"{where}: {name!r} must be a list, each entry {words}.")
+            raise ConfigError(f"{where}: {name!r} must be a list, each entry {words}.", path=name, code=TYPE)
         for entry in value:
             _check_range(entry, field, where, name)
         return tuple(value)
     if not _is(value, kind):
-        raise ConfigError(f"{where}: {name!r} is {_shown(value)}; it must be {_expected(kind)}.", _allowed(field))
+        says = f"{where}: {name!r} is {_shown(value)}; it must be {_expected(kind)}."
+        raise ConfigError(says, _allowed(field), path=name, code=TYPE)
     _check_range(value, field, where, name)
     return float(value) if kind is float else value
+
+
+def _no_table(where: str, name: str) -> ConfigError:
+    says, hint = f"{where}: {name!r} must be a table.", f"Write [{name}] and its keys below it."
+    return ConfigError(says, hint, path=name, code=TYPE)
 
 
 def _check_free(value: Any, where: str, name: str) -> None:
@@ -109,7 +128,9 @@ def _check_free(value: Any, where: str, name: str) -> None:
             _check_free(inner, where, name)
     elif not isinstance(value, (bool, int, str)) and not _is(value, float):
         raise ConfigError(
-            f"{where}: {name!r} is {value}; it must be a text, a finite number, true or false, a list or a table."
+            f"{where}: {name!r} is {value}; it must be a text, a finite number, true or false, a list or a table.",
+            path=name,
+            code=TYPE,
         )
 
 
@@ -117,10 +138,11 @@ def _check_range(value: Any, field: dataclasses.Field[Any], where: str, name: st
     if "range" in field.metadata and not isinstance(value, str):
         low, high = field.metadata["range"]
         if not low <= value <= high:
-            raise ConfigError(f"{where}: {name!r} is {value}; it must lie between {_plain(low)} and {_plain(high)}.")
+            says = f"{where}: {name!r} is {value}; it must lie between {_plain(low)} and {_plain(high)}."
+            raise ConfigError(says, path=name, code=RANGE)
     choices = field.metadata.get("choices")
     if choices and value not in choices:
-        raise ConfigError(f"{where}: {name!r} is {_shown(value)}.", nearest(value, choices))
+        raise ConfigError(f"{where}: {name!r} is {_shown(value)}.", nearest(value, choices), path=name, code=CHOICE)
 
 
 def _is(value: Any, kind: Any) -> bool:

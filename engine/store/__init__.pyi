@@ -56,8 +56,8 @@ from .queries.history import (
     samples as samples,
 )
 from .queries.kept import (
+    KeptMarks as KeptMarks,
     KeptVersion as KeptVersion,
-    Placeholders as Placeholders,
     kept_marks as kept_marks,
     kept_versions as kept_versions,
 )

@@ -15,6 +15,8 @@ from textual.widgets import Input, Label, Static
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home import Home
 
+from ...context.application import Application
+from ...context.editor import opened
 from ...home.templates import LONGEST, SHAPES, write_template
 from ...words.format import line
 
@@ -78,3 +80,14 @@ class NewEnvironment(ModalScreen[Path | None]):
             mark, style = ("▸", "bold") if place == self._shape else (" ", "")
             rows.append(Content.styled(f"{mark} {name:<8} {what}", style))
         return Content("\n").join(rows)
+
+
+def write_environment(app: Application, then: str = "") -> None:
+    """Ask for name and shape, write the template, open it in the editor; ``then`` is said after what became of it."""
+
+    def written(path: Path | None) -> None:
+        if path is not None:
+            saved = opened(app, path)
+            app.say(f"{path} is {'saved' if saved else 'written, and runs as it is'}.{then and f' {then}'}")
+
+    app.push_screen(NewEnvironment(app.home), written)

@@ -18,10 +18,11 @@ from textual.message import Message
 from textual.worker import get_current_worker
 
 from marlaas.engine.errors import MarlaasError
-from marlaas.engine.store import GroupSummary, Reader, StepSummary, rollouts
+from marlaas.engine.store import GroupSummary, StepSummary
 
 from ...lists.learners import Learner
 from ...lists.paging import Listing
+from ...reading.home_reader import HomeReader
 from ...rollouts.browsing import ALL, WAITING, Found, Place, find, in_list, newest, step_words
 from ...words.format import counted
 from ..paged_view import OpenReader
@@ -139,7 +140,7 @@ class Browser(Vertical):
         alone = self.hits is None and place is not None and place.group != ALL
         self.conversations.within_group = alone
         with self.conversations.prevent(VirtualList.Moved):
-            self.conversations.show(Listing(ids, rollouts.conversations, self._steps))
+            self.conversations.show(Listing(ids, lambda reader, ids: reader.conversation_rows(ids), self._steps))
             if current is not None:
                 self.conversations.go(current)
         failures = " with failures" if place is not None and place.failures else ""
@@ -217,8 +218,8 @@ class Browser(Vertical):
         self.conversations.border_title = Content(title)
 
 
-def _groups(reader: Reader, ids: Sequence[int]) -> Mapping[int, GroupSummary | str]:
-    found: dict[int, GroupSummary | str] = dict(rollouts.groups(reader, [key for key in ids if key != ALL]))
+def _groups(reader: HomeReader, ids: Sequence[int]) -> Mapping[int, GroupSummary | str]:
+    found: dict[int, GroupSummary | str] = dict(reader.group_rows([key for key in ids if key != ALL]))
     return {ALL: "all groups", **found} if ALL in ids else found
 
 

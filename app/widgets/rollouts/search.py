@@ -14,8 +14,8 @@ from textual.worker import get_current_worker
 
 from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import Home
-from marlaas.engine.store import Reader, rollouts
 
+from ...reading.opening import opened
 from ...rollouts.searching import search
 from ...words.format import counted, line, share
 
@@ -55,8 +55,8 @@ class Search(Widget):
     def _look(self, word: str, task: int, failures: bool) -> None:
         worker, hits, told = get_current_worker(), array("q"), monotonic()
         try:
-            with Reader(self._home.database) as reader:
-                ids = rollouts.conversation_ids(reader, task, failures=failures)
+            with opened(self._home) as reader:
+                ids = reader.conversation_ids(task, failures=failures)
                 for progress in search(reader, ids, word):
                     if worker.is_cancelled:
                         return

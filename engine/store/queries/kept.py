@@ -30,7 +30,7 @@ WHERE v.state = 'committed' GROUP BY v.policy
 """
 _OWN = ("policy_id", "stderr", "task_state", "environment", "steps")
 
-Placeholders = Mapping[int, tuple[object, ...]]
+KeptMarks = Mapping[int, tuple[object, ...]]
 """By policy: what differs once anything about its kept versions does."""
 
 
@@ -54,7 +54,7 @@ class KeptVersion:
         return self.row.label.replace("last", last)
 
 
-def kept_marks(reader: Reader) -> Placeholders:
+def kept_marks(reader: Reader) -> KeptMarks:
     """Of all policies that have a version on the disk."""
     return {row[0]: tuple(row) for row in reader.all(_MARKS)}
 

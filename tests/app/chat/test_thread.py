@@ -12,9 +12,9 @@ import pytest
 
 from marlaas.app.chat.talking import Side, side_of
 from marlaas.app.chat.thread import ChatThread, Event, Heard, Message, Told, TurnOver
+from marlaas.app.reading.opening import opened
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.talk import Manner
-from marlaas.engine.store.queries.reader import Reader
 
 from ..filling import Filling
 from ..filling_adapters import with_silent_adapter
@@ -67,7 +67,7 @@ def command_of(process: psutil.Process) -> str:
 @pytest.mark.processes
 def test_a_version_says_what_the_base_says_and_goes_on_after_a_rest(filling: Filling, home: Home) -> None:
     task, others = with_silent_adapter(filling, home), workers()
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         sides = [side_of(reader.versions(), f"{task}@last"), Side()]
     with talking(home, sides, idle=0.5) as (chat, listener):
         (look,) = listener.until(Told)

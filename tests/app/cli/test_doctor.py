@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from marlaas.app.home import machine
+from marlaas.app.home.doctor import machine
 from marlaas.engine.devices import inventory
 from marlaas.engine.home.paths import Home
 

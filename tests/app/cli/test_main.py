@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.cli import tasks
 from marlaas.app.cli.families import FAMILIES, needed
+from marlaas.app.cli.tasks import listing
 from marlaas.engine.errors import StoreError
 from marlaas.engine.home.paths import Home
 
@@ -25,7 +25,7 @@ def fail(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def run(args: argparse.Namespace) -> int:
         raise error
 
-    monkeypatch.setattr(tasks, "list_tasks", run)
+    monkeypatch.setattr(listing, "list_tasks", run)
 
 
 def test_usage(marlaas: Commander) -> None:
@@ -49,8 +49,8 @@ def test_every_module_has_the_verbs_that_the_table_says(module: str) -> None:
     [
         ("", ()),
         ("--home list --ascii", ()),
-        ("--theme=x show 1", ("tasks",)),
-        ("--home x resume 3", ("steer",)),
+        ("--theme=x show 1", ("tasks.listing",)),
+        ("--home x resume 3", ("tasks.steer",)),
         ("--hom x list", tuple(FAMILIES)),
         ("--help", tuple(FAMILIES)),
         ("nonsense", tuple(FAMILIES)),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.cli import adapters_delete, adapters_rollback
+from marlaas.app.cli.adapters import delete, rollback
 from marlaas.app.client import Home as Client
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
@@ -151,7 +151,7 @@ def test_the_engine_is_told_whose_version_it_is(
         told.append((kind, arguments))
         return ""
 
-    for module in (adapters_rollback, adapters_delete):
+    for module in (rollback, delete):
         monkeypatch.setattr(module, "ask", ask)
     assert marlaas("adapters", *words).code == 0 and told == [asked]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.app.client import Home, MarlaasError
-from marlaas.app.home import outcomes, steering
+from marlaas.app.home import commands
 from marlaas.engine.errors import AdapterError, ConfigError, EngineUnreachable, UnknownTask
 from marlaas.engine.home import paths
 
@@ -112,8 +112,8 @@ def test_steering(home: paths.Home, filling: Filling, engine: FakeEngine, monkey
     def obey(seconds: float) -> None:
         filling.execute("UPDATE commands SET done = 1, outcome = CASE kind WHEN 'pause' THEN ? ELSE '' END", answer)
 
-    wait = partial(outcomes.wait_for_outcomes, sleep=obey, clock=lambda: float(next(clock)))
-    monkeypatch.setattr(steering, "wait_for_outcomes", wait)
+    wait = partial(commands.wait_for_outcomes, sleep=obey, clock=lambda: float(next(clock)))
+    monkeypatch.setattr(commands, "wait_for_outcomes", wait)
     for act in (client.resume, client.retry, client.cancel):
         act(1)
     with pytest.raises(ConfigError, match=f"Task 1: {answer}"):

@@ -16,7 +16,7 @@ from ..filling import NOW, Filling
 
 @pytest.fixture
 def feed(home: Home) -> Iterator[Feed]:
-    feed = Feed(home.database, clock=lambda: NOW)
+    feed = Feed(home, clock=lambda: NOW)
     yield feed
     feed.close()
 

@@ -8,9 +8,9 @@ import pytest
 
 from marlaas.app.home import surroundings
 from marlaas.app.questions.engine import EngineAnswer, EngineQuestion
+from marlaas.app.reading.opening import opened
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.queries import timeline
-from marlaas.engine.store.queries.reader import Reader
 
 from ..filling import NOW
 from ..filling_machine import fill_machine, same_machine
@@ -25,7 +25,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_reading_on_gives_what_reading_anew_would(home: Home, grain: int) -> None:
     filling = fill_machine(home)
     question = EngineQuestion(home, grain, 30)
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         answer = question.read(reader, None)
         for age in range(5):
             for stage in timeline.STAGES:
@@ -47,7 +47,7 @@ def test_files_are_counted_now_and_then(home: Home, monkeypatch: pytest.MonkeyPa
     counts: list[Home] = []
     monkeypatch.setattr(surroundings, "disk", counts.append)
     question, answer = EngineQuestion(home, 1, 10), EngineAnswer()
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         answer = question.read(reader, None)
         for second in range(1, 21):
             filling.insert(
@@ -58,6 +58,6 @@ def test_files_are_counted_now_and_then(home: Home, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_home_that_never_ran(home: Home, filling: object) -> None:
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         answer = EngineQuestion(home, 1, 10).read(reader, None)
     assert (answer.until, answer.spans, answer.minute, answer.starts) == (0.0, (), {}, ())

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.app.questions.logs import EVENTS, LogsQuestion
+from marlaas.app.questions.logs import LogsQuestion
+from marlaas.app.reading.opening import opened
+from marlaas.app.words.log_words import EVENTS
 from marlaas.engine.home.paths import Home
 from marlaas.engine.store.events import EventFilter
-from marlaas.engine.store.queries.reader import Reader
 
 from ..filling import Filling
 
 
 def test_events_are_listed_on(home: Home, filling: Filling) -> None:
     question = LogsQuestion(home, EVENTS, EventFilter(("odd",)))
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         filling.event("even 0")
         answer = question.read(reader, None)
         for number in range(1, 6):
@@ -33,7 +34,7 @@ def test_files_are_read_on_and_no_other_file_is(home: Home, filling: Filling) ->
     log = home.logs / "engine.log"
     log.write_text("info: one\nerror: two\n")
     question = LogsQuestion(home, "engine.log", EventFilter(level="error"))
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         first = question.read(reader, None)
         assert first.files == ("engine.log",) and list(first.listing.ids) == [10]
         assert question.read(reader, first).listing is first.listing
@@ -48,5 +49,5 @@ def test_files_are_read_on_and_no_other_file_is(home: Home, filling: Filling) ->
 
 @pytest.mark.parametrize("wanted", [EventFilter(), EventFilter(task=1), EventFilter(tenant="x")])
 def test_an_empty_log(home: Home, filling: Filling, wanted: EventFilter) -> None:
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         assert len(LogsQuestion(home, EVENTS, wanted).read(reader, None).listing.ids) == 0

@@ -6,8 +6,8 @@ import pytest
 
 from marlaas.app.lists.learners import Learner
 from marlaas.app.questions.task import TaskAnswer, TaskQuestion
+from marlaas.app.reading.opening import opened
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.reader import Reader
 
 from ..filling import Filling
 
@@ -17,7 +17,7 @@ ONE = Learner(1)
 def test_another_metric_keeps_what_is_known_of_the_others(home: Home, filling: Filling) -> None:
     filling.task(made=3)
     filling.task(made=2)
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         first = TaskQuestion(ONE).read(reader, None)
         assert list(first.own.track("reward").steps) == [1, 2, 3]
         second = TaskQuestion(ONE, others=(Learner(2),), known=first).read(reader, None)
@@ -37,6 +37,6 @@ def test_questions_are_compared_by_what_they_ask() -> None:
 
 @pytest.mark.parametrize("metric", ["reward", "held-out", "[/m]"])
 def test_a_task_that_is_not_there(home: Home, filling: Filling, metric: str) -> None:
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         answer = TaskQuestion(Learner(99), metric, (Learner(98),)).read(reader, None)
     assert not answer.own.track(metric).steps and answer.trajectories == () and answer.ages == {}

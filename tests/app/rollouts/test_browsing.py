@@ -11,15 +11,14 @@ from hypothesis import given, strategies as st
 
 from marlaas.app.lists.learners import Learner
 from marlaas.app.questions.rollouts import LATE, RolloutsQuestion
+from marlaas.app.reading.home_reader import HomeReader
+from marlaas.app.reading.sqlite_reader import SqliteReader
 from marlaas.app.rollouts.browsing import ALL, WAITING, Place, find, in_list, newest, step_key, step_of, step_words
 from marlaas.app.rollouts.exporting import export, scopes
 from marlaas.app.rollouts.marks import FAILED, UNPAID, age, marks, numbers
 from marlaas.app.rollouts.searching import CHUNK, search
 from marlaas.engine.errors import ConfigError
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries import rollouts
-from marlaas.engine.store.queries.conversations import conversation
-from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.queries.rollout_rows import GroupSummary, MemberSummary, StepSummary
 
 from ..filling import Filling
@@ -29,9 +28,9 @@ ONE = Learner(1)
 
 
 @pytest.fixture
-def reader(filling: Filling) -> Iterator[Reader]:
+def reader(filling: Filling) -> Iterator[HomeReader]:
     fill_rollouts(filling, 30)
-    with Reader(filling.path) as reader:
+    with SqliteReader(filling.path) as reader:
         yield reader
 
 
@@ -55,7 +54,7 @@ def test_newest_first_below_all_and_what_waits() -> None:
     assert newest(list(in_list(steps[2:], False))) == WAITING and newest([]) == ALL
 
 
-def test_what_has_gone_gives_way(reader: Reader) -> None:
+def test_what_has_gone_gives_way(reader: HomeReader) -> None:
     key = step_key("train", 7)
     found = find(reader, Place(ONE, key))
     assert len(found.groups) == len(found.conversations) == 8 and found.place.group == found.groups[0]
@@ -69,7 +68,7 @@ def test_what_has_gone_gives_way(reader: Reader) -> None:
     assert (nothing.place.group, nothing.place.conversation, len(nothing.groups)) == (ALL, None, 0)
 
 
-def test_only_new_conversations_of_many_groups_are_read(reader: Reader, filling: Filling) -> None:
+def test_only_new_conversations_of_many_groups_are_read(reader: HomeReader, filling: Filling) -> None:
     first = find(reader, Place(ONE, ALL, ALL))
     filling.execute("DELETE FROM trajectories WHERE id = 5")
     filling.execute('INSERT INTO trajectories ("group", member, agent, status) VALUES (3, 9, "agent", "ok")')
@@ -80,7 +79,7 @@ def test_only_new_conversations_of_many_groups_are_read(reader: Reader, filling:
     assert len(find(reader, Place(ONE, ALL, 3), again).conversations) == 9
 
 
-def test_the_question_reads_on(reader: Reader, filling: Filling) -> None:
+def test_the_question_reads_on(reader: HomeReader, filling: Filling) -> None:
     question = RolloutsQuestion(ONE)
     first = question.read(reader, None)
     assert question.read(reader, first) == first and len(first.steps) == 33
@@ -93,10 +92,10 @@ def test_the_question_reads_on(reader: Reader, filling: Filling) -> None:
     assert question.read(reader, first).steps[0].reward == 9  # steps were lost: nothing of before counts
 
 
-def test_a_search_finds_what_was_said_and_nothing_else(reader: Reader, filling: Filling) -> None:
+def test_a_search_finds_what_was_said_and_nothing_else(reader: HomeReader, filling: Filling) -> None:
     turns = json.dumps([{"role": "assistant", "text": 'Éa "quoted" \\ role\n名'}])
     filling.execute("UPDATE trajectories SET turns = ? WHERE id = 700", turns)
-    ids = rollouts.conversation_ids(reader, 1)
+    ids = reader.conversation_ids(1)
 
     def hits(word: str) -> list[int]:
         return [hit for progress in search(reader, ids, word) for hit in progress.hits]
@@ -107,8 +106,8 @@ def test_a_search_finds_what_was_said_and_nothing_else(reader: Reader, filling: 
     assert looked == [*range(CHUNK, len(ids), CHUNK), len(ids)]
 
 
-def test_an_export_holds_what_was_asked_for(reader: Reader, home: Home, tmp_path: Path) -> None:
-    one = conversation(reader, 700)
+def test_an_export_holds_what_was_asked_for(reader: HomeReader, home: Home, tmp_path: Path) -> None:
+    one = reader.conversation(700)
     assert one is not None
     found = scopes(Place(ONE, ALL), one, [5, 3])
     counts = {}

@@ -10,6 +10,8 @@ import pytest
 
 from marlaas.app.lists.learners import Learner
 from marlaas.app.questions.rollouts import RolloutsQuestion
+from marlaas.app.reading.home_reader import HomeReader
+from marlaas.app.reading.opening import opened
 from marlaas.app.rollouts.browsing import Place, find, step_key
 from marlaas.app.rollouts.exporting import export, scopes
 from marlaas.app.rollouts.loading import Wish, load
@@ -17,8 +19,6 @@ from marlaas.app.rollouts.reading import episode_blocks
 from marlaas.app.rollouts.records import joined
 from marlaas.app.rollouts.shading import ADVANTAGE, TURNS, shading_of
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.conversations import episode
-from marlaas.engine.store.queries.reader import Reader
 
 from ..filling_casts import fill_duel
 
@@ -27,13 +27,13 @@ FIRST = step_key("train", 1)
 
 
 @pytest.fixture
-def reader(home: Home) -> Iterator[Reader]:
+def reader(home: Home) -> Iterator[HomeReader]:
     fill_duel(home.database)
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         yield reader
 
 
-def test_each_policy_has_steps_and_groups_of_its_own(reader: Reader) -> None:
+def test_each_policy_has_steps_and_groups_of_its_own(reader: HomeReader) -> None:
     for own, groups in ((PLAYER, [1, 1, 1]), (JUDGE, [1, 1])):
         answer = RolloutsQuestion(own).read(reader, None)
         assert [step.groups for step in answer.steps] == groups
@@ -43,7 +43,7 @@ def test_each_policy_has_steps_and_groups_of_its_own(reader: Reader) -> None:
     assert players.scope != judges.scope, "nothing that was read of one stands for the other"
 
 
-def test_an_episode_reads_as_one(reader: Reader, home: Home) -> None:
+def test_an_episode_reads_as_one(reader: HomeReader, home: Home) -> None:
     place = find(reader, Place(JUDGE, FIRST)).place
     assert place.conversation is not None
     loaded = load(home, Wish(place.conversation, word="second 0"))
@@ -55,20 +55,20 @@ def test_an_episode_reads_as_one(reader: Reader, home: Home) -> None:
     assert "first 1" not in text, "of another member"
 
 
-def test_shades_are_of_everybody_who_has_tokens(reader: Reader) -> None:
+def test_shades_are_of_everybody_who_has_tokens(reader: HomeReader) -> None:
     place = find(reader, Place(PLAYER, FIRST)).place
     assert place.conversation is not None
-    together = episode(reader, place.conversation)
+    together = reader.episode(place.conversation)
     blocks = episode_blocks(together, shading_of(ADVANTAGE, together[0]), lambda ids: "x" * len(ids))
     assert [block.text for block in blocks].count("xx") == 3
     turns = episode_blocks(together[:1], shading_of(TURNS, together[0]), None)
     assert "same episode" not in joined(turns)
 
 
-def test_an_export_says_who_spoke(reader: Reader, home: Home, tmp_path: Path) -> None:
+def test_an_export_says_who_spoke(reader: HomeReader, home: Home, tmp_path: Path) -> None:
     place = find(reader, Place(PLAYER, FIRST)).place
     assert place.conversation is not None
-    own = episode(reader, place.conversation)[0]
+    own = reader.episode(place.conversation)[0]
     found = scopes(place, own, None)
     written = tmp_path / "group.jsonl"
     assert export(home, found["group"].ids, written) == 6

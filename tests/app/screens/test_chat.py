@@ -9,12 +9,12 @@ from textual.widgets import Input
 
 from marlaas.app.chat.talking import Side
 from marlaas.app.chat.thread import Event, Heard, Message, Told, TurnOver
+from marlaas.app.reading.opening import opened
 from marlaas.app.screens import chat
 from marlaas.app.screens.chat import ChatScreen
 from marlaas.app.screens.dialogs.manner import MannerDialog
 from marlaas.engine.home.paths import Home
 from marlaas.engine.rollout.talk import Speech
-from marlaas.engine.store.queries.reader import Reader
 
 from ..driving import SIZES, Driver, assert_snapshot, driving
 from ..filling import HOSTILE, Filling, fill_hostile
@@ -58,7 +58,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> list[Scripted]:
 
 
 async def open_chat(driver: Driver, beside: bool = True) -> ChatScreen:
-    with Reader(driver.app.home.database) as reader:
+    with opened(driver.app.home) as reader:
         newest = reader.versions(1)[0]
     screen = ChatScreen([Side(newest), Side()] if beside else [Side(newest)])
     driver.app.push_screen(screen)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
-from marlaas.app.frame import opening
+from marlaas.app.context import editor
+from marlaas.app.reading.opening import opened
 from marlaas.app.screens.submit import SubmitScreen
 from marlaas.app.widgets.guide import Guide
 from marlaas.app.widgets.queue.table import QueueTable
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.reader import Reader
 
 from ..commanding import FakeEngine
 from ..driving import Driver, driving
@@ -41,7 +41,7 @@ async def test_the_demo_runs_in_this_home(home: Home, engine: FakeEngine) -> Non
         assert isinstance(driver.app.focused, QueueTable) and "word problems" in driver.text()
         assert "Submitted 3 tasks" in driver.notices() and engine.asked == ["start"]
         assert not driver.app.screen.query_one(Guide).display
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         assert len(reader.tasks()) == 3
 
 
@@ -56,7 +56,7 @@ async def test_an_environment_is_written_and_opened(home: Home, monkeypatch: pyt
         await driver.press("escape")
         opened: list[Path] = []
         monkeypatch.setenv("EDITOR", "my-editor")
-        monkeypatch.setattr(opening, "edit", opened.append)
+        monkeypatch.setattr(editor, "edit", opened.append)
         monkeypatch.setattr(driver.app, "suspend", nullcontext)
         await written(driver, "other")
         assert opened == [home.plugins / "other.py"] and "is saved" in driver.notices()

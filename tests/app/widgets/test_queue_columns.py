@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from marlaas.app.lists.queue_lines import Arrangement, arrange
+from marlaas.app.reading.sqlite_reader import SqliteReader
 from marlaas.app.widgets.queue.columns import NARROW, Course, cell_text, layout
-from marlaas.engine.store.queries.reader import Reader
 
 from ..filling import Filling
 
@@ -27,7 +27,7 @@ def test_names_grow_with_the_terminal() -> None:
 @pytest.mark.parametrize(("steps", "text"), [(60, "7/60"), (400_000, "0 %")])
 def test_steps_that_have_no_room_are_a_share(filling: Filling, steps: int, text: str) -> None:
     filling.task("running", made=7)
-    with Reader(filling.path) as reader:
+    with SqliteReader(filling.path) as reader:
         row = replace(reader.tasks()[0], steps=steps)
     column = next(column for column in NARROW if column.name == "step")
     assert cell_text(arrange([row], Arrangement())[0], Course(), False, column) == text

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from marlaas.app.questions.logs import EVENTS
-from marlaas.app.words.log_words import headline, nothing
+from marlaas.app.words.log_words import EVENTS, headline, nothing
 
 
 def test_headlines() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from marlaas.app.reading.opening import opened
 from marlaas.app.words.tasks import liveness, newest_series, queue_order
 from marlaas.engine.home.paths import Home
-from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.rows import EngineRow, EvalRow
 
 from ..filling import Filling
@@ -42,6 +42,6 @@ def test_only_the_newest_series_counts() -> None:
 def test_what_moves_comes_first(filling: Filling, home: Home) -> None:
     for state in ("done", "submitted", "queued", "failed", "paused", "running"):
         filling.task(state=state)
-    with Reader(home.database) as reader:
+    with opened(home) as reader:
         ordered = [task.state for task in sorted(reader.tasks(), key=queue_order)]
     assert ordered == ["running", "paused", "queued", "submitted", "failed", "done"]

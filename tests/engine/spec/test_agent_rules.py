@@ -56,6 +56,7 @@ def test_what_makes_no_sense_is_one_sentence(tables: dict[str, Any], says: str) 
     with pytest.raises(ConfigError) as caught:
         task(**tables)
     assert str(caught.value).startswith("talk.toml: ") and says in str(caught.value)
+    assert caught.value.path.partition(".")[0] in {"policy", "policies", "agents", "eval", "train"}
 
 
 def test_a_specification_survives_its_json() -> None:

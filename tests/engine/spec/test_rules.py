@@ -38,7 +38,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 def test_refuses_in_one_sentence(table: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=r"^task\.toml: ") as caught:
         parse(table, "task.toml")
-    assert says in caught.value.message and caught.value.hint
+    error = caught.value
+    assert says in error.message and error.hint and error.code == "conflict"
+    assert error.message.startswith(f"task.toml: '{error.path}' ") and all(
+        "." in key or key == "steps" for key in error.also
+    )
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_a_value_of_the_environment_may_be_a_list_in_a_sweep(tmp_path: Path) -> 
 def test_refuses_in_one_sentence(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=r"task\.toml") as caught:
         load(write(tmp_path, text))
-    assert says in str(caught.value)
+    assert says in str(caught.value) and caught.value.path and caught.value.code
 
 
 @given(st.lists(st.lists(st.one_of(st.integers(), st.floats(), st.booleans()), min_size=1, max_size=4), max_size=4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass, field
 
 import pytest
@@ -37,29 +38,37 @@ def test_builds_nested_tables_with_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "says"),
+    ("table", "says", "path", "code"),
     [
-        ({}, "'name' is missing"),
-        ({"name": "a", "cuont": 1}, "Did you mean 'count'"),
-        ({"name": 3}, "a text in quotes"),
-        ({"name": "a", "count": True}, "a whole number"),
-        ({"name": "a", "count": 2.5}, "a whole number. Allowed: 1 to 10"),
-        ({"name": "a", "count": 11}, "between 1 and 10"),
-        ({"name": "a", "many": 0}, "between 1 and 10000000"),
-        ({"name": "a", "colour": "grene"}, "Did you mean 'green'"),
-        ({"name": "a", "flag": 1}, "true or false"),
-        ({"name": "a", "parts": [1, "b"]}, "each entry a whole number"),
-        ({"name": "a", "inner": 3}, "must be a table"),
-        ({"name": "a", "inner": {"shrae": 1}}, "unknown key 'inner.shrae'. Did you mean 'share'"),
-        ({"name": "a", "inner": {"share": float("nan")}}, "'inner.share'"),
-        ({"name": "a", "target": "high"}, "'target'"),
+        ({}, "'name' is missing", "name", "missing"),
+        ({"name": "a", "cuont": 1}, "Did you mean 'count'", "cuont", "unknown_key"),
+        ({"name": 3}, "a text in quotes", "name", "wrong_type"),
+        ({"name": "a", "count": True}, "a whole number", "count", "wrong_type"),
+        ({"name": "a", "count": 2.5}, "a whole number. Allowed: 1 to 10", "count", "wrong_type"),
+        ({"name": "a", "count": 11}, "between 1 and 10", "count", "out_of_range"),
+        ({"name": "a", "many": 0}, "between 1 and 10000000", "many", "out_of_range"),
+        ({"name": "a", "colour": "grene"}, "Did you mean 'green'", "colour", "no_choice"),
+        ({"name": "a", "flag": 1}, "true or false", "flag", "wrong_type"),
+        ({"name": "a", "parts": [1, "b"]}, "each entry a whole number", "parts", "wrong_type"),
+        ({"name": "a", "inner": 3}, "must be a table", "inner", "wrong_type"),
+        (
+            {"name": "a", "inner": {"shrae": 1}},
+            "unknown key 'inner.shrae'. Did you mean 'share'",
+            "inner.shrae",
+            "unknown_key",
+        ),
+        ({"name": "a", "inner": {"share": float("nan")}}, "'inner.share'", "inner.share", "wrong_type"),
+        ({"name": "a", "target": "high"}, "'target'", "target", "wrong_type"),
     ],
 )
-def test_says_what_is_wrong(table: dict[str, object], says: str) -> None:
+def test_says_what_is_wrong(table: dict[str, object], says: str, path: str, code: str) -> None:
     with pytest.raises(ConfigError) as caught:
         build(Outer, table, "task.toml")
     assert str(caught.value).startswith("task.toml: ")
     assert says in str(caught.value)
+    assert (caught.value.path, caught.value.code) == (path, code)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (again.path, again.code, str(again)) == (path, code, str(caught.value))
 
 
 _json = st.recursive(

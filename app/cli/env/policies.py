@@ -1,0 +1,65 @@
+"""The policies that play: versions of adapters, or the bare base, on one sampler.
+
+Who plays flows in, a sampler that has all of them loaded flows out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from marlaas.engine.fleet import BARE, open_lone_sampler, plan_alone
+from marlaas.engine.home import Home, load_settings
+from marlaas.engine.rollout import Role, Roles, Rollout, SamplerEndpoint, SamplingParameters, noise_seed
+
+from ... import output
+from ...words.format import line
+from .players import Player, Players
+
+
+@dataclass(frozen=True)
+class Policies:
+    """Policies that are loaded."""
+
+    rollout: Rollout
+    endpoint: SamplerEndpoint
+    players: Players
+
+    def roles(self, *episode: int) -> Roles:
+        """Who speaks for which agent in an episode; other numbers give other noise."""
+        seed = noise_seed("play", *episode)
+        return lambda agent: Role(_voice(self.players.of(agent), seed), self.endpoint)
+
+
+def _voice(player: Player, seed: int) -> SamplingParameters:
+    version, sampling = player.version, player.sampling
+    return SamplingParameters(
+        version=BARE if version is None else version.name,
+        number=0 if version is None else version.number,
+        temperature=sampling.temperature,
+        max_tokens=sampling.max_tokens,
+        max_episode_tokens=sampling.max_episode_tokens,
+        seed=seed,
+        thinking=sampling.thinking,
+    )
+
+
+@asynccontextmanager
+async def loaded(home: Home, players: Players, scratch: Path) -> AsyncIterator[Policies]:
+    """Start a sampler with all who play for as long as the block runs.
+
+    Raises ``AdapterError`` for a version whose file is damaged, ``ConfigError`` and what the sampler raises.
+    """
+    settings = load_settings(home.create())
+    output.talk(f"Starting a sampler for the base {line(settings.base)} …")
+    async with open_lone_sampler(home, plan_alone(settings)) as lone:
+        for player in players.all:
+            lone.rollout.check_thinking(player.sampling.thinking)
+        versions = {player.version.name: player.version for player in players.all if player.version is not None}
+        for row in versions.values():
+            await lone.load(row.name, home.file(row.path), row.checksum)
+        if any(player.version is None for player in players.all):
+            await lone.load_bare(scratch)
+        yield Policies(lone.rollout, lone.endpoint, players)

@@ -1,0 +1,1 @@
+"""Verbs about what came of tasks: metrics, win-rates, rollouts, statistics."""

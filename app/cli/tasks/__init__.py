@@ -1,0 +1,1 @@
+"""Verbs about tasks in the queue: submit, list, watch, steer, extend and compare them."""

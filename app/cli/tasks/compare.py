@@ -1,0 +1,110 @@
+"""``compare``: what tasks have come to, and in what they differ, side by side."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ... import output
+from ...words.format import count, duration, line, number, score
+from ..choosing import add_policy, add_tasks, chosen, faces
+from ..verbs import Verbs, add_verb, home_of
+
+if TYPE_CHECKING:
+    from marlaas.engine.store import TaskRow
+
+    from ...reading.home_reader import HomeReader
+
+NAMED = ("tenant", "name", "environment")
+"""Keys that the table of results has."""
+CELLS = 28
+"""Of one value; `marlaas show ID --json` has all of it."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One task of the comparison, or one of the policies that it trains."""
+
+    row: TaskRow
+    policy: str
+    """Empty where the task has only one."""
+    config: dict[str, Any]
+    measured_on: str
+    """The environment version of its newest held-out score; scores on different ones do not compare."""
+
+
+def register(verbs: Verbs) -> None:
+    """Add the verb."""
+    compare = add_verb(verbs, "compare", run, "show results of tasks and what they differ in, side by side", json=True)
+    add_tasks(compare)
+    add_policy(compare)
+    compare.add_argument("--all", action="store_true", help="all keys, also those that are the same everywhere")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print both tables."""
+    from marlaas.engine.errors import ConfigError
+
+    from ...home.configuration import differences
+    from ...reading.opening import find_task, reading
+
+    with reading(home_of(args)) as reader:
+        numbers = chosen(args, reader)
+        assert reader is not None
+        shown = [face for number in numbers for face in faces(args, find_task(reader, number))]
+        if len(shown) < 2:
+            raise ConfigError("One task cannot be compared.", "Give two or more numbers, or a sweep with --family.")
+        tasks = [_compared(reader, policy, row) for policy, row in shown]
+    rows = differences([task.config for task in tasks], args.all)
+    if args.json:
+        output.result_json({"tasks": [_json(task) for task in tasks], "config": rows})
+        return output.OK
+    headers = ("TASK", *(f"{task.row.id} {task.policy}".rstrip() for task in tasks))
+    results = list(zip(*(_results(task) for task in tasks), strict=True))
+    output.result_table(headers, [(cells[0][0], *(text for _, text in cells)) for cells in results], right=headers[1:])
+    if len({task.measured_on for task in tasks} - {""}) > 1:
+        output.talk("Held-out scores were measured on different versions of environments; they do not compare.")
+    output.result("")
+    if not rows.keys() - set(NAMED):
+        output.talk("Their configurations are the same.")
+        return output.OK
+    differing = [(line(key, 40), *map(_value, values)) for key, values in rows.items() if key not in NAMED]
+    output.result_table(("KEY", *headers[1:]), differing, right=headers[1:])
+    return output.OK
+
+
+def _compared(reader: HomeReader, policy: str, row: TaskRow) -> Compared:
+    evals = reader.evals(row.id, policy or None)
+    return Compared(row, policy, reader.task_config(row.id), evals[-1].environment_version if evals else "")
+
+
+def _results(task: Compared) -> list[tuple[str, str]]:
+    row = task.row
+    return [
+        ("tenant", line(row.tenant, CELLS)),
+        ("name", line(row.name, CELLS)),
+        ("environment", line(row.environment, CELLS)),
+        ("version", line(task.measured_on, 12) or "-"),
+        ("state", line(row.state)),
+        ("step", f"{row.step}/{row.steps}"),
+        ("reward", score(row.reward)),
+        ("held-out", score(row.score)),
+        ("best", score(row.best)),
+        ("floor", score(row.floor)),
+        ("staleness", number(row.staleness)),
+        ("tokens", count(row.tokens)),
+        ("time", duration(row.seconds)),
+    ]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "-" if value is None else line(str(value), CELLS)
+
+
+def _json(task: Compared) -> dict[str, Any]:
+    from ...words.tasks import task_json
+
+    return {**task_json(task.row), "policy": task.policy, "measured_on": task.measured_on}

@@ -1,0 +1,189 @@
+"""``list`` and ``show``: the queue and one task, as text or JSON."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from ... import output
+from ...words.format import count, duration, line, number, score, size, sparkline
+from ..choosing import add_policy, faces, policy_of
+from ..verbs import Verbs, add_verb, home_of, task_number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from marlaas.engine.store import EvalRow, PolicyRow, TaskRow
+
+_FILTER = (
+    'only those that fit: state:running tenant:bio env:sums family:x name:"two words" id:17 reward>0.5 score>=0.3'
+    " step<10; all must hold; ! or - before one turns it round; a word alone is looked for in name, tenant, environment"
+)
+REASON_CELLS = 160
+"""Of a reason in the list; `show` has all of it."""
+
+
+def register(verbs: Verbs) -> None:
+    """Add both verbs."""
+    listing = add_verb(verbs, "list", list_tasks, "list tasks: all, or those that fit", json=True)
+    listing.add_argument("--tenant", metavar="NAME", help="only of this tenant")
+    listing.add_argument("--state", metavar="STATE", help="only in this state: running, queued, paused, done, …")
+    listing.add_argument("--family", metavar="NAME", help="only of this sweep")
+    listing.add_argument("--filter", metavar="QUERY", default="", help=_FILTER)
+    listing.add_argument("--sort", metavar="FIELD", help="words from A, numbers from the largest; fields of --filter")
+    listing.add_argument("--reverse", action="store_true", help="the other way round")
+    show = add_verb(verbs, "show", show_task, "show one task", json=True)
+    show.add_argument("task", type=task_number, metavar="ID", help="the number of a task")
+    add_policy(show)
+    show.add_argument(
+        "--toml", action="store_true", help="print its task file, with every default: to change and submit"
+    )
+
+
+def list_tasks(args: argparse.Namespace) -> int:
+    """Print the queue."""
+    from marlaas.engine.daemon import control
+
+    from ...lists.filters import check_state, in_order, matches, parse
+    from ...reading.opening import reading
+    from ...words.tasks import family_summaries, queue_order, task_json
+
+    home = home_of(args)
+    with reading(home) as reader:
+        everything = reader.tasks() if reader else []
+    query = parse(args.filter)
+    if args.state:
+        check_state(args.state)
+    tasks = [task for task in everything if _fits(task, args) and matches(query, task)]
+    if args.sort:
+        tasks = in_order(tasks, args.sort, args.reverse)
+    elif not args.json:
+        tasks = sorted(tasks, key=queue_order, reverse=args.reverse)
+    if any(task.unfinished for task in tasks) and not control.alive(home):
+        output.talk("No engine is alive; `marlaas engine start` goes on with the unfinished tasks.")
+    if args.json:
+        output.result_json([task_json(task) for task in tasks])
+        return output.OK
+    if everything and not tasks:
+        output.talk(f"None of the {len(everything)} tasks fits.")
+        return output.OK
+    if not tasks:
+        output.talk("No tasks yet. `marlaas submit FILE` adds one, `marlaas demo` shows three.")
+        return output.OK
+    output.result_table(
+        ("ID", "TENANT", "TASK", "ENVIRONMENT", "STATE", "STEP", "REWARD", "HELD-OUT", "REASON"),
+        [row for task in tasks for row in (_cells(task), *_policies(task))],
+        right=("ID", "STEP", "REWARD", "HELD-OUT"),
+    )
+    for text in family_summaries(tasks):
+        output.talk(text)
+    return output.OK
+
+
+def _cells(task: TaskRow) -> tuple[str, ...]:
+    from ...words.tasks import short_name, state_word
+
+    return (
+        str(task.id),
+        line(task.tenant, 24),
+        short_name(task, 32),
+        line(task.environment, 24),
+        state_word(task.state),
+        f"{task.step}/{task.steps}",
+        score(task.reward),
+        score(task.score),
+        line(task.reason, REASON_CELLS),
+    )
+
+
+def _policies(task: TaskRow) -> Iterator[tuple[str, ...]]:
+    """Under a task that has several policies, a line for each: who it is, for whom it speaks, how far it has come."""
+    from ...words.casts import kind, names
+
+    for policy in task.policies:
+        made = f"{policy.step}/{task.steps}" if policy.trained else ""
+        scores = (score(policy.reward), score(policy.score)) if policy.trained else ("", "")
+        yield ("", "", f"  {line(policy.name, 30)}", line(names(policy.agents), 24), kind(policy), made, *scores, "")
+
+
+def _fits(task: TaskRow, args: argparse.Namespace) -> bool:
+    wanted = ((args.tenant, task.tenant), (args.state, task.state), (args.family, task.family))
+    return all(want in (None, has) for want, has in wanted)
+
+
+def show_task(args: argparse.Namespace) -> int:
+    """Print one task."""
+    from ...reading.opening import find_task, reading
+    from ...words.tasks import state_word, task_detail_json
+
+    with reading(home_of(args)) as reader:
+        task = find_task(reader, args.task)
+        assert reader is not None
+        policy, (_, own) = policy_of(args, task), faces(args, task)[0]
+        evals, config, needs = reader.evals(task.id, policy), reader.task_config(task.id), reader.needs(task.id)
+        newest = next(iter(reader.steps(task.id, own.step - 1, policy)), None)
+        rewards = reader.rewards(task.id, policy=policy)
+        kept = [version for version in reader.versions(task.id) if version.state == "committed"]
+    if args.toml:
+        from ...home.task_text import written
+
+        print(written(config), end="")
+        return output.OK
+    if args.json:
+        output.result_json(task_detail_json(own, needs, evals, newest, config))
+        return output.OK
+    fields = [
+        ("tenant", line(task.tenant)),
+        ("sweep", line(task.family)),
+        ("environment", line(task.environment)),
+        ("state", state_word(task.state)),
+        ("reason", line(task.reason)),
+        ("depends on", ", ".join(f"{needed.id} ({line(needed.name)}), {needed.state}" for needed in needs)),
+        ("priority", str(task.priority) if task.priority else ""),
+        ("tried again", _tries(task, config)),
+        *(("policy", _policy(each, task.steps)) for each in task.policies),
+        ("shown", f"{policy or task.trained[0]}; --policy shows another" if len(task.trained) > 1 else ""),
+        ("step", f"{own.step} of {own.steps}"),
+        ("reward", f"{score(own.reward)}  {sparkline(rewards, 40)}".rstrip()),
+        ("held-out", _held_out(evals)),
+        ("best", score(own.best)),
+        ("floor", f"{score(own.floor)} (best constant answer)" if own.floor is not None else ""),
+        ("adapter", own.adapter_version),
+        ("on disk", f"{len(kept)} versions, {size(sum(v.size for v in kept))}" if kept else ""),
+        ("staleness", number(own.staleness)),
+        ("tokens", count(own.tokens)),
+        ("time", duration(task.seconds)),
+        *((line(name), number(value)) for name, value in sorted(newest.metrics.items() if newest else ())),
+    ]
+    output.result(f"task {task.id}: {line(task.name)}")
+    seen: set[str] = set()
+    for name, value in fields:
+        if value and value != "-" and (name not in seen or name == "policy"):
+            output.result(f"  {name:<12} {value}")
+        seen.add(name)
+    return output.OK
+
+
+def _policy(policy: PolicyRow, steps: int) -> str:
+    """A policy of several in a line."""
+    from ...words.casts import kind, names
+
+    words = [f"{policy.name} ({names(policy.agents)}), {kind(policy)}"]
+    if policy.trained:
+        words += [f"step {policy.step} of {steps}", f"reward {score(policy.reward)}", f"held-out {score(policy.score)}"]
+    return ", ".join(words)
+
+
+def _held_out(evals: Sequence[EvalRow]) -> str:
+    """The scores on the newest environment version, which alone compare, and how many there are on others."""
+    from ...words.tasks import newest_series
+
+    shown = newest_series(evals)
+    earlier = len(evals) - len(shown)
+    scores = ", ".join(f"{score(row.score)} at step {row.step}" for row in shown)
+    return f"{scores}; {earlier} on earlier environment versions" if earlier else scores
+
+
+def _tries(task: TaskRow, config: dict[str, Any]) -> str:
+    allowed = config.get("queue", {}).get("retries", 0)
+    return f"{task.retried} of {allowed} times" if allowed or task.retried else ""

@@ -1,0 +1,158 @@
+"""``submit --check``: what task files would put into the queue, what that would take, what the model would be asked.
+
+Checked as far as it can be without an engine; writes nothing. The processes in which prompts are looked at end with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ... import output
+from ...words.format import line, pad
+
+if TYPE_CHECKING:
+    from marlaas.engine.environments import Peek
+    from marlaas.engine.home import Home
+    from marlaas.engine.store import Submission
+
+    from ...home.estimates import Estimates
+
+LOOKED_AT = 3
+"""Environments whose prompts are shown, of the first task of each."""
+
+
+def show(home: Home, submissions: Sequence[Submission], as_json: bool) -> int:
+    """Print the tasks, estimates and prompts. Raises what ``submit`` would raise; writes nothing, starts no engine."""
+    from ...home.estimates import estimate_all
+    from ...home.peeking import peeked
+
+    linked = _checked(home, submissions)
+    estimates = estimate_all(home, linked)
+    first: dict[str, Submission] = {}
+    for submission in linked:
+        first.setdefault(submission.environment, submission)
+    looked = list(first.values())[:LOOKED_AT]
+    peeks = [(one, peeked(home, one.environment, one.config["environment_config"])) for one in looked]
+    if as_json:
+        output.result_json(_json(linked, estimates, peeks))
+        return output.OK
+    _print(linked, estimates)
+    _print_casts(linked)
+    for submission, peek in peeks:
+        _print_prompts(submission, peek)
+    number = "1 task" if len(linked) == 1 else f"{len(linked):,} tasks"
+    output.talk(f"{number} would be queued; nothing was changed.")
+    return output.OK
+
+
+def _checked(home: Home, submissions: Sequence[Submission]) -> list[Submission]:
+    from marlaas.engine.daemon import control
+    from marlaas.engine.submission import check_environment, check_wish, link
+
+    from ...reading.opening import reading
+
+    base = control.served_base(home)
+    with reading(home) as reader:
+        known = reader.known_tasks() if reader else []
+        environments = reader.environments() if reader else []
+    linked = link(submissions, known)
+    for submission in linked:
+        check_wish(submission.config["base"], submission.name, base)
+        if environments:
+            check_environment(submission, environments)
+    return linked
+
+
+def _print(linked: Sequence[Submission], estimates: Estimates) -> None:
+    from ...home.estimate_words import time_cell, told
+
+    output.result_table(
+        ("TENANT", "TASK", "ENVIRONMENT", "STEPS", "PRIORITY", "TIME", "AFTER"),
+        [
+            (
+                submission.tenant,
+                submission.name,
+                submission.environment,
+                str(submission.steps),
+                str(submission.priority),
+                time_cell(estimate),
+                line(", ".join(_after(submission, linked)), 80),
+            )
+            for submission, estimate in zip(linked, estimates.tasks, strict=True)
+        ],
+        right=("STEPS", "PRIORITY", "TIME"),
+    )
+    output.result("")
+    for what, how_much in told(estimates, [submission.environment for submission in linked]):
+        output.result(f"{pad(what, 8)} {how_much}")
+
+
+def _print_casts(linked: Sequence[Submission]) -> None:
+    """Who speaks for whom, once for all tasks of which that is the same."""
+    from marlaas.engine.spec import agent_map_of, parse
+
+    from ...words.casts import cast_lines
+
+    told: dict[tuple[str, ...], list[str]] = {}
+    for submission in linked:
+        spec = parse(submission.config, submission.name)
+        said = tuple(cast_lines(agent_map_of(spec), spec.eval.rotate, list(spec.eval.agents.items())))
+        told.setdefault(said, []).append(submission.name)
+    for said, tasks in told.items():
+        if said:
+            more = f" and {len(tasks) - 1} more" if len(tasks) > 1 else ""
+            output.result(f"\npolicies of {line(tasks[0])}{more}")
+        for sentence in said:
+            output.result(f"  {sentence}")
+
+
+def _print_prompts(submission: Submission, peek: Peek) -> None:
+    from ...home.peeking import prompt_lines
+
+    for number, ask in enumerate(peek.asks, 1):
+        output.result(f"\nprompt {number} of {line(submission.environment)}")
+        for text in prompt_lines(ask):
+            output.result(f"  {text}")
+    if peek.problem:
+        output.talk(f"Its prompts cannot be shown: {line(peek.problem)}")
+
+
+def _after(submission: Submission, submissions: Sequence[Submission]) -> list[str]:
+    """Whom it waits for: numbers of tasks that exist, names of those beside it."""
+    return [*map(str, submission.needs), *(submissions[place].name for place in submission.after)]
+
+
+def _json(
+    submissions: Sequence[Submission], estimates: Estimates, peeks: Sequence[tuple[Submission, Peek]]
+) -> dict[str, Any]:
+    from ...home.estimate_words import as_json, task_json
+
+    return {
+        "tasks": [
+            {
+                "tenant": submission.tenant,
+                "name": submission.name,
+                "family": submission.family,
+                "environment": submission.environment,
+                "steps": submission.steps,
+                "priority": submission.priority,
+                "depends_on": list(submission.needs),
+                "after": [submissions[place].name for place in submission.after],
+                "estimate": task_json(estimate),
+                "config": submission.config,
+            }
+            for submission, estimate in zip(submissions, estimates.tasks, strict=True)
+        ],
+        "estimate": as_json(estimates),
+        "prompts": [
+            {
+                "environment": submission.environment,
+                "version": peek.info.version,
+                "problem": peek.problem,
+                "prompts": [asdict(ask) for ask in peek.asks],
+            }
+            for submission, peek in peeks
+        ],
+    }

@@ -1,0 +1,96 @@
+"""``watch``: tasks as lines of text, one for each change; the way to follow them without a screen, or by ear.
+
+Rows of the store flow in, lines flow out, on standard output because they are what was asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ... import output
+from ..choosing import add_tasks, chosen
+from ..verbs import Verbs, add_verb, home_of
+
+if TYPE_CHECKING:
+    from marlaas.engine.store import TaskRow
+
+    from ...home.progress import Follower
+    from ...reading.home_reader import HomeReader
+
+NO_ENGINE = "No engine is alive; `marlaas engine start` goes on with the unfinished tasks."
+
+
+def register(verbs: Verbs) -> None:
+    """Add the verb."""
+    watch = add_verb(
+        verbs,
+        "watch",
+        run,
+        "print a line for each change of tasks; ends when those that are given have ended",
+        epilog="Without a number it goes on until Ctrl-C, with all that is unfinished or comes in; with numbers it has"
+        " the exit codes of `marlaas wait`.",
+    )
+    add_tasks(watch)
+    watch.add_argument(
+        "--quiet", action="store_true", help="only new states, reasons and held-out scores, not each step"
+    )
+    how = watch.add_mutually_exclusive_group()
+    how.add_argument("--plain", action="store_true", help="sentences without signs or columns, for screen readers")
+    how.add_argument("--json", action="store_true", help="print one JSON object a line")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print changes until the given tasks have ended, or until Ctrl-C."""
+    from marlaas.engine.daemon import control
+
+    from ...home.progress import Follower, progress_line, sentence
+    from ...reading.opening import find_task, reading
+
+    home = home_of(args)
+    with reading(home) as reader:
+        wanted = chosen(args, reader) if args.tasks or args.family else None
+        if reader is None:
+            output.talk("No tasks yet. `marlaas submit FILE` adds one.")
+            return output.OK
+        follower = Follower(
+            read=lambda: _moving(follower, reader) if wanted is None else [find_task(reader, n) for n in wanted],
+            alive=lambda: control.alive(home),
+            say=output.result,
+            words=_json if args.json else sentence if args.plain else progress_line,
+            differs_by=_milestone if args.quiet else None,
+        )
+        if wanted is None:
+            watch_all(follower)
+        if not control.alive(home):
+            output.talk(NO_ENGINE)
+        tasks = follower.follow()
+    return output.OK if all(task.state == "done" for task in tasks) else output.FAILED
+
+
+def watch_all(follower: Follower, interval: float = 1.0) -> None:
+    """Say what changes, and whether an engine lives, until interrupted."""
+    output.talk("Watching all tasks; Ctrl-C ends the watching and no task.")
+    lived = True
+    while True:
+        alive = follower.alive()
+        if alive != lived:
+            output.talk("An engine is alive." if alive else NO_ENGINE)
+        lived = alive
+        follower.poll()
+        follower.sleep(interval)
+
+
+def _moving(follower: Follower, reader: HomeReader) -> list[TaskRow]:
+    """What is unfinished, and what was when it was last spoken of."""
+    return [task for task in reader.tasks() if task.unfinished or follower.said(task.id)]
+
+
+def _json(task: TaskRow) -> str:
+    from ...words.tasks import task_json
+
+    return output.json_line(task_json(task))
+
+
+def _milestone(task: TaskRow) -> tuple[object, ...]:
+    return task.state, task.reason, task.score, *(policy.score for policy in task.policies)

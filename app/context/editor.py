@@ -1,0 +1,87 @@
+"""The person's own editor, for a task file or a plugin: it blocks until the person has left it.
+
+``edit`` and ``edited`` expect that the terminal was given away; ``opened`` does so itself. Knows no form.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from textual.app import SuspendNotSupported
+
+from marlaas.engine.errors import ConfigError
+
+from .application import Application
+
+
+def editor() -> list[str]:
+    """The command of the editor, from ``VISUAL`` or ``EDITOR``. Raises ``ConfigError`` where none is set."""
+    for name in ("VISUAL", "EDITOR"):
+        try:
+            if command := shlex.split(os.environ.get(name, "")):
+                return command
+        except ValueError as error:
+            raise ConfigError(f"The variable {name} cannot be read as a command: {error}.") from error
+    raise ConfigError("No editor is set.", "Set EDITOR, for example to nano.")
+
+
+def edit(path: Path) -> None:
+    """Open a file and wait. Raises ``ConfigError`` where the editor cannot be started, or failed."""
+    command = editor()
+    try:
+        code = subprocess.run([*command, str(path)]).returncode
+    except OSError as error:
+        raise ConfigError(f"The editor {command[0]} cannot be started: {error.strerror}.", "Set EDITOR.") from error
+    if code:
+        raise ConfigError(f"The editor {command[0]} ended with exit code {code}; nothing was taken over.")
+
+
+def edited(text: str) -> str:
+    """``text`` as the person left it. Raises ``ConfigError``."""
+    with TemporaryDirectory(prefix="marlaas-task-") as folder:
+        path = Path(folder) / "task.toml"
+        path.write_text(text, encoding="utf-8")
+        edit(path)
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError("What the editor saved is no UTF-8 text.") from error
+
+
+def line_of(text: str, paths: Iterable[str]) -> int | None:
+    """The line of a task file (from 1) in which the first of some keys that stands there gets its value."""
+    for named in paths:
+        table, _, key = named.rpartition(".")
+        inside = ""
+        for number, line in enumerate(text.splitlines(), 1):
+            if header := re.match(r"\s*\[\s*([\w.]+)\s*\]", line):
+                inside = header[1]
+            elif re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line) and inside == table:
+                return number
+    return None
+
+
+def opened(app: Application, path: Path) -> bool:
+    """Open a file in the editor, which gets the whole terminal meanwhile.
+
+    False, in silence, where none is set or there is no terminal; what else goes wrong is said in a notice.
+    """
+    try:
+        editor()
+    except ConfigError:
+        return False  # none is set, which is no mistake
+    try:
+        with app.suspend():
+            edit(path)
+    except SuspendNotSupported:
+        return False
+    except ConfigError as error:
+        app.say(str(error), bad=True)
+        return False
+    return True

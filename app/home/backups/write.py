@@ -1,0 +1,292 @@
+"""A home into one file, while its engine trains on.
+
+What is copied is of one moment: the database, and every state file that it names then. These files are opened in that
+moment, so that they stay whole however an engine prunes or writes them again meanwhile. Beside them: the settings,
+plugins with the snapshots that tasks play on, and what else a person keeps in the home. Left out is what is made again:
+bases for llama.cpp, logs, libraries, measured rates.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import shutil
+import tarfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import BinaryIO
+
+from marlaas.engine.errors import BackupError, ConfigError
+from marlaas.engine.home import Home, PrivateFolder
+from marlaas.engine.store import Held
+
+from ...words.format import size
+from .archive import CONTENTS, DATABASE, PACKED, Contents, Entry
+
+PREFIX = ".marlaas-backup-"
+"""Begins the name of the folder in which a backup is made; the next one there removes what a killed one left."""
+SNAPSHOTS = "scratch/snapshots"
+_NOT_AS_IT_IS = frozenset({"backups", "base", "logs", "venvs", "scratch", "adapters", "rates.json", "engine.lock"})
+"""Of a home: what is made again, and the folders of which a part is copied."""
+_SPARE = 1 << 20
+_CHUNK = 1 << 20
+_TRIES = 50
+_INTERVAL = 5.0
+"""Seconds between two words about how far it is."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Backup:
+    """What was written."""
+
+    file: Path
+    size: int
+    files: int
+    missing: tuple[str, ...]
+    """State files that the database names and that are not in the home."""
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A file of the home, held open: it stays what it is, also where its name goes."""
+
+    place: str
+    file: BinaryIO
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self.file.fileno()).st_size
+
+
+def back_up(home: Home, file: Path, force: bool = False, say: Say = lambda text: None) -> Backup:
+    """Write the backup; ``force`` replaces one of that name, in the moment in which the new one is whole.
+
+    Raises ``ConfigError`` for a place that will not do, ``BackupError`` and ``StoreError`` for what cannot be read or
+    written. ``file`` is then what it was before.
+    """
+    _check_place(home, file, force)
+    try:
+        private = PrivateFolder(file.parent, PREFIX)
+    except OSError as error:
+        raise BackupError(f"The backup {file} cannot be written: {error.strerror}.") from error
+    try:
+        backup = _write(home, private.path, file, say)
+        _put(private.path / "backup", file, force)
+        return backup
+    except OSError as error:
+        raise BackupError(f"The backup {file} could not be written: {error.strerror or error}.") from error
+    finally:
+        private.remove()
+
+
+def _check_place(home: Home, file: Path, force: bool) -> None:
+    if not home.database.exists():
+        raise ConfigError(f"There is no home at {home.root}.", "Give the one that is meant with --home.")
+    if not file.parent.is_dir():
+        raise ConfigError(f"There is no folder {file.parent}.", "Make it, or choose another place for the backup.")
+    if file.parent.resolve().is_relative_to(home.root.resolve()):
+        raise ConfigError(f"{file} lies in the home itself.", "Choose a place outside of it, best on another disk.")
+    if file.is_dir():
+        raise ConfigError(f"{file} is a folder.", "Give the name of a file.")
+    if file.exists() and not force:
+        raise ConfigError(f"{file} exists already.", "Choose another name, or replace it with --force.")
+
+
+def _write(home: Home, folder: Path, file: Path, say: Say) -> Backup:
+    with ExitStack() as stack:
+        with Held(home.database) as held:
+            states, missing = _hold(held, home, stack)
+            others = _others(home, stack, say)
+            total = sum(one.size for one in (*states, *others))
+            _check_room(folder, held.size() * 3 // 2 + total + _SPARE)
+            told = _Progress(say)
+            held.copy(folder / DATABASE, lambda done, whole: told(done, whole, "of the database"))
+        entries = {DATABASE: _pack(folder / DATABASE, folder / "packed")}
+        done = 0
+        with _new(folder / "backup") as archive, tarfile.open(fileobj=archive, mode="w") as tar:
+            with open(folder / "packed", "rb") as packed:
+                _add(tar, _Open(DATABASE + PACKED, packed))
+            for one in (*others, *states):
+                entries[one.place] = _add(tar, one)
+                done += one.size
+                told(done, total, "of the files")
+            _add_contents(tar, Contents(time.time(), version("marlaas"), entries, missing))
+        return Backup(file, (folder / "backup").stat().st_size, len(entries), missing)
+
+
+def _hold(held: Held, home: Home, stack: ExitStack) -> tuple[list[_Open], tuple[str, ...]]:
+    """Open every state file that the database names in one moment; and those that are named and not there.
+
+    An engine takes a version's row back before its file, so a file that went in between is no longer named a moment
+    later, and what is still named then and still not there is missing.
+    """
+    _allow_many_files()
+    opened: dict[str, _Open] = {}
+    gone: set[str] = set()
+    for _ in range(_TRIES):
+        named = held.renew()
+        opened |= {one.place: one for one in _all(((p, home.root / p) for p in named if p not in opened), stack)}
+        lacking = set(named) - opened.keys()
+        if lacking <= gone:
+            if lacking and not _entries(home.adapters):
+                raise BackupError(f"There is nothing in {home.adapters}.", "Is its disk mounted?")
+            return [opened[place] for place in named if place in opened], tuple(sorted(lacking))
+        gone |= lacking
+    raise BackupError("State files go faster than they can be opened.", "Try again, or stop the engine meanwhile.")
+
+
+def _open(path: Path, stack: ExitStack) -> BinaryIO:
+    try:
+        return stack.enter_context(open(path, "rb"))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise BackupError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _allow_many_files() -> None:
+    """Every file is held open: as many as the system lets this process have."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _others(home: Home, stack: ExitStack, say: Say) -> list[_Open]:
+    """All files but state files."""
+    opened: list[_Open] = []
+    for entry in _entries(home.root):
+        if entry.name not in _NOT_AS_IT_IS and not entry.name.startswith(DATABASE):
+            opened += _all(_below(home.root / entry.name, entry.name, home, say), stack)
+    for entry in _entries(home.root / SNAPSHOTS):
+        folder = home.root / SNAPSHOTS / entry.name
+        files = _all(_below(folder, f"{SNAPSHOTS}/{entry.name}", home, say), stack)
+        if folder.exists() and not entry.name.startswith("."):  # one that is removed gets such a name first
+            opened += files
+    return opened
+
+
+def _all(files: Iterable[tuple[str, Path]], stack: ExitStack) -> list[_Open]:
+    """Those that are still there."""
+    opened = []
+    for place, path in files:
+        with suppress(FileNotFoundError):
+            opened.append(_Open(place, _open(path, stack)))
+    return opened
+
+
+def _below(path: Path, place: str, home: Home, say: Say) -> Iterator[tuple[str, Path]]:
+    """A file, or those of a folder. Links to folders are followed only where they are plugins."""
+    if path.is_file():
+        yield place, path
+    elif path.is_dir() and path.is_symlink() and home.plugins not in (path, path.parent):
+        say(f"Left out: {place}, a link to another folder.")
+    elif path.is_dir():
+        try:
+            entries = _entries(path)
+        except PermissionError:
+            return say(f"Left out: {place}, which cannot be read.")
+        for entry in entries:
+            if entry.name != "__pycache__":
+                yield from _below(path / entry.name, f"{place}/{entry.name}", home, say)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return []
+
+
+def _check_room(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise BackupError(
+            f"The backup needs up to {size(needed)}; {size(free)} are free in {folder.parent}.",
+            "Free some space, or choose another place.",
+        )
+
+
+def _pack(database: Path, packed: Path) -> Entry:
+    """Compress the copy of the database, and remove it."""
+    digest = hashlib.sha256()
+    with open(database, "rb") as source, _new(packed) as target, gzip.GzipFile("", "wb", 1, target, 0) as compressed:
+        while chunk := source.read(_CHUNK):
+            digest.update(chunk)
+            compressed.write(chunk)
+    entry = Entry(database.stat().st_size, digest.hexdigest())
+    database.unlink()
+    return entry
+
+
+def _new(path: Path) -> BinaryIO:
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
+
+
+def _add(tar: tarfile.TarFile, one: _Open) -> Entry:
+    digest = hashlib.sha256()
+
+    class Hashed:
+        """Reads the file, and hashes what is read."""
+
+        def read(self, size: int) -> bytes:
+            data = one.file.read(size)
+            digest.update(data)
+            return data
+
+    status = os.fstat(one.file.fileno())
+    info = tarfile.TarInfo(one.place)
+    info.size, info.mtime = status.st_size, int(status.st_mtime)
+    info.mode = 0o600 | (status.st_mode & 0o100)
+    try:
+        tar.addfile(info, Hashed())  # type: ignore[arg-type]
+    except OSError as error:
+        raise BackupError(f"{one.place} could not be copied: {error.strerror or error}.", "Try again.") from error
+    return Entry(info.size, digest.hexdigest(), info.mode)
+
+
+def _add_contents(tar: tarfile.TarFile, contents: Contents) -> None:
+    import io
+
+    data = contents.to_bytes()
+    info = tarfile.TarInfo(CONTENTS)
+    info.size, info.mtime, info.mode = len(data), int(contents.made), 0o600
+    tar.addfile(info, io.BytesIO(data))
+
+
+def _put(written: Path, file: Path, force: bool) -> None:
+    """Give the whole file its name; what it holds is on the disk before."""
+    _sync(written)
+    if file.exists() and not force:
+        raise BackupError(f"{file} exists by now.", "Choose another name, or replace it with --force.")
+    os.replace(written, file)
+    _sync(file.parent)
+
+
+def _sync(path: Path) -> None:
+    place = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(place)
+    finally:
+        os.close(place)
+
+
+class _Progress:
+    """Says now and then how far it is."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._due = time.monotonic() + _INTERVAL
+
+    def __call__(self, done: int, whole: int, what: str) -> None:
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + _INTERVAL
+            self._say(f"{size(done)} of {size(whole)} {what} …")

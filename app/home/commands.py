@@ -1,0 +1,81 @@
+"""Commands to the engine: sending them, waiting for its answers, and the sentence for one that does not come.
+
+Knows no terminal but for the notice that an engine is started.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .. import output
+
+if TYPE_CHECKING:
+    from marlaas.engine.errors import EngineUnreachable
+    from marlaas.engine.home import Home
+
+    from ..reading.home_reader import HomeReader
+
+ANSWER_SECONDS = 30.0
+
+
+def wait_for_outcomes(
+    reader: HomeReader,
+    commands: list[int],
+    timeout: float = ANSWER_SECONDS,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[int, str]:
+    """Outcomes by command; those not carried out in time are missing. Empty text is success."""
+    deadline = clock() + timeout
+    while True:
+        outcomes = reader.command_outcomes(commands)
+        if len(outcomes) == len(commands) or clock() > deadline:
+            return outcomes
+        sleep(0.1)
+
+
+def ask(home: Home, reader: HomeReader, kind: str, task: int, **arguments: Any) -> str:
+    """Send one command to the engine, which is started if need be; why it could not be done, or nothing.
+
+    Raises ``EngineUnreachable`` where it does not answer.
+    """
+    from marlaas.engine.daemon import control
+    from marlaas.engine.store import command
+
+    control.ensure_running(home, notice=output.talk)
+    sent = command(home.database, kind, task, **arguments)
+    outcome = wait_for_outcomes(reader, [sent]).get(sent)
+    if outcome is None:
+        raise unanswered(f"task {task}")
+    return outcome
+
+
+def unanswered(about: str = "") -> EngineUnreachable:
+    """What to raise for a command that has no outcome in time; ``about`` names the task."""
+    from marlaas.engine.errors import EngineUnreachable
+
+    return EngineUnreachable(
+        f"The engine has not answered {about and f'for {about} '}within {ANSWER_SECONDS:g} s.",
+        "It will carry the command out when it gets to it; `marlaas engine status` shows its state.",
+    )
+
+
+def steer(home: Home, reader: HomeReader, kind: str, tasks: Sequence[int]) -> dict[int, str]:
+    """Send one command for each task, all at once; why it could not be done, by task, empty where it was.
+
+    Raises ``EngineUnreachable`` where no engine runs or one does not answer, ``UnknownTask``, ``StoreError``.
+    """
+    from marlaas.engine.daemon import control
+    from marlaas.engine.errors import EngineUnreachable
+    from marlaas.engine.store import command_all
+
+    if not control.alive(home):
+        raise EngineUnreachable(f"No engine serves {home.root}.", "`marlaas engine start` starts one.")
+    sent = dict(zip(command_all(home.database, kind, tasks), tasks, strict=True))
+    outcomes = wait_for_outcomes(reader, list(sent))
+    for command, task in sent.items():
+        if command not in outcomes:
+            raise unanswered(f"task {task}")
+    return {task: outcomes[command] for command, task in sent.items()}

@@ -1,0 +1,236 @@
+"""What this machine has and lacks: the findings of ``marlaas doctor``.
+
+Each check is a small function that returns a finding and never raises. Whatever may crash or take long (a library
+built for another processor, torch) is tried in a child process.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from marlaas.engine.errors import MarlaasError
+from marlaas.engine.home import Home
+
+from ...words.format import line, size
+from .devices import Devices
+from .finding import Finding
+from .placement import decided
+
+PROBE_SECONDS = 120.0
+LOW_DISK = 2e9
+
+
+def base_folder(home: Home) -> Path:
+    """Where the base model of a home lies. Raises ``ConfigError`` where it cannot be used."""
+    from marlaas.engine.base import load_base
+    from marlaas.engine.home import load_settings
+
+    return load_base(load_settings(home).base).path.resolve()
+
+
+def examine(home: Home, devices: Devices) -> list[Finding]:
+    """Every check, in the order in which a person would ask; ``devices`` were looked at before."""
+    checks: tuple[Callable[[Home], Finding], ...] = (
+        _disk, _compiler, _torch, _llama, _home, _lost, _plugins, _installer, _libraries, _sandbox, _notify, _base,
+        _engine,
+    )  # fmt: skip
+    return [_python(home), *devices.findings, *decided(home, devices.seen), *(check(home) for check in checks)]
+
+
+def _python(home: Home) -> Finding:
+    return Finding("python", "ok", f"{'.'.join(map(str, sys.version_info[:3]))} ({sys.executable})")
+
+
+def _disk(home: Home) -> Finding:
+    folder = home.root
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if free < LOW_DISK:
+        return Finding("disk", "note", f"{size(free)} free", f"Make room at {folder}, or give another --home.")
+    return Finding("disk", "ok", f"{size(free)} free")
+
+
+def _compiler(home: Home) -> Finding:
+    for name in ("c++", "g++", "clang++"):
+        if found := shutil.which(name):
+            return Finding("compiler", "ok", found)
+    return Finding("compiler", "note", "none", "A C++ compiler is needed once, to build llama-cpp-python.")
+
+
+def _torch(home: Home) -> Finding:
+    return _probe(
+        "torch",
+        "import torch; print(torch.__version__, 'with CUDA' if torch.cuda.is_available() else 'on the CPU')",
+        "Training needs it: run `make install` again.",
+    )
+
+
+def _llama(home: Home) -> Finding:
+    return _probe(
+        "llama.cpp",
+        "import llama_cpp; llama_cpp.llama_backend_init(); print('llama-cpp-python', llama_cpp.__version__)",
+        "Rollouts without a GPU need it: CMAKE_ARGS=-DLLAVA_BUILD=OFF pip install --no-binary llama-cpp-python"
+        " llama-cpp-python builds it for this processor.",
+    )
+
+
+def _probe(name: str, code: str, advice: str) -> Finding:
+    status, text = _run([sys.executable, "-P", "-c", code], PROBE_SECONDS)
+    last = line(text.strip().splitlines()[-1] if text.strip() else "", 160)
+    if status == 0:
+        return Finding(name, "ok", last)
+    if status == -4:  # SIGILL
+        return Finding(name, "missing", "crashes: it was built for another processor", advice)
+    return Finding(name, "missing", last or f"ends with status {status}", advice)
+
+
+def _run(command: list[str], timeout: float) -> tuple[int, str]:
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout,
+            text=True,
+            errors="replace",
+        )
+    except subprocess.TimeoutExpired:
+        return 1, f"no answer within {timeout:g} s"
+    except OSError as error:
+        return 1, str(error)
+    return done.returncode, done.stdout
+
+
+def _home(home: Home) -> Finding:
+    folder = next(path for path in (home.root, *home.root.parents) if path.exists())
+    if not folder.is_dir():
+        return Finding("home", "missing", f"{folder} is no folder", "Give another --home.")
+    if not home.root.exists() and os.access(folder, os.W_OK):
+        return Finding("home", "ok", f"{home.root} (not made yet)")
+    if not os.access(home.root, os.W_OK):
+        return Finding("home", "missing", str(home.root), "It cannot be written: mend its permissions, or give --home.")
+    if home.database.exists() and not home.adapters.is_dir():
+        advice = "Tasks wait for it: bring it back, or mount its disk; where it is gone for good, make an empty one."
+        return Finding("home", "note", f"{home.adapters} is not there", advice)
+    return Finding("home", "ok", str(home.root))
+
+
+def _lost(home: Home) -> Finding:
+    """What was kept when versions turned out to be damaged; only a person removes it."""
+    from marlaas.engine.adapters import lost_files
+
+    found = lost_files(home.lost)
+    if not found:
+        return Finding("lost+found", "ok", "nothing")
+    files, taken = sum(one.files for one in found), size(sum(one.size for one in found))
+    value = f"{files} {'file' if files == 1 else 'files'}, {taken} in {home.lost}"
+    return Finding("lost+found", "note", value, "Damaged versions, and files beside them; `marlaas clean` shows them.")
+
+
+def _plugins(home: Home) -> Finding:
+    return Finding("plugins", "ok", str(home.plugins))
+
+
+def _installer(home: Home) -> Finding:
+    from importlib.util import find_spec
+
+    from marlaas.engine.environments import find_uv
+
+    if uv := find_uv():
+        return Finding("installer", "ok", uv)
+    if find_spec("pip") is not None:
+        return Finding("installer", "ok", "pip")
+    return Finding("installer", "note", "none", "Environments that bring libraries along need uv or pip.")
+
+
+def _libraries(home: Home) -> Finding:
+    """What plugins brought along; nothing of it is ever removed by itself."""
+    from marlaas.engine.environments import installed
+    from marlaas.engine.home import BUNDLED_PLUGINS
+
+    sets = installed(home.venvs, (BUNDLED_PLUGINS, home.plugins))
+    value = (
+        f"{len(sets)} of plugins, {size(sum(one.size for one in sets))} in {home.venvs}" if sets else "none of plugins"
+    )
+    spare = [one for one in sets if not one.claimed]
+    if not spare:
+        return Finding("libraries", "ok", value)
+    advice = (
+        f"No plugin asks for {', '.join(one.folder.name for one in spare)} ({size(sum(one.size for one in spare))}):"
+        " delete them there, unless a task is pinned to an older version of its environment."
+    )
+    return Finding("libraries", "note", value, advice)
+
+
+def _sandbox(home: Home) -> Finding:
+    from marlaas.engine.environments import obstacle
+    from marlaas.engine.home import load_settings
+
+    reason = line(obstacle(), 160)
+    if not reason:
+        return Finding("sandbox", "ok", "bwrap")
+    try:
+        wanted = load_settings(home).environments.sandbox
+    except MarlaasError:  # the base's finding says so
+        wanted = False
+    if wanted:
+        return Finding(
+            "sandbox", "missing", reason, "Install bubblewrap, or take `sandbox = true` out of marlaas.toml."
+        )
+    return Finding("sandbox", "ok", f"none: {reason}", "Only environments that ask for it need it.")
+
+
+def _notify(home: Home) -> Finding:
+    """The command that hears of tasks is looked for as the engine will: else it is missed when the night is over."""
+    from marlaas.engine.home import load_settings
+
+    try:
+        words = shlex.split(load_settings(home).notify.command)
+    except MarlaasError:  # the base's finding says so
+        words = []
+    if not words:
+        return Finding("notify", "ok", "nobody is told what becomes of tasks")
+    program = os.path.expanduser(words[0])
+    if found := shutil.which(program):
+        return Finding("notify", "ok", line(found, 160))
+    advice = "It must be a program that may be executed: its whole path, or a name on the engine's PATH."
+    return Finding("notify", "missing", f"{line(program, 160)} is not there", advice)
+
+
+def _base(home: Home) -> Finding:
+    from marlaas.engine.base import check_base, load_base
+    from marlaas.engine.home import load_settings
+
+    try:
+        name = load_settings(home).base
+        base = load_base(name)
+        check_base(base)
+    except MarlaasError as error:
+        return Finding("base", "missing", line(error.message), error.hint)
+    return Finding("base", "ok", f"{line(name)} ({base.path})")
+
+
+def _engine(home: Home) -> Finding:
+    import time
+
+    from ...reading.opening import opened
+    from ...words.tasks import liveness
+
+    try:
+        if not home.database.exists():
+            return Finding("engine", "ok", "never started; the first `marlaas submit` starts it")
+        with opened(home) as reader:
+            alive = liveness(reader.engine(), time.time())
+    except MarlaasError as error:
+        return Finding("engine", "missing", line(error.message), error.hint)
+    if alive.word == "silent":
+        return Finding("engine", "note", alive.text, f"Its log is in {home.logs}; `marlaas engine stop` ends it.")
+    return Finding("engine", "ok", alive.text)

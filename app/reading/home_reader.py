@@ -1,0 +1,261 @@
+"""What the application asks of a home: one protocol, whoever answers. Views, verbs and the client know nothing else.
+
+Every question is short, returns frozen rows, and raises ``StoreError`` where it cannot be answered. What a task learned
+is asked of one of its policies: the first, where none is named. A reader is used from one thread at a time.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+if TYPE_CHECKING:
+    from marlaas.engine.store import (
+        Conversation,
+        ConversationSummary,
+        DeviceRow,
+        EngineRow,
+        EnvironmentRow,
+        EnvironmentUse,
+        EvalRow,
+        EventFilter,
+        EventRow,
+        GroupSummary,
+        History,
+        KeptMarks,
+        KeptVersion,
+        KnownTask,
+        Matchup,
+        PaceRow,
+        PastRun,
+        RecordedGroup,
+        StageSample,
+        StageUse,
+        StandingRow,
+        StepRow,
+        StepSummary,
+        TaskRow,
+        TaskUse,
+        TenantRow,
+        TenantSeconds,
+        Track,
+        TrajectoryRow,
+        VersionRow,
+        WorkerRow,
+    )
+
+
+class HomeReader(Protocol):
+    """Answers questions about one home until it is closed."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def close(self) -> None:
+        """Ask nothing more."""
+
+    def changed(self) -> int:
+        """A number that differs after anybody else has written; the cheap question to ask once a second."""
+
+    def stale(self) -> bool:
+        """Whether what is read is no more the home's, which was replaced or is gone: open another reader."""
+
+    # Tasks and who submits them
+
+    def tasks(self) -> list[TaskRow]:
+        """All tasks, oldest first."""
+
+    def task(self, task: int) -> TaskRow | None:
+        """One task."""
+
+    def known_tasks(self) -> list[KnownTask]:
+        """All tasks as far as others may depend on them, oldest first."""
+
+    def needs(self, task: int) -> list[TaskRow]:
+        """The tasks that must be done before this one."""
+
+    def task_config(self, task: int) -> dict[str, Any]:
+        """The whole task file with defaults filled; empty for an unknown task."""
+
+    def task_source(self, task: int) -> str:
+        """The task file as its author wrote it; empty for a task that was made without one, and for an unknown one."""
+
+    def past_runs(self, names: Sequence[str], base: str) -> list[PastRun]:
+        """How tasks went on environments of these names and on this base, newest first."""
+
+    def tenants(self, day: str) -> list[TenantRow]:
+        """Everybody who has tasks, or for whom a person set something; ``day`` is today in UTC: 2026-11-21."""
+
+    def weights(self) -> dict[str, float]:
+        """Weights of tenants; one that is missing has 1."""
+
+    def command_outcomes(self, commands: Iterable[int]) -> dict[int, str]:
+        """Outcome of those of the commands that the engine has carried out; empty text is success."""
+
+    # How a task learns
+
+    def rewards(self, task: int, limit: int = 60, policy: str | None = None) -> list[float]:
+        """Mean training reward of the last ``limit`` steps, oldest first: the sparkline."""
+
+    def pace(self, task: int, over: int = 20, policy: str | None = None) -> PaceRow | None:
+        """How fast the last ``over`` steps went, of the policy that is furthest behind where none is named; None before
+        the second."""
+
+    def steps(self, task: int, after: int = 0, policy: str | None = None) -> list[StepRow]:
+        """Steps with a number above ``after``, oldest first, with all their metrics."""
+
+    def evals(self, task: int, policy: str | None = None) -> list[EvalRow]:
+        """Held-out evaluations, oldest first."""
+
+    def evals_made(self, task: int, policy: str | None = None) -> tuple[int, int]:
+        """How many evaluations there are, and the newest one's id: as long as these stay, none came and none went."""
+
+    def history(
+        self, task: int, names: Iterable[str], before: History | None = None, policy: str | None = None
+    ) -> History:
+        """These metrics by step; what ``before`` holds is not read again, unless steps were made anew since."""
+
+    def metric_samples(self, task: int, most: int = 64, policy: str | None = None) -> dict[str, Track]:
+        """All metrics at ``most`` steps or so, spread evenly over the run, and at the newest ones: for sparklines."""
+
+    def group_ages(self, task: int, after: int, policy: str | None = None) -> dict[int, int]:
+        """Groups by staleness in versions, of the steps above ``after``."""
+
+    # Versions
+
+    def versions(self, task: int | None = None) -> list[VersionRow]:
+        """Adapter versions, newest first; void ones left out."""
+
+    def kept_marks(self) -> KeptMarks:
+        """By policy what differs after its versions, their scores or its task have changed."""
+
+    def kept_versions(self, policies: Iterable[int]) -> list[KeptVersion]:
+        """Versions of these policies that are on the disk."""
+
+    def matchups(self, task: int) -> list[Matchup]:
+        """How a task's versions did against each other."""
+
+    # Rollouts: ids first, then rows by id, a page at a time. A conversation's id is that of its first trajectory.
+
+    def rollout_steps(self, task: int, since: int = 0, policy: str | None = None) -> list[StepSummary]:
+        """Steps and evaluations from step ``since`` on, oldest first; what waits to be consumed comes last."""
+
+    def group_ids(
+        self,
+        task: int,
+        split: str | None = None,
+        step: int | None = None,
+        failures: bool = False,
+        policy: str | None = None,
+    ) -> array[int]:
+        """Of the groups of a step or evaluation (``split`` given; ``step`` None: those that wait), else of all, newest
+        first; ``failures``: only those with an episode that did not end well."""
+
+    def group_ids_numbered(
+        self, task: int, split: str, number: int, step: int | None = None, policy: str | None = None
+    ) -> array[int]:
+        """Ids of the groups of a number, newest first; ``step``: only its."""
+
+    def group_rows(self, ids: Sequence[int]) -> Mapping[int, GroupSummary]:
+        """Some groups by id."""
+
+    def conversation_ids(
+        self,
+        task: int,
+        split: str | None = None,
+        step: int | None = None,
+        group: int | None = None,
+        failures: bool = False,
+        after: int = 0,
+        policy: str | None = None,
+    ) -> array[int]:
+        """Of the conversations of a group's play by member, else of a policy's step, newest first; without either of
+        all that a policy played, or where none is named of the whole task. ``failures``: only those that did not end
+        well; ``after``: only those with a trajectory above this id."""
+
+    def conversation_rows(self, ids: Sequence[int]) -> Mapping[int, ConversationSummary]:
+        """Some conversations by id."""
+
+    def conversation_texts(self, ids: Sequence[int]) -> Mapping[int, str]:
+        """All that was said in some conversations, by id, as JSON: what a search looks through."""
+
+    def conversation(self, id: int) -> Conversation | None:
+        """One conversation with its tokens; None where it is gone."""
+
+    def episode(self, id: int) -> list[Conversation]:
+        """All conversations of the episode that one is of, that one first."""
+
+    def trajectories(self, task: int, limit: int = 50, before: int | None = None) -> list[TrajectoryRow]:
+        """Newest first; ``before`` (an id) pages back."""
+
+    def newest_group(self, task: int, policy: str | None = None) -> list[TrajectoryRow]:
+        """What all agents said in the play of the newest training group: the last member first."""
+
+    def recorded_groups(self, task: int, split: str, last: int) -> list[RecordedGroup]:
+        """The ``last`` groups of a task's split as they were played, in the order of training or of evaluation."""
+
+    # Environments and events
+
+    def environments(self) -> list[EnvironmentRow]:
+        """Environments as the engine last saw them."""
+
+    def environment_use(self, now: float, seconds: float = 3600) -> dict[str, EnvironmentUse]:
+        """What came of the episodes of the last ``seconds`` by environment."""
+
+    def events(self, task: int | None = None, after: int = 0, limit: int = 200) -> list[EventRow]:
+        """The last ``limit`` events with an id above ``after``, oldest first; of one task, or of all."""
+
+    def event_ids(self, wanted: EventFilter, after: int = 0) -> array[int]:
+        """Ids above ``after`` of the events that fit, oldest first."""
+
+    def event_rows(self, wanted: Sequence[int]) -> Mapping[int, EventRow]:
+        """Some events by id; those that are gone are left out."""
+
+    def newest_events(self, wanted: EventFilter, after: int = 0, limit: int = 200) -> list[EventRow]:
+        """The last ``limit`` events that fit with an id above ``after``, oldest first."""
+
+    def event_bounds(self) -> tuple[int, int]:
+        """Ids of the oldest and the newest event that are kept; 0 where there is none."""
+
+    # The engine and its machine
+
+    def engine(self) -> EngineRow | None:
+        """The newest engine, or None if none ever ran."""
+
+    def engine_starts(self, limit: int) -> list[EngineRow]:
+        """The newest engines of the home, newest first."""
+
+    def workers(self) -> list[WorkerRow]:
+        """Worker processes of the newest engine."""
+
+    def devices(self) -> list[DeviceRow]:
+        """All cards, in the driver's order; none where the engine has seen none."""
+
+    def newest_samples(self) -> tuple[float, float]:
+        """When the newest samples of the stages began and ended, in seconds of the epoch; 0 where there are none."""
+
+    def stage_spans(self, since: float, grain: int) -> list[StageSample]:
+        """Every stage on every device; the samples of ``grain`` seconds (by the clock) put together, oldest first."""
+
+    def stage_totals(self, since: float) -> dict[str, StageSample]:
+        """Every stage since a time in one span, whatever the device."""
+
+    def stages(self, since: float) -> list[StageUse]:
+        """All stages since a time, one row for each device that they ran on."""
+
+    def steps_since(self, since: float) -> int:
+        """Optimizer steps that were committed since a time not long ago."""
+
+    def standings(self) -> list[StandingRow]:
+        """Who stands in line at this moment, as the engine last wrote it."""
+
+    def seconds_used(self, day: str) -> list[TenantSeconds]:
+        """Tenants that used a shared stage in a day (2026-11-21, UTC), or have a task that runs; by name."""
+
+    def tasks_used(self, day: str) -> list[TaskUse]:
+        """Tasks that run, or used something since the beginning of a day (2026-11-21, UTC)."""

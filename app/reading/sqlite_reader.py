@@ -1,0 +1,102 @@
+"""A home's database, asked what ``HomeReader`` names. The queries themselves are the store's: here they get one name
+each, beside those that the store's reader has already."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from marlaas.engine.store import RecordedGroup, Recordings, Statistics, events, sources
+from marlaas.engine.store.queries import (
+    conversations,
+    devices as cards,
+    history as steps_made,
+    kept,
+    matchups as pairs,
+    past_runs as past,
+    rollouts,
+    timeline,
+)
+
+if TYPE_CHECKING:
+    from marlaas.engine.store import EnvironmentUse
+
+HOUR = 3600.0
+
+
+class SqliteReader(Statistics, Recordings):
+    """Reads the database of a home on this machine. Use it from one thread at a time; raises ``StoreError``."""
+
+    def __init__(self, database: Path) -> None:
+        super().__init__(database)
+        self._database = database
+        self._file = _identity(database)
+        self._looked: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def changed(self) -> int:
+        """A number that differs after anybody has committed; raises where a newer program changed the schema since."""
+        number = super().changed()
+        if number != self._looked:
+            self.check_schema()
+            self._looked = number
+        return number
+
+    def stale(self) -> bool:
+        """Whether the file that is open is no more the home's: it was replaced, or is gone."""
+        return _identity(self._database) != self._file
+
+    task_source = sources.task_source
+    past_runs = past.past_runs
+    matchups = pairs.matchups
+    kept_marks = kept.kept_marks
+    kept_versions = kept.kept_versions
+    devices = cards.device_rows
+
+    history = steps_made.history
+    metric_samples = steps_made.samples
+    evals_made = steps_made.measured
+    group_ages = steps_made.ages
+
+    newest_samples = timeline.newest
+    stage_spans = timeline.spans
+    stage_totals = timeline.totals
+    steps_since = timeline.steps_since
+    standings = timeline.standings
+    seconds_used = timeline.seconds_used
+    engine_starts = timeline.starts
+
+    event_ids = events.ids
+    event_rows = events.rows
+    newest_events = events.newest
+    event_bounds = events.bounds
+
+    rollout_steps = rollouts.steps
+    group_ids = rollouts.group_ids
+    group_ids_numbered = rollouts.numbered
+    group_rows = rollouts.groups
+    conversation_ids = rollouts.conversation_ids
+    conversation_rows = rollouts.conversations
+    conversation_texts = rollouts.said
+    conversation = conversations.conversation
+    episode = conversations.episode
+
+    def environment_use(self, now: float, seconds: float = HOUR) -> dict[str, EnvironmentUse]:
+        """What came of the episodes of the last ``seconds``, by environment."""
+        from marlaas.engine.store import environment_use  # brings arrays of tokens along
+
+        return environment_use(self, now, seconds)
+
+    def recorded_groups(self, task: int, split: str, last: int) -> list[RecordedGroup]:
+        """The ``last`` groups of a task's split as they were played, in the order of training or of evaluation."""
+        return self.groups(task, split, last)
+
+
+def _identity(database: Path) -> tuple[int, int] | None:
+    with suppress(OSError):
+        status = database.stat()
+        return status.st_dev, status.st_ino
+    return None

@@ -1,0 +1,68 @@
+"""Yielding the machine from the screen: what it costs is said and for how long it is asked, then the engine is told.
+
+The newest snapshot flows in, a command flows out. Which key or entry of the palette asked is not known here.
+"""
+
+from __future__ import annotations
+
+from marlaas.engine.errors import ConfigError
+from marlaas.engine.fleet import reason as waits_for, state
+from marlaas.engine.store import HOURS, YIELDED, Rest
+
+from ..context.application import Application
+from ..questions.engine import EngineAnswer
+from ..widgets.engine.head import yield_question
+from ..words.durations import seconds
+from ..words.rests import rest_of
+from ..words.tasks import liveness
+from .dialogs.ask import Ask
+
+USUAL = "2h"
+OPEN = "open"
+"""What is typed for a yield without an end."""
+
+
+def ask_yield(app: Application) -> None:
+    """Ask for how long, and yield; whoever leaves the question changes nothing."""
+
+    def act(answer: str | None) -> None:
+        if not answer:
+            return
+        now = app.snapshot.now
+        try:
+            until = None if answer == OPEN else now + seconds(answer)
+        except ConfigError as error:
+            app.say(f"{error} “{OPEN}” is until it is taken back.", bad=True)
+            return
+        done = f"The engine has {state(Rest(YIELDED, until), now).replace('yielded', 'yielded the machine')}."
+        app.command("yield", done=done, until=until)
+
+    snapshot = app.snapshot
+    if reason := app.may_act() or why_not(app):
+        app.say(reason, bad=True)
+        return
+    running = sum(task.state == "running" for task in snapshot.tasks)
+    now = snapshot.answer.now if isinstance(snapshot.answer, EngineAnswer) else {}
+    app.push_screen(Ask(yield_question(running, now), USUAL), act)
+
+
+def take_back(app: Application) -> None:
+    """End the yield."""
+    if reason := app.may_act() or why_not(app) or why_no_end(app):
+        app.say(reason, bad=True)
+    else:
+        app.command("resume_engine", done="The engine has the machine again.")
+
+
+def why_not(app: Application) -> str:
+    """Why there is nobody to tell; empty where there is."""
+    serves = liveness(app.snapshot.engine, app.snapshot.now).word in ("alive", "silent")
+    return "" if serves else "No engine runs, so none holds the machine."
+
+
+def why_no_end(app: Application) -> str:
+    """Why there is no yield to end; empty where there is one."""
+    rest = rest_of(app.snapshot.engine)
+    if rest is not None and rest.kind == HOURS:
+        return f"Nothing was yielded: {waits_for(rest, app.snapshot.now)}."
+    return "" if rest is not None and rest.kind == YIELDED else "The engine has not yielded the machine."

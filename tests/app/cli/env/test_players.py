@@ -1,0 +1,112 @@
+"""Who plays which agent, as the command line names them: from the store alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from marlaas.app.cli.env.players import ROOMY, Players, Speaking, players
+from marlaas.engine.errors import AdapterError, ConfigError
+from marlaas.engine.home.paths import Home
+from marlaas.engine.spec.policies import NamedPolicySpec
+from marlaas.engine.spec.task import SamplingSpec, TaskSpec
+from marlaas.engine.store.store import Store
+from marlaas.engine.store.submissions import submit
+from marlaas.engine.store.versions import NewVersion
+from marlaas.engine.submission.taskfile import submission
+
+SHORT = SamplingSpec(max_tokens=8, max_episode_tokens=16)
+DUEL = TaskSpec(
+    "lab",
+    "duel",
+    "duel",
+    policies={
+        "player": NamedPolicySpec(),
+        "old": NamedPolicySpec(frozen="player@0"),
+        "past": NamedPolicySpec(pool="player"),
+        "bare": NamedPolicySpec(frozen="base"),
+        "guest": NamedPolicySpec(frozen="1@1"),
+    },
+    agents={"first": "player", "second": "old", "third": "past", "fourth": "bare", "fifth": "guest"},
+    sampling=SHORT,
+)
+SOLO = TaskSpec("lab", "solo", "solo")
+
+
+@pytest.fixture
+def played(home: Home) -> Home:
+    """Task 1 has one policy of two versions, task 2 five of which one is trained, task 3 two trained ones."""
+    home.create()
+    pair = replace(DUEL, name="pair", policies={"a": NamedPolicySpec(), "b": NamedPolicySpec()})
+    specs = (SOLO, DUEL, replace(pair, agents={"first": "a", "second": "b"}))
+    store = Store(home.database, "tiny")
+    submit(home.database, [submission(spec) for spec in specs])
+    for task, names in ((1, ["policy"]), (2, ["player"]), (3, ["a", "b"])):
+        for name in names:
+            policy = store.versions.policy(task, name, {})
+            for number in range(3):
+                version = NewVersion(number, f"task-{task}/{name}-v{number}", "c", f"{task}-{name}-{number}", 1)
+                if number:
+                    store.versions.commit_step(policy, version, [], 0.0, {}, {})
+                else:
+                    store.versions.commit_first(policy, version)
+    store.close()
+    return home
+
+
+def titles(found: Players) -> dict[str, str]:
+    return {agent: player.title for agent, player in found.by_agent.items()}
+
+
+def test_one_policy_plays_whoever_there_is(played: Home) -> None:
+    found = players(played, Speaking("1@1"))
+    assert not found.by_agent and found.of("anybody").title == "version 1 of task 1 (solo)"
+    assert players(played, Speaking("base")).of("anybody").sampling == ROOMY
+
+
+def test_several_play_as_in_training(played: Home) -> None:
+    found = players(played, Speaking("2"))
+    assert titles(found) == {
+        "first": "version 2 of task 2 (duel, player)",
+        "second": "the base",
+        "third": "version 2 of task 2 (duel, player)",
+        "fourth": "the base",
+        "fifth": "version 1 of task 1 (solo)",
+    }
+    assert found.of("first").sampling == SHORT and len(found.all) == 3
+    with pytest.raises(ConfigError, match="Nobody plays the agent 'sixth'"):
+        found.of("sixth")
+
+
+def test_each_agent_may_be_played_by_another_version(played: Home) -> None:
+    wanted = Speaking("pair", {"second": "3/b@1", "fourth": "base"}, temperature=0.0, max_tokens=99)
+    found = players(played, wanted, mine=["first"])
+    assert titles(found) == {"second": "version 1 of task 3 (pair, b)", "fourth": "the base"}
+    assert {(p.sampling.temperature, p.sampling.max_tokens) for p in found.all} == {(0.0, 99)}
+    assert found.of("fourth").sampling.max_episode_tokens >= 99
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        (Speaking("7"), "There is no adapter '7'"),
+        (Speaking("3/c"), "There is no adapter '3/c'"),
+        (Speaking("3/b@9"), "no version '9'"),
+        (Speaking(agents={"first": "3"}), "has the policies"),
+        (Speaking(agents={"first": "3/a", "second": "nobody"}), "There is no adapter 'nobody'"),
+    ],
+    ids=str,
+)
+def test_what_means_nobody_is_a_sentence(played: Home, wanted: Speaking, says: str) -> None:
+    with pytest.raises((AdapterError, ConfigError), match=says):
+        players(played, wanted)
+
+
+def test_names_are_safe_to_print(played: Home) -> None:
+    (version,) = [player.version for player in players(played, Speaking("1")).all]
+    assert version is not None
+    hostile: Any = replace(version, task_name="\x1b[2J[bold]x", policy="\x00y")
+    found = replace(players(played, Speaking("1")).of("a"), version=hostile)
+    assert found.title.isprintable()

@@ -1,0 +1,104 @@
+"""What a person types: commands, replies, calls; and what an environment is given of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies as st
+
+from marlaas.app.cli.env.typed import COMMANDS, Typed, as_reply, call_of, command_of, reply_of
+from marlaas.plugins.messages import Ask, Message, ToolCall
+from marlaas.plugins.tools import schema_of
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "buy",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "item": {"type": "string"},
+                "count": {"type": "integer"},
+                "gift": {"type": "boolean"},
+                "colours": {"type": "array"},
+                "size": {"enum": ["s", "1"]},
+            },
+        },
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        ("/call buy", {}),
+        ("/call buy item=ink count=3", {"item": "ink", "count": 3}),
+        ('/call buy item="blue ink" gift=true', {"item": "blue ink", "gift": True}),
+        ("/call buy item=3 count=three", {"item": "3", "count": "three"}),
+        ("/call buy 'colours=[\"red\"]'", {"colours": ["red"]}),
+        ("/call buy size=1", {"size": "1"}),
+        ('/call buy {"item": "ink", "count": 3}', {"item": "ink", "count": 3}),
+        ("/call buy unknown=7 other=x=y", {"unknown": 7, "other": "x=y"}),
+        ("/call buy count=NaN", {"count": "NaN"}),
+    ],
+)
+def test_a_call_has_the_types_of_the_schema(text: str, arguments: dict[str, Any]) -> None:
+    assert call_of(text, [TOOL]) == ToolCall("buy", arguments)
+
+
+def test_the_schemas_of_real_tools_are_understood() -> None:
+    def price(item: str, pieces: int) -> int:
+        """The price."""
+        return len(item) * pieces
+
+    assert call_of("/call price item=12 pieces=12", [schema_of(price)]).arguments == {"item": "12", "pieces": 12}
+
+
+@pytest.mark.parametrize(
+    "text", ["/call", "/call ", "/call buy ink", "/call buy item='", "/call buy {1", "/call buy =3"]
+)
+def test_a_broken_call_is_a_sentence(text: str) -> None:
+    with pytest.raises(ValueError, match=r"call|ARGUMENT"):
+        call_of(text, [TOOL])
+
+
+@pytest.mark.parametrize("tools", [[], [{}], [{"function": 3}], [{"function": {"name": "buy", "parameters": []}}]])
+def test_schemas_that_say_nothing_leave_json_and_texts(tools: list[dict[str, Any]]) -> None:
+    assert call_of("/call buy count=3 item=ink", tools).arguments == {"count": 3, "item": "ink"}
+
+
+def test_commands_are_told_from_replies() -> None:
+    assert [command_of(f"/{name}") for name in COMMANDS] == list(COMMANDS)
+    assert {command_of(text) for text in ("hello", "", "//quit", "/call buy", "a /quit", "/quit\nand more")} == {""}
+    with pytest.raises(ValueError, match="//half"):
+        command_of("/half")
+
+
+def test_calls_stand_on_lines_of_their_own() -> None:
+    typed = reply_of("Let me see.\n/call buy item=ink\n//sic\n/call buy item=pen", [TOOL])
+    assert typed.text == "Let me see.\n/sic"
+    assert [call.arguments["item"] for call in typed.calls] == ["ink", "pen"]
+
+
+def test_a_reply_ends_at_the_first_text_that_the_environment_stops_at() -> None:
+    ask = Ask("agent", (Message("user", "?"),), stop=("END", ";"))
+    reply = as_reply(Typed("a; b END c"), ask, 3)
+    assert (reply.text, reply.finish, reply.turn) == ("a", "stop", 3)
+    assert as_reply(Typed("", (ToolCall("buy", {}),)), ask, 0).finish == "tool"
+
+
+@given(st.text())
+def test_anything_else_is_the_reply_as_it_stands(text: str) -> None:
+    if not any(row.strip().startswith("/") for row in text.split("\n")):
+        assert command_of(text) == "" and reply_of(text, []) == Typed(text)
+
+
+@given(st.text(alphabet=st.sampled_from("/cal buy={}[]\"'\\\n1t"), max_size=40))
+def test_whatever_is_typed_is_a_reply_or_a_sentence(text: str) -> None:
+    try:
+        typed = reply_of(f"/call {text}", [TOOL])
+    except ValueError:
+        return
+    json.dumps([call.arguments for call in typed.calls], allow_nan=False)

@@ -1,0 +1,268 @@
+"""What every reader of a home promises, whoever answers. A further implementation is one more line of ``READERS``."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from marlaas.app.reading.home_reader import HomeReader
+from marlaas.app.reading.opening import exists, find_task, reading
+from marlaas.app.reading.sqlite_reader import SqliteReader
+from marlaas.engine.errors import StoreError, UnknownTask
+from marlaas.engine.home.paths import Home
+from marlaas.engine.store.events import EventFilter
+
+from ..filling import HOSTILE, NOW, Filling
+from ..filling_casts import fill_duel
+from ..filling_machine import fill_cards, fill_machine
+
+Open = Callable[[Home], HomeReader]
+READERS: dict[str, Open] = {"sqlite": lambda home: SqliteReader(home.database)}
+TODAY = "2027-01-15"
+"""The day of ``NOW``."""
+OLD_TASK, DUEL = 1, 2
+QUESTIONS: dict[str, Callable[[HomeReader], Any]] = {
+    "tasks": lambda reader: reader.tasks(),
+    "task": lambda reader: reader.task(DUEL),
+    "known_tasks": lambda reader: reader.known_tasks(),
+    "needs": lambda reader: reader.needs(DUEL),
+    "task_config": lambda reader: reader.task_config(DUEL),
+    "task_source": lambda reader: reader.task_source(DUEL),
+    "past_runs": lambda reader: reader.past_runs(["arithmetic"], "tiny"),
+    "tenants": lambda reader: reader.tenants(TODAY),
+    "weights": lambda reader: reader.weights(),
+    "command_outcomes": lambda reader: reader.command_outcomes([1, 2]),
+    "rewards": lambda reader: reader.rewards(OLD_TASK),
+    "pace": lambda reader: reader.pace(OLD_TASK),
+    "steps": lambda reader: reader.steps(OLD_TASK),
+    "evals": lambda reader: reader.evals(OLD_TASK),
+    "evals_made": lambda reader: reader.evals_made(OLD_TASK),
+    "history": lambda reader: reader.history(OLD_TASK, ("reward",)),
+    "metric_samples": lambda reader: reader.metric_samples(OLD_TASK),
+    "group_ages": lambda reader: reader.group_ages(OLD_TASK, 0),
+    "versions": lambda reader: reader.versions(),
+    "kept_marks": lambda reader: reader.kept_marks(),
+    "kept_versions": lambda reader: reader.kept_versions([1, 2, 3]),
+    "matchups": lambda reader: reader.matchups(DUEL),
+    "rollout_steps": lambda reader: reader.rollout_steps(DUEL),
+    "group_ids": lambda reader: reader.group_ids(DUEL),
+    "group_ids_numbered": lambda reader: reader.group_ids_numbered(DUEL, "train", 0),
+    "group_rows": lambda reader: reader.group_rows(reader.group_ids(DUEL)),
+    "conversation_ids": lambda reader: reader.conversation_ids(DUEL),
+    "conversation_rows": lambda reader: reader.conversation_rows(reader.conversation_ids(DUEL)),
+    "conversation_texts": lambda reader: reader.conversation_texts(reader.conversation_ids(DUEL)),
+    "conversation": lambda reader: reader.conversation(next(iter(reader.conversation_ids(DUEL)), 0)),
+    "episode": lambda reader: reader.episode(next(iter(reader.conversation_ids(DUEL)), 0)),
+    "trajectories": lambda reader: reader.trajectories(DUEL),
+    "newest_group": lambda reader: reader.newest_group(DUEL),
+    "recorded_groups": lambda reader: reader.recorded_groups(DUEL, "train", 3),
+    "environments": lambda reader: reader.environments(),
+    "environment_use": lambda reader: reader.environment_use(NOW),
+    "events": lambda reader: reader.events(),
+    "event_ids": lambda reader: reader.event_ids(EventFilter()),
+    "event_rows": lambda reader: reader.event_rows(reader.event_ids(EventFilter())),
+    "newest_events": lambda reader: reader.newest_events(EventFilter()),
+    "event_bounds": lambda reader: reader.event_bounds(),
+    "engine": lambda reader: reader.engine(),
+    "engine_starts": lambda reader: reader.engine_starts(3),
+    "workers": lambda reader: reader.workers(),
+    "devices": lambda reader: reader.devices(),
+    "newest_samples": lambda reader: reader.newest_samples(),
+    "stage_spans": lambda reader: reader.stage_spans(0, 60),
+    "stage_totals": lambda reader: reader.stage_totals(0),
+    "stages": lambda reader: reader.stages(0),
+    "steps_since": lambda reader: reader.steps_since(0),
+    "standings": lambda reader: reader.standings(),
+    "seconds_used": lambda reader: reader.seconds_used(TODAY),
+    "tasks_used": lambda reader: reader.tasks_used(TODAY),
+}
+"""Every question, as a home with one plain task and one of several policies can answer it."""
+NO_QUESTIONS = {"close", "changed", "stale"}
+WITHOUT_ROWS = {"needs", "weights", "command_outcomes", "past_runs", "task_source", "environment_use", "devices"} | {
+    "evals", "evals_made", "stage_spans", "stage_totals", "stages", "standings", "newest_samples", "environments",
+    "seconds_used", "tasks_used", "kept_marks", "kept_versions", "steps", "group_ages", "history",
+}  # fmt: skip
+"""What that home has nothing of, or not certainly; a machine's home has some of it."""
+
+
+@pytest.fixture(params=sorted(READERS))
+def open_reader(request: pytest.FixtureRequest) -> Open:
+    return READERS[request.param]
+
+
+@pytest.fixture
+def reader(open_reader: Open, home: Home) -> Iterator[HomeReader]:
+    """Of a home with two tasks."""
+    filling = fill_duel(home.database)
+    filling.event("task 1 started", OLD_TASK)
+    filling.event("it broke", level="error")
+    with open_reader(home) as reader:
+        yield reader
+
+
+def is_frozen(answer: object) -> bool:
+    """Rows, and what holds them, or plain values; dataclasses are frozen."""
+    if dataclasses.is_dataclass(answer):
+        return bool(vars(type(answer))["__dataclass_params__"].frozen)
+    if isinstance(answer, Mapping):
+        return all(map(is_frozen, answer.values()))
+    return not isinstance(answer, Sequence) or isinstance(answer, str) or all(map(is_frozen, answer))
+
+
+def test_every_question_of_the_interface_is_asked_here() -> None:
+    asked = {name for name in vars(HomeReader) if not name.startswith("_")}
+    assert asked == QUESTIONS.keys() | NO_QUESTIONS
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_an_empty_home_has_no_answer_and_no_complaint(open_reader: Open, filling: Filling, question: str) -> None:
+    with open_reader(Home(filling.path.parent)) as reader:
+        answer = QUESTIONS[question](reader)
+    if question == "history":
+        assert not answer.tracks["reward"].steps
+    else:
+        assert not answer or answer in ((0, 0), (0.0, 0.0))
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_answers_are_frozen_rows(reader: HomeReader, question: str) -> None:
+    answer = QUESTIONS[question](reader)
+    assert is_frozen(answer) and (question in WITHOUT_ROWS or answer)
+    assert QUESTIONS[question](reader) == answer or question == "conversation_texts", "nothing changes by being asked"
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_whoever_closed_it_cannot_ask(open_reader: Open, home: Home, question: str) -> None:
+    fill_duel(home.database)
+    with open_reader(home) as reader:
+        pass
+    with pytest.raises(StoreError):
+        QUESTIONS[question](reader)
+
+
+def test_an_engines_home(open_reader: Open, home: Home) -> None:
+    fill_machine(home)
+    fill_cards(home)
+    with open_reader(home) as reader:
+        engine = reader.engine()
+        assert engine is not None and engine.incarnation == 3
+        assert [row.incarnation for row in reader.engine_starts(2)] == [3, 2]
+        assert [row.name for row in reader.workers()] == sorted(row.name for row in reader.workers())
+        assert len(reader.devices()) == 2
+        begun, ended = reader.newest_samples()
+        assert 0 < begun < ended
+        assert {one.stage for one in reader.stage_spans(0, 60)} >= {"rollout", "training"}
+        assert {one.stage for one in reader.stages(0)} >= set(reader.stage_totals(0)) - {"engine"}
+        assert {row.tenant for row in reader.seconds_used(TODAY)} == {"bio", "physics-lab"}
+        assert all(map(is_frozen, (reader.standings(), reader.stage_totals(0), reader.devices(), reader.stages(0))))
+
+
+def test_tasks_come_oldest_first_and_versions_newest_first(reader: HomeReader) -> None:
+    assert [task.id for task in reader.tasks()] == [task.id for task in reader.known_tasks()] == [OLD_TASK, DUEL]
+    places = [(-row.task, -row.number) for row in reader.versions()]
+    assert places == sorted(places) and {row.task for row in reader.versions(DUEL)} == {DUEL}
+    assert [step.step for step in reader.steps(OLD_TASK, 1)] == [2, 3]
+    assert len(reader.rewards(OLD_TASK)) == 3 and len(reader.rewards(OLD_TASK, 2)) == 2
+    assert reader.rewards(OLD_TASK, 2) == reader.rewards(OLD_TASK)[1:]
+
+
+def test_one_is_one_of_all(reader: HomeReader) -> None:
+    for task in reader.tasks():
+        assert reader.task(task.id) == task == find_task(reader, task.id)
+    assert reader.task_config(DUEL)["policies"].keys() >= {"player", "judge"}
+
+
+def test_an_unknown_task_is_empty(reader: HomeReader) -> None:
+    assert reader.task(99) is None and reader.task_config(99) == {} and reader.steps(99) == []
+    assert reader.versions(99) == [] and reader.evals(99) == [] and reader.pace(99) is None
+    assert not reader.group_ids(99) and not reader.conversation_ids(99) and reader.newest_group(99) == []
+    assert reader.conversation(10**9) is None and reader.events(99) == []
+    with pytest.raises(UnknownTask):
+        find_task(reader, 99)
+
+
+def test_of_several_policies_the_first_answers_where_none_is_named(reader: HomeReader) -> None:
+    task = reader.task(DUEL)
+    assert task is not None and len(task.trained) == 2
+    first, second = task.trained
+    assert reader.group_ids(DUEL) == reader.group_ids(DUEL, policy=first) != reader.group_ids(DUEL, policy=second)
+    assert reader.steps(DUEL) == reader.steps(DUEL, policy=first)
+    assert not reader.group_ids(DUEL, policy="nobody")
+
+
+def test_rows_are_read_by_the_ids_that_were_listed(reader: HomeReader) -> None:
+    groups, conversations = reader.group_ids(DUEL), reader.conversation_ids(DUEL)
+    assert set(reader.group_rows(groups)) == set(groups)
+    assert set(reader.conversation_rows(conversations)) == set(reader.conversation_texts(conversations))
+    assert set(reader.conversation_rows(conversations)) == set(conversations)
+    assert reader.group_rows([10**9]) == {} and reader.conversation_rows([10**9]) == {}
+    newest = max(conversations)
+    assert all(one > newest for one in reader.conversation_ids(DUEL, after=newest))
+    assert next(one.id for one in reader.episode(newest)) == newest
+
+
+def test_events_are_filtered_and_paged(reader: HomeReader) -> None:
+    ids = reader.event_ids(EventFilter())
+    assert list(ids) == sorted(ids) and reader.event_bounds() == (ids[0], ids[-1])
+    bad = reader.event_ids(EventFilter(level="error"))
+    assert [row.message for row in reader.event_rows(bad).values()] == ["it broke"]
+    assert [row.id for row in reader.newest_events(EventFilter(), limit=1)] == [ids[-1]]
+    assert not reader.event_ids(EventFilter(), after=ids[-1])
+    assert {row.task for row in reader.events(OLD_TASK)} == {OLD_TASK}
+
+
+def test_what_is_foreign_comes_as_it_is(open_reader: Open, home: Home, filling: Filling) -> None:
+    hostile = HOSTILE.encode("utf-8", "replace").decode()
+    filling.task(hostile, hostile, hostile, made=1)
+    filling.event(hostile)
+    with open_reader(home) as reader:
+        (task,) = reader.tasks()
+        assert (task.tenant, task.name, task.environment) == (hostile, hostile, hostile)
+        assert reader.events()[-1].message == hostile
+
+
+def test_it_tells_that_somebody_wrote(reader: HomeReader, home: Home) -> None:
+    before = reader.changed()
+    assert reader.changed() == before
+    Filling(home.database).event("something else")
+    assert reader.changed() != before and reader.events()[-1].message == "something else"
+
+
+def test_a_home_that_was_replaced_or_has_gone_is_stale(reader: HomeReader, home: Home) -> None:
+    assert not reader.stale()
+    other = home.root / "other"
+    shutil.copy(home.database, other)
+    os.replace(other, home.database)
+    assert reader.stale()
+    home.database.unlink()
+    assert reader.stale()
+
+
+def test_where_nothing_was_ever_submitted(open_reader: Open, home: Home) -> None:
+    assert not exists(home)
+    with pytest.raises(StoreError):
+        open_reader(home)
+    with reading(home) as reader:
+        assert reader is None
+
+
+def test_what_is_no_home_is_refused(open_reader: Open, home: Home) -> None:
+    home.create()
+    home.database.write_bytes(b"no database at all" * 100)
+    with pytest.raises(StoreError), open_reader(home) as reader:
+        reader.tasks()
+
+
+def test_a_newer_programs_home_is_refused(open_reader: Open, home: Home, filling: Filling) -> None:
+    with open_reader(home) as reader:
+        reader.changed()
+        filling.insert("_sqlite_migrations", migration_set="marlaas", name="m9999", applied_at="")
+        with pytest.raises(StoreError):
+            reader.changed()
+    with pytest.raises(StoreError):
+        open_reader(home)
