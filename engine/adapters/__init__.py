@@ -4,6 +4,6 @@ A state file holds the LoRA matrices and the optimizer's moments of one version 
 at all, and an error says whether it is damaged, missing, or only out of reach.
 """
 
-import lazy_loader
+from ..door import door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = door(__name__, __file__)

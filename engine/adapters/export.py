@@ -51,7 +51,7 @@ def export_adapter(
         raise AdapterError(f"The folder {out_dir} could not be written: {error.strerror}.") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return sorted(out_dir / file.name for file in files)
+    return [out_dir / file.name for file in files]
 
 
 def _write(folder: Path, state: PolicyState, base: BaseModel, gguf: bool, task: str, base_gguf: str) -> list[Path]:

@@ -4,6 +4,6 @@
 What imports torch says so at its top: a name is loaded when it is first asked for.
 """
 
-import lazy_loader
+from ..door import door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -3,6 +3,6 @@
 ``control`` is for whoever starts, stops or looks for it. ``main`` is the program.
 """
 
-import lazy_loader
+from ..door import door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -3,6 +3,6 @@
 Whatever may hang or crash is asked in a child process. Which worker goes where is decided elsewhere (``fleet``).
 """
 
-import lazy_loader
+from ..door import door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = door(__name__, __file__)

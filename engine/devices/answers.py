@@ -18,7 +18,9 @@ from .visible import environment
 
 LIMIT = 120.0
 """Seconds for a child: PyTorch from a slow disk takes half of it."""
-PROBES = "marlaas.engine.devices.probes"
+TORCH_CARDS = "marlaas.engine.devices.probes.torch_cards"
+LLAMA_CARDS = "marlaas.engine.rollout.llama.probe"
+"""Programs that ask one library each."""
 KINDS = ("rocm", "metal", "vulkan")
 """Of cards that llama.cpp alone knows of."""
 
@@ -50,9 +52,9 @@ def ask(gpus: Sequence[Gpu], torch: bool, vllm: bool, llama: bool) -> Answers:
     """Ask those libraries about ``gpus``; others of CUDA are not shown to them."""
     found: dict[str, Mapping[str, Any]] = {}
     if torch or vllm:
-        found |= _run("torch_cards", gpus, ("torch", "vllm") if vllm else ("torch",))
+        found |= _run(TORCH_CARDS, gpus, ("torch", "vllm") if vllm else ("torch",))
     if llama:
-        found |= _run("llama_cards", gpus, ("llama.cpp",))
+        found |= _run(LLAMA_CARDS, gpus, ("llama.cpp",))
     return answers_of(found)
 
 
@@ -85,7 +87,7 @@ def _run(probe: str, gpus: Sequence[Gpu], libraries: Sequence[str]) -> dict[str,
     ended = "it said nothing"
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", f"{PROBES}.{probe}", *libraries],
+            [sys.executable, "-P", "-m", probe, *libraries],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=LIMIT,

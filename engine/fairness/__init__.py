@@ -4,6 +4,6 @@ The clock is the virtual token counter of VTC (arXiv 2401.00588). The ledger say
 the futures of those who wait in a line.
 """
 
-import lazy_loader
+from ..door import door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -3,6 +3,6 @@
 It starts and ends runs (``run``) on the workers that the fleet has. Its decision is a pure function of the queue.
 """
 
-import lazy_loader
+from ..door import door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -5,6 +5,6 @@ what is allowed. Nothing here knows a store, a model or a running task; ``losses
 that a task file can be checked without torch.
 """
 
-import lazy_loader
+from ..door import door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = door(__name__, __file__)

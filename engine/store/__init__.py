@@ -4,6 +4,6 @@
 queries are for everybody: rows come back as frozen dataclasses. SQL stands here and nowhere else.
 """
 
-import lazy_loader
+from ..door import door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -4,6 +4,6 @@ The application calls this before it writes a task into the store, and the sched
 which. It reads the store, bases and adapters; it starts nothing.
 """
 
-import lazy_loader
+from ..door import door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = door(__name__, __file__)

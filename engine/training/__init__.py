@@ -4,6 +4,6 @@
 over the base in ``decoder``. Nothing here knows a task, a text or an environment.
 """
 
-import lazy_loader
+from ..door import door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -4,6 +4,6 @@ A worker is a plain class with async methods that does not know where it runs. F
 arrays travel as bytes.
 """
 
-import lazy_loader
+from ..door import door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = door(__name__, __file__)

@@ -1,5 +1,5 @@
 """Reads of the store, a subject a file: rows come back as frozen dataclasses. Standard library only."""
 
-import lazy_loader
+from ...door import door
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = door(__name__, __file__)

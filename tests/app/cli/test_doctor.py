@@ -123,7 +123,7 @@ def test_a_sandbox_is_missed_where_it_is_asked_for(
     verdict: str,
     code: int,
 ) -> None:
-    monkeypatch.setattr("marlaas.engine.environments.obstacle", lambda: "bwrap is not installed")
+    monkeypatch.setattr("marlaas.engine.environments.process.confinement.obstacle", lambda: "bwrap is not installed")
     home.create().config.write_text(f"[environments]\nsandbox = {sandbox}\n")
     said = marlaas("doctor", "--json")
     found = {finding["name"]: finding for finding in said.json["findings"]}["sandbox"]

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.processes
 def cards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ImaginaryMachine:
     """Nothing is asked what it can use of them, and torch and llama.cpp are not started."""
     monkeypatch.setattr(checks, "_run", lambda command, timeout: (0, "fine 1.0"))
-    monkeypatch.setattr(survey, "software", lambda gpus: Software(vllm_reason="vLLM is not installed.\x1b[2J"))
+    monkeypatch.setattr(survey, "usable_software", lambda gpus: Software(vllm_reason="vLLM is not installed.\x1b[2J"))
     return imagine(monkeypatch, tmp_path)
 
 

@@ -33,7 +33,7 @@ class TestChildren:
     @pytest.fixture
     def probe(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         """A module in the place of a probe."""
-        monkeypatch.setattr(answers, "PROBES", "probes_of_this_test")
+        monkeypatch.setattr(answers, "TORCH_CARDS", "probes_of_this_test.torch_cards")
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
         (tmp_path / "probes_of_this_test").mkdir()
         (tmp_path / "probes_of_this_test/__init__.py").touch()

@@ -70,7 +70,7 @@ def test_a_damaged_folder_is_refused_before_anything_is_measured(
 
 
 def test_a_base_that_cannot_fit_is_refused_once(marlaas: Commander, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("marlaas.engine.devices.available_memory", lambda limit: 1 << 20)
+    monkeypatch.setattr("marlaas.engine.devices.memory.available_memory", lambda limit: 1 << 20)
     for more in ((), ("--weights", "f16,q8_0")):
         said = marlaas("base", "check", "tiny", *more)
         assert said.code == 2 and said.err.count("of memory") == 1 and "Measuring" not in said.err
