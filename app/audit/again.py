@@ -1,6 +1,6 @@
 """A policy's optimizer steps made again, in order, as far as files and tokens are still there.
 
-The sound state files and each step's trajectories flow in, findings flow out. Loads torch: where it is asked for.
+Loads torch: where it is asked for.
 """
 
 from __future__ import annotations

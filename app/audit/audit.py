@@ -1,7 +1,6 @@
 """The whole check, in order: the rows, the files, the groups, the rewards, and if asked each update made again.
 
-A home's folder flows in, a report flows out. A database that is damaged is a finding; one that cannot be looked at is
-``Unchecked``.
+A database that is damaged is a finding; one that cannot be looked at is ``Unchecked``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What must hold of a policy's history whatever was killed when: numbers, names, files, staleness. No model is needed.
-
-A policy's rows and its state files flow in, findings flow out.
-"""
+"""What must hold of a policy's history whatever was killed when: numbers, names, files, staleness."""
 
 from __future__ import annotations
 

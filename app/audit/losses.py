@@ -1,6 +1,7 @@
 """The losses, written from their papers and a task file's words a second time: the engine's own are what is checked.
 
-Log-probabilities of one sequence's sampled tokens flow in, the sum that is to be minimised flows out, divided.
+Each takes the log-probabilities of one sequence's sampled tokens and gives its share of the sum that is to be
+minimised.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What must hold of tasks of several policies: who spoke for whom, what belongs to one play, and whom a task borrows.
-
-A task's policies and the rows of what was said flow in, findings flow out.
-"""
+"""What must hold of tasks of several policies: who spoke for whom, what belongs to one play, whom a task borrows."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Every optimizer step made again from its stored trajectories, with transformers, PEFT and torch.optim.
 
-The state before, the step's trajectories and the task file flow in; how far the state after lies from what it should be
-flows into the report. The base is loaded once. Differences are relative, in the L2 norm over the whole adapter: single
-weights may differ by more where Adam divides by a gradient that is all rounding.
+What is reported is how far the state after a step lies from what it should be. The base is loaded once. Differences are
+relative, in the L2 norm over the whole adapter: single weights may differ by more where Adam divides by a gradient that
+is all rounding.
 """
 
 from __future__ import annotations

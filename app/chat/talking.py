@@ -1,7 +1,6 @@
 """Whom a person talks with, how they speak unless told otherwise, and the sampler that has them loaded.
 
-Words like ``17@best`` and the store's rows flow in; a lone sampler with these versions flows out. Knows no terminal and
-no screen.
+A version is named in words like ``17@best``. Knows no terminal and no screen.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A conversation beside the screen: a thread with an event loop and a sampler of its own.
 
-What a person says flows in from the screen's thread; what is heard, and what becomes of the sampler, flow out through
-``tell``, which is called in this thread. The sampler starts with the first message and ends with the thread, or when
-nobody has said anything for a while; what was said is kept, and the next sampler reads it anew.
+The screen's thread hands over what a person says. What is heard, and what becomes of the sampler, goes to ``tell``,
+which is called in this thread. The sampler starts with the first message and ends with the thread, or when nobody has
+said anything for a while; what was said is kept, and the next sampler reads it anew.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """``completion``: what a shell needs to complete marlaas's words, tasks and environments with the tab key.
 
-The parser flows in, a script of the shell flows out, made by shtab; for what only a home knows the script asks this
-verb again, with ``--words``.
+shtab makes the script from the parser; what only a home knows the script asks of this verb, with ``--words``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which module of this package has which verbs, so that a command line loads the one that it names and no other.
 
-Words flow in, modules to import flow out. Imports none of them.
+Imports none of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Python client: what the command line does, for scripts and notebooks. Rows flow out, nothing is printed.
+"""The Python client: what the command line does, for scripts and notebooks. It returns rows and prints nothing.
 
 Needs no Textual, no torch and no numpy: ``from marlaas.app.client import Home``.
 """

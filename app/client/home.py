@@ -1,7 +1,7 @@
 """One home, for scripts and notebooks: its queue, what its tasks have learned, and the acts of the command line.
 
-Calls flow in; frozen rows flow out, read anew at every call, or a ``MarlaasError``: one sentence, and how to mend it.
-Prints nothing and keeps no connection; safe to use from several threads.
+Every call reads anew and returns frozen rows, or raises a ``MarlaasError``: one sentence, and how to mend it. Prints
+nothing and keeps no connection; safe to use from several threads.
 """
 
 from __future__ import annotations

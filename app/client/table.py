@@ -1,4 +1,4 @@
-"""Tasks as a tuple that a notebook shows as a table: rows flow in, HTML with all foreign text escaped flows out."""
+"""Tasks as a tuple that a notebook shows as a table, in HTML with all foreign text escaped."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Work for a thread of which only the newest wish counts: at most one runs at a time, and those between are left out.
 
-A wish flows in with every key press; answers come back in the event loop. For what takes long enough to be felt.
+There is a wish with every key press; answers come back in the event loop. For what takes long enough to be felt.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The fields of the form: every key of a task file, and the parameters of the environment that was chosen.
 
-Rows of ``engine/spec/fields.py`` and of the store flow in, fields flow out. Pure.
+Pure.
 """
 
 from __future__ import annotations

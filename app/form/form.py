@@ -1,7 +1,4 @@
-"""The form itself, as a value: what was typed, and which fields there are because of it. Pure.
-
-Sources and key presses flow in, the next form flows out.
-"""
+"""The form itself, as a value: what was typed, and which fields there are because of it. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What the tasks of a form will take and be asked: worked out in a thread while the form is filled.
 
-Submissions flow in, safe lines flow out; whatever goes wrong is a sentence among them, never an exception.
+The answer is safe lines; whatever goes wrong is a sentence among them, never an exception.
 """
 
 from __future__ import annotations

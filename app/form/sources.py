@@ -1,6 +1,6 @@
 """What the form is filled from: environments that are served, who submits here, and the task that it is a copy of.
 
-A home flows in; reads the store and folders, writes nothing. Without an engine only the names of plugins are known.
+Reads the store and folders, writes nothing. Without an engine only the names of plugins are known.
 """
 
 from __future__ import annotations

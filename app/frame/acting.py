@@ -1,6 +1,6 @@
 """Acts of the application: a command is a row that the engine answers; its outcome comes with a later snapshot.
 
-Kinds and tasks flow in, from keys and the palette; rows and notices flow out. It must not know which view asked.
+Keys and the palette call it; which view asked is not known here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What one person prefers on every home: ``app.toml`` in the platform's folder for settings. Standard library only.
 
-A file flows in, frozen preferences flow out. Raises ``ConfigError`` with the place of what is wrong.
+Reading it raises ``ConfigError`` with the place of what is wrong.
 """
 
 from __future__ import annotations

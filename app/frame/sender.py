@@ -1,6 +1,6 @@
 """Acts: commands as rows of the store, and what became of them.
 
-A kind and tasks flow in; notices flow out, one for all tasks of an act. The last act with an opposite can be undone.
+All tasks of an act get one notice. The last act with an opposite can be undone.
 """
 
 from __future__ import annotations

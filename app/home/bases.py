@@ -1,6 +1,6 @@
 """What bases there are for a home: what ships, its own, and what the Hugging Face cache holds, each with its faults.
 
-A home flows in, frozen rows flow out. Reads headers and tokenizers, never weights, and downloads nothing.
+Reads headers and tokenizers, never weights, and downloads nothing.
 """
 
 from __future__ import annotations

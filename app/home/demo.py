@@ -1,6 +1,6 @@
 """The demo's tasks in a home: submitted once, gone on with where an earlier run was cut short.
 
-A home flows in, the numbers of the tasks to watch flow out. For the verb and for the guide of an empty home.
+For the verb and for the guide of an empty home.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What tasks will take, before they are submitted: the home's past, its base and this machine, put together.
 
-A home and submissions flow in, numbers flow out; in words: ``estimate_words.py``. Reads files and the store, starts
-nothing and writes nothing.
+In words: ``estimate_words.py``. Reads files and the store, starts nothing and writes nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """An adapter version of a home into a folder that PEFT, and if asked llama.cpp, can load.
 
-A row of the store flows in, the files that were written flow out. Knows no terminal.
+Knows no terminal.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Log files of a home: the end of one, line by line, and what was added since the last look.
 
-Files flow in, bounded lists of lines flow out. Whatever a worker or a plugin printed is hostile; it is cleaned where it
-is drawn. Knows neither widgets nor the store.
+What is read is bounded. Whatever a worker or a plugin printed is hostile; it is cleaned where it is drawn. Knows
+neither widgets nor the store.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """All that was measured of a task, as other programs want it: rows of CSV, lines of JSON, TensorBoard's scalars.
 
-Steps and evaluations of the store flow in. A row is a step or an evaluation, which its ``kind`` says. Pure.
+A row is a step or an evaluation, which its ``kind`` says. Pure.
 """
 
 from __future__ import annotations

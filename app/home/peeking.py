@@ -1,7 +1,6 @@
 """The first prompts of a home's environment, for whoever may wait for them: a verb, or a thread of the application.
 
-Names and parameters flow in, a ``Peek`` flows out, and its prompts as safe lines. Everything is played in a scratch
-folder that is gone afterwards.
+Everything is played in a scratch folder that is gone afterwards.
 """
 
 from __future__ import annotations

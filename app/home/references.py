@@ -1,6 +1,6 @@
 """How one says which version is meant: in a command to the engine, and in the words that verbs and task files take.
 
-A row of the store flows in. Pure.
+Pure.
 """
 
 from __future__ import annotations

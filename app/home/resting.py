@@ -1,7 +1,4 @@
-"""What whoever starts an engine or hands in tasks should know: that they wait, until when, and for what.
-
-A home flows in, a sentence or nothing flows out.
-"""
+"""What whoever starts an engine or hands in tasks should know: that they wait, until when, and for what."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Writes the base into ``marlaas.toml`` and leaves everything else as its owner wrote it: comments, order, other keys.
 
-A path and a name flow in. Knows no base and no engine; tomlkit is imported when there is something to write.
+Knows no base and no engine; tomlkit is imported when there is something to write.
 """
 
 from __future__ import annotations

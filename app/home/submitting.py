@@ -1,6 +1,6 @@
 """Validated tasks into the queue of a home: what the command line, the form and the Python client have in common.
 
-Submissions flow in, their numbers flow out. Starts the engine where none runs; knows no terminal.
+Starts the engine where none runs; knows no terminal.
 """
 
 from __future__ import annotations

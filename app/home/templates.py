@@ -1,7 +1,7 @@
 """Templates of environments: short ones that run at once, one for each shape, to be changed into one's own.
 
-A name and a shape flow in; files in a folder flow out, never over others. The templates are environments of their own,
-under ``plugins/templates``: the name in them is replaced, nothing else.
+Nothing is overwritten. The templates are environments of their own, under ``plugins/templates``: the name in them is
+replaced, nothing else.
 """
 
 from __future__ import annotations

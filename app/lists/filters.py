@@ -1,7 +1,7 @@
 """The small query of ``marlaas list --filter`` and of the queue's filter bar, and the order that goes with it.
 
-Text flows in, a ``Query`` flows out, and ``matches`` says which rows of the store it means. Pure; knows neither
-argparse nor Textual.
+``parse`` reads a ``Query``; ``matches`` says which rows of the store it means. Pure; knows neither argparse nor
+Textual.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What learns in a home: each task, or each policy that a task trains beside others. Pure.
 
-Rows of tasks flow in; what tells learners apart flows out, with the row of the task as each of them sees it.
+``learners`` gives each the row of its task as it sees it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The small query over logs: what somebody typed flows in, a filter of the store flows out.
+"""The small query over logs, as it is typed, and the filter of the store that it means.
 
 ``level:error task:17 tenant:bio kind:worker some words``: all must hold. A word with a colon that is none of these is
 looked for as it stands: logs are full of colons. Pure; knows neither argparse nor Textual.

@@ -1,7 +1,7 @@
 """Rows of long lists, read page by page: which rows are at hand, and which are to be read next.
 
-A listing (ids in the order shown, and how to read some of them) flows in, rows and wanted ids flow out. Rows are kept
-by id, so that what is known stays known when others come before it. Knows neither threads nor widgets.
+A listing is ids in the order shown, and how to read some of them. Rows are kept by id, so that what is known stays
+known when others come before it. Knows neither threads nor widgets.
 """
 
 from __future__ import annotations

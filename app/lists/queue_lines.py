@@ -1,6 +1,6 @@
 """The lines of the queue: tasks in an order; sweeps, tenants and tasks of several policies as lines that fold.
 
-Rows, a query and what the person chose flow in; lines flow out. Pure, and knows nothing of the screen.
+Pure, and knows nothing of the screen.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Which versions the view of adapters shows, in which order, and what each line says. Pure; knows no Textual.
 
-Kept versions and a person's choice flow in, lines flow out: the first line of a task, or of each of its policies, names
-it and sums its sizes up.
+The first line of a task, or of each of its policies, names it and sums its sizes up.
 """
 
 from __future__ import annotations

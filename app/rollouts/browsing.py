@@ -1,6 +1,6 @@
 """The way from a task down to one conversation: where somebody stands, and what lies there.
 
-A place flows in, the ids of its groups and conversations flow out. Only reads; give it a thread.
+Only reads; give it a thread.
 """
 
 from __future__ import annotations

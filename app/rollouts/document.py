@@ -1,7 +1,7 @@
 """Long text in lines of any width, wrapped only as far as somebody looks.
 
-Blocks of safe text with styled stretches flow in, lines as (block, start, stop) flow out. A line of 100 kB costs no
-more than the screen that shows its beginning. Knows no widget.
+A line is (block, start, stop), in blocks of safe text with styled stretches. A line of 100 kB costs no more than the
+screen that shows its beginning. Knows no widget.
 """
 
 from __future__ import annotations

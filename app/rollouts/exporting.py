@@ -1,6 +1,6 @@
 """Conversations into a file: a record a line, or as people read them.
 
-Ids and an open file flow in; one conversation at a time is in memory.
+One conversation at a time is in memory.
 """
 
 from __future__ import annotations

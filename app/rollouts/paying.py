@@ -1,6 +1,6 @@
 """Where rewards for turns stand in a conversation: behind the replies that they came after.
 
-Rewards with their numbers of replies flow in, blocks of text flow out while the turns are walked through.
+Whoever walks through the turns asks after each what was paid there.
 """
 
 from __future__ import annotations

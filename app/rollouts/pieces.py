@@ -1,6 +1,6 @@
 """Token ids as pieces of text: a character that takes several tokens is one piece of all of them.
 
-Ids and a tokenizer's ``decode`` flow in, pieces flow out; their texts joined are what the ids say.
+The texts of the pieces joined are what the ids say.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A conversation as blocks of text to read: who said what, what was called and answered, what it was paid, what failed.
 
-Rows of the store flow in, safe blocks flow out; everything in them is foreign. With a decoder they show the tokens
-themselves, shaded. Slow for long texts: give it a thread. Knows no widget.
+Everything in a row of the store is foreign; the blocks are safe. With a decoder they show the tokens themselves,
+shaded. Slow for long texts: give it a thread. Knows no widget.
 """
 
 from __future__ import annotations

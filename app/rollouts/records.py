@@ -1,6 +1,6 @@
 """Conversations for other programs and for other people: as records of JSON, and as plain text.
 
-Rows of the store flow in, dicts and strings flow out. The text is safe for a terminal; the JSON is ASCII when written.
+The text is safe for a terminal; the JSON is ASCII when written.
 """
 
 from __future__ import annotations

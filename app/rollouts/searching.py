@@ -1,7 +1,6 @@
 """Looking for a word in everything that was said, from the newest conversation back.
 
-Ids and a word flow in, hits flow out as they are found. What is stored is looked through as it is stored; only what
-may be a hit is taken apart.
+Hits come as they are found. What is stored is looked through as it is stored; only what may be a hit is taken apart.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What colours a token: its advantage, its log-probability, its importance weight, or the version that sampled it.
 
-Recorded tokens flow in, a style for each flows out, and a legend that says the scale. Every level has an attribute of
-its own (underline, bold, reverse), so that nothing depends on colour. Pure.
+A legend says the scale. Every level has an attribute of its own (underline, bold, reverse), so that nothing depends on
+colour. Pure.
 """
 
 from __future__ import annotations

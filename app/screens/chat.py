@@ -1,7 +1,6 @@
 """The chat pane: a person talks with one version, or with two beside each other, each message said to both.
 
-Sides flow in; what they say is drawn as it comes. A thread of its own does the work (``chat_thread``) and ends with the
-pane.
+Answers are drawn as they come. A thread of its own does the work (``chat_thread``) and ends with the pane.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A task file through the person's editor and back: the terminal is given away meanwhile.
 
-Text flows in; a table, or the text to go on with and the sentence that says what is wrong, flow out.
+What comes back is a table, or the text to go on with and what is wrong with it.
 """
 
 from __future__ import annotations

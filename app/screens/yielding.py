@@ -1,6 +1,6 @@
 """Yielding the machine from the screen: what it costs is said and for how long it is asked, then the engine is told.
 
-The newest snapshot flows in, a command flows out. Which key or entry of the palette asked is not known here.
+Which key or entry of the palette asked is not known here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Who may come in through the browser: a secret path that opens one session, a cookie that keeps it, and nobody else.
 
-What a request says of itself flows in, a verdict flows out. Pure but for the path's being opened; knows no web server.
-Whoever can reach the port may be another user of this machine, or a page in the person's own browser. A browser sends
-its cookies to every port of a host: ours is for the secret path alone, which no other server there knows.
+Pure, but that opening the path uses it up; knows no web server. Whoever can reach the port may be another user of this
+machine, or a page in the person's own browser. A browser sends its cookies to every port of a host: ours is for the
+secret path alone, which no other server there knows.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The web server: textual-serve behind the gate, on this machine alone. Needs the extra ``serve``.
 
-Requests flow in; for each websocket that may, a process of the application runs, and ends with it.
+Each websocket that the gate lets in gets a process of the application, which ends with it.
 """
 
 from __future__ import annotations

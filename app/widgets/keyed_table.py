@@ -1,6 +1,6 @@
 """A table whose rows have keys: changed cell by cell, so that the cursor and the eye stay where they are.
 
-Columns and rows of plain text flow in; Textual's messages about cursor and choice flow out, with the key.
+Its messages about cursor and choice carry the key.
 """
 
 from __future__ import annotations

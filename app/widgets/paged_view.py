@@ -1,8 +1,8 @@
 """A view over rows that are read as they come into sight, in a thread, so that a slow disk never holds up a key.
 
-Places flow in, rows flow out into ``pages``. One thread at a time asks what is in sight when it begins: what was
-scrolled past is never read. Each page has a connection of its own, so that none is kept open, and a database that was
-replaced is read as it is. Knows no cursor and no SQL.
+Rows go into ``pages``. One thread at a time asks what is in sight when it begins: what was scrolled past is never read.
+Each page has a connection of its own, so that none is kept open, and a database that was replaced is read as it is.
+Knows no cursor and no SQL.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A list of any length with a cursor and marks: it draws the lines in sight, whose rows are read in a thread.
 
-A ``Listing`` flows in (``show``), messages about cursor and choice flow out. Rows that have not been read yet are drawn
-as placeholders. Subclasses say how a row reads. Knows no SQL.
+``show`` takes a ``Listing``; messages tell of cursor and choice. Rows that have not been read yet are drawn as
+placeholders. Subclasses say how a row reads. Knows no SQL.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The policies of a task in words: who each of them is, and who spoke for an agent.
 
-Rows of the store and a task's cast flow in, safe text flows out: plugins name agents, and references name files.
+The text is safe, though plugins name agents and references name files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Processors and cards in words: frozen records flow in, short safe texts flow out. Pure."""
+"""Processors and cards in words: short, safe texts. Pure."""
 
 from __future__ import annotations
 

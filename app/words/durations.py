@@ -1,4 +1,4 @@
-"""Spans of time as people type them. A text flows in, seconds flow out."""
+"""Spans of time as people type them, in seconds."""
 
 from __future__ import annotations
 

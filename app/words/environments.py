@@ -1,7 +1,7 @@
 """Environments in words: whom a name means, how states, parameters and the ends of episodes read. Pure.
 
-Rows of the store flow in, rows and words flow out: the same words for the command line and for the screen. What
-``facts`` gives is safe text; ``short`` and ``bounds`` are of what a plugin declared, and are made safe by who prints.
+The words are the same on the command line and on the screen. What ``facts`` gives is safe text; ``short`` and
+``bounds`` are of what a plugin declared, and are made safe by who prints.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether a machine is fit for a base, in words: seconds of a step flow in, a verdict flows out. Pure."""
+"""Whether a machine is fit for a base, in words: a verdict on the seconds of a step. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Win-rates between versions as a table: rows are versions of one policy, columns those of somebody whom it met.
 
-Pairs of the store and a task's cast flow in; tables of cells flow out, and the words of a cell. Pure. Where winning
-pays 1 and losing 0, a mean reward is the share of games that were won.
+Pure. Where winning pays 1 and losing 0, a mean reward is the share of games that were won.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why an engine has no workers, in words for people: its row flows in, sentences flow out."""
+"""Why an engine has no workers, in words for people."""
 
 from __future__ import annotations
 

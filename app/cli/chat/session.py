@@ -1,7 +1,6 @@
 """A conversation in plain lines: each message to all sides at once, each answer under the name of who gave it.
 
-A plan and a keyboard flow in, the exit code flows out. Ctrl-C ends the answers that are under way; what they cost was
-for nothing, and the message was never said.
+Ctrl-C ends the answers that are under way; the message then counts as never said.
 """
 
 from __future__ import annotations

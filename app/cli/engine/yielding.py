@@ -1,6 +1,6 @@
 """``engine yield`` and ``engine resume``: the machine for others, at once, and back.
 
-A span of time flows in; what the engine made of it flows out. Where no engine runs, the next one hears of it.
+Where no engine runs, the next one hears of it.
 """
 
 from __future__ import annotations

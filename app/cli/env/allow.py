@@ -1,7 +1,7 @@
 """``env allow``: shows what a plugin wants installed, asks once for each set of libraries, and installs it.
 
-A plugin's name flows in; its virtual environment and a person's consent flow out, both files in the home, which an
-engine that runs notices by itself. No code of the plugin runs.
+The virtual environment and the person's consent are files in the home; an engine that runs notices them by itself. No
+code of the plugin runs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """``--config NAME=VALUE``: an environment's parameters as they are typed on a command line.
 
-Texts and the environment's own parameters flow in; values flow out, typed by those parameters. What the values may be
-is the environment's to say (``EnvironmentService.validate``): what cannot be read as its type goes on as a text, and
-meets the sentence there.
+The environment's parameters say which type a text becomes. What the values may be is the environment's to say
+(``EnvironmentService.validate``): what cannot be read as its type goes on as a text, and meets the sentence there.
 """
 
 from __future__ import annotations

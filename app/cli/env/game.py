@@ -1,4 +1,4 @@
-"""One episode at the screen: an environment's asks flow in, replies flow out, a person's or a policy's.
+"""One episode in the terminal: an environment asks, and a person or a policy replies.
 
 Whoever's turn it is, what the agent was told and what it said is printed. Knows neither processes nor samplers: a
 policy is just another one who answers.

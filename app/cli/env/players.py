@@ -1,8 +1,7 @@
 """Who plays which agent in ``env play``: versions of adapters, or the bare base, as the command line names them.
 
-What was asked for flows in; for each agent a version and how it speaks flow out, from the store alone: nothing is
-started. A policy speaks as in its training: with its task's temperature, lengths and thinking, unless the command line
-says otherwise.
+For each agent: a version, and how it samples. Only the store is read, nothing is started. A policy speaks as in its
+training: with its task's temperature, lengths and thinking, unless the command line says otherwise.
 """
 
 from __future__ import annotations

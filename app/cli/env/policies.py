@@ -1,7 +1,4 @@
-"""The policies that play: versions of adapters, or the bare base, on one sampler.
-
-Who plays flows in, a sampler that has all of them loaded flows out.
-"""
+"""The policies that play: versions of adapters, or the bare base, on one sampler."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``env replay``: which rewards of a task would change under another version of its environment?
 
-A task's number flows in; what was said in its episodes is played again, in this process and a scratch folder that is
-gone afterwards, and the differences flow out. Needs no engine, disturbs none, and writes nothing.
+What was said in its episodes is played again, in this process and a scratch folder that is gone afterwards. Needs no
+engine, disturbs none, and writes nothing.
 """
 
 from __future__ import annotations

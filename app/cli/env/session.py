@@ -1,7 +1,7 @@
 """A sitting with one environment: episode after episode, until whoever plays has enough.
 
-What was asked for on the command line flows in; the exit code flows out. The environment runs in its process, in a
-scratch folder that is gone afterwards; an edit of its file counts from the next episode on. Needs no engine.
+The environment runs in its process, in a scratch folder that is gone afterwards; an edit of its file counts from the
+next episode on. Needs no engine.
 """
 
 from __future__ import annotations

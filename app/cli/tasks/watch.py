@@ -1,6 +1,6 @@
 """``watch``: tasks as lines of text, one for each change; the way to follow them without a screen, or by ear.
 
-Rows of the store flow in, lines flow out, on standard output because they are what was asked for.
+The lines go to standard output, because they are what was asked for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a backup is: one tar file of plain files, with a list of them and their checksums at its end.
 
-The database is compressed in it, for it shrinks to a part; state files hardly shrink and lie there as they are. Names
-and lists flow in and out; nothing here touches a disk.
+The database is compressed in it, for it shrinks to a part; state files hardly shrink and lie there as they are. Nothing
+here touches a disk.
 """
 
 from __future__ import annotations

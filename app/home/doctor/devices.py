@@ -1,7 +1,6 @@
 """What the machine computes on, as findings of ``marlaas doctor``: cores, memory, cards, and why a card is left alone.
 
-Settings of a home flow in, a survey and findings flow out. Everything that may hang runs in a child process with a time
-limit, and nothing is ever raised.
+Everything that may hang runs in a child process with a time limit, and nothing is ever raised.
 """
 
 from __future__ import annotations

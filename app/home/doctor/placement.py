@@ -1,7 +1,6 @@
 """Where work would go on this machine: the engine's own decision, in its own words.
 
-A home and what was seen of the machine flow in; findings of ``marlaas doctor``, or the cards that would be used, flow
-out. Starts nothing, and never raises.
+For ``marlaas doctor``, and for estimates. Starts nothing, and never raises.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What ``?`` shows: what this view is, then its keys, before those of all views and those that move about.
 
-The keys that are active flow in, under the names that the person's key map gives them; nothing flows out.
+Keys have the names that the person's key map gives them.
 """
 
 from __future__ import annotations

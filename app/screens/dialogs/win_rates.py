@@ -1,6 +1,6 @@
 """How the versions of a policy did against others: a table to read, for each whom they met.
 
-A learner flows in; its tables are read in a thread, once. What has no room is left out and said.
+The tables are read in a thread, once. What has no room is left out and said.
 """
 
 from __future__ import annotations

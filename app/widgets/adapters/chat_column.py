@@ -1,6 +1,6 @@
 """What was said to one side and by it, as it is said: questions, thoughts (dimmed) and answers, the newest in sight.
 
-Words of a person and a ``Speech`` flow in. What a model wrote is cleaned here, and cut where nobody would read it.
+What a model wrote is cleaned here, and cut where nobody would read it.
 """
 
 from __future__ import annotations

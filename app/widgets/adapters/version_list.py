@@ -1,4 +1,4 @@
-"""The versions as a list: lines flow in, the one under the cursor is what keys act on."""
+"""The versions as a list; keys act on the line under the cursor."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The timeline: a row for each stage on its device and each worker, a cell for each stretch of time, darker if busier.
 
-Spans of seconds flow in, rows of shares and lines of text flow out. Pure; knows neither the store nor widgets.
+Pure; knows neither the store nor widgets.
 """
 
 from __future__ import annotations

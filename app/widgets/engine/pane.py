@@ -1,4 +1,4 @@
-"""A pane of lines under a title: parts of text with their styles flow in; what has not changed is not drawn."""
+"""A pane of lines under a title, in parts of text with their styles; what has not changed is not drawn again."""
 
 from __future__ import annotations
 

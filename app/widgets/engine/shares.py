@@ -1,6 +1,6 @@
 """The fair shares: of what both devices did, how much each tenant had, and who is behind in line.
 
-What tenants have used of the day flows in again and again; shares of the last minute are told once it is known what
+It is told again and again what tenants have used of the day; shares of the last minute are told once it is known what
 was used in it. Pure but for what it remembers.
 """
 

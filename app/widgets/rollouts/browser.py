@@ -1,7 +1,7 @@
 """Three lists, each of which shows what lies under the cursor of the one before: steps, groups, conversations.
 
-Steps flow in, the conversation that somebody has come to flows out. What lies at a place is read in a thread; what
-comes late, for a place that was left meanwhile, is dropped.
+A message tells to which conversation somebody has come. What lies at a place is read in a thread; what comes late, for
+a place that was left meanwhile, is dropped.
 """
 
 from __future__ import annotations

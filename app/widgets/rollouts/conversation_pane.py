@@ -1,6 +1,6 @@
 """The pane that reads one conversation: blocks of text, wrapped as far as somebody scrolls, and a legend of the shades.
 
-A ``Page`` flows in. Knows no store.
+It shows a ``Page``. Knows no store.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where conversations are read: one, or two side by side. They are read and laid out in a thread.
 
-The id of a conversation flows in; what came last is shown, and is at hand for whoever copies it.
+What was asked for last is shown, and is at hand to be copied.
 """
 
 from __future__ import annotations
