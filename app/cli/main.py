@@ -31,7 +31,7 @@ def build_parser(modules: Iterable[str] = FAMILIES) -> argparse.ArgumentParser:
     add_home(parser)
     terminal.add_options(parser)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and end")
-    parser.set_defaults(run=terminal.run)
+    parser.set_defaults(run=_open)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB")
     for module in modules:
         import_module(f".{module}", __package__).register(verbs)
@@ -50,6 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         output.silence_broken_pipe()
         return output.OK
     return code
+
+
+def _open(args: argparse.Namespace) -> int:
+    """The terminal application, or where nobody sits at a terminal the list of tasks."""
+    if args.web or terminal.has_terminal():
+        return terminal.run(args)
+    return main(["--home", str(home_of(args).root), "list"])
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -32,10 +32,6 @@ def has_terminal() -> bool:
 
 def run(args: argparse.Namespace) -> int:
     """Open the terminal application."""
-    if not (args.web or has_terminal()):
-        from .main import main
-
-        return main(["--home", str(home_of(args).root), "list"])
     return open_application(
         home_of(args), readonly=args.readonly, web=args.web, ascii_=args.ascii, theme=args.theme or ""
     )

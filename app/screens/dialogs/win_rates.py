@@ -17,12 +17,14 @@ from textual.events import Resize
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
+from marlaas.engine.errors import MarlaasError
 from marlaas.engine.home import Home
+from marlaas.engine.spec import ONLY
 
 from ...lists.learners import Learner
-from ...questions.matrix import win_rates
+from ...reading.opening import opened
 from ...words.format import pad
-from ...words.matrix import CELL, Matrix, Meeting, cell_text, shown
+from ...words.matrix import CELL, Matrix, Meeting, cell_text, matrices, shown
 
 _VERSION = 6
 _ROWS = 300
@@ -72,7 +74,14 @@ class WinRates(ModalScreen[None]):
         self.run_worker(partial(self._read), thread=True, exit_on_error=False)
 
     def _read(self) -> None:
-        found, problem = win_rates(self._home, self._learner)
+        found: list[Matrix] = []
+        problem, own = "", self._learner
+        try:
+            with opened(self._home) as reader:
+                task = reader.task(own.task)
+                found = matrices(reader.matchups(own.task), task.policies if task else (), own.policy or ONLY)
+        except MarlaasError as error:
+            problem = str(error)
         self.app.call_from_thread(self._came, found, problem)
 
     def _came(self, found: Sequence[Matrix], problem: str) -> None:
