@@ -29,20 +29,20 @@ ARITHMETIC = (
     "tests/engine/base",
     "tests/engine/training",
     "tests/engine/fleet/colocated",
-    "tests/engine/rollout/test_torch_sampler.py",
+    "tests/engine/rollout/torch_sampler/test_sampler.py",
     "tests/engine/rollout/test_sampler_memory.py",
-    "tests/engine/rollout/test_torch_cache.py",
-    "tests/engine/rollout/test_tiles.py",
+    "tests/engine/rollout/torch_sampler/test_cache.py",
+    "tests/engine/rollout/torch_sampler/test_tiles.py",
     "tests/tools/base",
     "tests/end_to_end/test_repeatable.py",
 )
 """Whose results depend on how products are computed."""
 LLAMA = (
-    "tests/engine/rollout/test_llama_sampler.py",
-    "tests/engine/rollout/test_llama_native.py",
-    "tests/engine/rollout/test_llama_memory.py",
-    "tests/engine/rollout/test_llama_opening.py",
-    "tests/engine/rollout/test_torch_sampler.py",
+    "tests/engine/rollout/llama/test_sampler.py",
+    "tests/engine/rollout/llama/test_native.py",
+    "tests/engine/rollout/llama/test_memory.py",
+    "tests/engine/rollout/llama/test_opening.py",
+    "tests/engine/rollout/torch_sampler/test_sampler.py",
 )
 LOG = ROOT / ".processors.log"
 

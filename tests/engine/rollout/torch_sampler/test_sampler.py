@@ -13,8 +13,8 @@ from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.rollout.torch_sampler.sampler import TorchSampler
 
-from .contract import PositionalContract, State, request
-from .random_base import write_base
+from ..contract import PositionalContract, State, request
+from ..random_base import write_base
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from marlaas.engine.rollout.llama.base_file import base_file, ensure_base_gguf
 from marlaas.engine.rollout.llama.opening import open_base
 from marlaas.engine.rollout.llama.quantise import TYPES, quantise
 
-from .random_base import write_base
+from ..random_base import write_base
 
 FILE_TYPE = {"f32": 0, "f16": 1, **TYPES}
 

@@ -19,8 +19,8 @@ from marlaas.engine.rollout.llama.opening import fewer, open_base
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler, SampleResult
 
-from .contract import SamplerContract, State, alike, request
-from .random_base import write_base
+from ..contract import SamplerContract, State, alike, request
+from ..random_base import write_base
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 HALF = 2e-2

@@ -18,8 +18,8 @@ from marlaas.engine.rollout.vllm.engine import Engine, Progress
 from marlaas.engine.rollout.vllm.sampler import EngineSampler
 from marlaas.engine.rollout.vllm.settings import VllmSettings
 
-from .contract import LONG, SamplerContract, State, alike, alone, request, until_sampled
-from .random_base import write_adapter, write_base
+from ..contract import LONG, SamplerContract, State, alike, alone, request, until_sampled
+from ..random_base import write_adapter, write_base
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("default"), pytest.mark.timeout(300)]
 TOLERANCE = 1e-4

@@ -22,7 +22,7 @@ from marlaas.engine.rollout.batching.slots import Slots
 from marlaas.engine.rollout.batching.versions import Version, Versions
 from marlaas.engine.rollout.protocol import SampleRequest
 
-from ...examples import examples
+from ....examples import examples
 
 SEQUENCES, LENGTH = 16, 64
 

@@ -11,7 +11,7 @@ from marlaas.engine.errors import AdapterError, BaseModelError
 from marlaas.engine.rollout.protocol import Sampler
 from marlaas.engine.workers.handle import WorkerHandle
 
-from .contract import State, alone, request, same
+from ..contract import State, alone, request, same
 
 pytestmark = pytest.mark.processes
 FACTORY = "marlaas.engine.rollout.llama.sampler:LlamaSampler"

@@ -15,8 +15,8 @@ from marlaas.engine.rollout.llama.context import LlamaContext
 from marlaas.engine.rollout.llama.sampler import LlamaSampler
 from marlaas.engine.rollout.protocol import Sampler
 
-from .contract import LONG, PositionalContract, State, alone, request, same, until_sampled
-from .random_base import write_adapter, write_base
+from ..contract import LONG, PositionalContract, State, alone, request, same, until_sampled
+from ..random_base import write_adapter, write_base
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from marlaas.engine.base.llama_memory import (
     whole_blocks,
 )
 
-from .random_base import write_base
+from ..random_base import write_base
 
 CHILD = """
 import json, sys
