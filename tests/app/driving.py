@@ -20,6 +20,8 @@ from .filling import NOW
 
 SIZES = [(80, 24), (120, 40), (200, 50)]
 SNAPSHOTS = Path(__file__).parent / "snapshots"
+TICKS = 10
+"""Of 1/60 s, at which a screen draws what has changed; one that is animated is never through."""
 
 
 PARSE = Stylesheet._parse_rules
@@ -46,10 +48,15 @@ class Driver:
         await self.settle()
 
     async def settle(self) -> None:
-        """Until no worker runs and no message waits."""
+        """Until no worker runs, no message waits, and what changed is drawn."""
         await self.pilot.pause()
         await self.app.workers.wait_for_complete()
         await self.pilot.pause()
+        for _ in range(TICKS):
+            screen = self.app.screen
+            if not (screen._layout_required or screen._repaint_required or screen._dirty_widgets):
+                return
+            await self.pilot.pause(1 / 60)
 
     async def press(self, *keys: str) -> None:
         """Press keys, each settled."""
