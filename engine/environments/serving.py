@@ -2,7 +2,7 @@
 
 Flows in: a snapshot to serve and episodes to play on it. Flows out: their outcomes. When the process dies it is started
 again, later each time; what keeps dying or failing rests (``health``). A version that was replaced ends with its last
-lease, or after a grace (``draining``). Which version is the newest is not known here.
+lease, or after a grace. Which version is the newest is not known here.
 """
 
 from __future__ import annotations

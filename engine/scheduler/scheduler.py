@@ -1,6 +1,6 @@
 """The engine's centre: commands in, tasks started and stopped, states out. One event loop, no tensor work.
 
-Thin on purpose: what may run is decided in ``schedule``, how a task runs in ``task_run``, what lives in ``supervisor``.
+Thin on purpose: what may run is decided in ``decision``, how a task runs in ``task_run``, what lives in ``supervisor``.
 """
 
 from __future__ import annotations

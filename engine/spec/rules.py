@@ -1,7 +1,7 @@
 """Which keys of a task file do not go together: a run that could not be, or a key that would do nothing.
 
 A specification whose values are each allowed flows in, a ``ConfigError`` that names the keys or nothing flows out. What
-a loss can do is asked of ``training/losses/published.py``; no model and no torch is needed for it.
+a loss can do is asked of ``losses``; no model and no torch is needed for it.
 """
 
 from __future__ import annotations

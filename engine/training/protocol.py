@@ -54,7 +54,7 @@ class PolicyConfig:
     kl: float = 0.0
     """Weight of the KL term to the base; 0 is off."""
     denominator: float = 1.0
-    """What a step's sums are divided by, where that is known before its first group: see ``losses/published.py``."""
+    """What a step's sums are divided by, where that is known before its first group: see ``spec/losses.py``."""
     temperature: float = 1.0
     """Of the rollouts: logits are divided by it before log-probabilities are taken."""
     seed: int = 0
