@@ -2,6 +2,10 @@
 
 Flows in: a blocking function. Flows out: its result, awaited on the loop. A thread cannot be killed; one that neither
 asks nor runs Python code when its time is up stays behind, and the process is given up once too many do.
+
+A thread that is told to end must not be starting another one at that moment: up to Python 3.11 the new thread counts as
+its starter until it runs, so it would end in its place, and the starter would wait for it for ever, with the lock that
+every ``ThreadPoolExecutor`` of the process needs.
 """
 
 from __future__ import annotations
@@ -17,8 +21,30 @@ class Stopped(BaseException):
     """Raised inside an episode that has to end; no ``except Exception`` of a plugin catches it."""
 
 
+_starting = threading.RLock()
+"""Held while any thread of this process starts another one, and while one is told to end."""
+_start = threading.Thread.start
+
+
+def _start_alone(self: threading.Thread) -> None:
+    """``Thread.start``, while no thread is told to end."""
+    with _starting:
+        _start(self)
+
+
+def stop(thread: threading.Thread) -> None:
+    """Raise ``Stopped`` in a thread at its next line of Python; one that has ended is fine."""
+    with _starting:
+        if thread.is_alive() and thread.ident is not None:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped))
+
+
 async def in_thread(call: Callable[[], Any]) -> Any:
-    """Run ``call`` in a thread of its own; cancelling raises ``Stopped`` in it at its next line of Python."""
+    """Run ``call`` in a thread of its own; cancelling raises ``Stopped`` in it at its next line of Python.
+
+    From then on all threads of this process start one after another.
+    """
+    threading.Thread.start = _start_alone  # type: ignore[method-assign]
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Any] = loop.create_future()
 
@@ -42,6 +68,5 @@ async def in_thread(call: Callable[[], Any]) -> Any:
     try:
         return await done
     except asyncio.CancelledError:
-        if thread.is_alive() and thread.ident is not None:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stopped))
+        stop(thread)
         raise

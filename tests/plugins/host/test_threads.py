@@ -1,0 +1,45 @@
+"""Threads that are told to end while they start others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.processes
+
+PROGRAM = """
+import asyncio, os, sys
+from concurrent.futures import ThreadPoolExecutor
+from marlaas.plugins.host.threads import in_thread
+
+async def told_to_end_while_it_starts_others():
+    loop, begun = asyncio.get_running_loop(), asyncio.Event()
+
+    def episode():
+        with ThreadPoolExecutor(8) as pool:
+            for _ in range(8):
+                pool.submit(loop.call_soon_threadsafe, begun.set)
+
+    playing = asyncio.create_task(in_thread(episode))
+    await begun.wait()
+    playing.cancel()
+    await asyncio.gather(playing, return_exceptions=True)
+
+async def main():
+    for _ in range(50):
+        await told_to_end_while_it_starts_others()
+    with ThreadPoolExecutor(1) as pool:
+        print(pool.submit(lambda: "goes on").result(), flush=True)
+
+sys.setswitchinterval(1e-6)  # threads take turns all the time, as on a busy machine
+asyncio.run(main())
+os._exit(0)
+"""
+
+
+def test_the_process_can_start_threads_after_episodes_were_told_to_end() -> None:
+    """Where a thread that was just started ended in place of its starter, the last line waited for ever."""
+    ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    assert ended.stdout == "goes on\n", ended.stderr
