@@ -11,9 +11,8 @@ import gc
 import signal
 import sys
 import time
-from collections.abc import Coroutine, Sequence, Set
+from collections.abc import Sequence, Set
 from pathlib import Path
-from typing import Any
 
 from ..base import BaseModel, MemoryPlan, check_base, load_base
 from ..devices import keep_within
@@ -23,6 +22,7 @@ from ..fairness import Ledger
 from ..faults import switch_on
 from ..fleet import PlacementPlan, WorkerSupervisor, YieldLoop
 from ..home import BUNDLED_PLUGINS, DiskGuard, Home, Settings, load_settings
+from ..racing import until_first
 from ..scheduler import Scheduler
 from ..store import Store, is_current
 from ..submission import HomeBase, check_serve
@@ -124,13 +124,13 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
     notifier = Notifier(settings.notify.command, home, log)
     patience = 60 * settings.notify.blocked_minutes
     scheduler = Scheduler(store, supervisor, settings.engine.tasks, tell=notifier.tell, patience=patience)
-    rests = YieldLoop(store, supervisor, settings.resources, log, lambda: scheduler.busy, scheduler.wake)
+    yielding = YieldLoop(store, supervisor, settings.resources, log, lambda: scheduler.busy, scheduler.wake)
     conformance = background(environments, store, supervisor.ruler(), log)
     cards = CardMonitor(store, settings.resources, supervisor, log)
     _stop_on_signals(scheduler)
     store.serve()
     try:
-        start = _until_first(rests.run(), _both(environments.start(), supervisor.start()))
+        start = until_first(yielding.run(), asyncio.gather(environments.start(), supervisor.start()))
         if not await start_up(start, store, lambda: scheduler.stopping):
             return 0
         started = True
@@ -141,8 +141,8 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
         log("placement", placement_plan.words, "info")
         if supervisor.warning:
             log("base", supervisor.warning, "warning")
-        await _until_first(
-            *(disk.run(), scheduler.run(), supervisor.run(), rests.run()),
+        await until_first(
+            *(disk.run(), scheduler.run(), supervisor.run(), yielding.run()),
             *(conformance.run(), cards.run(), rebalancing.run(), heartbeat.run(supervisor)),
         )
     finally:
@@ -153,23 +153,6 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
         with contextlib.suppress(StoreError):
             store.telemetry.heartbeat(store.incarnation, "stopped")
     return 0
-
-
-async def _both(*works: Coroutine[Any, Any, None]) -> None:
-    await asyncio.gather(*works)
-
-
-async def _until_first(*works: Coroutine[Any, Any, None]) -> None:
-    """Run all until one ends, cancel the others, and raise what ended it."""
-    tasks = [asyncio.ensure_future(work) for work in works]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
-        task.result()
 
 
 def say(text: str) -> None:

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from marlaas.plugins.messages import Answer, Ask, Reply
 
+from ..racing import until_first
 from ..trajectories import Failure
 from .process.child import BrokenPlugin, Child
 from .process.wire import Described
@@ -33,12 +34,7 @@ async def first_ask(play: Callable[[EpisodeSpec, Answer], Awaitable[Ended]], spe
         return await asyncio.Future()  # the question stays open until the episode is cancelled
 
     episode = asyncio.ensure_future(play(spec, listen))
-    try:
-        await asyncio.wait((asked, episode), return_when=asyncio.FIRST_COMPLETED)
-        return asked.result() if asked.done() else episode.result()
-    finally:
-        episode.cancel()
-        await asyncio.gather(episode, return_exceptions=True)
+    return asked.result() if 0 in await until_first(asked, episode) else episode.result()
 
 
 async def probe(child: Child) -> None:

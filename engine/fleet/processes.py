@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ..errors import WorkerDied
+from ..racing import until_first
 from ..workers import WorkerHandle
 from .worker_specs import WorkerSpec
 
@@ -41,12 +42,7 @@ class WorkerProcesses:
     async def until_death(self, *others: asyncio.Event) -> dict[str, WorkerDied]:
         """Wait until a worker dies, or for one of ``others``; what there is to tell of each that has died, by name."""
         ends = [*others, *(handle.died for handle in self.handles.values())]
-        waits = [asyncio.ensure_future(end.wait()) for end in ends]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        await until_first(*(end.wait() for end in ends))
         return {name: handle.death() for name, handle in self.handles.items() if handle.died.is_set()}
 
     async def stop(self) -> None:

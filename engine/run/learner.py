@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..adapters import sweep
 from ..fleet import Services
+from ..racing import until_first
 from ..spec import TaskSpec, agent_map_of, spec_of
 from .admission import Admitting
 from .background import Background
@@ -127,13 +128,7 @@ class Learner:
         lets begin no more, so all end where they stand, and what is stored is taken up again.
         """
         if len(loops) > 1:
-            trained = asyncio.ensure_future(asyncio.wait(loops))
-            draining = asyncio.ensure_future(self._services.draining.wait())
-            try:
-                await asyncio.wait((trained, draining), return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                trained.cancel()
-                draining.cancel()
+            await until_first(asyncio.wait(loops), self._services.draining.wait())
             if self._services.draining.is_set():
                 for loop in loops:
                     loop.cancel()

@@ -25,6 +25,7 @@ from ..errors import (
 )
 from ..fairness import Payer
 from ..fleet import WorkerSupervisor
+from ..racing import until_first
 from ..run import Learner, check_ready
 from ..spec import TaskSpec
 from ..store import NO_REASON, Reason, ReasonCode
@@ -117,14 +118,5 @@ async def run_task(
 
 async def _unless_lost(learner: Learner, lost: asyncio.Event) -> None:
     """Run the learner; a worker's death ends it even where it waits for something else."""
-    work = asyncio.ensure_future(learner.run())
-    loss = asyncio.ensure_future(lost.wait())
-    try:
-        await asyncio.wait((work, loss), return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            raise WorkerDied("A worker died.")
-        work.result()
-    finally:
-        loss.cancel()
-        work.cancel()
-        await asyncio.gather(work, loss, return_exceptions=True)
+    if 0 not in await until_first(learner.run(), lost.wait()):
+        raise WorkerDied("A worker died.")
