@@ -91,10 +91,10 @@ class Gate:
         """Wait for the turn and take it; returns who had the device before."""
         with self._changed:
             self._turns = self._turns.wait(party)
-            while delay := self._turns.delay(party, self._clock()):
+            while delay := self._turns.delay(party, now := self._clock()):
                 self._changed.wait(None if math.isinf(delay) else delay)
             before = self._turns.holder
-            self._turns = self._turns.begin(party, self._clock())
+            self._turns = self._turns.begin(party, now)  # a later moment might be one too late
             return before
 
     def _rest(self, party: Party) -> None:

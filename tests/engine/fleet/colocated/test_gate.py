@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 
 import pytest
 
@@ -54,6 +55,27 @@ def test_a_pass_outside_of_any_call_keeps_nobody_waiting_after_it() -> None:
     for party in ("sampler", "trainer", "sampler"):
         with gate.turn(party):
             assert gate.turns.holder == party
+
+
+def test_a_slice_that_ends_between_two_looks_at_the_clock_is_no_error() -> None:
+    main, seconds = threading.current_thread(), count()
+    gate = Gate(
+        3.5, holder="sampler", clock=lambda: float(next(seconds)) if threading.current_thread() is main else 0.0
+    )
+
+    def train() -> None:
+        with gate.turn("trainer"):
+            pass
+
+    training = threading.Thread(target=train)
+    with gate.busy("sampler"):
+        with gate.turn("sampler"):
+            training.start()
+            while not gate.turns.waiting:
+                pass
+        with gate.turn("sampler"):  # with 1.5 s left, and less than nothing two looks later
+            pass
+    training.join()
 
 
 def recording(seen: list[str]) -> Callable[[str], Move]:
