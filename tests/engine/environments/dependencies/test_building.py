@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.dependencies import building
-from marlaas.engine.environments.dependencies.author_api import author_api
 from marlaas.engine.environments.dependencies.building import BuildFailed, build
 from marlaas.engine.environments.dependencies.commands import find_uv
+from marlaas.engine.environments.dependencies.interpreters import author_api
 from marlaas.engine.environments.dependencies.pythons import OWN
 from marlaas.engine.environments.dependencies.requirements import Requirements
 from marlaas.engine.environments.dependencies.venv import Venv
