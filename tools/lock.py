@@ -68,15 +68,8 @@ def besides(base: Packages, more: Packages) -> Packages:
 
 def compiled(*extras: str, text: str = "") -> Packages:
     """What uv chooses, for the project with some extras, or for the requirements in a text."""
-    command = [uv.find_uv_bin(), "pip", "compile", "--universal", "--python-version", "3.11", "--generate-hashes"]
-    command += [
-        "--quiet",
-        "--no-header",
-        "--no-annotate",
-        "--no-emit-index-url",
-        "--constraints",
-        "constraints/cpu.txt",
-    ]
+    words = "--universal --python-version 3.11 --generate-hashes --quiet --no-header --no-annotate --no-emit-index-url"
+    command = [uv.find_uv_bin(), "pip", "compile", *words.split(), "--constraints", "constraints/cpu.txt"]
     command += ["-"] if text else [*extras, "pyproject.toml"]
     done = subprocess.run(command, cwd=ROOT, input=text, text=True, capture_output=True)
     if done.returncode:
