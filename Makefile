@@ -86,9 +86,9 @@ bench: dev
 pictures: dev
 	@$(BIN)/python -m tools.pictures
 
-# Chooses versions anew within constraints/cpu.txt, and writes constraints/hashes; needs uv.
-lock:
-	@$(PYTHON) -m tools.lock
+# Chooses versions anew within constraints/cpu.txt, and writes constraints/hashes.
+lock: dev
+	@$(BIN)/python -m tools.lock
 
 # Makes the shipped base model anew; hours of a core, minutes of a GPU.
 base: dev

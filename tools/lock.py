@@ -1,8 +1,8 @@
 """``python -m tools.lock``: writes ``constraints/hashes``, what ``make install`` may take, file by file and by hash.
 
 ``pyproject.toml`` and the versions of ``constraints/cpu.txt`` flow in; for each package, the hashes of all its files
-flow out, for every Python and platform that marlaas promises. Needs uv on the PATH, and an index that it is set up for.
-PyTorch itself has no hash here: which file it is depends on where it is taken from.
+flow out, for every Python and platform that marlaas promises. uv asks the index that it is set up for. PyTorch itself
+has no hash here: which file it is depends on where it is taken from.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+
+import uv
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "constraints" / "hashes"
@@ -66,8 +68,8 @@ def besides(base: Packages, more: Packages) -> Packages:
 
 def compiled(*extras: str, text: str = "") -> Packages:
     """What uv chooses, for the project with some extras, or for the requirements in a text."""
-    command = ["uv", "pip", "compile", "--universal", "--python-version", "3.11", "--generate-hashes", "--quiet"]
-    command += ["--no-header", "--no-annotate", "--no-emit-index-url", "--constraints", "constraints/cpu.txt"]
+    words = "--universal --python-version 3.11 --generate-hashes --quiet --no-header --no-annotate --no-emit-index-url"
+    command = [uv.find_uv_bin(), "pip", "compile", *words.split(), "--constraints", "constraints/cpu.txt"]
     command += ["-"] if text else [*extras, "pyproject.toml"]
     done = subprocess.run(command, cwd=ROOT, input=text, text=True, capture_output=True)
     if done.returncode:

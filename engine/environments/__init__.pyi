@@ -30,9 +30,6 @@ from .conformance.lengths import (
 from .dependencies.building import (
     BuildFailed as BuildFailed,
     build as build,
-)
-from .dependencies.commands import (
-    find_uv as find_uv,
     in_words as in_words,
 )
 from .dependencies.interpreters import (

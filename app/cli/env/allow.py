@@ -85,14 +85,13 @@ def _show(plugin: str, venv: Venv, settings: EnvironmentSettings) -> None:
     """What would be installed, from where, and where to; and, as always, what these libraries need themselves."""
     import os
 
-    from marlaas.engine.environments import find_uv, in_words
+    from marlaas.engine.environments import in_words
 
-    uv = find_uv()
     output.result(f"{line(plugin)} needs, on Python {venv.base.version}:")
     for dependency in venv.dependencies:
         output.result(f"  {line(dependency)}")
     if venv.dependencies:
-        output.result(f"with what they need themselves, from {line(in_words(settings, uv, os.environ))}.")
+        output.result(f"with what they need themselves, from {line(in_words(settings, os.environ))}.")
     output.result(f"Place: {line(str(venv.folder))}")
 
 

@@ -37,8 +37,7 @@ def base_folder(home: Home) -> Path:
 def examine(home: Home, devices: Devices) -> list[Finding]:
     """Every check, in the order in which a person would ask; ``devices`` were looked at before."""
     checks: tuple[Callable[[Home], Finding], ...] = (
-        _disk, _compiler, _torch, _llama, _home, _lost, _plugins, _installer, _libraries, _sandbox, _notify, _base,
-        _engine,
+        _disk, _compiler, _torch, _llama, _home, _lost, _plugins, _libraries, _sandbox, _notify, _base, _engine,
     )  # fmt: skip
     return [_python(home), *devices.findings, *decided(home, devices.seen), *(check(home) for check in checks)]
 
@@ -137,18 +136,6 @@ def _lost(home: Home) -> Finding:
 
 def _plugins(home: Home) -> Finding:
     return Finding("plugins", "ok", str(home.plugins))
-
-
-def _installer(home: Home) -> Finding:
-    from importlib.util import find_spec
-
-    from marlaas.engine.environments import find_uv
-
-    if uv := find_uv():
-        return Finding("installer", "ok", uv)
-    if find_spec("pip") is not None:
-        return Finding("installer", "ok", "pip")
-    return Finding("installer", "note", "none", "Environments that bring libraries along need uv or pip.")
 
 
 def _libraries(home: Home) -> Finding:

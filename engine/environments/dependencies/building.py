@@ -1,8 +1,8 @@
-"""Builds a virtual environment: one at a time in a home, with a log, a time limit, and nothing half-done to be found.
+"""Builds a virtual environment with uv: one at a time in a home, with a log, a time limit, and nothing half-done left.
 
 Flows in: a set of libraries that somebody allowed. Flows out: its folder with the sign that it is whole, or
-``BuildFailed``. Cancelling ends the installer and all that it started. Who asked, and for which plugin, is not known
-here.
+``BuildFailed``. Cancelling ends uv and all that it started. Who asked, and for which plugin, is not known here. The uv
+is the one that came with marlaas: another on the PATH may not know the same options, or fail in other words.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import re
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+import uv
+
 from ...home import EnvironmentSettings
-from .commands import NoInstaller, commands, find_uv, variables_for_build
-from .complaint import complaint
 from .venv import Venv
 
 PATIENCE = 3600.0
@@ -26,6 +27,20 @@ PATIENCE = 3600.0
 _LOOK = 0.1
 """Seconds between two looks whether another build has ended."""
 _CHUNK = 1 << 16
+_KEPT = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+)
+_REASON = re.compile(r"(?m)^(?:error|  cause): (.+)")
+"""How uv says what failed, and why; a build's own output stands further in."""
+_LONGEST = 400
 
 Said = Callable[[str], None]
 
@@ -35,7 +50,7 @@ class BuildFailed(Exception):
 
 
 async def build(venv: Venv, settings: EnvironmentSettings, said: Said = lambda line: None) -> None:
-    """Install the libraries unless they are there; ``said`` hears what the installer says, line by line.
+    """Install the libraries unless they are there; ``said`` hears what uv says, line by line.
 
     Where another process of this home builds, this one waits; where that one built the same set, this one is done.
     """
@@ -51,7 +66,7 @@ async def build(venv: Venv, settings: EnvironmentSettings, said: Said = lambda l
             except TimeoutError:
                 raise BuildFailed(f"it took longer than {PATIENCE:g} s (log: {venv.log})") from None
             venv.finish()
-    except (NoInstaller, OSError) as error:
+    except OSError as error:
         raise BuildFailed(str(error)) from error
 
 
@@ -79,7 +94,7 @@ def _locked(descriptor: int) -> bool:
 
 async def _install(venv: Venv, settings: EnvironmentSettings, lock: int, said: Said) -> None:
     with venv.log.open("wb") as log:
-        for command in commands(venv, settings, find_uv()):
+        for command in commands(venv, settings):
             if await _run(command, venv.folder.parent, lock, log, said):
                 words = venv.log.read_text(encoding="utf-8", errors="replace")
                 raise BuildFailed(f"{complaint(words)} (log: {venv.log})")
@@ -117,3 +132,52 @@ async def _listen(output: asyncio.StreamReader, log: BinaryIO, said: Said) -> No
         for line in lines:
             said(line.decode("utf-8", "replace"))
         rest = rest[-_CHUNK:]
+
+
+def commands(venv: Venv, settings: EnvironmentSettings) -> list[list[str]]:
+    """Calls of uv, one after the other, that build ``venv``."""
+    program = uv.find_uv_bin()
+    made = [program, "venv", "--quiet", "--no-project", "--python", str(venv.base.executable), str(venv.folder)]
+    if not venv.dependencies:
+        return [made]
+    install = [program, "pip", "install", "--python", str(venv.python), "--compile-bytecode"]
+    return [made, [*install, *_sources(settings), *venv.dependencies]]
+
+
+def _sources(settings: EnvironmentSettings) -> list[str]:
+    """Where wheels are taken from."""
+    folder = ["--find-links", settings.wheels] if settings.wheels else []
+    if not settings.offline:
+        return folder
+    return ["--offline", "--no-index", *folder] if folder else ["--offline"]  # without an index its cache has nothing
+
+
+def in_words(settings: EnvironmentSettings, variables: Mapping[str, str]) -> str:
+    """Where libraries will come from, for the person who is asked."""
+    places = [f"the folder {settings.wheels}"] if settings.wheels else []
+    if settings.offline:
+        return places[0] if places else "uv's cache"
+    index = variables.get("UV_DEFAULT_INDEX") or variables.get("UV_INDEX_URL")
+    usual = "the index in uv's settings, else PyPI (pip's settings do not count)"
+    return " and ".join([*places, f"the index {_without_password(index)}" if index else usual])
+
+
+def variables_for_build(variables: Mapping[str, str]) -> dict[str, str]:
+    """Those of the engine's variables that uv may need; a plugin sees none of them."""
+    return {
+        name: value
+        for name, value in variables.items()
+        if name in _KEPT or name.startswith("UV_") or name.lower().endswith("_proxy")
+    }
+
+
+def _without_password(address: str) -> str:
+    scheme, mark, rest = address.partition("://")
+    host = rest.partition("/")[0]
+    return f"{scheme}{mark}{rest[host.rfind('@') + 1 :]}" if mark else address
+
+
+def complaint(said: str) -> str:
+    """Why uv failed, of all that it said: its error with the causes, else the last line."""
+    reason = ": ".join(_REASON.findall(said) or said.strip().splitlines()[-1:])
+    return reason if len(reason) <= _LONGEST else f"{reason[: _LONGEST - 1]}…"

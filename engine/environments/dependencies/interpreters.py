@@ -7,23 +7,28 @@ way to wait for its end. ``of`` itself never waits for either: a plugin that is 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal
+
+import marlaas.plugins
 
 from ...home import EnvironmentSettings
 from ...trajectories import Failure
 from ..files.source import Source
 from ..process.confinement import Confinement, obstacle, readable_for
 from ..process.launch import NICE, Runtime
-from .author_api import INSTALLED, author_api
 from .building import BuildFailed, build
 from .declaration import DeclarationError, requirements_of
 from .pythons import OWN, NoPython, suitable
 from .requirements import Requirements, named
 from .venv import Stamp, Venv
 
+INSTALLED = Path(marlaas.plugins.__file__).resolve().parent
+"""The author API; the engine's packages lie beside it."""
 _LOOK = 0.5
 """Seconds between two looks for a consent."""
 
@@ -125,6 +130,20 @@ def needs_of(source: Source, folder: Path) -> tuple[Requirements, Venv | None]:
         raise Refused(Failure(str(error))) from None
     own = base == OWN and not requirements.dependencies
     return requirements, None if own else Venv.of(requirements, base, folder)
+
+
+def author_api(folder: Path) -> Path:
+    """A folder for ``PYTHONPATH`` that holds ``marlaas.plugins`` and nothing else of ours, made below ``folder``.
+
+    Every installation of marlaas has one of its own, with a link to the author API as it is installed: so it is the
+    same for every plugin, and the packages beside it stay out of reach of an import.
+    """
+    made = folder / f"api-{sha256(str(INSTALLED).encode()).hexdigest()[:12]}"
+    package = made / "marlaas"
+    package.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        (package / "plugins").symlink_to(INSTALLED, target_is_directory=True)
+    return made
 
 
 async def _changed(venv: Venv, before: Stamp) -> None:

@@ -43,7 +43,6 @@ def test_all_is_well(marlaas: Commander, probed: list[Any], home: Home) -> None:
         "home",
         "lost+found",
         "plugins",
-        "installer",
         "libraries",
         "sandbox",
         "notify",

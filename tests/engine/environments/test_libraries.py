@@ -40,7 +40,7 @@ from marlaas.plugins import env
 @env
 async def uses(ep):
     await ep.ask(tiny.WORD)
-    seen = " ".join(sorted(name for name in os.environ if name.startswith(("UV_", "PIP_"))))
+    seen = " ".join(sorted(name for name in os.environ if name.startswith("UV_")))
     ep.log(python=sys.prefix, memory=float(resource.getrlimit(resource.RLIMIT_AS)[0] >> 20), seen=seen)
     return 1.0
 """
@@ -75,7 +75,7 @@ def states(world: World) -> dict[str, str]:
 
 
 async def test_from_a_file_to_an_episode_on_its_own_python(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/a-secret-index")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/a-secret-index")
     world.save("chain.py", WITH_LIBRARY)
     world.save("echo.py", ECHO)
     await world.service.start()
@@ -137,12 +137,11 @@ async def test_what_is_declared_wrongly_has_its_place(world: World) -> None:
 
 
 async def test_an_edit_ends_a_build(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started, uv = tmp_path / "started", tmp_path / "bin" / "uv"
+    started, uv = tmp_path / "started", tmp_path / "uv"
     os.mkfifo(started)
-    uv.parent.mkdir()
     uv.write_text(f"#!/bin/sh\necho $$ > {started}\nexec sleep 600\n")
     uv.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{uv.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr("uv.find_uv_bin", lambda: str(uv))
     world.save("chain.py", WITH_LIBRARY)
     venv_of(world, "chain.py").allow()
     await world.service.start()

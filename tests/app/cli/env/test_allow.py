@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import os
 from pathlib import Path
 
 import pytest
@@ -22,16 +21,15 @@ PLUGIN = '# /// script\n# dependencies = ["b", "A==1"]\n# ///\n'
 
 @pytest.fixture
 def uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An installer of that name which says something, makes the folder, and installs nothing."""
-    uv = tmp_path / "bin" / "uv"
-    uv.parent.mkdir()
+    """One which says something, makes the folder, and installs nothing."""
+    uv = tmp_path / "uv"
     _script(
         uv,
         "for last; do :; done\n"
         f"[ $1 = venv ] && mkdir -p $last/bin && ln -s {OWN.executable} $last/bin/python\n"
         r"printf 'working \033[2J on it\n'",
     )
-    monkeypatch.setenv("PATH", f"{uv.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr("uv.find_uv_bin", lambda: str(uv))
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://me:secret@wheels.example/simple")
     return uv
 

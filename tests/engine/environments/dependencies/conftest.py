@@ -11,5 +11,5 @@ from .standins import StandIns
 
 @pytest.fixture
 def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIns:
-    """Scripts that go before the real programs."""
+    """Scripts in place of the real programs."""
     return StandIns(tmp_path / "bin", monkeypatch)

@@ -1,4 +1,4 @@
-"""Executables that stand in for uv and bwrap: small scripts, found on a PATH that begins with their folder."""
+"""Scripts that stand in for uv, and for bwrap on a PATH that begins with their folder."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class StandIns:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder.mkdir()
         self.folder = folder
+        monkeypatch.setattr("uv.find_uv_bin", lambda: str(folder / "uv"))
         monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
     def put(self, name: str, script: str) -> None:

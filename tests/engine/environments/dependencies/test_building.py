@@ -1,4 +1,4 @@
-"""Builds, with the real installers where that is the point, with stand-ins where what goes wrong is.
+"""Builds, with the real uv where that is the point, with stand-ins where what goes wrong is.
 
 No network: the library is a wheel that the test makes.
 """
@@ -16,10 +16,16 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.environments.dependencies import building
-from marlaas.engine.environments.dependencies.author_api import author_api
-from marlaas.engine.environments.dependencies.building import BuildFailed, build
-from marlaas.engine.environments.dependencies.commands import find_uv
-from marlaas.engine.environments.dependencies.pythons import OWN
+from marlaas.engine.environments.dependencies.building import (
+    BuildFailed,
+    build,
+    commands,
+    complaint,
+    in_words,
+    variables_for_build,
+)
+from marlaas.engine.environments.dependencies.interpreters import author_api
+from marlaas.engine.environments.dependencies.pythons import OWN, Python
 from marlaas.engine.environments.dependencies.requirements import Requirements
 from marlaas.engine.environments.dependencies.venv import Venv
 from marlaas.engine.home.settings import EnvironmentSettings
@@ -43,18 +49,8 @@ def wheels(tmp_path: Path) -> EnvironmentSettings:
     return EnvironmentSettings(wheels=str(folder), offline=True)
 
 
-@pytest.fixture(params=["pip", "uv"])
-def installer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each of the real ones."""
-    if request.param == "pip":
-        monkeypatch.setattr(building, "find_uv", lambda: None)
-    elif find_uv() is None:
-        pytest.skip("uv is not installed")
-    return str(request.param)
-
-
 async def test_a_plugin_s_python_has_its_libraries_and_the_author_api_and_nothing_else_of_ours(
-    tmp_path: Path, wheels: EnvironmentSettings, installer: str
+    tmp_path: Path, wheels: EnvironmentSettings
 ) -> None:
     venv, said = a_venv(tmp_path, "tiny==1.0"), list[str]()
     await build(venv, wheels, said.append)
@@ -134,7 +130,7 @@ async def test_an_installer_that_outlives_a_killed_engine_keeps_the_next_one_out
 ) -> None:
     started = stand_ins.hang("uv")
     venv = a_venv(tmp_path)
-    engine = subprocess.Popen([sys.executable, "-P", "-c", ENGINE, str(venv.folder)])
+    engine = subprocess.Popen([sys.executable, "-P", "-c", ENGINE, str(venv.folder), str(stand_ins.folder / "uv")])
     installer = int(await asyncio.to_thread(started.read_text))
     engine.kill()
     engine.wait()
@@ -151,10 +147,13 @@ async def test_an_installer_that_outlives_a_killed_engine_keeps_the_next_one_out
 ENGINE = """
 import asyncio, sys
 from pathlib import Path
+
+import uv
 from marlaas.engine.home.settings import EnvironmentSettings
 from marlaas.engine.environments.dependencies.building import build
 from marlaas.engine.environments.dependencies.venv import Venv
 
+uv.find_uv_bin = lambda: sys.argv[2]
 asyncio.run(build(Venv(Path(sys.argv[1]), ("anything",)), EnvironmentSettings()))
 """
 
@@ -163,3 +162,91 @@ async def test_a_home_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("a file")
     with pytest.raises(BuildFailed, match="home"):
         await build(a_venv(tmp_path), ANYTHING)
+
+
+VENV = Venv(Path("/h/venvs/abc"), ("a==1", "b"), Python(Path("/usr/bin/python3.12"), "3.12"))
+OFFLINE = EnvironmentSettings(offline=True)
+WHEELS, SEALED = EnvironmentSettings(wheels="/w"), EnvironmentSettings(wheels="/w", offline=True)
+
+
+def test_what_uv_is_called_with(stand_ins: StandIns) -> None:
+    own = str(stand_ins.folder / "uv")
+    made, install = commands(VENV, ANYTHING)
+    assert made == [own, "venv", "--quiet", "--no-project", "--python", "/usr/bin/python3.12", "/h/venvs/abc"]
+    assert install == [
+        *(own, "pip", "install", "--python", "/h/venvs/abc/bin/python", "--compile-bytecode"),
+        *("a==1", "b"),
+    ]
+    assert commands(Venv(VENV.folder, (), VENV.base), ANYTHING) == [made]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (WHEELS, ["--find-links", "/w"]),
+        (SEALED, ["--offline", "--no-index", "--find-links", "/w"]),
+        (OFFLINE, ["--offline"]),
+    ],
+)
+def test_where_wheels_come_from(settings: EnvironmentSettings, expected: list[str]) -> None:
+    assert commands(VENV, settings)[-1][6:-2] == expected
+
+
+def test_the_build_sees_proxies_and_uv_s_settings_and_no_keys() -> None:
+    kept = {"PATH": "/bin", "HTTPS_PROXY": "p", "no_proxy": "x", "UV_DEFAULT_INDEX": "i"}
+    hidden = {"AWS_SECRET_ACCESS_KEY": "s", "HF_TOKEN": "t", "PYTHONPATH": "y", "PIP_INDEX_URL": "j"}
+    assert variables_for_build(kept | hidden) == kept
+
+
+@pytest.mark.parametrize(
+    ("settings", "variables", "words"),
+    [
+        (
+            ANYTHING,
+            {"PIP_INDEX_URL": "http://p"},
+            "the index in uv's settings, else PyPI (pip's settings do not count)",
+        ),
+        (ANYTHING, {"UV_INDEX_URL": "http://u"}, "the index http://u"),
+        (WHEELS, {"UV_DEFAULT_INDEX": "https://me:pa@ss@host/x@y"}, "the folder /w and the index https://host/x@y"),
+        (SEALED, {}, "the folder /w"),
+        (OFFLINE, {}, "uv's cache"),
+    ],
+)
+def test_the_place_in_words(settings: EnvironmentSettings, variables: dict[str, str], words: str) -> None:
+    assert in_words(settings, variables) == words
+
+
+UNSOLVABLE = """\
+Using Python 3.11.7 environment at: env
+error: No solution found when resolving dependencies
+  cause: Because nothing was not found in the cache and you require nothing==3, we can conclude that they are lost.
+
+hint: Packages were unavailable because the network was disabled.
+"""
+UNBUILT = """\
+   Building numpy==1.19.5
+error: Failed to build `numpy==1.19.5`
+  cause: The build backend returned an error
+  cause: Call to `build_wheel` failed (exit status: 1)
+
+         [stdout]
+         error: Command "gcc" failed with exit status 1
+
+hint: Build failures usually indicate a problem with the package or the build environment
+"""
+
+
+def test_the_reason_of_a_failure() -> None:
+    assert complaint(UNSOLVABLE) == (
+        "No solution found when resolving dependencies: Because nothing was not found in the cache and you require"
+        " nothing==3, we can conclude that they are lost."
+    )
+    assert complaint(UNBUILT) == (
+        "Failed to build `numpy==1.19.5`: The build backend returned an error: Call to `build_wheel` failed (exit"
+        " status: 1)"
+    )
+
+
+def test_without_a_word_for_it_the_last_line_counts() -> None:
+    assert complaint("one\ntwo\n\n") == "two" and complaint("") == ""
+    assert len(complaint("x" * 10_000)) == 400

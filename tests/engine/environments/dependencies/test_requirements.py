@@ -1,4 +1,4 @@
-"""Equal sets of libraries have equal keys, however they are written; what differs for pip differs here."""
+"""Equal sets of libraries have equal keys, however they are written; what differs for an installer differs here."""
 
 from __future__ import annotations
 
