@@ -60,18 +60,23 @@ class Admitted(Wanting, Protocol):
 class Admitting:
     """The admission of one task's groups."""
 
-    def __init__(self, experience: ExperienceTable, policies: Sequence[Admitted], draining: asyncio.Event) -> None:
-        """Once ``draining`` is set only groups begin that steps under way need: as if no staleness were allowed."""
+    def __init__(
+        self,
+        experience: ExperienceTable,
+        policies: Sequence[Admitted],
+        moved: asyncio.Event,
+        draining: asyncio.Event,
+    ) -> None:
+        """``moved`` is set when another version is served, or a policy is done: it is time to look again.
+
+        Once ``draining`` is set only groups begin that steps under way need: as if no staleness were allowed.
+        """
         self._experience = experience
         self._policies = policies
         self._draining = draining
         self._stored: dict[str, set[int]] = {}
         self._stopped = False
-        self._moved = asyncio.Event()
-
-    def moved(self) -> None:
-        """Another version is served, or a policy is done: look again at what may begin."""
-        self._moved.set()
+        self._moved = moved
 
     def stop(self) -> None:
         """Begin no further group."""

@@ -2,13 +2,13 @@
 
 A specification flows in, committed versions flow into the store. It goes on from whatever the store says; a pause, a
 crash and a lost worker all end it, and the next run begins at the last commits. How one policy learns is in
-``policy_learner``, how groups are played in ``admitting`` and ``producer``.
+``policy_learner``, how groups are played in ``admission`` and ``producer``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -16,15 +16,18 @@ from ..adapters import sweep
 from ..fleet import Services
 from ..racing import until_first
 from ..spec import TaskSpec, agent_map_of, spec_of
+from ..store import Version
 from .admission import Admitting
 from .background import Background
 from .environment import History, TaskEnvironment
 from .evaluation.held_out import HeldOutPrompts
 from .policy_learner import PolicyLearner
+from .preflight import check_room
 from .producer import Producer
 from .selfplay.frozen_policies import FrozenPolicies
 from .selfplay.participants import Participants
 from .servable import check_servable
+from .trained_policy import TrainedPolicy
 
 
 class Learner:
@@ -35,21 +38,14 @@ class Learner:
         self._started = started
         self._task = task
         self._spec = spec
-        cast = agent_map_of(spec)
-        self._policies = tuple(PolicyLearner(services, task, name, spec_of(spec, name)) for name in cast.trained)
+        self._agents = agent_map_of(spec)
+        self._policies = tuple(
+            TrainedPolicy.of(services, task, name, spec_of(spec, name)) for name in self._agents.trained
+        )
         self._environment = TaskEnvironment(services.environments, spec, self._history(), self._tell)
-        self._participants = Participants(cast, {policy.name: policy.published for policy in self._policies})
         self._frozen_policies = FrozenPolicies(services, task, spec, self._policies)
-        self._admitting = Admitting(services.store.experience, self._policies, services.draining)
-        self._held_out = HeldOutPrompts(services, task, spec.eval.prompts)
-        for policy in self._policies:
-            policy.join(
-                self._participants,
-                self._environment,
-                self._frozen_policies.played_of(policy.name),
-                self._admitting.moved,
-                lambda: all(other.silent for other in self._policies),
-            )
+        self._learners: tuple[PolicyLearner, ...] = ()
+        """Of the policies, in their order, once all are open."""
         self.remark = ""
         """Why the training ended before its last step, if it did."""
         self.drained = False
@@ -58,12 +54,12 @@ class Learner:
     @property
     def step(self) -> int:
         """Optimizer steps that all of its policies have committed, as far as is known."""
-        return min(policy.step for policy in self._policies)
+        return min((learner.step for learner in self._learners), default=0)
 
     @property
     def progress(self) -> int:
         """Optimizer steps of all of its policies together, which any commit moves."""
-        return sum(policy.step for policy in self._policies)
+        return sum(learner.step for learner in self._learners)
 
     @property
     def waits_for(self) -> str:
@@ -72,21 +68,21 @@ class Learner:
 
     async def run(self) -> None:
         """Train to the last step. Raises ``Blocked``, ``Paused``, ``ConfigError``, ``WorkerDied`` or ``StoreError``."""
-        self._policies[0].check_room()
+        check_room(self._services.shortage)
         await self._environment.check()
         check_servable(self._spec, self._services)
         try:
             self._join()
-            for policy in self._policies:
-                await policy.open()
+            versions = [await policy.open(self._services) for policy in self._policies]
             await self._sweep()
             async with AsyncExitStack() as stack:
-                await self._frozen_policies.enter(self._participants, stack)
-                await self._play_and_train()
+                opponents = await self._frozen_policies.enter(stack)
+                published = {policy.name: policy.published for policy in self._policies}
+                await self._play_and_train(versions, Participants(self._agents, published, opponents))
         finally:
             self._services.router.leave(self._task)
-            leaving = asyncio.gather(*(policy.leave() for policy in self._policies), self._frozen_policies.leave())
-            await asyncio.shield(leaving)
+            leaving = (policy.leave(self._services) for policy in self._policies)
+            await asyncio.shield(asyncio.gather(*leaving, self._frozen_policies.leave()))
 
     async def _sweep(self) -> None:
         """Clear the task's folder of what no committed version names."""
@@ -100,26 +96,40 @@ class Learner:
         for problem in swept.problems:
             store.telemetry.event("adapter", problem, self._task, "warning")
 
-    async def _play_and_train(self) -> None:
-        async with self._environment.bound() as lease:
-            await self._held_out.of(lease)
-        producer = Producer(self._services, self._spec, self._environment, self._participants, self._held_out)
-        await self._services.store.patiently(lambda: self._started(self))
+    async def _play_and_train(self, versions: Sequence[Version], participants: Participants) -> None:
+        services, environment, moved = self._services, self._environment, asyncio.Event()
+        held_out = HeldOutPrompts(services, self._task, self._spec.eval.prompts)
+        async with environment.bound() as lease:
+            await held_out.of(lease)
+        self._learners = learners = tuple(
+            PolicyLearner(services, policy, version, participants, environment, moved, self._hopeless)
+            for policy, version in zip(self._policies, versions, strict=True)
+        )
+        admitting = Admitting(services.store.experience, learners, moved, services.draining)
+        producer = Producer(services, self._spec, environment, participants, held_out)
+        await services.store.patiently(lambda: self._started(self))
         async with Background() as background:
-            background.produce(self._admitting.run(producer, background))
-            loops = [background.start(policy.train(background)) for policy in self._policies]
-            await self._until_trained(loops)
-            if not all(policy.finished for policy in self._policies):
-                await self._drain(background)
+            background.produce(admitting.run(producer, background))
+            await self._until_trained([background.start(learner.train(background)) for learner in learners])
+            if not all(learner.finished for learner in learners):
+                # nothing that was begun is lost: groups of later steps are stored, and measurements made
+                admitting.stop()
+                self.drained = True
+                await background.finish_producing()
+                await background.finish()
                 return
             background.stop_producing()
-            for policy in self._policies:
-                await policy.conclude()
+            for learner in learners:
+                await learner.conclude()
             await background.finish()
-        said = [(f"{policy.name}: " if len(self._policies) > 1 else "", policy.remark) for policy in self._policies]
+        said = [(f"{learner.name}: " if len(learners) > 1 else "", learner.remark) for learner in learners]
         self.remark = " ".join(f"{whose}{remark}" for whose, remark in said if remark)
-        for policy in self._policies:
-            await policy.tidy()
+        for learner in learners:
+            await learner.tidy()
+
+    def _hopeless(self) -> bool:
+        """Whether no policy has learned for as long as the task waits for that."""
+        return all(learner.silent for learner in self._learners)
 
     async def _until_trained(self, loops: list[asyncio.Task[None]]) -> None:
         """Wait for the policies' loops.
@@ -137,21 +147,14 @@ class Learner:
 
     def _join(self) -> None:
         """Be routed to samplers; what must repeat itself stays at one of the kind that it began with."""
-        versions, policies = self._services.store.versions, [policy.policy for policy in self._policies]
+        versions, policies = self._services.store.versions, [policy.number for policy in self._policies]
         kind = self._services.router.join(self._task, self._spec, versions.sampler(policies[0]))
         for policy in policies:
             versions.keep_sampler(policy, kind)
 
     def _history(self) -> History:
-        experience, policy = self._services.store.experience, self._policies[0].policy
+        experience, policy = self._services.store.experience, self._policies[0].number
         return History(experience.first_environment(policy), experience.last_environment(policy))
 
     def _tell(self, sentence: str) -> None:
         self._services.store.telemetry.event("environment", sentence, self._task, "warning")
-
-    async def _drain(self, background: Background) -> None:
-        """Nothing that was begun is lost: groups of later steps are stored, and measurements made."""
-        self._admitting.stop()
-        self.drained = True
-        await background.finish_producing()
-        await background.finish()

@@ -8,13 +8,12 @@ both. Knows nothing of the task's other policies: each steps when its own batch 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from time import monotonic
 
-from ..errors import Blocked, Fruitless
+from ..errors import Fruitless
 from ..faults import Point, reach
 from ..fleet import Services, Share
-from ..spec import TaskSpec
 from ..store import Version
 from ..training import train_group
 from .admission import may_begin, step_groups
@@ -24,81 +23,65 @@ from .environment import TaskEnvironment
 from .evaluation.evaluator import Evaluator
 from .evaluation.timing import Measuring
 from .group_pool import GroupPool
-from .recovery import key, new_version, open_policy, version_path
+from .preflight import check_room
+from .recovery import new_version, version_path
 from .rules import closing_rules
 from .selfplay.participants import Participants
 from .serving.canary import Canary
-from .serving.published import PublishedVersions
 from .serving.retention import Retention
 from .step_metrics import StepTally
+from .trained_policy import TrainedPolicy
 
 
 class PolicyLearner:
-    """Trains one policy of a task with one incarnation of the workers; ``spec`` is the task as this policy sees it."""
+    """Trains one policy of a task, from the version at which it stands to its last."""
 
-    def __init__(self, services: Services, task: int, name: str, spec: TaskSpec) -> None:
-        self.name = name
-        self.spec = spec
-        self.policy = services.store.versions.policy(task, name, {})
-        """Its number in the store."""
-        self.published = PublishedVersions(services.endpoints)
-        self.pool = GroupPool(spec.train.groups_per_step)
-        self._services = services
-        self._task = task
-        self._key = key(task, name)
-        self._rules = closing_rules(spec)
-        self._canary = Canary(services.trainer, services.tolerances, self._key, spec.sampling.temperature)
-        self._serving: asyncio.Task[None] | None = None
-        self._silent = 0
-        self._moved: Callable[[], None] = lambda: None
-        self._hopeless: Callable[[], bool] = lambda: True
-        self.remark = ""
-        """Why the training ended before its last step, if it did."""
-        self._agents: tuple[str, ...] = ()
-        """Those that it speaks for."""
-        self.finished = False
-        """Whether it was trained to its end, and did not stop because the engine drains; it takes no more groups."""
-        self.step = 0
-        """Optimizer steps that are committed, as far as is known; still there when the run has ended."""
-
-    def join(
+    def __init__(
         self,
+        services: Services,
+        trained: TrainedPolicy,
+        version: Version,
         participants: Participants,
         environment: TaskEnvironment,
-        played: Callable[[Sequence[int]], Set[int]],
-        moved: Callable[[], None],
+        moved: asyncio.Event,
         hopeless: Callable[[], bool],
     ) -> None:
-        """Take the place in its task.
+        """``version`` is where the policy stands, and is being served.
 
-        ``played`` says which of the versions that there are others play with; ``moved`` is called when another version
-        is served; ``hopeless`` says whether a policy that learns nothing has no other to wait for.
+        ``moved`` is set when another version is served, or none will be; ``hopeless`` says whether a policy that learns
+        nothing has no other to wait for.
         """
-        services, spec = self._services, self.spec
-        self._moved, self._hopeless = moved, hopeless
-        self._agents = tuple(agent for agent, speaker in participants.cast.agents.items() if speaker == self.name)
-        given = bool(spec.policy.start)
-        self.retention = Retention(
-            services.store, self._task, self.policy, spec.keep.every, services.token_steps, played, given
+        self.name, self.policy, self.spec = trained.name, trained.number, trained.spec
+        spec = self.spec
+        self.pool = GroupPool(spec.train.groups_per_step)
+        self.first = version.number * self._batch
+        """Number of the first group that it has not consumed."""
+        self.step = version.number
+        """Optimizer steps that are committed, as far as is known; still there when the run has ended."""
+        self.finished = False
+        """Whether it was trained to its end, and did not stop because the engine drains; it takes no more groups."""
+        self.remark = ""
+        """Why the training ended before its last step, if it did."""
+        self._services = services
+        self._task = trained.task
+        self._key = trained.key
+        self._version = version
+        self._published = trained.published
+        self._moved = moved
+        self._hopeless = hopeless
+        self._rules = closing_rules(spec)
+        self._canary = Canary(services.trainer, services.tolerances, trained.key, spec.sampling.temperature)
+        self._serving: asyncio.Task[None] | None = None
+        self._silent = services.store.versions.silent_steps(self.policy)
+        self._agents = participants.agents_of(self.name)
+        played, every = participants.opponents.versions_of(self.name), spec.keep.every
+        self._retention = Retention(
+            services.store, self._task, self.policy, every, services.token_steps, played, trained.given
         )
         evaluator = Evaluator(services, spec, self.policy, self.name, environment, participants)
-        self.measuring = Measuring(
-            services, spec.eval, self.policy, environment, self.published, evaluator, self.retention
+        self._measuring = Measuring(
+            services, spec.eval, self.policy, environment, self._published, evaluator, self._retention
         )
-
-    async def open(self) -> None:
-        """Bring the policy to where it stands, and have that served. Raises as ``open_policy`` and ``publish`` do."""
-        self._version = await open_policy(self._services, self._task, self.policy, self.name, self.spec)
-        self.step = self._version.number
-        self.first = self._version.number * self._batch
-        """Number of the first group that it has not consumed."""
-        self._silent = self._services.store.versions.silent_steps(self.policy)
-        await self.published.publish(self._version, self._services.router.shares(self._task, self.name))
-
-    @property
-    def newest(self) -> Version:
-        """Where it stands, once it is open."""
-        return self._version
 
     @property
     def end(self) -> int:
@@ -111,45 +94,36 @@ class PolicyLearner:
 
     def may_begin(self, number: int, draining: bool) -> bool:
         """Whether its bound on staleness lets group ``number`` begin."""
-        version = self.published.current.number if self.published.current else 0
+        version = self._published.current.number if self._published.current else 0
         return may_begin(number, version, self._batch, 0 if draining else self.spec.train.max_staleness)
 
     async def train(self, background: Background) -> None:
         """Train to the last step, or to where the scores end it. Raises ``Blocked``, ``Paused``, ``StoreError``, …"""
-        self.measuring.again(self._version, background)
+        self._measuring.again(self._version, background)
         for step in range(self._version.number, self.spec.steps):
             if self._services.draining.is_set():
                 await self._served()
                 return
-            self.check_room()
+            check_room(self._services.shortage)
             await self._judged()
-            if self.measuring.enough or self.remark:
+            if self._measuring.enough or self.remark:
                 break
             self._version = await self._step(step, self._version, background)
-            background.start(self.retention.tidy(self.measuring.pending))
+            background.start(self._retention.tidy(self._measuring.pending))
         await self._served()
         self.finished = True
-        self._moved()
+        self._moved.set()
 
     async def conclude(self) -> None:
         """Measure the last version, and say what there is to say of the scores."""
-        await self.measuring.after(self._version)
+        await self._measuring.after(self._version)
         early = self._version.number < self.spec.steps
-        self.remark = " ".join(filter(None, (self.remark, self.measuring.remark(early))))
+        self.remark = " ".join(filter(None, (self.remark, self._measuring.remark(early))))
 
     async def tidy(self) -> None:
         """Name the versions, and remove what nobody will go on from."""
-        self.retention.label()
-        await self.retention.retain(set())
-
-    async def leave(self) -> None:
-        """Free the trainer and the sampler; a worker that is gone has nothing to free."""
-        await asyncio.gather(self._services.trainer.close(self._key), self.published.clear(), return_exceptions=True)
-
-    def check_room(self) -> None:
-        """Raise ``Blocked`` before the disk is full: the task goes on by itself once there is room."""
-        if shortage := self._services.shortage():
-            raise Blocked(shortage)
+        self._retention.label()
+        await self._retention.retain(set())
 
     @property
     def _batch(self) -> int:
@@ -171,13 +145,13 @@ class PolicyLearner:
             self._notice(stats.notice)
             tally.add(ready, stats)
             tally.keep_weights(ready, groups, stats)
-        self.measuring.first(before, background)
+        self._measuring.first(before, background)
         await self._judged()
         path = version_path(services, self._task, self.name, step + 1)
         await self._served()
         shares = services.router.shares(self._task, self.name)
         homes = [services.endpoints[share.sampler] for share in shares]
-        await self.published.spread(before, shares)
+        await self._published.spread(before, shares)
         await self._canary.before(before.name, homes, tally.groups)
         result = await services.trainer.step(self._key, str(path))
         self._notice(result.notice)
@@ -199,9 +173,9 @@ class PolicyLearner:
         homes = [self._services.endpoints[share.sampler] for share in shares]
 
         async def publish() -> None:
-            await self.published.publish(version, shares)
-            self._moved()
-            self.measuring.beside(version, background)
+            await self._published.publish(version, shares)
+            self._moved.set()
+            self._measuring.beside(version, background)
 
         report = await self._canary.after(version.name, homes, publish)
         reach(Point.CANARY_DONE)
@@ -219,9 +193,9 @@ class PolicyLearner:
 
     async def _judged(self) -> None:
         """Where the run is to repeat itself, wait for the scores that may end it: else their timing would decide."""
-        if self.spec.train.deterministic and self.measuring.decisive:
+        if self.spec.train.deterministic and self._measuring.decisive:
             await self._served()
-            await self.measuring.settled()
+            await self._measuring.settled()
 
     async def _watch_signal(self, tally: StepTally, reward: float) -> None:
         """A long silence ends a policy that has learned, and pauses a task of which none learns, or in which an agent

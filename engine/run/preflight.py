@@ -18,11 +18,16 @@ async def check_ready(
     task: int, spec: TaskSpec, store: Store, environments: EnvironmentService, shortage: Callable[[], str]
 ) -> None:
     """Raise ``Blocked`` where the disk is short of room, or no environment serves the task or will play with it now."""
-    if short := shortage():
-        raise Blocked(short)
+    check_room(shortage)
     policy = store.versions.policy(task, agent_map_of(spec).trained[0], {})
     history = History(store.experience.first_environment(policy), store.experience.last_environment(policy))
     environment = TaskEnvironment(environments, spec, history)
     await environment.check()
     async with environment.bound():
         pass
+
+
+def check_room(shortage: Callable[[], str]) -> None:
+    """Raise ``Blocked`` before the disk is full: the task goes on by itself once there is room."""
+    if short := shortage():
+        raise Blocked(short)

@@ -1,13 +1,13 @@
 """Who plays in a task without being trained there: frozen versions, the bare base, pools of earlier versions.
 
-The task's specification and its trained policies flow in; versions that are served for as long as the task runs flow
-into its ``Participants``. Files of blank adapters are made where a policy's own beginning, or the base, is to speak.
+They are served for as long as the task runs. Files of blank adapters are made where a policy's own beginning, or the
+base, is to speak.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from itertools import count
@@ -18,16 +18,16 @@ from ...errors import AdapterError
 from ...fleet import Services
 from ...spec import BASE, TaskSpec, inside, start_folder
 from ...store import Version
-from ..policy_learner import PolicyLearner
 from ..serving.published import PublishedVersions
-from .opponent_pool import OpponentPool, in_pool
-from .participants import Participants
+from ..trained_policy import TrainedPolicy
+from .opponent_pool import OpponentPool
+from .participants import Opponents
 
 
 class FrozenPolicies:
     """Of one task and one incarnation of the workers."""
 
-    def __init__(self, services: Services, task: int, spec: TaskSpec, policies: Sequence[PolicyLearner]) -> None:
+    def __init__(self, services: Services, task: int, spec: TaskSpec, policies: Sequence[TrainedPolicy]) -> None:
         self._services = services
         self._task = task
         self._spec = spec
@@ -35,43 +35,22 @@ class FrozenPolicies:
         self._published = PublishedVersions(services.endpoints)
         self._made: list[Path] = []
         self._numbers = count()
-        self._opponent_pool: dict[str, OpponentPool] = {}
 
-    def played_of(self, name: str) -> Callable[[Sequence[int]], Set[int]]:
-        """Which of a trained policy's versions pools hold, or evaluations play against, so that their files stay."""
-        pools = {pool: policy for pool, policy in self._spec.policies.items() if policy.pool == name}
-
-        def played(numbers: Sequence[int]) -> Set[int]:
-            entered = {number for policy in pools.values() for number in in_pool(numbers, policy)}
-            return entered.union(
-                *(opponent_pool.playing for pool, opponent_pool in self._opponent_pool.items() if pool in pools)
-            )
-
-        return played
-
-    async def enter(self, participants: Participants, stack: AsyncExitStack) -> None:
-        """Have all guests served until ``stack`` is left. Raises ``AdapterError`` for one that is gone."""
-        found = {}
-        for key, words in self._invited().items():
-            found[key] = await self._version(words)
-            shares = self._services.router.shares(self._task, key)
-            await stack.enter_async_context(self._published.lent(found[key], shares))
-        participants.frozen_policies, participants.hosts = found, dict.fromkeys(found, self._published)
-        participants.opponent_pool = self._opponent_pool = {
-            name: OpponentPool(
-                name,
-                policy,
-                self._spec.train.seed,
-                self._kept(self._policies[policy.pool]),
-                self._scores(self._policies[policy.pool]),
-                self._policies[policy.pool].published,
-            )
-            for name, policy in self._spec.policies.items()
-            if policy.pool
-        }
-        participants.hosts |= {
-            name: self._policies[self._spec.policies[name].pool].published for name in participants.opponent_pool
-        }
+    async def enter(self, stack: AsyncExitStack) -> Opponents:
+        """Have all of them served until ``stack`` is left. Raises ``AdapterError`` for one that is gone."""
+        frozen = {}
+        for name, words in self._invited().items():
+            frozen[name] = await self._version(words)
+            shares = self._services.router.shares(self._task, name)
+            await stack.enter_async_context(self._published.lent(frozen[name], shares))
+        pools, hosts = {}, dict.fromkeys(frozen, self._published)
+        for name, policy in self._spec.policies.items():
+            if policy.pool:
+                own = self._policies[policy.pool]
+                kept, scores = self._kept(own), self._scores(own)
+                pools[name] = OpponentPool(name, policy, self._spec.train.seed, kept, scores, own.published)
+                hosts[name] = own.published
+        return Opponents(frozen, pools, hosts)
 
     async def leave(self) -> None:
         """Free the sampler, and remove what was made for it."""
@@ -90,8 +69,8 @@ class FrozenPolicies:
         own = inside(words, self._spec)
         if words == BASE or own is not None:
             policy = self._policies[own] if own is not None else next(iter(self._policies.values()))
-            first = self._services.store.versions.first(policy.policy)
-            if own is not None and policy.retention.given:
+            first = self._services.store.versions.first(policy.number)
+            if own is not None and policy.given:
                 return self._lent(first, words)
             return await self._blank(first, policy, words)
         folder = start_folder(words)
@@ -111,10 +90,10 @@ class FrozenPolicies:
             )
         return replace(version, name=self._name(words, version.checksum))
 
-    async def _blank(self, first: Version, policy: PolicyLearner, words: str) -> Version:
+    async def _blank(self, first: Version, policy: TrainedPolicy, words: str) -> Version:
         """An adapter that adds nothing: the base, and what an untrained policy begins as."""
         path = self._path()
-        digest = await asyncio.to_thread(write_blank, Path(policy.newest.path), path)
+        digest = await asyncio.to_thread(write_blank, Path(policy.published.now().path), path)
         return replace(first, name=self._name(words, digest), number=0, path=str(path), checksum=digest)
 
     async def _from_folder(self, folder: Path) -> Version:
@@ -131,16 +110,16 @@ class FrozenPolicies:
         return f"task-{self._task}/guest-{plain}-{digest}-i{self._services.store.incarnation}"
 
     def _path(self) -> Path:
-        """Of a file that goes with these guests."""
+        """Of a file that is removed at the end of the run."""
         folder, incarnation = self._services.home.adapters / f"task-{self._task}", self._services.store.incarnation
         path = folder / f"guest-{next(self._numbers)}-i{incarnation}.safetensors"
         self._made.append(path)
         return path
 
-    def _kept(self, policy: PolicyLearner) -> Callable[[], Sequence[Version]]:
+    def _kept(self, policy: TrainedPolicy) -> Callable[[], Sequence[Version]]:
         """Its versions whose files are really there: somebody may have removed some by hand."""
         versions = self._services.store.versions
-        return lambda: [version for version in versions.candidates(policy.policy) if is_there(Path(version.path))]
+        return lambda: [version for version in versions.candidates(policy.number) if is_there(Path(version.path))]
 
-    def _scores(self, policy: PolicyLearner) -> Callable[[], dict[int, float]]:
-        return lambda: self._services.store.versions.scores(policy.policy)
+    def _scores(self, policy: TrainedPolicy) -> Callable[[], dict[int, float]]:
+        return lambda: self._services.store.versions.scores(policy.number)

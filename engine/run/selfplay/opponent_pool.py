@@ -74,9 +74,13 @@ class OpponentPool:
         self._lent: Counter[int] = Counter()
 
     @property
-    def playing(self) -> Set[int]:
-        """Numbers of the versions that play at this moment; one may have left the pool meanwhile."""
-        return set(+self._lent)
+    def policy(self) -> str:
+        """Name of the policy whose versions are in it."""
+        return self._policy.pool
+
+    def needs(self, numbers: Sequence[int]) -> Set[int]:
+        """Which of these versions are in it, and those that play at this moment: one may have left it meanwhile."""
+        return {*in_pool(numbers, self._policy), *(+self._lent)}
 
     def draw(self, number: int, attempt: int) -> Version:
         """Who plays group ``number``. Raises ``AdapterError`` where no version of the policy is left."""

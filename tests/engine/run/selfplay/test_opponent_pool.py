@@ -85,11 +85,11 @@ async def test_who_is_being_loaded_or_plays_is_known_to_play() -> None:
 
     async def play(number: int) -> None:
         async with pool.lent(version(number)):
-            assert number in pool.playing
+            assert number in pool.needs(())
 
     plays = [asyncio.ensure_future(play(number)) for number in (0, 5, 5)]
     await asyncio.sleep(0)
-    assert pool.playing == {0, 5}, "before the sampler has it: its file must not go"
+    assert pool.needs(()) == {0, 5}, "before the sampler has it: its file must not go"
     published.loaded.set()
     await asyncio.gather(*plays)
-    assert pool.playing == set()
+    assert pool.needs(()) == set()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from marlaas.engine.run.selfplay.participants import Participants
+from marlaas.engine.run.selfplay.participants import Opponents, Participants
 from marlaas.engine.spec.agents import AgentMap
 from marlaas.engine.spec.policies import NamedPolicySpec
 
@@ -40,10 +40,12 @@ class PublishedVersions:
         yield
 
 
-def participants(agents: Mapping[str, str], log: list[str] | None = None) -> Participants:
+def participants(
+    agents: Mapping[str, str], log: list[str] | None = None, pools: Mapping[str, Any] = MappingProxyType({})
+) -> Participants:
     policies = {name: NamedPolicySpec() for name in dict.fromkeys(agents.values())}
     published_versions: Any = {name: PublishedVersions(name, [] if log is None else log) for name in policies}
-    return Participants(AgentMap(policies, agents), published_versions)
+    return Participants(AgentMap(policies, agents), published_versions, Opponents(pools=pools))
 
 
 VERSION: Any = SimpleNamespace(name="measured")
@@ -78,8 +80,8 @@ def test_its_partner_speaks_as_it_is_by_now() -> None:
 
 async def test_what_is_served_is_held_before_a_pool_is_waited_for() -> None:
     log: list[str] = []
-    here = participants(TWO, log)
-    here.opponent_pool = {name: cast(Any, PublishedVersions(name, log)) for name in ("old", "older")}
+    pools = {name: cast(Any, PublishedVersions(name, log)) for name in ("old", "older")}
+    here = participants(TWO, log, pools)
     async with here.playing(here.match(0, 0)):
         held, lent = ["player-now", "rival-now", "old-drawn", "older-drawn"], ["old-drawn lent", "older-drawn lent"]
         assert log == held + lent
