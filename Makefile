@@ -8,7 +8,7 @@ MINUTES ?= 60
 BIN := .venv/bin
 export PROFILE TORCH_INDEX
 
-.PHONY: demo install dev test test-slow test-slow-libraries test-slow-processors test-slow-pythons test-slow-vllm test-slow-vulkan kills fuzz check docs format bench pictures lock base clean
+.PHONY: demo install dev test test-slow test-slow-libraries test-slow-processors test-slow-pythons test-slow-vllm test-slow-vulkan kills fuzz coverage check docs format bench pictures lock base clean
 
 demo: install
 	@$(BIN)/marlaas demo
@@ -63,11 +63,16 @@ fuzz: dev
 kills: dev
 	@$(BIN)/python -m tools.kills --kills $(KILLS)
 
+# The suite once more, counting lines: writes the number that `make check` prints, and fails where it has sunk.
+coverage: dev
+	@$(BIN)/python -m tools.covered
+
 check: dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@cat tests/coverage.txt
 
 # The site of docs/, with its reference written from the code, into build/docs. A link that leads nowhere fails it.
 docs:

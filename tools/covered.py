@@ -1,0 +1,54 @@
+"""``python -m tools.covered``: the whole suite once more, while its lines are counted.
+
+Writes the share of all lines that ran into ``tests/coverage.txt``, which ``make check`` prints. Fails where a test
+does, or where the share has sunk by more than ``SLACK``. Lines of processes that end by ``kill -9`` are not counted,
+nor those of plugins' processes, which see none of the suite's environment variables.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORD = ROOT / "tests" / "coverage.txt"
+SLACK = 0.5
+"""Points by which two runs of the same tests may differ: some lines run only where processes end in a certain order."""
+
+
+def main() -> int:
+    """Run, count, compare, and write."""
+    code = _coverage("erase") or _coverage("run", "-m", "tools.suite")
+    _coverage("combine", "--quiet")
+    done = subprocess.run(_command("report", "--format=total"), cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    share, known = float(done.stdout), recorded(RECORD)
+    if known is not None and share < known - SLACK:
+        print(f"{share} % of all lines ran, {known} % did before. Test what is new: `coverage report` names the lines.")
+        return 1
+    if not code:
+        RECORD.write_text(sentence(share))
+    print(sentence(share), end="")
+    return code
+
+
+def sentence(share: float) -> str:
+    """What ``make check`` prints."""
+    return f"{share} % of all lines of app, engine and plugins run in the suite (`make coverage` counts anew).\n"
+
+
+def recorded(path: Path) -> float | None:
+    """The share that was written last, if one was."""
+    return float(path.read_text(encoding="utf-8").split()[0]) if path.exists() else None
+
+
+def _command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "coverage", *words]
+
+
+def _coverage(*words: str) -> int:
+    return subprocess.run(_command(*words), cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
