@@ -5,7 +5,7 @@ Nothing here knows of tokens, templates or processes.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,16 +91,11 @@ def within_limits(value: Any, what: str) -> None:
     """Raise ``ValueError`` for JSON that the engine takes from nobody: nested too deeply, or of too many entries."""
     level, entries = [value], 0
     for _ in range(DEEPEST + 1):
-        level = [inner for one in level for inner in _inside(one)]
+        level = [one for one in level if isinstance(one, (dict, list, tuple))]
+        if not level:
+            return
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
         entries += len(level)
         if entries > MOST_VALUES:
             raise ValueError(f"{what} has more than {MOST_VALUES} entries.")
-        if not level:
-            return
     raise ValueError(f"{what} is nested more than {DEEPEST} deep.")
-
-
-def _inside(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list | tuple) else ()

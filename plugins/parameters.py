@@ -43,9 +43,9 @@ class Parameter:
     """int, float, str, bool or json"""
     default: Any
     required: bool = False
-    low: float | None = None
-    """Of a number: the least that is allowed."""
-    high: float | None = None
+    low: int | float | None = None
+    """Of a number: the least that is allowed, as its author wrote it."""
+    high: int | float | None = None
     """Of a number: the most that is allowed."""
     choices: tuple[int | str, ...] = ()
     """All that is allowed; empty where nothing is listed."""

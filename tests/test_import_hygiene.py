@@ -7,7 +7,19 @@ import sys
 
 import pytest
 
-HEAVY = {"textual", "rich", "torch", "numpy", "sqlite_utils", "llama_cpp", "transformers", "peft", "psutil", "asyncio"}
+HEAVY = {
+    "textual",
+    "rich",
+    "torch",
+    "numpy",
+    "sqlite_utils",
+    "llama_cpp",
+    "transformers",
+    "peft",
+    "psutil",
+    "asyncio",
+    "msgspec",
+}
 
 
 def imported(statement: str) -> set[str]:

@@ -7,8 +7,7 @@ import dataclasses
 import json
 import struct
 
-from marlaas.engine.environments.process.fields import WireError
-from marlaas.engine.environments.process.wire import Hello, Received, decode
+from marlaas.engine.environments.process.wire import Hello, Received, WireError, decode
 from marlaas.plugins.host.channel import Channel, Record
 from marlaas.plugins.messages import MOST_VALUES
 from marlaas.plugins.parameters import complete

@@ -21,10 +21,9 @@ from marlaas.plugins.scoring import Transcript
 from ...errors import EnvironmentFailure
 from ...trajectories import EpisodeStatus, Failure
 from ..protocol import EpisodeOutcome, EpisodeSpec, Ranking, Unscored
-from .fields import WireError
 from .launch import Folders, Launched, launch
 from .scoring_wire import encode_rank, encode_score
-from .wire import Asked, Broken, Described, Ended, Hello, Outcome, Pong, decode, encode_reply, encode_start
+from .wire import Asked, Broken, Described, Ended, Hello, Outcome, Pong, WireError, decode, encode_reply, encode_start
 
 BEAT = 1.0
 """Seconds between two pings while episodes are under way."""

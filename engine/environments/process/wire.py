@@ -1,44 +1,47 @@
 """Messages from a plugin's process, validated: a dataclass of ours comes out, or ``WireError``.
 
-The process at the other end may be broken or hostile. Every field is checked for type, size, depth and finiteness here,
-once, so that nothing behind this file has to doubt what it holds.
+The process at the other end may be broken or hostile. A class with an underscore says what each field of a message may
+hold: type, size, range. msgspec checks every message against them, once, so that nothing behind this file has to doubt
+what it holds. Keys that they do not name are ignored.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, TypeVar
+
+from msgspec import Meta, Struct, ValidationError, convert
 
 from marlaas.plugins.host.channel import Record
-from marlaas.plugins.messages import Ask, Fork, Message, Reply, ToolCall
+from marlaas.plugins.messages import Ask, Reply, within_limits
 from marlaas.plugins.parameters import Parameter
+from marlaas.plugins.rewards import LARGEST
 
-from ...trajectories import EpisodeStatus, Failure, TurnReward
+from ...trajectories import EpisodeStatus, Failure
 from ..protocol import EpisodeOutcome, EpisodeSpec, Ranking, Unscored
-from .fields import (
-    LONGEST_NAME,
-    LONGEST_PAGE,
-    WireError,
-    a_count,
-    a_list,
-    a_name,
-    a_number,
-    a_text,
-    an_object,
-    bounded,
-    clean,
-    cut,
-    entries,
-    named,
-    pairs,
-)
 
-_ROLES = ("system", "user", "assistant", "tool")
-_STATUSES = get_args(EpisodeStatus)
-_PARAMETER_TYPES = ("int", "float", "str", "bool", "json")
-_MOST_MEMBERS = 4096
-"""Of a group, as a task file may ask for."""
-_MOST_PAID = 1000
+LONGEST_NAME = 128
+MOST_ENTRIES = 256
+LONGEST_NOTE = 1000
+"""Characters of what stands in tables and in reasons; the host sends no more of its own."""
+LONGEST_PAGE = 10_000
+"""Of what is read by itself: a description, a traceback."""
+
+T = TypeVar("T")
+_Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
+_Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
+_Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+_Bounded = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
+"""A number whose square, and the sum of many, is finite."""
+_List = Annotated[tuple[T, ...], Meta(max_length=MOST_ENTRIES)]
+_Some = Annotated[tuple[T, ...], Meta(min_length=1, max_length=MOST_ENTRIES)]
+_Table = Annotated[dict[str, T], Meta(max_length=MOST_ENTRIES)]
+_Rewards = Annotated[dict[str, _Bounded], Meta(min_length=1, max_length=MOST_ENTRIES)]
+
+
+class WireError(ValueError):
+    """The process sent something that the protocol does not know."""
 
 
 @dataclass(frozen=True)
@@ -108,34 +111,190 @@ class Pong:
 Received = Hello | Broken | Asked | Ended | Pong
 
 
+class _ToolCall(Struct):
+    name: _Name
+    arguments: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        within_limits(self.arguments, "arguments")
+
+
+class _Message(Struct):
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+    name: _Name = ""
+    tool_calls: _List[_ToolCall] = ()
+
+
+class _Fork(Struct):
+    agent: _Name
+    branch: _Count
+    turns: Annotated[int, Meta(ge=1, lt=1 << 53)]
+    """It leaves a conversation after its first reply at the earliest."""
+
+
+class _Ask(Struct, tag_field="op", tag="ask"):
+    id: _Count
+    episode: _Count
+    agent: _Name
+    messages: _Some[_Message]
+    tools: _List[dict[str, Any]] = ()
+    max_tokens: Annotated[int, Meta(ge=1, lt=1 << 31)] | None = None
+    stop: _List[str] = ()
+    branch: _Count = 0
+    fork: _Fork | None = None
+
+    def __post_init__(self) -> None:
+        for tool in self.tools:
+            within_limits(tool, "a tool")
+
+
+class _Failure(Struct):
+    message: str
+    file: str
+    line: _Count
+    traceback: str
+
+    def __post_init__(self) -> None:
+        self.message, self.file = _cut(self.message), _cut(self.file)
+        self.traceback = _cut(self.traceback, LONGEST_PAGE)
+
+
+class _Broken(Struct, tag_field="op", tag="broken"):
+    failure: _Failure
+
+
+class _Paid(Struct):
+    agent: _Name
+    turns: _Count
+    amount: _Bounded
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        self.name = self.name[:LONGEST_NAME]
+
+
+class _End(Struct, tag_field="op", tag="end"):
+    episode: _Count
+    status: EpisodeStatus | Literal["played"]
+    rewards: _Table[_Bounded] = {}
+    earned: _Table[_Bounded] = {}
+    parts: _Table[_Bounded] = {}
+    metrics: _Table[_Bounded | str] = {}
+    invalid: str = ""
+    failure: _Failure | None = None
+    seconds: _Finite = 0.0
+    paid: Annotated[tuple[_Paid, ...], Meta(max_length=1000)] = ()
+    task: Any = None
+
+    def __post_init__(self) -> None:
+        if self.status != "played" and (self.status == "ok") != bool(self.rewards):
+            raise ValueError(f"an episode that ends as {self.status} has {len(self.rewards)} rewards")
+        self.rewards, self.earned, self.parts = _named(self.rewards), _named(self.earned), _named(self.parts)
+        cut = {name: _cut(value) if isinstance(value, str) else value for name, value in self.metrics.items()}
+        self.metrics, self.invalid = _named(cut), _cut(self.invalid)
+        within_limits(self.task, "a task")
+
+
+class _Ranked(Struct, tag_field="op", tag="ranked"):
+    episode: _Count
+    rewards: Annotated[tuple[_Rewards, ...], Meta(max_length=4096)]
+    """As many as a task file may ask for in a group."""
+
+    def __post_init__(self) -> None:
+        self.rewards = tuple(map(_named, self.rewards))
+
+
+class _Parameter(Struct):
+    name: _Name
+    type: Literal["int", "float", "str", "bool", "json"]
+    required: bool
+    default: Any = None
+    low: int | float | None = None
+    high: int | float | None = None
+    choices: _List[int | str] = ()
+
+    def __post_init__(self) -> None:
+        for end in (self.low, self.high):
+            if end is not None and not abs(end) <= sys.float_info.max:
+                raise ValueError("low and high must be finite")
+        within_limits(self.default, "a default")
+
+
+class _Described(Struct):
+    name: _Name
+    timeout: _Finite
+    description: str
+    parameters: _List[_Parameter] = ()
+    scored: bool = False
+    ranked: bool = False
+    score_timeout: _Finite = 30.0
+    closes: bool = False
+    agents: _List[_Name] = ()
+
+    def __post_init__(self) -> None:
+        self.description = _cut(self.description, LONGEST_PAGE)
+
+
+class _Hello(Struct, tag_field="op", tag="hello"):
+    environments: _Some[_Described]
+
+    def __post_init__(self) -> None:
+        if len({found.name for found in self.environments}) != len(self.environments):
+            raise ValueError("hello must name each environment once")
+
+
+class _Pong(Struct, tag_field="op", tag="pong"):
+    pass
+
+
+class _Envelope(Struct):
+    """What a message may be, as a class: msgspec prepares those once, but a bare union at every call."""
+
+    message: _Ask | _End | _Ranked | _Hello | _Broken | _Pong
+
+
 def decode(record: Record) -> Received:
     """Read one message of a plugin's process."""
     try:
-        return _decode(record)
+        match convert({"message": _clean(record)}, _Envelope).message:
+            case _Ask() as ask:
+                return Asked(ask.id, ask.episode, convert(ask, Ask, from_attributes=True))
+            case _End(status="played") as end:
+                return Ended(end.episode, convert(end, Unscored, from_attributes=True))
+            case _End() as end:
+                return Ended(end.episode, convert(end, EpisodeOutcome, from_attributes=True))
+            case _Ranked() as ranked:
+                return Ended(ranked.episode, Ranking(ranked.rewards))
+            case _Hello() as hello:
+                return convert(hello, Hello, from_attributes=True)
+            case _Broken() as broken:
+                return convert(broken, Broken, from_attributes=True)
+            case _Pong():
+                return Pong()
     except RecursionError:
         raise WireError("a message is nested too deeply") from None
+    except ValidationError as error:  # it may quote a long text; where that stands is said at its end
+        says = str(error)
+        raise WireError(says if len(says) <= 300 else f"{says[:150]} … {says[-150:]}") from None
 
 
-def _decode(record: Record) -> Received:
-    match record.get("op"):
-        case "ask":
-            return Asked(a_count(record, "id"), a_count(record, "episode"), _ask(record))
-        case "end":
-            played = record.get("status") == "played"
-            return Ended(a_count(record, "episode"), _unscored(record) if played else _outcome(record))
-        case "ranked":
-            return Ended(a_count(record, "episode"), _ranking(record))
-        case "pong":
-            return Pong()
-        case "hello":
-            found = tuple(_described(entry) for entry in a_list(record, "environments"))
-            if not found or len({entry.name for entry in found}) != len(found):
-                raise WireError("hello must name at least one environment, and each once")
-            return Hello(found)
-        case "broken":
-            return Broken(_failure(record.get("failure")))
-        case other:
-            raise WireError(f"unknown message {other!r:.80}")
+def _clean(value: Any) -> Any:
+    """Texts that files and databases can hold: JSON can carry lone surrogates, they cannot, and msgspec raises."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_clean(entry) for entry in value]
+    return {_clean(key): _clean(entry) for key, entry in value.items()} if isinstance(value, dict) else value
+
+
+def _cut(text: str, most: int = LONGEST_NOTE) -> str:
+    """At most so many characters; the last one of a longer text is an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _named(table: dict[str, T]) -> dict[str, T]:
+    return {name[:LONGEST_NAME]: value for name, value in table.items()}
 
 
 def encode_start(episode: int, environment: str, spec: EpisodeSpec) -> Record:
@@ -165,146 +324,3 @@ def encode_reply(id: int, reply: Reply) -> Record:
         "tool_calls": calls,
         "thinking": reply.thinking,
     }
-
-
-def _ask(record: Record) -> Ask:
-    messages = tuple(_message(entry) for entry in a_list(record, "messages"))
-    if not messages:
-        raise WireError("an ask has no messages")
-    tools = tuple(clean(an_object(entry, "a tool")) for entry in a_list(record, "tools"))
-    stop = tuple(a_text(entry, "a stop") for entry in a_list(record, "stop"))
-    limit = record.get("max_tokens")
-    if limit is not None and (type(limit) is not int or not 0 < limit < 1 << 31):
-        raise WireError(f"max_tokens must be a positive whole number, not {limit!r:.80}")
-    branch = a_count(record, "branch") if "branch" in record else 0
-    return Ask(a_name(record, "agent"), messages, tools, limit, stop, branch, _fork(record.get("fork")))
-
-
-def _fork(entry: Any) -> Fork | None:
-    if entry is None:
-        return None
-    record = an_object(entry, "a fork")
-    turns = a_count(record, "turns")
-    if not turns:
-        raise WireError("a fork leaves a conversation after its first reply at the earliest")
-    return Fork(a_name(record, "agent"), a_count(record, "branch"), turns)
-
-
-def _message(entry: Any) -> Message:
-    record = an_object(entry, "a message")
-    role = record.get("role")
-    if role not in _ROLES:
-        raise WireError(f"unknown role {role!r:.80}")
-    calls = tuple(_tool_call(call) for call in a_list(record, "tool_calls"))
-    name = a_name(record, "name") if "name" in record else ""
-    return Message(role, a_text(record.get("content"), "content"), name, calls)
-
-
-def _tool_call(entry: Any) -> ToolCall:
-    record = an_object(entry, "a tool call")
-    return ToolCall(a_name(record, "name"), clean(an_object(record.get("arguments"), "arguments")))
-
-
-def _outcome(record: Record) -> EpisodeOutcome:
-    if record.get("status") not in _STATUSES:
-        raise WireError(f"unknown status {record.get('status')!r:.80}")
-    status: EpisodeStatus = record["status"]
-    rewards = _by_agent(record.get("rewards", {}))
-    if (status == "ok") != bool(rewards):
-        raise WireError(f"an episode that ends as {status} has {len(rewards)} rewards")
-    parts = {a_text(name, "part")[:LONGEST_NAME]: bounded(x, "a part") for name, x in pairs(record, "parts")}
-    failure = record.get("failure")
-    return EpisodeOutcome(
-        status=status,
-        rewards=rewards,
-        parts=parts,
-        metrics=_metrics(record),
-        invalid=cut(record.get("invalid", ""), "invalid"),
-        failure=None if failure is None else _failure(failure),
-        seconds=a_number(record.get("seconds", 0.0), "seconds"),
-        paid=_paid(record),
-        task=clean(record.get("task")),
-    )
-
-
-def _unscored(record: Record) -> Unscored:
-    earned, seconds = _by_agent(record.get("earned", {})), a_number(record.get("seconds", 0.0), "seconds")
-    return Unscored(clean(record.get("task")), earned, _metrics(record), seconds, _paid(record))
-
-
-def _ranking(record: Record) -> Ranking:
-    rewards = tuple(_by_agent(entry) for entry in a_list(record, "rewards", _MOST_MEMBERS))
-    if not all(rewards):
-        raise WireError("a ranking gives every member a reward")
-    return Ranking(rewards)
-
-
-def _by_agent(value: Any) -> dict[str, float]:
-    return {a_text(name, "agent")[:LONGEST_NAME]: bounded(x, "a reward") for name, x in entries(value, "rewards")}
-
-
-def _metrics(record: Record) -> dict[str, float | str]:
-    return {
-        a_text(name, "metric")[:LONGEST_NAME]: cut(x, "metric") if isinstance(x, str) else bounded(x, "a metric")
-        for name, x in pairs(record, "metrics")
-    }
-
-
-def _paid(record: Record) -> tuple[TurnReward, ...]:
-    found = [an_object(entry, "a reward for a turn") for entry in a_list(record, "paid", _MOST_PAID)]
-    return tuple(
-        TurnReward(
-            a_name(one, "agent"),
-            a_count(one, "turns"),
-            bounded(one.get("amount"), "a reward for a turn"),
-            a_text(one.get("name", ""), "the name of a reward")[:LONGEST_NAME],
-        )
-        for one in found
-    )
-
-
-def _failure(entry: Any) -> Failure:
-    record = an_object(entry, "a failure")
-    return Failure(
-        message=cut(record.get("message"), "message"),
-        file=cut(record.get("file"), "file"),
-        line=a_count(record, "line"),
-        traceback=cut(record.get("traceback"), "traceback", LONGEST_PAGE),
-    )
-
-
-def _described(entry: Any) -> Described:
-    record = an_object(entry, "an environment")
-    parameters = tuple(_parameter(parameter) for parameter in a_list(record, "parameters"))
-    return Described(
-        name=a_name(record, "name"),
-        timeout=a_number(record.get("timeout"), "timeout"),
-        description=cut(record.get("description"), "description", LONGEST_PAGE),
-        parameters=parameters,
-        scored=record.get("scored") is True,
-        ranked=record.get("ranked") is True,
-        score_timeout=a_number(record.get("score_timeout", 30.0), "score_timeout"),
-        closes=record.get("closes") is True,
-        agents=tuple(named(agent, "an agent's name") for agent in a_list(record, "agents")),
-    )
-
-
-def _parameter(entry: Any) -> Parameter:
-    record = an_object(entry, "a parameter")
-    if record.get("type") not in _PARAMETER_TYPES or not isinstance(record.get("required"), bool):
-        raise WireError("a parameter has no known type")
-    for end in ("low", "high"):
-        if record.get(end) is not None:
-            a_number(record[end], end)
-    choices = tuple(clean(choice) for choice in a_list(record, "choices"))
-    if any(type(choice) not in (int, str) for choice in choices):
-        raise WireError("choices are texts or whole numbers")
-    return Parameter(
-        name=a_name(record, "name"),
-        type=record["type"],
-        default=clean(record.get("default")),
-        required=record["required"],
-        low=record.get("low"),
-        high=record.get("high"),
-        choices=choices,
-    )

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from marlaas.engine.environments.process.fields import WireError
 from marlaas.engine.environments.process.scoring_wire import encode_rank, encode_score
-from marlaas.engine.environments.process.wire import Ended, decode
+from marlaas.engine.environments.process.wire import Ended, WireError, decode
 from marlaas.engine.environments.protocol import EpisodeOutcome, Ranking, Unscored
 from marlaas.plugins.host.channel import Record
 from marlaas.plugins.host.records import read_transcript
@@ -73,6 +72,7 @@ def nested(depth: int) -> Any:
         {"op": "ranked", "episode": 2, "rewards": [{"a": float("inf")}]},
         {"op": "ranked", "episode": 2, "rewards": [{"a": 0}] * 4097},
         {"op": "ranked", "rewards": []},
+        {"op": "ranked", "episode": 2},
     ],
 )
 def test_what_is_not(record: Record) -> None:

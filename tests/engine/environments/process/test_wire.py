@@ -9,8 +9,7 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from marlaas.engine.environments.process.fields import WireError
-from marlaas.engine.environments.process.wire import Asked, Broken, Ended, Hello, Pong, decode, encode_reply
+from marlaas.engine.environments.process.wire import Asked, Broken, Ended, Hello, Pong, WireError, decode, encode_reply
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.trajectories import Failure, TurnReward
 from marlaas.plugins.host.channel import Record
@@ -55,6 +54,7 @@ def test_bounds_and_choices_arrive() -> None:
         assert isinstance(described, Hello)
         (parameter,) = described.environments[0].parameters
         assert parameter == Parameter(**{**PARAMETER, **limit, "choices": tuple(limit.get("choices", ()))})
+        assert type(parameter.low) is type(limit.get("low")), "people read it as its author wrote it"
 
 
 def test_a_reply_arrives_as_it_was_given() -> None:
@@ -66,8 +66,11 @@ def test_a_reply_arrives_as_it_was_given() -> None:
     "record",
     [
         {},
+        {"op": []},
+        {"op": "\ud800"},
         {"op": "hello", "environments": []},
         {"op": "hello", "environments": [DESCRIBED, DESCRIBED]},
+        {"op": "hello", "environments": [DESCRIBED | {"scored": "yes"}]},
         {"op": "hello", "environments": [DESCRIBED | {"agents": ["x" * 10_000]}]},
         {"op": "hello", "environments": [DESCRIBED | {"agents": [f"a{number}" for number in range(257)]}]},
         {"op": "hello", "environments": [DESCRIBED | {"agents": [3]}]},
@@ -88,12 +91,19 @@ def test_a_reply_arrives_as_it_was_given() -> None:
         END | {"status": "error"},
         END | {"metrics": {str(n): n for n in range(1000)}},
         END | {"episode": -1},
+        END | {"seconds": float("nan")},
+        END | {"paid": [{"agent": "a", "turns": 1, "amount": 0}] * 1001},
+        END | {"paid": [{"agent": "a", "turns": 1, "amount": 1e10}]},
         ASK | {"branch": -1},
         ASK | {"branch": True},
         ASK | {"fork": []},
         ASK | {"fork": {"agent": "a", "branch": 0}},
         ASK | {"fork": {"agent": "a", "branch": 0, "turns": 0}},
         hello(low=float("inf")),
+        hello(low=float("nan")),
+        hello(high=10**400),
+        hello(low=True),
+        hello(required=1),
         hello(high="4"),
         hello(choices=[1.5]),
         hello(choices=[True]),
@@ -104,6 +114,25 @@ def test_a_reply_arrives_as_it_was_given() -> None:
 def test_what_is_refused(record: Record) -> None:
     with pytest.raises(WireError):
         decode(record)
+
+
+@pytest.mark.parametrize(
+    ("record", "field"),
+    [
+        (ASK | {"agent": "a" * 1000}, "agent"),
+        (ASK | {"messages": [{"role": "x" * 100_000, "content": "x"}]}, "messages[0].role"),
+        (END | {"rewards": {"a": 1e200}}, "rewards"),
+        (hello(choices=[1.5]), "environments[0].parameters[0].choices[0]"),
+    ],
+)
+def test_a_fault_names_its_field_and_quotes_little(record: Record, field: str) -> None:
+    with pytest.raises(WireError) as caught:
+        decode(record)
+    assert f"$.message.{field}" in str(caught.value) and len(str(caught.value)) < 400
+
+
+def test_unknown_keys_are_ignored() -> None:
+    assert decode(ASK | {"\ud800": 1, "mood": {"x": []}}) == decode(ASK)
 
 
 def test_lone_surrogates_do_not_pass() -> None:

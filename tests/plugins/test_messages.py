@@ -1,0 +1,28 @@
+"""What an author sends to the engine is refused where it is said, by the limits that the engine has."""
+
+from __future__ import annotations
+
+import pytest
+
+from marlaas.plugins.messages import DEEPEST, MOST_VALUES, within_limits
+
+
+@pytest.mark.parametrize("innermost", [[], {}, (), [1], {"a": None}])
+def test_the_last_level_counts_even_if_it_is_empty(innermost: object) -> None:
+    value = innermost
+    for _ in range(DEEPEST - 1):
+        value = [value]
+    within_limits(value, "it")
+    for deeper in ([value], {"a": value}, (value,)):
+        with pytest.raises(ValueError, match=f"it is nested more than {DEEPEST} deep"):
+            within_limits(deeper, "it")
+
+
+@pytest.mark.parametrize("value", [None, 1, "x" * 100_000, [0] * MOST_VALUES])
+def test_what_is_within_them(value: object) -> None:
+    within_limits(value, "it")
+
+
+def test_entries_are_counted_over_all_levels() -> None:
+    with pytest.raises(ValueError, match=f"more than {MOST_VALUES} entries"):
+        within_limits([[0] * (MOST_VALUES - 1), 0], "it")
