@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from marlaas.engine.errors import ConfigError, EnvironmentMissing
+from marlaas.engine.errors import ConfigError
 from marlaas.engine.spec import TaskSpec, build
 from marlaas.engine.store import EnvironmentRow, Submission
 from marlaas.engine.submission import check_environment, taskfile
@@ -70,11 +70,8 @@ def check(
     for submission in submissions if environments else ():
         try:
             check_environment(submission, list(environments))
-        except EnvironmentMissing as error:
-            return Checked({"environment": _plain(error)}, missing, source)
         except ConfigError as error:
-            path = error.path or _parameter_of(submission, environments)
-            return Checked({_field_of(path, fields): _plain(error)}, missing, source)
+            return Checked({_field_of(error.path, fields): _plain(error)}, missing, source)
     return Checked({}, missing, source, tuple(submissions))
 
 
@@ -102,17 +99,3 @@ def _field_of(path: str, fields: Sequence[FormField]) -> str:
     while path and path not in keys:
         path = path.rpartition(".")[0]
     return path
-
-
-def _parameter_of(submission: Submission, environments: Sequence[EnvironmentRow]) -> str:
-    """The key of the first parameter that its environment refuses by itself; where there is none, one is missing."""
-    optional = [
-        replace(row, parameters=tuple({**one, "required": False} for one in row.parameters)) for row in environments
-    ]
-    for name, value in submission.config["environment_config"].items():
-        alone = {**submission.config, "environment_config": {name: value}, "policies": {}}
-        try:
-            check_environment(replace(submission, config=alone), optional)
-        except ConfigError:
-            return f"{PARAMETERS}.{name}"
-    return "environment"

@@ -46,6 +46,10 @@ from .toml_text import (
     read_toml as read_toml,
 )
 from .validation import (
+    CHOICE as CHOICE,
+    MISSING as MISSING,
+    REFUSED as REFUSED,
+    UNKNOWN as UNKNOWN,
     between as between,
     build as build,
     each_of as each_of,

@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 from ..errors import ConfigError
 
 UNKNOWN, MISSING, TYPE, RANGE, CHOICE = "unknown_key", "missing", "wrong_type", "out_of_range", "no_choice"
-CONFLICT = "conflict"
-"""Codes of errors in a task file: of a key by itself, and of one that does not go with what others say."""
+CONFLICT, REFUSED = "conflict", "refused"
+"""Codes of errors in a task file: of a key by itself, of one that does not go with what others say, and of a parameter
+that its environment does not take."""
 T = TypeVar("T")
 _WORDS = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ConfigError, EnvironmentMissing
-from ..spec import check_declared, nearest, parse
+from ..spec import CHOICE, MISSING, REFUSED, UNKNOWN, check_declared, nearest, parse
 from ..store import EnvironmentRow, Submission
 
+PARAMETERS = "environment_config"
+"""The table of a task file that its environment reads."""
 TRANSITIONS: dict[str, dict[str, str]] = {
     "pause": {"submitted": "paused", "queued": "paused", "running": "paused"},
     "resume": {"paused": "queued"},
@@ -56,10 +58,14 @@ def find_environment(name: str, environments: list[EnvironmentRow]) -> Environme
         return matches[0]
     if matches:
         choices = ", ".join(e.name for e in matches)
-        raise EnvironmentMissing(f"The environment name {name!r} is ambiguous: {choices}.", "Write the whole name.")
+        says = f"The environment name {name!r} is ambiguous: {choices}."
+        raise EnvironmentMissing(says, "Write the whole name.", path="environment", code=CHOICE)
     known = sorted({e.name.rpartition("/")[2] for e in environments} | {e.name for e in environments if "/" in name})
     raise EnvironmentMissing(
-        f"There is no environment {name!r}.", f"{nearest(name, known)} `marlaas env list` shows those that exist."
+        f"There is no environment {name!r}.",
+        f"{nearest(name, known)} `marlaas env list` shows those that exist.",
+        path="environment",
+        code=CHOICE,
     )
 
 
@@ -72,16 +78,16 @@ def check_environment(submission: Submission, environments: list[EnvironmentRow]
     if not found.version:
         return
     parameters = {p["name"]: p for p in found.parameters}
-    config: dict[str, Any] = submission.config.get("environment_config", {})
+    config: dict[str, Any] = submission.config.get(PARAMETERS, {})
     for key, value in config.items():
         if key not in parameters:
-            raise ConfigError(
-                f"The environment {found.name!r} has no parameter {key!r}.", nearest(key, list(parameters))
-            )
+            says = f"The environment {found.name!r} has no parameter {key!r}."
+            raise ConfigError(says, nearest(key, list(parameters)), path=f"{PARAMETERS}.{key}", code=UNKNOWN)
         _check_value(parameters[key], value, found.name)
     missing = [name for name, p in parameters.items() if p.get("required") and name not in config]
     if missing:
-        raise ConfigError(f"The environment {found.name!r} needs {', '.join(missing)} in [environment_config].")
+        says = f"The environment {found.name!r} needs {', '.join(missing)} in [{PARAMETERS}]."
+        raise ConfigError(says, path=f"{PARAMETERS}.{missing[0]}", code=MISSING)
     if submission.config.get("policies"):
         check_declared(parse(submission.config, submission.name), found.agents)
 
@@ -94,4 +100,4 @@ def _check_value(stored: dict[str, Any], value: Any, owner: str) -> None:
     try:
         checked(parameter, value, owner)
     except ValueError as error:
-        raise ConfigError(str(error)) from None
+        raise ConfigError(str(error), path=f"{PARAMETERS}.{parameter.name}", code=REFUSED) from None
