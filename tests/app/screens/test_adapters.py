@@ -102,7 +102,7 @@ async def test_sorting_filtering_and_one_task(two: Home) -> None:
         assert "2 versions of 1 task" in driver.text() and "sums" not in driver.text()
 
 
-async def test_a_new_task_begins_as_a_copy_with_the_version_as_its_start(two: Home) -> None:
+async def test_a_new_task_takes_the_version_as_its_start(two: Home) -> None:
     async with driving(two) as driver:
         await at(driver, "f")
         form = driver.app.screen

@@ -71,7 +71,7 @@ async def test_win_rates_are_read_beside_the_screen(home: Home) -> None:
         assert "This task trains one policy." in driver.notices() and "has one policy" in driver.notices()
 
 
-async def test_rollouts_are_of_the_chosen_policy_and_read_with_all_agents(home: Home) -> None:
+async def test_rollouts_are_of_the_chosen_policy(home: Home) -> None:
     fill_duel(home.database)
     async with driving(home, (120, 40)) as driver:
         await driver.press("j", "j", "3")
@@ -103,7 +103,7 @@ async def test_agents_of_any_name_are_harmless(home: Home, size: tuple[int, int]
         assert "\x1b" not in shown and "\u202e" not in shown
 
 
-async def test_adapters_of_each_policy_and_what_is_asked_of_the_engine(home: Home) -> None:
+async def test_adapters_are_listed_and_asked_for_by_policy(home: Home) -> None:
     filling = fill_duel(home.database)
     filling.execute("UPDATE tasks SET state = 'done' WHERE id = 2")
     async with driving(home, (120, 40)) as driver:

@@ -60,7 +60,7 @@ def test_unknown_precisions_are_named(marlaas: Commander) -> None:
         ),
     ],
 )
-def test_a_damaged_folder_is_refused_before_anything_is_measured(
+def test_a_damaged_folder_is_refused_unmeasured(
     marlaas: Commander, tmp_path: Path, spoil: object, sentence: str
 ) -> None:
     folder = Path(shutil.copytree(TINY_BASE, tmp_path / "base"))

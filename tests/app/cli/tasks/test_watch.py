@@ -31,7 +31,7 @@ def test_given_tasks_that_have_ended(filling: Filling, marlaas: Commander, engin
     assert marlaas("watch", "9").code == 2
 
 
-def test_without_numbers_it_tells_of_all_that_moves_until_interrupted(
+def test_without_numbers_it_follows_all_until_ctrl_c(
     filling: Filling, home: Home, engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     filling.task(state="done", made=2)
