@@ -32,9 +32,7 @@ def test_the_reason_is_the_engines_own(tmp_path: Path, code: int, line: str, kin
 
 
 @pytest.mark.processes
-def test_an_engine_that_was_stopped_leaves_no_process_to_be_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_engine_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.2)"])
     monkeypatch.setattr(control, "_started", [engine])
     holders = iter([engine.pid, engine.pid, None])

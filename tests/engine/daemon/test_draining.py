@@ -49,7 +49,7 @@ def test_it_waits_until_the_engine_has_gone_and_says_for_what(home: Home, store:
     assert [command.kind for command in store.tasks.new_commands()] == ["drain"]
 
 
-def test_an_engine_that_drains_hears_commands_and_one_that_stops_does_not(home: Home, store: Store) -> None:
+def test_an_engine_that_drains_hears_commands(home: Home, store: Store) -> None:
     lock = EngineLock(home.lock)
     lock.acquire()
     for state, hears in (("starting", False), ("running", True), ("draining", True), ("stopping", False)):

@@ -152,7 +152,7 @@ async def test_a_command_that_is_too_slow_fills_no_memory(
     await heard.notifier.stop()
 
 
-async def test_an_engine_that_stops_waits_a_moment_for_what_is_in_line(home: Home, tmp_path: Path) -> None:
+async def test_a_stopping_engine_waits_for_events_in_line(home: Home, tmp_path: Path) -> None:
     heard = Heard(home, tmp_path, HEARS)
     heard.notifier.tell("done", 1)
     await heard.notifier.stop()

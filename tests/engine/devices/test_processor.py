@@ -34,7 +34,7 @@ def test_version_2_leaves_the_least_on_the_way_up(tmp_path: Path) -> None:
     assert quota(member(tmp_path, "0::/\n"), mounted) is None
 
 
-def test_version_1_has_its_own_folder_and_minus_one_for_no_quota(tmp_path: Path) -> None:
+def test_version_1_says_no_quota_by_minus_one(tmp_path: Path) -> None:
     mounted = tmp_path / "mounted"
     write(mounted / "cpu", cpu__cfs_quota_us=-1, cpu__cfs_period_us=100000)
     write(mounted / "cpu" / "x", cpu__cfs_quota_us=250000, cpu__cfs_period_us=100000)

@@ -77,7 +77,7 @@ async def played(world: World, environment: str) -> Played:
     return one
 
 
-async def test_agents_are_sampled_together_whichever_way_they_are_asked(world: World) -> None:
+async def test_agents_asked_in_any_way_are_sampled_together(world: World) -> None:
     world.save("together.py", PLUGIN)
     await world.service.start()
     for environment in ("loop", "threads"):

@@ -63,9 +63,7 @@ class Frames:
         monkeypatch.setattr(Child, "_receive", counted)
 
 
-async def test_who_asks_on_after_its_episode_was_cancelled_is_ended_and_rests(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_asking_on_after_a_cancel_ends_the_worker(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.save("floods.py", FLOODS)
     world.save("echo.py", ECHO)
     await world.service.start()
@@ -170,9 +168,7 @@ async def shouts(ep):
 """
 
 
-async def test_prompts_of_megabytes_cost_their_episode_and_no_rendering(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_prompts_of_megabytes_are_never_rendered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the twenty would take the loop a second: what cannot fit is known by its characters."""
     world.save("shouts.py", SHOUTS)
     await world.service.start()

@@ -54,7 +54,7 @@ def test_shares_follow_weights_whatever_each_serving_costs(
 
 
 @given(st.lists(st.sampled_from("abcd"), max_size=100), COSTS)
-def test_whoever_comes_back_is_served_at_once_and_only_once_more_than_others(visits: list[str], cost: int) -> None:
+def test_whoever_comes_back_has_no_credit_and_no_debt(visits: list[str], cost: int) -> None:
     """A key that was away has neither credit nor debts among those that waited meanwhile."""
     clock: FairClock[str] = FairClock()
     clock.join("busy")
@@ -87,7 +87,7 @@ def test_a_key_that_wants_one_thing_at_a_time_has_its_share(its: list[int], othe
     assert abs(had["one"] / weight - had["all"]) <= 2 * max(max(its) / weight, max(others))
 
 
-def test_what_was_served_to_others_while_nobody_waited_is_no_credit() -> None:
+def test_service_while_nobody_waited_is_no_credit() -> None:
     clock: FairClock[str] = FairClock()
     for _ in range(10):
         clock.begin("a")
@@ -96,7 +96,7 @@ def test_what_was_served_to_others_while_nobody_waited_is_no_credit() -> None:
     assert clock.counter("b") == 900  # where a's last serving began
 
 
-def test_what_is_served_out_of_turn_takes_nothing_from_those_that_wait() -> None:
+def test_service_out_of_turn_takes_nothing_from_others() -> None:
     clock: FairClock[str] = FairClock()
     clock.join("a")
     clock.begin("b")

@@ -64,9 +64,7 @@ async def supervisor(tmp_path: Path, told: list[str]) -> AsyncIterator[Watched]:
     supervisor.store.close()
 
 
-async def test_workers_go_over_to_other_posts_and_whoever_works_with_the_old_ones_is_told(
-    supervisor: Watched, told: list[str]
-) -> None:
+async def test_workers_move_and_their_users_are_told(supervisor: Watched, told: list[str]) -> None:
     await supervisor.start()
     running = asyncio.ensure_future(supervisor.run())
     before, lost = await supervisor.services(), supervisor.lost
@@ -90,7 +88,7 @@ async def test_workers_go_over_to_other_posts_and_whoever_works_with_the_old_one
         await running
 
 
-async def test_where_sharing_fails_the_next_best_placement_is_started_and_said(
+async def test_where_sharing_fails_the_next_best_is_started(
     supervisor: Watched, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Placement] = []
@@ -110,7 +108,7 @@ async def test_where_sharing_fails_the_next_best_placement_is_started_and_said(
     assert told[1] == f"placement: {supervisor.placement_plan.words}"
 
 
-async def test_workers_go_over_to_other_cards_where_a_plan_of_the_moment_takes_others(supervisor: Watched) -> None:
+async def test_workers_move_when_the_plan_takes_other_cards(supervisor: Watched) -> None:
     there = supervisor.placement_plan.placement
     before = replace(there, trainer=replace(there.trainer, place=Place(gpus=("GPU-0",))))
     supervisor.placement_plan = replace(supervisor.placement_plan, placement=before)
@@ -120,7 +118,7 @@ async def test_workers_go_over_to_other_cards_where_a_plan_of_the_moment_takes_o
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
-async def test_a_sampler_whose_step_finds_no_memory_is_followed_by_one_that_holds_half_as_many(
+async def test_a_step_without_memory_halves_the_next_sampler(
     supervisor: Watched, told: list[str], tmp_path: Path
 ) -> None:
     """The kernel refuses it what many long prompts take beside what it has."""

@@ -92,14 +92,14 @@ async def test_an_endless_questioner_fills_no_memory(stage: Stage) -> None:
     assert trajectory.mask.sum() <= VOICE.max_episode_tokens and len(trajectory.tokens) <= 48
 
 
-async def test_a_held_out_prompt_ends_the_episode_before_the_model_is_asked(stage: Stage, sampler: FakeSampler) -> None:
+async def test_a_held_out_prompt_ends_the_episode_unasked(stage: Stage, sampler: FakeSampler) -> None:
     held_out = await stage.rollout.prompt_hash(ask("0", "a"), 40)
     with pytest.raises(HeldOutPrompt):
         await stage.play(two_agents, EpisodeSpec("train", 0, 0, 0), VOICE, "e", held_out.__eq__)
     assert sampler.ledger == []
 
 
-async def test_an_environment_that_never_stops_asking_costs_its_episode(stage: Stage) -> None:
+async def test_an_environment_that_never_stops_asking_fails(stage: Stage) -> None:
     async def deaf(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         while True:
             await answer(ask("more"))
@@ -120,7 +120,7 @@ async def test_a_prompt_that_does_not_fit_is_named(stage: Stage, sampler: FakeSa
     assert played.episode.status == "error" and all(t.reward is None for t in played.episode.trajectories)
 
 
-async def test_messages_that_the_template_refuses_cost_their_episode_only(stage: Stage) -> None:
+async def test_messages_the_template_refuses_fail_one_episode(stage: Stage) -> None:
     async def odd(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         await answer(Ask("agent", (Message("oracle", "who am I?"),)))
         return EpisodeOutcome("ok", {"agent": 1.0})

@@ -109,7 +109,7 @@ async def test_a_turn_keeps_the_end_that_the_model_gave_it(families: dict[str, R
     assert second[len(first) + len(said)] == control["<|start_header_id|>"]
 
 
-async def test_several_calls_in_a_template_that_takes_one_are_a_sentence(families: dict[str, Renderer]) -> None:
+async def test_several_calls_where_one_is_allowed_are_refused(families: dict[str, Renderer]) -> None:
     talk = Talk(families["llama3"])
     two = (ToolCall("add", {}), ToolCall("add", {}))
     with pytest.raises(Unplayable, match="makes one call") as raised:

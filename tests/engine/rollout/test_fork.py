@@ -158,7 +158,7 @@ async def test_branches_have_memory_and_noise_of_their_own() -> None:
     assert [request.conversation.partition(":")[0] for request in sampler.requests] == ["e/0", "e/1", "e/2"]
 
 
-async def test_a_branch_leaves_where_it_was_made_whatever_was_said_since() -> None:
+async def test_a_branch_leaves_where_it_was_made() -> None:
     sampler = Witness()
     script = [("ask", 0), ("fork", 0), ("ask", 0), ("ask", 0), ("ask", 1)]
     played = await play(sampler, FakeRenderer(), script)
@@ -170,7 +170,7 @@ async def test_a_branch_leaves_where_it_was_made_whatever_was_said_since() -> No
     assert [text for role, text in turns if role == "user"] == [f"question {number}" for number in (0, 2, 3, 4)]
 
 
-async def test_an_agents_limit_counts_for_its_forks_and_not_for_those_with_a_name() -> None:
+async def test_forks_share_a_limit_and_named_agents_do_not() -> None:
     sampling = SamplingParameters("v1", 1, 1.0, max_tokens=4, max_episode_tokens=6, seed=7)
     sampler, renderer = Witness(), FakeRenderer()
     renderer.stop_ids = ()  # type: ignore[assignment]  # every reply takes all the room that there is

@@ -70,7 +70,7 @@ async def test_what_cannot_fit_is_never_rendered(renderer: Renderer, work: Work)
     assert work.done == []
 
 
-async def test_it_is_said_with_the_sentence_of_a_prompt_that_is_too_long(renderer: Renderer) -> None:
+async def test_the_sentence_is_that_of_a_too_long_prompt(renderer: Renderer) -> None:
     for text, tokens in (("é☎" * 80, r"\d\d\d"), ("x" * 100_000, r"at least \d+")):
         talk = Talk(renderer, context=100)
         with pytest.raises(Unplayable, match=rf"its first prompt has {tokens} tokens; a conversation has room for 100"):
@@ -89,7 +89,7 @@ async def test_a_turn_that_is_too_long_uses_up_the_room(renderer: Renderer) -> N
     assert [trajectory.cut for trajectory in talk.conversation.trajectories(1.0)] == [True]
 
 
-async def test_a_first_prompt_of_megabytes_is_not_counted_token_by_token(renderer: Renderer, work: Work) -> None:
+async def test_a_prompt_of_megabytes_is_not_counted_by_token(renderer: Renderer, work: Work) -> None:
     ruler = PromptRuler(renderer, 2048)
     assert 2048 < await ruler.tokens(ask("x" * (1 << 20))) <= 1 << 20
     assert work.done == []
@@ -105,9 +105,7 @@ async def test_long_prompts_are_rendered_beside_the_loop(renderer: Renderer, wor
     assert made == [renderer.open(each.messages) for each in asks]
 
 
-async def test_however_many_short_prompts_are_asked_at_once_others_have_their_turns(
-    renderer: Renderer, work: Work
-) -> None:
+async def test_many_short_prompts_leave_others_their_turns(renderer: Renderer, work: Work) -> None:
     """In one turn of the loop, a payer's prompts have as many characters together as one may have, and one more."""
     rendering, counting = Rendering(renderer), asyncio.ensure_future(work.count())
     asks = [ask(f"{number} {'short ' * (number % 7 * 90)}") for number in range(64)]

@@ -81,7 +81,7 @@ async def test_each_trajectory_has_noise_and_memory_of_its_own(families: dict[st
     assert len({seed for _, seed in asked[0]}) == 3
 
 
-async def test_the_tokens_of_an_episode_are_counted_over_all_trajectories(families: dict[str, Renderer]) -> None:
+async def test_tokens_are_counted_over_all_trajectories(families: dict[str, Renderer]) -> None:
     said = letters(families["qwen3"], "<think>\nb\n</think>\n\nc")
     talk = Talk(families["qwen3"], episode=2 * len(said) + 3)
     replies = [await talk.say(f"{number}?", said) for number in range(4)]

@@ -59,7 +59,7 @@ async def sampler(case: tuple[Path, bool | None], tmp_path: Path) -> AsyncIterat
     await llama.close()
 
 
-async def test_three_turns_are_three_trajectories_that_the_trainer_reproduces(
+async def test_the_trainer_reproduces_three_rewritten_turns(
     case: tuple[Path, bool | None], sampler: LlamaSampler, tmp_path: Path
 ) -> None:
     folder, thinking = case

@@ -83,7 +83,7 @@ def said(played: Played) -> list[int]:
     return [int(token) for token in trajectory.tokens]
 
 
-async def test_more_episodes_talk_than_there_are_seats_and_say_what_they_would_say_alone() -> None:
+async def test_episodes_beyond_the_slots_say_the_same() -> None:
     crowded, roomy = Stage(sequences=2), Stage(sequences=16)
     together, apart = await crowded.play(12), await roomy.play(12)
     assert crowded.most > 2
@@ -94,7 +94,7 @@ async def test_more_episodes_talk_than_there_are_seats_and_say_what_they_would_s
     assert (crowded.slots.active, crowded.slots.waiting) == (0, 0)
 
 
-async def test_where_every_turn_is_read_anew_none_finds_the_memory_of_another() -> None:
+async def test_turns_read_anew_never_share_a_conversation() -> None:
     stage = Stage(sequences=16, anew=True)
     await stage.play(6)
     assert len({request.conversation for request in stage.sampler.requests}) == 18

@@ -51,9 +51,7 @@ def test_typed_control_tokens_stay_letters(odd: Vocabulary, text: str) -> None:
     assert odd.decode(ids) == text.replace("@", "")  # one character that is a control token has no other spelling
 
 
-def test_words_that_spell_control_tokens_cost_no_more_than_their_length(
-    odd: Vocabulary, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_words_like_control_tokens_cost_their_length(odd: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every piece of text is looked at a few times at most, however many such words there are."""
     looked: list[int] = []
     plain = odd._plain

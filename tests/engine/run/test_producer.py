@@ -48,7 +48,7 @@ async def test_one_failed_member_costs_itself_alone(world: World) -> None:
     assert len(failed) == 10 and all(row["reward"] is None for row in failed)
 
 
-async def test_turns_that_are_rewritten_train_as_trajectories_of_one_episode(world: World) -> None:
+async def test_rewritten_turns_train_as_one_episode(world: World) -> None:
     world.environments.turns = 3
     world.renderer.rewrites = True
     assert await ends(world) == Ending("done")

@@ -87,7 +87,7 @@ class Breakage:
         return self.broken and spec.split == "train"
 
 
-async def test_a_failing_environment_is_tried_again_after_growing_pauses(tmp_path: Path) -> None:
+async def test_a_failing_environment_is_retried_ever_later(tmp_path: Path) -> None:
     world, clock = World(tmp_path, retrying(2)), Time()
     breakage = Breakage(world)
     async with serving(world, clock):
@@ -146,7 +146,7 @@ async def test_a_mended_environment_is_tried_at_once(tmp_path: Path) -> None:
         await until(world, reached("done"))
 
 
-async def test_a_running_task_says_which_replaced_version_it_waits_for(tmp_path: Path) -> None:
+async def test_a_task_says_which_replaced_version_it_awaits(tmp_path: Path) -> None:
     world = World(tmp_path, SPEC)
     world.environments.ends = "waits for episodes on version e0"
     world.environments.gate = asyncio.get_running_loop().create_future()

@@ -63,7 +63,7 @@ def test_a_link_that_leads_out_of_the_home_is_refused(
         store.versions.commit_first(policy, NewVersion(0, "task-1/v0", "sum", "adapters/task-1/v0", 9))
 
 
-def test_a_home_of_the_first_release_finds_its_files_where_it_lies_now(tmp_path: Path) -> None:
+def test_a_home_of_the_first_release_finds_its_files(tmp_path: Path) -> None:
     store = Store(unpack(tmp_path / "moved").database, "tiny")
     versions = [*store.versions.on_disk(1), *store.versions.on_disk(2)]
     for version in versions:

@@ -86,7 +86,7 @@ async def test_the_same_call_gives_the_same_bits(new_pair: NewTrainer, tmp_path:
     assert len(checksums) == 1
 
 
-async def test_what_fails_on_one_replica_is_raised_when_all_have_ended(
+async def test_a_failed_replica_is_raised_when_all_have_ended(
     new_pair: NewTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = new_pair()

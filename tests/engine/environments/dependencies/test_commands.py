@@ -27,7 +27,7 @@ def test_with_uv() -> None:
     ]
 
 
-def test_without_uv_marlaas_s_own_pip_installs_into_a_bare_environment() -> None:
+def test_without_uv_our_own_pip_installs() -> None:
     made, install = commands(VENV, PLAIN, None)
     assert made == ["/usr/bin/python3.12", "-m", "venv", "--without-pip", "/h/venvs/abc"]
     assert install[:6] == [sys.executable, "-m", "pip", "--python", "/h/venvs/abc/bin/python", "install"]

@@ -110,7 +110,7 @@ async def test_an_adapter_of_too_large_a_rank_is_refused_in_words(
 
 
 @pytest.mark.parametrize("harm", ["deleted", "cut", "changed"])
-async def test_a_folder_that_is_harmed_while_vllm_reads_it_harms_nobody(
+async def test_a_folder_harmed_while_it_is_read_harms_nobody(
     vllm_sampler: EngineSampler, state: State, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
     add_adapter = Engine.add_adapter

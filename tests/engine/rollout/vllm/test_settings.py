@@ -33,7 +33,7 @@ def test_a_rank_that_none_can_serve_is_refused() -> None:
         rank_class(513)
 
 
-def test_log_probabilities_are_of_what_was_sampled_from_and_tokens_alone_go_in_and_out() -> None:
+def test_logprobs_are_as_sampled_and_text_stays_out() -> None:
     for device in ("cpu", "cuda"):
         arguments = engine_arguments(settings(device=device))
         assert arguments["logprobs_mode"] == "processed_logprobs" and arguments["generation_config"] == "vllm"
@@ -42,7 +42,7 @@ def test_log_probabilities_are_of_what_was_sampled_from_and_tokens_alone_go_in_a
         assert environment(device)["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
 
 
-def test_a_processor_computes_in_float32_and_reads_prompts_whole() -> None:
+def test_a_processor_uses_float32_and_whole_prompts() -> None:
     arguments = engine_arguments(settings(sequences=600, context=300))
     assert arguments["dtype"] == "float32" and arguments["enforce_eager"]
     assert not arguments["enable_chunked_prefill"]

@@ -48,7 +48,7 @@ def with_moments(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if read_state(path).resumable)
 
 
-async def test_the_last_two_and_the_best_stay_and_so_does_what_is_being_measured(world: World) -> None:
+async def test_the_last_two_the_best_and_the_measured_stay(world: World) -> None:
     retention, folder = fill(world, [0.9, None, 0.5, None, 0.4, None, None])
     await retention.retain({3})
     assert files(folder) == ["v2", "v3", "v5", "v6"]
@@ -56,7 +56,7 @@ async def test_the_last_two_and_the_best_stay_and_so_does_what_is_being_measured
     assert files(folder) == ["v2", "v5", "v6"]
 
 
-async def test_moments_stay_where_training_goes_on_from_and_where_the_score_is_not_known(world: World) -> None:
+async def test_moments_stay_for_resuming_and_missing_scores(world: World) -> None:
     retention, folder = fill(world, [None] * 7, every=2)
     before = {path.name: read_state(path).adapter["m.lora_A"].tolist() for path in folder.iterdir()}
     await retention.retain({1, 2})
@@ -113,7 +113,7 @@ async def test_a_run_keeps_what_its_task_file_asks_for(tmp_path: Path) -> None:
     assert {0, 2, 4} <= {row["number"] for row in kept}
 
 
-def test_the_best_trained_version_is_named_the_newest_among_equals(world: World) -> None:
+def test_the_newest_of_the_best_versions_is_named(world: World) -> None:
     retention, _ = fill(world, [0.9, 0.5, 0.5, 0.1])
     retention.label()
     with Reader(world.home.database) as reader:
