@@ -52,7 +52,7 @@ def test_without_numbers_it_follows_all_until_ctrl_c(
 
     with opened(home) as reader, pytest.raises(KeyboardInterrupt):
         follower = Follower(
-            lambda: watch._moving(follower, reader), lambda: engine.living, print, words=sentence, sleep=sleep
+            lambda: watch.moving(follower, reader), lambda: engine.living, print, words=sentence, sleep=sleep
         )
         watch.watch_all(follower)
     said = capsys.readouterr()
@@ -64,7 +64,7 @@ def test_quiet_tells_of_milestones_alone(filling: Filling, home: Home) -> None:
     filling.task(made=3)
     said: list[str] = []
     with opened(home) as reader:
-        follower = Follower(reader.tasks, lambda: True, said.append, differs_by=watch._milestone)
+        follower = Follower(reader.tasks, lambda: True, said.append, differs_by=watch.milestone)
         follower.poll()
         filling.execute("UPDATE policies SET step = 4")
         follower.poll()
