@@ -47,7 +47,7 @@ class EngineSampler(ThreadedSampler):
         self._folder = PrivateFolder(scratch, PREFIX)
         versions = Versions(base, FolderAdapters(engine, base.path, self._folder, settings.rank))
         self._vllm = VllmScheduler(engine, versions, settings.context)
-        limits = _limits(settings, max(1, engine.tokens // whole_blocks(settings.context, settings.device)))
+        limits = limits_of(settings, max(1, engine.tokens // whole_blocks(settings.context, settings.device)))
         super().__init__(self._vllm, versions, limits, gate, idle)
 
     async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
@@ -121,7 +121,7 @@ class VllmSampler(EngineSampler):
         self.engine.close()
 
 
-def _limits(settings: VllmSettings, fitting: int) -> SamplerLimits:
+def limits_of(settings: VllmSettings, fitting: int) -> SamplerLimits:
     """What was asked for, or the conversations ``fitting`` into the memory that vLLM has found."""
     if fitting >= settings.sequences:
         return SamplerLimits(settings.sequences, settings.context)

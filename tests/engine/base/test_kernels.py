@@ -86,7 +86,7 @@ def test_a_library_that_rounds_or_fails_is_not_used(monkeypatch: pytest.MonkeyPa
     def refused(*_: Tensor) -> Tensor:
         raise RuntimeError("could not create a primitive")
 
-    monkeypatch.setattr(kernels, "_faster", lambda: True)
+    monkeypatch.setattr(kernels, "onednn_is_faster", lambda: True)
     for broken in (refused, lambda left, right: (left.bfloat16() @ right.bfloat16()).float()):
         monkeypatch.setattr(kernels, "by_onednn", broken)
         library.cache_clear()

@@ -57,10 +57,10 @@ def test_any_text_is_a_quota_above_nothing_or_none(text: str, spent: int, period
             return text
 
     for version in (1, 2):
-        worth = processor._quota(Told(Path("/"), version))
+        worth = processor.quota_of(Told(Path("/"), version))
         assert worth is None or worth > 0
     text = f"{spent} {period}\n"
-    assert processor._quota(Told(Path("/"), 2)) == spent / period
+    assert processor.quota_of(Told(Path("/"), 2)) == spent / period
 
 
 @pytest.mark.skipif(not affinity(), reason="this system pins no process")

@@ -123,7 +123,7 @@ def test_a_plain_machine_is_looked_at_without_starting_anything(monkeypatch: pyt
         raise AssertionError("a child process was started")
 
     monkeypatch.setattr("subprocess.run", never)
-    monkeypatch.setattr(module, "_known", {})
+    monkeypatch.setattr(module, "answered", {})
     monkeypatch.setattr(module, "find_installed", lambda: Installed(torch="2.13.0", llama="0.3.36"))
     assert usable_software() == Software()
     assert usable_software() is usable_software()

@@ -145,7 +145,7 @@ def test_a_pass_without_room_keeps_less_and_gives_the_same(capped: str, base: st
 def test_an_unknown_architecture_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "banana"}))
     with pytest.raises(BaseModelError, match=r"cannot be loaded: .*banana") as raised:
-        peft_model._load(str(tmp_path))
+        peft_model.load_transformers(str(tmp_path))
     assert "pip install" not in str(raised.value) and str(raised.value).count(". ") == 0
 
 
