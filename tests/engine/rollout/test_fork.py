@@ -146,8 +146,8 @@ def test_prompts_of_branches_read_as_the_template_writes_them(
             histories.append([*history])
             continue
         history.append({"role": "user", "content": f"question {number}"})
-        shown = renderer._vocabulary.decode(next(requests).tokens.tolist())
-        assert shown == renderer._template.render(history, None, None)
+        shown = renderer.vocabulary.decode(next(requests).tokens.tolist())
+        assert shown == renderer.template.render(history, None, None)
         history.append({"role": "assistant", "content": "the answer"})
 
 

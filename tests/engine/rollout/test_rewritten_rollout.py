@@ -108,7 +108,7 @@ def check(one: Played, renderer: Renderer) -> int:
         kept = kept[:-1] if spoken.ended else kept
         for prompt in prompts[number + 1 :]:
             assert any(prompt[place : place + len(kept)] == kept for place in range(len(prompt)))
-        odd += renderer._vocabulary.encode(renderer._vocabulary.decode(kept)) != kept
+        odd += renderer.vocabulary.encode(renderer.vocabulary.decode(kept)) != kept
     return odd
 
 

@@ -36,7 +36,7 @@ def typed(vocabulary: Vocabulary, text: str) -> list[int]:
 
 def test_control_tokens_are_those_that_show(odd: Vocabulary) -> None:
     assert set(odd.control) == {"</s>", "@", "<end>"}
-    breaks = odd._whole.token_to_id("\n\n")
+    (breaks,) = odd.encode_whole("\n\n")
     assert odd.encode("a\n\nb") == [*odd.encode("a"), breaks, *odd.encode("b")]
 
 
@@ -63,8 +63,7 @@ def test_words_like_control_tokens_cost_their_length(odd: Vocabulary, monkeypatc
 
     monkeypatch.setattr(odd, "_plain", Counting())
     text = "ab</s>" * 2000
-    ids: list[int] = []
-    odd._encode_plain(text, ids)
+    ids = typed(odd, text)
     assert odd.decode(ids) == text and not set(ids) & set(odd.control.values())
     assert sum(looked) <= 3 * len(text)
 
