@@ -166,29 +166,33 @@ def test_keys_that_never_come_back_are_forgotten() -> None:
         clock.join(-1)
         clock.begin(-1)
         clock.charge(-1, 10)
-    assert len(clock._accounts) <= 2 * ROOM
-    assert clock._accounts[0].reserved == 5  # it is still being served
+    assert clock.known <= 2 * ROOM
+    assert 0 in clock.standings()  # it is still being served
+    clock.give_back(0, 5)
+    assert 0 not in clock.standings()
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 3), COSTS), max_size=200))
 def test_forgetting_changes_nothing(events: list[tuple[int, int, int]]) -> None:
     """A clock that forgets at every chance, beside one that never does."""
     clocks: list[FairClock[int]] = [FairClock(), FairClock()]
+    waiting: set[int] = set()
     for key, event, cost in events:
         served = []
+        if event < 2:
+            waiting = waiting | {key} if event == 0 else waiting - {key}
         for clock in clocks:
             if clock is clocks[0]:
-                clock._forget()
+                clock.forget()
             if event == 0:
                 clock.join(key)
             elif event == 1:
                 clock.leave(key)
-            elif clock._waiting:
+            elif waiting:
                 served.append(clock.behind() if event == 2 else key)
                 clock.begin(served[-1])
                 clock.charge(served[-1], cost)
         assert len(set(served)) <= 1
-        waiting = clocks[1]._waiting
         assert [clocks[0].counter(one) for one in waiting] == [clocks[1].counter(one) for one in waiting]
 
 
