@@ -19,6 +19,8 @@ from marlaas.engine.store.rows import Reason
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import Submission, submit
 
+from ..by_hand import change
+
 pytestmark = pytest.mark.processes
 
 HEARS = """
@@ -167,7 +169,5 @@ async def test_a_stopping_engine_waits_for_events_in_line(home: Home, tmp_path: 
 
 
 def test_numbers_that_json_lacks(home: Home) -> None:
-    store = Store(home.database, "tiny", "")
-    store._database.execute("UPDATE tasks SET seconds = 9e999 WHERE id = 1")
-    store.close()
+    change(home.database, "UPDATE tasks SET seconds = 9e999 WHERE id = 1")
     assert json.loads(described(home, "done", 1))["seconds"] is None

@@ -22,6 +22,7 @@ from marlaas.engine.store.schema import is_current
 from marlaas.engine.store.store import Store
 
 from ...old_homes import unpack
+from ..by_hand import change
 
 MAKE = """
 import sys
@@ -99,7 +100,7 @@ def test_an_engine_of_another_version_is_named(tmp_path: Path) -> None:
     with Reader(home.database) as reader:
         engine = reader.engine()
         assert engine is not None and engine.version == version() and control.other_version(engine) == ""
-        store.telemetry._db.execute("UPDATE engines SET version = '0.0.9'")
+        change(home.database, "UPDATE engines SET version = '0.0.9'")
         words = f"The engine is marlaas 0.0.9, and this is marlaas {version()}: restart it"
         assert control.other_version(reader.engine()).startswith(words)
     store.close()

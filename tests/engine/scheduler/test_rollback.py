@@ -15,6 +15,7 @@ from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.task import EvalSpec, KeepSpec
 from marlaas.engine.store.submissions import command
 
+from ..by_hand import change
 from ..run.test_learning import SPEC, check_history
 from .test_scheduler import reaches, serving
 from .world import World
@@ -105,7 +106,7 @@ async def test_an_impossible_rollback_changes_nothing(tmp_path: Path) -> None:
             await roll_back(world.store, world.task, number)
     with pytest.raises(ConfigError, match="Version 5 of task 1 is its last"):
         await roll_back(world.store, world.task, 5)
-    world.store._database.execute("UPDATE tasks SET base = 'other'")
+    change(world.home.database, "UPDATE tasks SET base = 'other'")
     with pytest.raises(ConfigError, match="another base"):
         await roll_back(world.store, world.task, 2)
     assert world.store.tasks.state(world.task) == "done" and not numbers(world, "void")

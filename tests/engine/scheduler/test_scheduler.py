@@ -19,6 +19,7 @@ from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.submission.taskfile import submission
 
+from ..by_hand import change
 from ..run.test_learning import SPEC
 from .world import World
 
@@ -102,7 +103,7 @@ async def test_a_paused_task_goes_on_where_it_stood(tmp_path: Path) -> None:
 async def test_a_task_of_another_program_fails_alone(tmp_path: Path) -> None:
     world = World(tmp_path, SPEC)
     (other,) = submit(world.home.database, [submission(SPEC)])
-    world.store._database.execute("UPDATE tasks SET config = json_set(config, '$.colour', 'green') WHERE id = 1")
+    change(world.home.database, "UPDATE tasks SET config = json_set(config, '$.colour', 'green') WHERE id = 1")
     async with serving(world, slots=1):
         await reaches(world, other, "done")
     (row,) = world.query("SELECT state, reason FROM tasks WHERE id = 1")

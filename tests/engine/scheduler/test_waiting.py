@@ -25,6 +25,7 @@ from marlaas.engine.store import usage
 from marlaas.engine.store.submissions import command, command_all, submit
 from marlaas.engine.submission.taskfile import submission
 
+from ..by_hand import change
 from ..run.test_learning import SPEC
 from .world import World
 
@@ -175,7 +176,7 @@ async def test_a_chain_fails_together_and_is_retried_together(tmp_path: Path) ->
         command(world.home.database, "cancel", 1)
         reason = await until(world, reached("failed"), task=2)
         assert reason == "It depends on task 1 (sums), which was cancelled. `marlaas retry 1 2` runs both."
-        world.store._database.execute("UPDATE tasks SET config = json_set(config, '$.steps', 8)")
+        change(world.home.database, "UPDATE tasks SET config = json_set(config, '$.steps', 8)")
         command_all(world.home.database, "retry", [2, 1])
         await until(world, reached("done"), task=2)
     steps = world.query("SELECT policy, number FROM steps ORDER BY id")
@@ -185,7 +186,7 @@ async def test_a_chain_fails_together_and_is_retried_together(tmp_path: Path) ->
 
 async def test_a_task_of_another_base_is_not_retried(tmp_path: Path) -> None:
     world = World(tmp_path, SPEC)
-    world.store._database.execute("UPDATE tasks SET state = 'failed', base = 'other'")
+    change(world.home.database, "UPDATE tasks SET state = 'failed', base = 'other'")
     async with serving(world, Time()):
         number = command(world.home.database, "retry", 1)
         async with asyncio.timeout(20):

@@ -13,6 +13,7 @@ from marlaas.engine.run.serving.retention import Retention
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.versions import Evaluation, NewVersion
 
+from ...by_hand import change
 from ...scheduler.world import World
 from ..test_learning import SPEC
 
@@ -74,7 +75,7 @@ async def test_what_a_death_between_file_and_row_left_is_done_again(world: World
     """The file has no moments, the row says that it has: the next tidying finds the same file and says so."""
     retention, folder = fill(world, [None] * 5, every=2)
     await retention.retain(set())
-    world.store._database.execute("UPDATE versions SET resumable = 1, size = 0 WHERE name = 'v2'")
+    change(world.home.database, "UPDATE versions SET resumable = 1, size = 0 WHERE name = 'v2'")
     await retention.retain(set())
     (row,) = world.query("SELECT size, resumable FROM versions WHERE name = 'v2'")
     assert row == {"size": (folder / "v2").stat().st_size, "resumable": 0}
