@@ -22,7 +22,7 @@ async def burst(driver: Driver, text: str) -> None:
     for letter in text:
         driver.app.post_message(Key(NAMES.get(letter, letter), letter))
     await driver.settle()
-    while driver.app._early or driver.app._under_way:  # on a busy machine what looks idle may only have had no turn
+    while driver.app.keys_wait:  # on a busy machine what looks idle may only have had no turn
         await driver.settle()
 
 

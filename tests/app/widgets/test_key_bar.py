@@ -79,8 +79,8 @@ async def test_a_bar_whose_screen_was_left_looks_no_more() -> None:
     app = Keys()
     async with app.run_test() as pilot:
         bar = app.query_one(KeyBar)
-        bar._changed(app.screen)
+        app.screen.bindings_updated_signal.publish(app.screen)
         await bar.remove()
-        bar._look()
+        bar.look()
         await pilot.pause()
         assert app.is_running
