@@ -56,8 +56,8 @@ async def test_parameters_are_checked_by_the_version_that_plays(world: World) ->
     for version, config in ((first, {"times": 2}), (second, {"word": "x"}), (None, {})):
         with pytest.raises(ConfigError):
             await world.service.bind("echo", version, config)
-    newest = world.service._registry.plugins["echo"].serving()
-    assert newest is not None and newest.leases == 0, "a lease that was refused is released"
+    with await world.service.bind("echo") as lease:
+        assert lease.serving.leases == 1, "a lease that was refused is released"
 
 
 async def test_snapshots_that_nobody_needs_are_removed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
