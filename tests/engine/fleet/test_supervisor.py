@@ -21,6 +21,8 @@ from marlaas.engine.devices.plan import Place, Placement, Sharing
 from marlaas.engine.errors import BaseModelError, OutOfMemory
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fleet.placement_plan import PlacementPlan, on_processor
+from marlaas.engine.fleet.processes import WorkerProcesses
+from marlaas.engine.fleet.services_factory import ServicesFactory
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
@@ -93,15 +95,19 @@ async def test_where_sharing_fails_the_next_best_is_started(
 ) -> None:
     started: list[Placement] = []
 
-    async def start() -> None:
+    async def start(processes: WorkerProcesses, *_: object) -> None:
         started.append(supervisor.placement_plan.placement)
         if started[-1].trainer.sharing:
             raise BaseModelError("There is no card.")
 
-    monkeypatch.setattr(supervisor, "_start", start)
+    async def opened(factory: ServicesFactory, *_: object) -> tuple[None, None]:
+        return None, None
+
+    monkeypatch.setattr(WorkerProcesses, "start", start)
+    monkeypatch.setattr(ServicesFactory, "open", opened)
     apart = supervisor.placement_plan.placement
     shared = replace(apart, trainer=replace(apart.trainer, sharing="memory"))
-    supervisor._man(replace(supervisor.placement_plan, placement=shared))
+    supervisor.place(replace(supervisor.placement_plan, placement=shared))
     await supervisor.start()
     assert started == [shared, apart] and supervisor.failed == ("memory",)
     assert told[0] == "placement: Sampler and trainer cannot share a card by memory: There is no card."
@@ -125,7 +131,7 @@ async def test_a_step_without_memory_halves_the_next_sampler(
     adapter = write_adapter(tmp_path / "adapter", BASE, 0)
     many = replace(ONE, rollout=replace(ONE.rollout, sequences=100, context=512))
     supervisor.again = on_processor(BASE, many, 8 << 30, CORES)
-    supervisor._man(supervisor.again)
+    supervisor.place(supervisor.again)
     await supervisor.start()
     running = asyncio.ensure_future(supervisor.run())
     services, lost = await supervisor.services(), supervisor.lost

@@ -148,7 +148,7 @@ def test_a_pool_counts_for_the_policy_of_its_versions() -> None:
         desk = Desk("torch", "torch")
         desk.router.join(1, DEBATE)
         desk.heard(1, **speakers)
-        demands.append(desk.router._demands())
+        demands.append(desk.router.demands())
     assert demands[0] == demands[1] and [demand.task for demand in demands[0]] == ["1/solver", "1/critic", "1/judge"]
     assert [demand.sampled for demand in demands[0]] == [30 * min(256, 3 * 2 * DEBATE.train.group_size), 0.0, 0.0]
 
