@@ -75,14 +75,20 @@ async def test_a_command_that_the_disk_refused_is_tried_again(tmp_path: Path, mo
                 await asyncio.sleep(0)
 
 
-async def test_a_task_that_ended_in_the_same_moment_stays_ended(tmp_path: Path) -> None:
+async def test_a_task_that_ended_in_the_same_moment_stays_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World(tmp_path, SPEC)
-    scheduler = Scheduler(world.store, cast(WorkerSupervisor, world), 1)
-    ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-    ended.set_result(Ending("done"))
-    scheduler._runs[world.task] = cast("asyncio.Task[Ending]", ended)
-    command(world.home.database, "pause", world.task)
-    await scheduler._turn()
+
+    async def ends(task: int, *_: object) -> Ending:
+        command(world.home.database, "pause", task)
+        return Ending("done")
+
+    monkeypatch.setattr("marlaas.engine.scheduler.scheduler.run_task", ends)
+    async with serving(world, slots=1):
+        async with asyncio.timeout(20):
+            while not world.query("SELECT 1 FROM commands WHERE done IS NOT NULL"):
+                await asyncio.sleep(0)
     assert world.store.tasks.state(world.task) == "done"
     (row,) = world.query("SELECT outcome FROM commands")
     assert "A task that is done cannot be paused" in row["outcome"]
