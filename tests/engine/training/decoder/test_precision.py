@@ -123,10 +123,10 @@ def test_tensors_of_another_program_are_used_where_they_lie(
 ) -> None:
     named, compute = named_tensors(base, dtype), compute_on("cpu", precision)
     model = Decoder(base.config, load(base, compute.device, dtype, given=named), compute)
-    matrices = [linear.matrix for layer in model._plain.layers for linear in layer.linears]
+    matrices = [linear.matrix for layer in model.plain.layers for linear in layer.linears]
     owned = {tensor.data_ptr() for tensor in named.values()}
     assert all(isinstance(matrix, Dense) and matrix.weight.data_ptr() in owned for matrix in matrices)
-    assert model._plain.base.head.data_ptr() in owned and model.vocabulary == base.config.vocab_size
+    assert model.plain.base.head.data_ptr() in owned and model.vocabulary == base.config.vocab_size
     assert torch.equal(gradient(model), gradient(Decoder.of(base, compute)))
 
 
@@ -153,8 +153,8 @@ def test_four_bit_gradients_are_those_of_wide_matrices(base: BaseModel) -> None:
 
     def widened(linear: Linear) -> Linear:
         assert isinstance(linear.matrix, Quantised)
-        return replace(linear, matrix=Dense(linear.matrix._wide()))
+        return replace(linear, matrix=Dense(linear.matrix.wide()))
 
     packed.unmount()
-    packed._plain = replace(packed._plain, layers=tuple(layer.map(widened) for layer in packed._plain.layers))
+    packed.plain = replace(packed.plain, layers=tuple(layer.map(widened) for layer in packed.plain.layers))
     assert torch.equal(found, gradient(packed))
