@@ -53,14 +53,14 @@ class Frames:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.handled = 0
-        receive = Child._receive
+        receive = Child.receive
 
         def counted(child: Child, record: Record) -> None:
             if child.dead is None:
                 self.handled += 1
             receive(child, record)
 
-        monkeypatch.setattr(Child, "_receive", counted)
+        monkeypatch.setattr(Child, "receive", counted)
 
 
 async def test_asking_on_after_a_cancel_ends_the_worker(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

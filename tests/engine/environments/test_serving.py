@@ -123,7 +123,7 @@ async def test_an_edit_that_is_taken_back_ends_the_grace(served: World) -> None:
     await replaced(served)
     served.save("echo.py", ECHO)
     assert (await served.until("loaded", "echo")).version == lease.environment_version
-    lease.serving._expire()  # as a timer would that was not stopped
+    lease.serving.expire()  # as a timer would that was not stopped
     model.go.set()
     assert (await episode).rewards == {"agent": 1.0} and not lease.cut
     lease.release()

@@ -224,9 +224,9 @@ async def test_rounds_are_made_inside_the_gate(engine: Engine, base: BaseModel, 
     await until_sampled(sampler, 2)
     with inside:
         told.clear()
-        sampled = sampler._vllm.stats().sampled_tokens
+        sampled = sampler.scheduler.stats().sampled_tokens
         await asyncio.sleep(0)
-        assert sampler._vllm.stats().sampled_tokens == sampled and not told.is_set()
+        assert sampler.scheduler.stats().sampled_tokens == sampled and not told.is_set()
     await sampler.release("a")
     assert (await running).finish == "abort"
     assert await asyncio.to_thread(told.wait, 30)
