@@ -18,7 +18,7 @@ from marlaas.plugins.host.channel import Record
 from marlaas.plugins.messages import MOST_ASKS, Ask, Reply
 
 from ..rollout.endpoints import endpoint
-from ..rollout.fake import FakeSampler, _Version
+from ..rollout.fake import FakeSampler, FakeVersion
 from .conftest import ECHO, Slow, World, a_spec, echoing
 
 pytestmark = pytest.mark.processes
@@ -174,7 +174,7 @@ async def test_prompts_of_megabytes_are_never_rendered(world: World, monkeypatch
     await world.service.start()
     renderer, rendered = Renderer(find_base("tiny")), []
     monkeypatch.setattr(Vocabulary, "encode", lambda *given: rendered.append(given))
-    sampler = FakeSampler(sequences=2, context=400, versions={"v1": _Version("sum")})
+    sampler = FakeSampler(sequences=2, context=400, versions={"v1": FakeVersion("sum")})
     voice = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
     roles = alike(voice, endpoint(sampler, 2, 400))
     with await world.service.bind("shouts") as lease:

@@ -61,7 +61,7 @@ def a_service(world: World) -> EnvironmentService:
     around = world.folder.parent
     settings = EnvironmentSettings(wheels=str(around / "wheels"), offline=True)
     interpreters = Interpreters(around / "home" / "venvs", settings)
-    return EnvironmentService([world.folder], world.scratch, world._hear, interpreters=interpreters)
+    return EnvironmentService([world.folder], world.scratch, world.hear, interpreters=interpreters)
 
 
 def venv_of(world: World, name: str) -> Venv:

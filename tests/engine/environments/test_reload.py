@@ -200,7 +200,7 @@ async def test_a_later_folder_hides_an_earlier_one(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "echo.py").write_text(text)
     world = World(tmp_path / "own", tmp_path / "scratch")
-    world.service = type(world.service)([tmp_path / "bundled", tmp_path / "own"], tmp_path / "scratch", world._hear)
+    world.service = type(world.service)([tmp_path / "bundled", tmp_path / "own"], tmp_path / "scratch", world.hear)
     await world.service.start()
     assert (await world.play("echo")).rewards == {"agent": 0.25}
     (tmp_path / "own" / "echo.py").unlink()

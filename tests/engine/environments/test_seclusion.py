@@ -69,7 +69,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     made = World(tmp_path / "plugins", tmp_path / "home" / "scratch")
     made.folder.mkdir()
     interpreters = Interpreters(tmp_path / "home" / "venvs", EnvironmentSettings(sandbox=True))
-    made.service = EnvironmentService([made.folder], made.scratch, made._hear, interpreters=interpreters)
+    made.service = EnvironmentService([made.folder], made.scratch, made.hear, interpreters=interpreters)
     made.save("spy.py", SPY)
     await made.service.start()
     yield made

@@ -18,7 +18,7 @@ from marlaas.engine.rollout.renderer import Renderer
 from marlaas.plugins.messages import Answer, Ask, Message
 
 from .endpoints import endpoint
-from .fake import FakeSampler, _Version
+from .fake import FakeSampler, FakeVersion
 from .fake_renderer import FakeRenderer
 
 VOICE = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=8, seed=7)
@@ -44,7 +44,7 @@ class Stage:
 
 @pytest.fixture
 def sampler() -> FakeSampler:
-    return FakeSampler(sequences=2, context=40, versions={"v1": _Version("sum")})
+    return FakeSampler(sequences=2, context=40, versions={"v1": FakeVersion("sum")})
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from marlaas.plugins.messages import Answer, Ask, Fork, Message
 
 from ...examples import examples
 from .endpoints import endpoint
-from .fake import FakeSampler, _Version
+from .fake import FakeSampler, FakeVersion
 from .fake_renderer import FakeRenderer
 from .talking import FAMILIES, Parrot, letters
 
@@ -39,7 +39,7 @@ class Witness(FakeSampler):
     """Keeps what it was asked and what it said."""
 
     def __init__(self, context: int = 2048) -> None:
-        super().__init__(sequences=2, context=context, versions={"v1": _Version("sum")})
+        super().__init__(sequences=2, context=context, versions={"v1": FakeVersion("sum")})
         self.turns: list[tuple[list[int], list[int]]] = []
         self.requests: list[SampleRequest] = []
 

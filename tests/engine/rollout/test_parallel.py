@@ -23,7 +23,7 @@ from marlaas.engine.rollout.slots import SamplerSlots
 from marlaas.plugins.messages import Answer, Ask, Fork, Message
 
 from ...examples import examples
-from .fake import FakeSampler, _Version
+from .fake import FakeSampler, FakeVersion
 from .fake_renderer import FakeRenderer
 
 VOICE = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=100, seed=7)
@@ -55,7 +55,7 @@ class Stage:
     ledger: Ledger = field(default_factory=Ledger)
 
     def __post_init__(self) -> None:
-        self.sampler = Rounding(sequences=self.sequences, context=400, versions={"v1": _Version("sum")})
+        self.sampler = Rounding(sequences=self.sequences, context=400, versions={"v1": FakeVersion("sum")})
         self.slots = SamplerSlots(self.sequences, Line(), patience=0.0)
         self.endpoint = SamplerEndpoint("rollout", "torch", cast(Sampler, self.sampler), 400, self.slots)
         self.rollout = Rollout(cast(Renderer, FakeRenderer()), self.ledger).of(Payer("lab", 5), self.anew)

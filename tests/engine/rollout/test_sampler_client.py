@@ -19,7 +19,7 @@ from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.slots import SamplerSlots
 from marlaas.plugins.messages import Answer, Ask, Message
 
-from .fake import FakeSampler, _Version
+from .fake import FakeSampler, FakeVersion
 from .fake_renderer import FakeRenderer
 
 VOICE = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
@@ -30,7 +30,7 @@ class Counting(FakeSampler):
     """Keeps the requests, and never holds more conversations than it has sequences."""
 
     def __init__(self, sequences: int) -> None:
-        super().__init__(sequences=sequences, context=200, versions={"v1": _Version("sum")})
+        super().__init__(sequences=sequences, context=200, versions={"v1": FakeVersion("sum")})
         self.requests: list[SampleRequest] = []
         self.broken = False
 

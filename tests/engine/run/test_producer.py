@@ -73,7 +73,7 @@ async def test_an_environment_that_keeps_failing_pauses_the_task(world: World) -
 
 async def test_held_out_prompts_are_never_trained_on(world: World) -> None:
     class Overlapping(FakeEnvironments):
-        def _ask(self, spec: EpisodeSpec, turn: int, agent: str) -> Ask:
+        def ask_for(self, spec: EpisodeSpec, turn: int, agent: str) -> Ask:
             return Ask(agent=agent, messages=(Message("user", f"{spec.index} {turn}"),))
 
     world.environments = Overlapping(world.chance)

@@ -156,14 +156,14 @@ async def test_what_is_held_out_follows_the_environment(tmp_path: Path) -> None:
     """The newer version's held-out prompts are kept out of training from its first group on."""
     world = World(tmp_path, LONG)
     environments: Any = world.environments
-    ask = environments._ask
+    ask = environments.ask_for
 
     def overlapping(spec: EpisodeSpec, turn: int, agent: str) -> Any:
         e2 = world.environments.version == "e2"
         shared = e2 and spec.index in range(20, 23)
         return ask(replace(spec, split="eval", index=spec.index % 20) if shared else spec, turn, agent)
 
-    environments._ask = overlapping
+    environments.ask_for = overlapping
     await runs(world, lambda step: "e2" if step == 2 else None)
     rows = world.query("SELECT instance FROM groups WHERE split = 'train' AND environment_version = 'e2'")
     assert rows and not {row["instance"] for row in rows} & {20, 21, 22}
