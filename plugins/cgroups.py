@@ -49,7 +49,7 @@ class Group:
 
 def new_group(processes: int) -> Group | None:
     """A group that may hold so many ``processes``, where the kernel counts them; None where none is to be had."""
-    place = _place()
+    place = parent_group()
     if place is None:
         return None
     try:
@@ -62,7 +62,7 @@ def new_group(processes: int) -> Group | None:
 
 
 @functools.cache
-def _place() -> str | None:
+def parent_group() -> str | None:
     """The group of this process, if others can be made below it, and processes moved there."""
     with contextlib.suppress(OSError):
         with (

@@ -28,7 +28,7 @@ LARGEST_OUTPUT = 1 << 20
 _GRACE = 2.0
 """Seconds for the process that keeps the time to clear up, beyond what the code may take."""
 _MOST_AT_ONCE = 16
-_KEEPER = os.path.join(os.path.dirname(__file__), "sandbox_keeper.py")
+KEEPER = os.path.join(os.path.dirname(__file__), "sandbox_keeper.py")
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 _running: set[object] = set()
 _places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
@@ -84,7 +84,7 @@ class Sandbox:
             raise TypeError("the sandbox runs a text and gives it a text to read")
         if not 0 < seconds <= 86_400 or not 0 < memory_mb < 1 << 24:
             raise ValueError(f"the sandbox cannot grant {seconds} seconds or {memory_mb} MB")
-        place = _place()
+        place = places()
         with self._queueing():
             await place.acquire()
         try:
@@ -93,7 +93,7 @@ class Sandbox:
             place.release()
 
 
-def _place() -> asyncio.Semaphore:
+def places() -> asyncio.Semaphore:
     """Places are shared by all episodes of the process."""
     loop = asyncio.get_running_loop()
     if loop not in _places:
@@ -115,7 +115,7 @@ async def _run(code: str, stdin: str, seconds: float, memory_mb: int) -> Ran:
                 group = new_group(MORE_PROCESSES)
                 try:
                     process = await asyncio.create_subprocess_exec(
-                        *(sys.executable, "-P", "-s", _KEEPER, str(seconds), str(memory_mb), str(os.getpid())),
+                        *(sys.executable, "-P", "-s", KEEPER, str(seconds), str(memory_mb), str(os.getpid())),
                         group.path if group is not None else "",
                         stdin=given,
                         stdout=out,

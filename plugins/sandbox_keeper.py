@@ -142,11 +142,12 @@ def children(parent: int | None = None) -> list[int]:
             with open(f"/proc/{parent}/task/{thread}/children", "rb") as file:
                 found += file.read()
     except OSError:  # it or one of its threads has ended, or the kernel keeps no such lists
-        return _children_by_search(parent) if os.path.exists(f"/proc/{parent}") else []
+        return children_by_search(parent) if os.path.exists(f"/proc/{parent}") else []
     return [int(pid) for pid in found.split()]
 
 
-def _children_by_search(parent: int) -> list[int]:
+def children_by_search(parent: int) -> list[int]:
+    """The same from all processes of the system, where the kernel keeps no lists of children."""
     found = []
     for name in os.listdir("/proc"):
         with contextlib.suppress(OSError, ValueError, IndexError):

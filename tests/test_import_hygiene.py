@@ -93,7 +93,7 @@ def test_the_application_needs_no_tensors() -> None:
 
 
 @pytest.mark.torch
-def test_training_a_known_architecture_waits_for_no_transformers() -> None:
+def test_a_known_architecture_trains_without_transformers() -> None:
     statement = (
         "from marlaas.engine.base.model import load_base; "
         "from marlaas.engine.training.torch_trainer import TorchTrainer; "

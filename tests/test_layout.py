@@ -16,6 +16,7 @@ SOURCES = sorted(
     if "__pycache__" not in path.parts
 )
 MOST_LINES = 500
+LONGEST_TEST_NAME = 60
 DATA = {"bundled", "templates"}
 """Folders of plugins that are read and copied, never imported."""
 
@@ -35,6 +36,18 @@ def test_a_file_is_one_idea_with_a_docstring(parsed: dict[Path, ast.Module]) -> 
     assert not long, f"a file has at most {MOST_LINES} lines"
     silent = [name(path) for path, module in parsed.items() if not ast.get_docstring(module)]
     assert not silent, "a module says what flows in and out"
+
+
+def test_names_of_tests_are_short() -> None:
+    long = [
+        f"{name(path)}:{node.lineno} {node.name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.startswith("test_")
+        and len(node.name) > LONGEST_TEST_NAME
+    ]
+    assert not long, f"a test's name has at most {LONGEST_TEST_NAME} characters; its docstring may say more"
 
 
 def test_imports_inside_a_package_are_relative(parsed: dict[Path, ast.Module]) -> None:

@@ -34,6 +34,11 @@ class KeyOrder(App[None]):
         self._early: deque[Key | Paste] = deque()
         self._patience: Timer | None = None
 
+    @property
+    def keys_wait(self) -> bool:
+        """Whether a key is under way, or others are held back behind it."""
+        return bool(self._early or self._under_way)
+
     async def on_event(self, event: Event) -> None:
         """Hold back what comes too early."""
         if not isinstance(event, (Key, Paste)) or event.is_forwarded:

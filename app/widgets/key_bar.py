@@ -57,9 +57,10 @@ class KeyBar(Widget):
     def _changed(self, screen: Screen[object]) -> None:
         if screen is self.screen and screen.app.app_focus and not self._will_look:
             self._will_look = True  # a change of the focus says so several times
-            self.call_after_refresh(self._look)
+            self.call_after_refresh(self.look)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Read which keys there are, and which of them can act."""
         self._will_look = False
         if not self.is_attached:  # its screen was left meanwhile
             return

@@ -118,14 +118,15 @@ def damaged(path: Path, why: str) -> AdapterDamaged:
     return AdapterDamaged(f"The state file {path} is damaged: {why}.")
 
 
-def _no_link(path: str, flags: int) -> int:
+def no_link(path: str, flags: int) -> int:
+    """An ``opener`` for ``open`` that raises ``OSError`` at a symbolic link."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BufferedReader]:
     try:
-        with open(path, "rb", opener=_no_link) as file:
+        with open(path, "rb", opener=no_link) as file:
             yield file
     except FileNotFoundError:
         raise absent(path) from None

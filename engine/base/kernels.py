@@ -56,7 +56,7 @@ def library() -> Library:
         return "onednn"
     if wanted:
         raise ConfigError(f"{VARIABLE} is {wanted!r}: there are mkl and onednn.", "Set it to one of them, or unset it.")
-    if not _faster():
+    if not onednn_is_faster():
         return "mkl"
     if _right():
         return "onednn"
@@ -101,7 +101,7 @@ def _tried(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor | None:
         return None
 
 
-def _faster() -> bool:
+def onednn_is_faster() -> bool:
     """Whether oneDNN is: MKL uses all of a processor made by Intel, and of others all but AVX-512."""
     if torch.backends.cpu.get_cpu_capability() != "AVX512":
         return False

@@ -38,7 +38,7 @@ def ensure(path: Path, needed: int, write: Callable[[Path], None]) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(path)
-        _check_space(path.parent, needed)
+        check_space(path.parent, needed)
         write(partial)
         os.replace(partial, path)
         seal.write_text(json.dumps({"size": path.stat().st_size, "fingerprint": fingerprint((path,))}))
@@ -97,7 +97,8 @@ def _remove_abandoned(path: Path) -> None:
                 left.unlink()
 
 
-def _check_space(folder: Path, needed: int) -> None:
+def check_space(folder: Path, needed: int) -> None:
+    """Raises ``BaseModelError`` where fewer than ``needed`` bytes are free in ``folder``."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise BaseModelError(

@@ -31,7 +31,7 @@ _PATIENCE = {
     "starting": "The engine is starting; a large base is converted for llama.cpp first, which takes minutes, once.",
     "draining": "The engine finishes the steps under way and stops; then another one starts.",
 }
-_started: list[subprocess.Popen[bytes]] = []
+started: list[subprocess.Popen[bytes]] = []
 """Engines that this process started. They outlive it; kept so that it does not wait for them and Python reaps them."""
 
 
@@ -162,7 +162,7 @@ def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], No
             if process is None:
                 process = _start(home, log)
             elif process.poll() is not None:
-                raise _why_not(process.poll(), log)
+                raise why_not(process.poll(), log)
         time.sleep(POLL)
     raise EngineUnreachable(
         f"The engine of {home.root} does not answer after {timeout:.0f} s: {_last_line(log)}", f"See {log}."
@@ -224,9 +224,9 @@ def _start(home: Home, log: Path) -> subprocess.Popen[bytes]:
                 stderr=output,
                 start_new_session=True,
                 cwd=home.root,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"} | _base_variable(),
+                env=os.environ | {"PYTHONUNBUFFERED": "1"} | base_variable(),
             )
-        _started[:] = [*(earlier for earlier in _started if earlier.poll() is None), process]
+        started[:] = [*(earlier for earlier in started if earlier.poll() is None), process]
         return process
     except OSError as error:
         raise StoreError(f"The engine's log {log} cannot be written: {error.strerror}.") from error
@@ -234,19 +234,19 @@ def _start(home: Home, log: Path) -> subprocess.Popen[bytes]:
 
 def _see_off(engine: int, deadline: float) -> None:
     """An engine lets go of its lock a moment before it ends. Where it is a child of this process, wait for that."""
-    for process in _started:
+    for process in started:
         if process.pid == engine:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, deadline - time.monotonic()))
 
 
-def _base_variable() -> dict[str, str]:
+def base_variable() -> dict[str, str]:
     """``MARLAAS_BASE`` as the engine, which works in another folder, has to read it."""
     name = os.environ.get("MARLAAS_BASE")
     return {"MARLAAS_BASE": anchored(name, Path.cwd())} if name else {}
 
 
-def _why_not(code: int | None, log: Path) -> MarlaasError:
+def why_not(code: int | None, log: Path) -> MarlaasError:
     """What the engine said before it ended; what it was told wrong stays a matter of configuration."""
     words = _last_line(log).removeprefix("marlaas: ")
     if code == ConfigError.exit_code:

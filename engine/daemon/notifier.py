@@ -60,13 +60,17 @@ class Notifier:
         except asyncio.QueueFull:
             self._failed(f"more than {MOST} events wait for it")
 
+    async def delivered(self) -> None:
+        """Wait until the command has had every event that is in line."""
+        await self._events.join()
+
     async def stop(self) -> None:
         """Wait a moment for what is in line, then end."""
         if self._work is None:
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL):
-                await self._events.join()
+                await self.delivered()
         self._work.cancel()
         await asyncio.gather(self._work, return_exceptions=True)
 

@@ -50,7 +50,7 @@ def with_rates(found: Inventory, path: Path, *, missing: bool = False, anew: boo
         if key in known and not anew:
             rates[key] = known[key]
         elif (missing or anew) and (isinstance(device, Cpu) or device.kind in MEASURED):
-            got = _measure(device)
+            got = measure(device)
             if isinstance(got, Rates):
                 rates[key] = got
             else:
@@ -80,7 +80,7 @@ def _torch() -> str:
         return ""
 
 
-def _measure(device: Cpu | Gpu) -> Rates | str:
+def measure(device: Cpu | Gpu) -> Rates | str:
     """Rates, or why there are none."""
     command = [sys.executable, "-P", "-m", "marlaas.engine.devices.measuring"]
     if isinstance(device, Gpu):

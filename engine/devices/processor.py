@@ -49,11 +49,12 @@ def whole(count: int, worth: float | None) -> int:
 
 def quota(membership: Path = MEMBERSHIP, mounted: Path = MOUNTED) -> float | None:
     """How many cores' worth of time the control groups leave; None where none has a quota. See ``groups``."""
-    found = (_quota(group) for group in groups("cpu", membership, mounted))
+    found = (quota_of(group) for group in groups("cpu", membership, mounted))
     return min((worth for worth in found if worth is not None), default=None)
 
 
-def _quota(group: Group) -> float | None:
+def quota_of(group: Group) -> float | None:
+    """How many cores' worth of time one control group has; None where it has no quota."""
     if group.version == 1:
         words = [group.read("cpu.cfs_quota_us"), group.read("cpu.cfs_period_us")]
     else:

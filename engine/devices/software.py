@@ -15,7 +15,7 @@ from .installed import Installed, find_installed
 from .machine import Gpu, Kind, Software
 from .troubles import READ_VLLM, llama_trouble, torch_trouble, vllm_trouble
 
-_known: dict[tuple[str, ...], Software] = {}
+answered: dict[tuple[str, ...], Software] = {}
 """By the cards that were asked about. What a process has loaded, or could, does not change under it."""
 
 
@@ -25,13 +25,13 @@ def usable_software(gpus: Sequence[Gpu] = ()) -> Software:
     It blocks; later calls about the same cards get the same answer.
     """
     key = tuple(gpu.uuid for gpu in gpus)
-    if key not in _known:
+    if key not in answered:
         there = find_installed()
         asked = any(gpu.kind == "cuda" for gpu in gpus)
         others = tuple(kind for kind in there.llama_backends if kind != "cuda" or asked)
         answers = ask(gpus, torch=asked, vllm=asked and bool(there.vllm), llama=bool(others))
-        _known[key] = judge(there, answers, gpus)
-    return _known[key]
+        answered[key] = judge(there, answers, gpus)
+    return answered[key]
 
 
 def judge(there: Installed, answers: Answers, gpus: Sequence[Gpu]) -> Software:

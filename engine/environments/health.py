@@ -54,7 +54,8 @@ class Health:
     """The record of one version."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+        self.clock = clock
+        """Seconds, from wherever they are counted."""
         self._deaths: deque[float] = deque(maxlen=MOST_DEATHS)
         self._rest = _Rest()
         self._troubles: dict[Settings, _Trouble] = {}
@@ -62,7 +63,7 @@ class Health:
     @property
     def deaths(self) -> int:
         """Within the window."""
-        since = self._clock() - WINDOW
+        since = self.clock() - WINDOW
         return sum(death > since for death in self._deaths)
 
     @property
@@ -72,7 +73,7 @@ class Health:
 
     def died(self, failure: Failure) -> Failure | None:
         """The process died; the reason for a rest, if this is one too many."""
-        now = self._clock()
+        now = self.clock()
         self._deaths.append(now)
         if self.deaths < MOST_DEATHS:
             return None
@@ -81,7 +82,7 @@ class Health:
 
     def failed(self, settings: Settings, instance: Instance, failure: Failure) -> Failure | None:
         """An episode failed in the plugin's own code; the reason for a rest, if this is one too many."""
-        now, trouble = self._clock(), self._troubles.setdefault(settings, _Trouble())
+        now, trouble = self.clock(), self._troubles.setdefault(settings, _Trouble())
         if now < trouble.rest.until:
             return None  # it was under way when the rest began
         trouble.failed.add(instance)
@@ -101,12 +102,12 @@ class Health:
     @property
     def resting(self) -> Failure | None:
         """Why nothing of this version is played, while that is so."""
-        return self._rest.failure if self._clock() < self._rest.until else None
+        return self._rest.failure if self.clock() < self._rest.until else None
 
     def resting_with(self, settings: Settings) -> Failure | None:
         """Why an environment is not played under these parameters, while that is so."""
         trouble = self._troubles.get(settings)
-        if trouble is not None and self._clock() < trouble.rest.until:
+        if trouble is not None and self.clock() < trouble.rest.until:
             return trouble.rest.failure
         return self.resting
 

@@ -149,7 +149,7 @@ class Serving:
         self.stop_if_done()
         if self._grace is None and (self.leases or self._child is not None):
             self.grace = self._times.grace
-            self._grace = asyncio.get_running_loop().call_later(self.grace, self._expire)
+            self._grace = asyncio.get_running_loop().call_later(self.grace, self.expire)
 
     def promote(self) -> None:
         """New groups get this version, perhaps once more."""
@@ -249,7 +249,7 @@ class Serving:
         rest = self.health.died(failure)
         self._tell("quarantined" if rest else "died", self.version, rest or failure)
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
         """The grace of a replaced version is over."""
         self._grace = None
         if self.retired and not self._by_version:

@@ -68,6 +68,11 @@ class FairClock(Generic[K]):
         moving = (key for key, account in self._accounts.items() if key in self._waiting or account.reserved)
         return {key: self._accounts[key].counter() for key in moving}
 
+    @property
+    def known(self) -> int:
+        """Keys whose counters are remembered."""
+        return len(self._accounts)
+
     def join(self, key: K) -> None:
         """The key begins to wait."""
         if key not in self._waiting:
@@ -118,12 +123,15 @@ class FairClock(Generic[K]):
         account = self._accounts.get(key)
         if account is None:
             if len(self._accounts) >= self._room:
-                self._forget()
+                self.forget()
             account = self._accounts[key] = _Account()
         return account
 
-    def _forget(self) -> None:
-        """Drop accounts that stand no higher than a new one will, be they of keys that never come back."""
+    def forget(self) -> None:
+        """Drop accounts that stand no higher than a new one will, be they of keys that never come back.
+
+        It changes nobody's turn; the clock does it by itself from time to time.
+        """
         for key, account in list(self._accounts.items()):
             if key not in self._waiting and not account.reserved and account.counter() <= self._time:
                 del self._accounts[key]

@@ -82,11 +82,11 @@ class WorkerSupervisor:
         self._services: Services | None = None
         self._standby = Preemptible()
         self._ready = asyncio.Event()
-        self._man(placement_plan)
+        self.place(placement_plan)
         self.lost = asyncio.Event()
         """Set when a worker of the current incarnation has died; replaced together with the workers."""
 
-    def _man(self, placement_plan: PlacementPlan) -> None:
+    def place(self, placement_plan: PlacementPlan) -> None:
         """From their next start on, the workers are placed like this."""
         self.placement_plan = self._fewer.fitted(placement_plan)
         self._specs = worker_specs(self._base, self._home, self._settings, self.placement_plan)
@@ -109,7 +109,7 @@ class WorkerSupervisor:
     def move(self, placement_plan: PlacementPlan) -> None:
         """Go over to other assignments: all workers end and start there; tasks begin again from their last commit."""
         if placement_plan.placement != self.placement_plan.placement:
-            self._man(placement_plan)
+            self.place(placement_plan)
             self._moved.set()
 
     async def _start_again(self) -> None:
@@ -140,7 +140,7 @@ class WorkerSupervisor:
     async def _plan_anew(self) -> None:
         """Place the workers, of whom none lives, as the machine is by now, and say so where that is elsewhere."""
         before = self.placement_plan.placement
-        self._man(await asyncio.to_thread(self._plan, self.failed, self.ours))
+        self.place(await asyncio.to_thread(self._plan, self.failed, self.ours))
         if self.placement_plan.placement != before:
             self._log("placement", self.placement_plan.words, "info")
 

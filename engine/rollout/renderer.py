@@ -61,9 +61,11 @@ class Renderer:
 
     def __init__(self, base: Path) -> None:
         """Read both from the base model's folder. Raises ``BaseModelError``, also as ``check`` does."""
-        self._template = load_template(base)
-        self._vocabulary = Vocabulary(base / "tokenizer.json")
-        self._calls = form_of(self._template.source, self._vocabulary.control)
+        self.template = load_template(base)
+        """What turns messages into text."""
+        self.vocabulary = Vocabulary(base / "tokenizer.json")
+        """What turns that text into tokens."""
+        self._calls = form_of(self.template.source, self.vocabulary.control)
         self._opened: OrderedDict[Key, tuple[tuple[int, ...], int]] = OrderedDict()
         """Tokens of first prompts, and the characters of what they were made of."""
         self._kept = 0
@@ -71,11 +73,11 @@ class Renderer:
         self._lock = threading.Lock()
         self.thread = ThreadPoolExecutor(1, "renderer")
         """Where long conversations are rendered, one after the other."""
-        self.thinks = CLOSE in self._template.source or CLOSE in self._vocabulary.control
+        self.thinks = CLOSE in self.template.source or CLOSE in self.vocabulary.control
         """Whether ``<think>`` at the beginning of a reply is a thought, and not text like any other."""
         self._trims = self.thinks and self._trims_answers()
         self.stop_ids: tuple[int, ...] = ()
-        self.stop_ids = _ends(base, self._vocabulary, self._closing())
+        self.stop_ids = _ends(base, self.vocabulary, self._closing())
         """Tokens that end a turn."""
         self._check_pieces()
         self.rewrites = self._rewrites()
@@ -112,7 +114,7 @@ class Renderer:
         self._check_room(size, room)
         marks, text = self._render(messages, tools, thinking)
         self._check_room(len(text), room)
-        tokens = marks.splice(text, self._vocabulary, self.stop_ids)
+        tokens = marks.splice(text, self.vocabulary, self.stop_ids)
         with self._lock:
             key = _key(messages, tools, thinking)
             if key not in self._opened:
@@ -140,21 +142,21 @@ class Renderer:
         reply = history[-1]
         self._check_room(characters(new), room)
         marks, text = self._render([*history, *new], tools, thinking)
-        said = marks.normal(self._template.render(marks.messages(history[:-1]), marks.safe(tools), thinking))
+        said = marks.normal(self.template.render(marks.messages(history[:-1]), marks.safe(tools), thinking))
         said += marks.whole(len(marks.replies) - 1)
         if text.startswith(said):
             self._check_room(len(text) - len(said), room)
-            tail = marks.splice(text[len(said) :], self._vocabulary, self.stop_ids, after=reply)
+            tail = marks.splice(text[len(said) :], self.vocabulary, self.stop_ids, after=reply)
             return Continuation(tail, anew=False)
         self._check_room(len(text), room)
-        return Continuation(marks.splice(text, self._vocabulary, self.stop_ids), anew=True)
+        return Continuation(marks.splice(text, self.vocabulary, self.stop_ids), anew=True)
 
     def parse(self, tokens: Sequence[int], prompt: Sequence[int] = (), tools: bool = False) -> Spoken:
         """What a reply says. Any token ids are fine; invalid UTF-8 is replaced.
 
         ``prompt`` is what stood before it: a thought may begin there. ``tools`` says whether the conversation has any.
         """
-        decode = self._vocabulary.decode
+        decode = self.vocabulary.decode
         if not self.thinks:
             return read_plain(tokens, self.stop_ids, decode, self._calls, tools)
         return read_reply(tokens, opened_thought(prompt, decode), self.stop_ids, decode, self._calls, tools)
@@ -165,11 +167,11 @@ class Renderer:
 
     def stopped_at(self, tokens: Sequence[int], stops: Sequence[str]) -> int:
         """How many of the ids there are up to the first of the texts ``stops``, it included; all where none comes."""
-        return stopped_at(tokens, stops, self._vocabulary.decode) if stops else len(tokens)
+        return stopped_at(tokens, stops, self.vocabulary.decode) if stops else len(tokens)
 
     def check_thinking(self, wanted: bool | None) -> None:
         """Raise ``ConfigError`` where a task wants thinking, or none, and the base can only the opposite."""
-        if wanted is None or SWITCH in self._template.source:
+        if wanted is None or SWITCH in self.template.source:
             return
         if wanted and not self.thinks:
             raise ConfigError(
@@ -186,12 +188,12 @@ class Renderer:
         """The template's text with marks in the replies' places."""
         replies = [each for each in said if isinstance(each, Spoken)]
         texts = strings([[plain(each) for each in said if isinstance(each, Message)], list(tools)])
-        marks = Placeholders(self._vocabulary.guard(texts, len(replies)), replies, self._trims)
-        return marks, marks.normal(self._template.render(marks.messages(said), marks.safe(tools), thinking))
+        marks = Placeholders(self.vocabulary.guard(texts, len(replies)), replies, self._trims)
+        return marks, marks.normal(self.template.render(marks.messages(said), marks.safe(tools), thinking))
 
     def _check_room(self, size: int, room: int | None) -> None:
         """Raise ``TooLong`` where so many characters are more than ``room`` tokens, were they the longest there are."""
-        least = size // self._vocabulary.longest
+        least = size // self.vocabulary.longest
         if room is not None and least >= room:
             raise TooLong(least)
 
@@ -201,14 +203,14 @@ class Renderer:
         _, found, tail = text.rpartition(marks.whole(0))
         if not found:
             raise BaseModelError("The base model's chat template does not show what the assistant said.")
-        return marks.splice(tail, self._vocabulary, ())[:1]
+        return marks.splice(tail, self.vocabulary, ())[:1]
 
     def _trims_answers(self) -> bool:
         """Whether the template, where it leaves a thought out, takes away the space behind it as well."""
         user = {"role": "user", "content": "a"}
         said = [f"<think>\nb\n</think>{space}c" for space in ("", "\n\n")]
         bare, spaced = (
-            self._template.render([user, {"role": "assistant", "content": text}, user], None) for text in said
+            self.template.render([user, {"role": "assistant", "content": text}, user], None) for text in said
         )
         return bare == spaced
 
@@ -216,7 +218,7 @@ class Renderer:
         """Raise ``BaseModelError`` unless tokenising by pieces gives what the tokenizer gives for the whole."""
         talk = [Message("user", "What is 1+1?\n\n  Tell."), Message("assistant", "It's 2."), Message("user", "Thanks.")]
         _, text = self._render(talk, (), None)
-        if self._vocabulary.encode(text) != self._vocabulary.encode_whole(text):
+        if self.vocabulary.encode(text) != self.vocabulary.encode_whole(text):
             raise BaseModelError("The base model's tokenizer cannot be used piece by piece, which marlaas needs.")
 
     def _rewrites(self) -> bool:
@@ -227,13 +229,13 @@ class Renderer:
         with contextlib.suppress(BaseModelError):  # some templates know no tools
             self.follow([Message("user", "a"), self.parse([])], result)
             news.insert(0, result)
-        for switch in (None, False) if SWITCH in self._template.source else (None,):
+        for switch in (None, False) if SWITCH in self.template.source else (None,):
             history: list[Said] = [Message("user", "a")]
             prompt = self.open([Message("user", "a")], (), switch)
             for new in news:
-                inside = opened_thought(prompt, self._vocabulary.decode)
+                inside = opened_thought(prompt, self.vocabulary.decode)
                 written = thought[len("<think>\n") :] if inside else thought if switch is None else ""
-                tokens = [*self._vocabulary.encode(f"{written}c"), *self.stop_ids[-1:]]
+                tokens = [*self.vocabulary.encode(f"{written}c"), *self.stop_ids[-1:]]
                 history.append(self.parse(tokens, prompt))
                 going_on = self.follow(history, new, (), switch)
                 if going_on.anew:

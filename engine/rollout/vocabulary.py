@@ -66,9 +66,13 @@ class Vocabulary:
             return text
         return self._anywhere.sub(lambda found: mark if found[1] in self.control else found[1] + mark, text)
 
+    def pieces(self, text: str) -> list[str]:
+        """Text and control tokens by turns: those at odd places are control tokens."""
+        return self._split.split(text)
+
     def encode(self, text: str, mark: str = "") -> list[int]:
         """Ids of a rendered text; control tokens are found where they stand unbroken by ``mark``."""
-        pieces = self._split.split(text)  # text and control tokens by turns
+        pieces = self.pieces(text)
         ids: list[int] = []
         for number, piece in enumerate(pieces):
             if number % 2:

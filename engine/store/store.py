@@ -77,9 +77,9 @@ class Store:
         """Keep the write-ahead log short; safe in any thread."""
         checkpoint(self._path)
 
-    def serve(self) -> None:
-        """From now on an event loop waits behind every call."""
-        self._connection.wait_for(PATIENCE)
+    def serve(self, patience: float = PATIENCE) -> None:
+        """From now on an event loop waits behind every call, for so many seconds where another program has the lock."""
+        self._connection.wait_for(patience)
 
     @property
     def locked(self) -> bool:

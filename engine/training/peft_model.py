@@ -53,7 +53,7 @@ class PeftModel:
         self._largest = (0, 0)
         """Tokens of the largest of the newest batches, and of its longest sequence."""
         # its path, for to transformers a name would be one on the hub
-        self._model: Any = _load(str(base.path), precision).to(device)
+        self._model: Any = load_transformers(str(base.path), precision).to(device)
         self._budget = Budget(room or pass_room(device))
         self._again = False
         """Whether decoder layers keep their inputs alone, and are computed once more on the way back."""
@@ -216,7 +216,7 @@ def _before_call(module: nn.Module, change: Callable[[nn.Module, tuple[Tensor, .
         hook.remove()
 
 
-def _load(folder: str, precision: Precision = "f32") -> Any:
+def load_transformers(folder: str, precision: Precision = "f32") -> Any:
     """Load a Hugging Face folder, in evaluation mode; raises ``BaseModelError``."""
     if precision == "nf4":
         raise BaseModelError(

@@ -81,7 +81,7 @@ class PluginHost:
             case "reply":
                 waiting = self._asks.pop(message["id"], None)
                 if waiting is not None and not waiting.done():
-                    waiting.set_result(_reply(message))
+                    waiting.set_result(reply_of(message))
             case "cancel":
                 run_or_none = self._runs.get(message["episode"])
                 if run_or_none is not None:
@@ -187,6 +187,7 @@ def _described(environment: Environment) -> Record:
     }
 
 
-def _reply(record: Record) -> Reply:
+def reply_of(record: Record) -> Reply:
+    """A reply as the engine sent it."""
     calls = tuple(ToolCall(call["name"], call["arguments"]) for call in record["tool_calls"])
     return Reply(record["text"], record["finish"], record["turn"], calls, record["thinking"])

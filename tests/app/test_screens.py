@@ -76,7 +76,7 @@ async def test_the_palette_opens_the_task_that_was_named(home: Home) -> None:
         assert driver.app.selected == 2 and driver.app.current_mode == "task"
 
 
-async def test_a_zoomed_list_has_the_whole_screen_also_where_it_is_narrow(home: Home) -> None:
+async def test_a_zoomed_list_has_the_whole_narrow_screen(home: Home) -> None:
     fill_full(home.database)
     async with driving(home, (80, 24)) as driver:
         await driver.press("2", "z")

@@ -123,7 +123,7 @@ def test_a_damaged_newest_file_costs_its_step_and_no_more(lab: Lab, damage: str)
     assert before.name in names and newest.name not in names
 
 
-def test_where_nothing_with_moments_is_sound_a_kept_version_goes_on_with_a_new_optimizer(lab: Lab) -> None:
+def test_without_sound_moments_the_optimizer_is_new(lab: Lab) -> None:
     task = lab.submit("kept", steps=5_000, train=SLOW, eval={"prompts": 4, "every": 0}, keep={"every": 2})
     deadline = time.monotonic() + PATIENCE
     while all(version.resumable for version in kept(lab, task)) and time.monotonic() < deadline:
@@ -177,7 +177,7 @@ def test_what_cannot_be_read_is_waited_for_and_nothing_is_lost(lab: Lab) -> None
     assert audit(lab.home.root, updates=False).problems == []
 
 
-def test_a_gradient_that_is_no_number_pauses_the_task_with_the_evidence(lab: Lab) -> None:
+def test_a_gradient_that_is_not_finite_pauses_the_task(lab: Lab) -> None:
     """Weights as a run that has blown up leaves them; the other task goes on."""
     other = lab.submit("sound", steps=5_000, train=SLOW, eval={"prompts": 4, "every": 0})
     task = paused(lab, "broken")

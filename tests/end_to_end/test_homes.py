@@ -42,7 +42,7 @@ def homes() -> Iterator[list[Home]]:
             control.stop(home)
 
 
-def test_three_submits_at_once_make_a_home_whatever_it_is_called(tmp_path: Path, homes: list[Home]) -> None:
+def test_three_submits_at_once_make_a_home_of_any_name(tmp_path: Path, homes: list[Home]) -> None:
     home = Home(tmp_path / "50% of #1? ünd %41")
     homes.append(home)
     programs = []

@@ -87,7 +87,7 @@ def check_groups(lab: Lab, task: int, versions: set[str]) -> None:
     assert {row.environment_version for row in rows} == versions
 
 
-def test_an_environment_that_always_fails_makes_its_task_wait_until_it_is_mended(lab: Lab) -> None:
+def test_a_failing_environment_blocks_until_mended(lab: Lab) -> None:
     path = lab.home.plugins / "broken.py"
     path.write_text(
         'from marlaas.plugins import env\n\n\n@env\nasync def broken(ep):\n    await ep.ask("hi")\n    return 1 / 0\n'

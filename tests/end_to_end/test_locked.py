@@ -60,7 +60,7 @@ def held(database: Path) -> Iterator[None]:
         holder.communicate()
 
 
-def test_a_lock_of_seconds_pauses_nothing_and_keeps_nobody_waiting(lab: Lab) -> None:
+def test_a_lock_of_seconds_pauses_and_delays_nothing(lab: Lab) -> None:
     (lab.home.plugins / "asking.py").write_text(ASKING)
     steady = lab.submit("steady", steps=100_000, train={"max_staleness": 1})
     size = {"groups_per_step": 1, "group_size": 2, "max_staleness": 1}

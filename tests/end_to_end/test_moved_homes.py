@@ -41,7 +41,7 @@ def goes_on(lab: Lab, task: int) -> int:
     return lab.row(task).step
 
 
-def test_a_home_goes_on_where_it_was_moved_to_and_a_copy_leaves_the_original_alone(tmp_path: Path) -> None:
+def test_a_moved_home_goes_on_and_a_copy_harms_nothing(tmp_path: Path) -> None:
     with configured(tmp_path, "") as lab:
         quiet = {"learning_rate": 1e-6, "patience": 100_000}
         task = lab.submit("travels", steps=5_000, train=quiet, eval={"prompts": 4, "every": 0})

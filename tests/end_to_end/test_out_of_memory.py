@@ -49,7 +49,7 @@ def shortages(lab: Lab) -> list[re.Match[str]]:
         return [found for event in reader.events() if (found := SAID.fullmatch(event.message))]
 
 
-def test_a_sampler_without_memory_goes_on_with_fewer_conversations(lab: Lab) -> None:
+def test_it_goes_on_with_fewer_conversations(lab: Lab) -> None:
     small = lab.submit("small", steps=6, train={"max_staleness": 1})
     lab.until(small, 1)
     (sampler,) = lab.worker_pids("rollout")

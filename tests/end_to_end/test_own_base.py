@@ -67,9 +67,7 @@ def test_another_base_gets_a_home_of_its_own(new_lab: Callable[[str], Lab], fold
         second.submit("other", base="tiny")
 
 
-def test_an_engine_with_another_base_does_not_start_until_its_tasks_and_adapters_are_gone(
-    new_lab: Callable[[str], Lab], folder: Path
-) -> None:
+def test_another_base_waits_until_old_work_is_gone(new_lab: Callable[[str], Lab], folder: Path) -> None:
     lab = new_lab("home")
     task = lab.submit("long", steps=100_000)
     assert lab.until(task, 1).step >= 1

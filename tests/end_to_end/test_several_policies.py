@@ -89,7 +89,7 @@ def race(name: str) -> TaskFile:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_self_play_beats_its_beginning_and_two_policies_beat_each_alone(tmp_path: Path) -> None:
+def test_self_play_gains_and_two_policies_beat_one(tmp_path: Path) -> None:
     lab = Lab.make(tmp_path / "home", 0, faults=False)
     lab.submit([race("race"), relay("both", TRAINED, TRAINED), relay("adder", TRAINED, BASE)])
     lab.submit([relay("sorter", BASE, TRAINED)])

@@ -34,7 +34,7 @@ class PublishedVersions(World):
 
     def __post_init__(self) -> None:
         interpreters = Interpreters(LIBRARIES, EnvironmentSettings(allow="always"))
-        self.service = EnvironmentService([self.folder], self.scratch, self._hear, interpreters=interpreters)
+        self.service = EnvironmentService([self.folder], self.scratch, self.hear, interpreters=interpreters)
 
     async def add(self, plugin: str, text: str) -> Failure | None:
         """Save one file and wait for what is decided about it; imports of seconds do not hold up each other so."""

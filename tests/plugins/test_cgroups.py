@@ -52,5 +52,5 @@ def test_a_group_ends_with_all_that_is_in_it() -> None:
 
 @pytest.mark.parametrize("place", [None, "/proc"], ids=["no place", "a place that refuses"])
 def test_none_to_be_had(place: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroups, "_place", lambda: place)
+    monkeypatch.setattr(cgroups, "parent_group", lambda: place)
     assert new_group(8) is None

@@ -230,7 +230,7 @@ async def test_orphans_are_adopted_only_while_programs_run() -> None:
 @LINUX
 def test_children_are_found_without_the_kernel_s_lists_too() -> None:
     with subprocess.Popen(["sleep", "600"]) as own:
-        assert own.pid in children() and set(children()) == set(sandbox_keeper._children_by_search(os.getpid()))
+        assert own.pid in children() and set(children()) == set(sandbox_keeper.children_by_search(os.getpid()))
         own.kill()
 
 
@@ -276,9 +276,10 @@ async def test_only_so_many_run_at_once_and_waiting_is_told() -> None:
         yield
         told.append("has a place")
 
-    place = sandbox._place()
-    for _ in range(free := place._value):
+    place, free = sandbox.places(), 0
+    while not place.locked():
         await place.acquire()
+        free += 1
     waiting = asyncio.create_task(Episode(Model(), queueing=queueing).sandbox.python("print(1)"))
     await asyncio.sleep(0)
     assert told == ["waits"] and not waiting.done()
@@ -309,4 +310,4 @@ async def test_arguments_that_mean_nothing(arguments: dict[str, float]) -> None:
 
 
 def test_the_keeper_is_found_by_its_path() -> None:
-    assert os.path.samefile(sandbox_keeper.__file__, sandbox._KEEPER)
+    assert os.path.samefile(sandbox_keeper.__file__, sandbox.KEEPER)

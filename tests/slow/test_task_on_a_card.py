@@ -15,7 +15,7 @@ GAP = 0.02
 """Between log-probabilities of sampler and trainer, on average: half precision on the card."""
 
 
-def test_tasks_are_sampled_on_the_card_and_trained_on_the_processor() -> None:
+def test_tasks_sample_on_the_card_and_train_on_cores() -> None:
     found = usable_software().cards
     if not found:
         pytest.skip("the installed llama.cpp reaches no card: `make test-slow-vulkan` builds one that does")

@@ -75,7 +75,7 @@ def test_packages_are_divided_by_the_step_that_installs_them() -> None:
     assert files["install"]["a"] == "a==1 \\\n    --hash=x\n"
 
 
-def test_a_package_that_differs_by_the_python_keeps_all_its_entries() -> None:
+def test_a_package_that_differs_by_python_keeps_all() -> None:
     text = "a==1 ; python_version < '3.12'\na==2 ; python_version >= '3.12'\n"
     assert lock.packages_of(text) == {"a": text}
 

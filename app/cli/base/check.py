@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         output.talk("An engine of this home is running: what it does meanwhile makes the figures worse.")
     if cards:
         output.talk(f"Planned and measured on the processor: an engine would use {line(cards)}, see `marlaas doctor`.")
-    report = _Report(args.json, settings, _chosen(base, settings, free))
+    report = _Report(args.json, settings, chosen_precision(base, settings, free))
     report.base(base, renderer)
     report.memory(next(iter(plans.values())))
     tried = asyncio.run(_try(home, base, settings, renderer, plans, report))
@@ -99,7 +99,7 @@ def _precisions(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(named))
 
 
-def _chosen(base: BaseModel, settings: Settings, free: int) -> str:
+def chosen_precision(base: BaseModel, settings: Settings, free: int) -> str:
     """The precision that the settings lead to; none where that one has no room."""
     from marlaas.engine.errors import BaseModelError
     from marlaas.engine.fleet import plan_of

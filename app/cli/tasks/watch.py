@@ -54,11 +54,11 @@ def run(args: argparse.Namespace) -> int:
             output.talk("No tasks yet. `marlaas submit FILE` adds one.")
             return output.OK
         follower = Follower(
-            read=lambda: _moving(follower, reader) if wanted is None else [find_task(reader, n) for n in wanted],
+            read=lambda: moving(follower, reader) if wanted is None else [find_task(reader, n) for n in wanted],
             alive=lambda: control.alive(home),
             say=output.result,
             words=_json if args.json else sentence if args.plain else progress_line,
-            differs_by=_milestone if args.quiet else None,
+            differs_by=milestone if args.quiet else None,
         )
         if wanted is None:
             watch_all(follower)
@@ -81,7 +81,7 @@ def watch_all(follower: Follower, interval: float = 1.0) -> None:
         follower.sleep(interval)
 
 
-def _moving(follower: Follower, reader: HomeReader) -> list[TaskRow]:
+def moving(follower: Follower, reader: HomeReader) -> list[TaskRow]:
     """What is unfinished, and what was when it was last spoken of."""
     return [task for task in reader.tasks() if task.unfinished or follower.said(task.id)]
 
@@ -92,5 +92,6 @@ def _json(task: TaskRow) -> str:
     return output.json_line(task_json(task))
 
 
-def _milestone(task: TaskRow) -> tuple[object, ...]:
+def milestone(task: TaskRow) -> tuple[object, ...]:
+    """What differs when a task has come further than by a step: ``--quiet`` tells of nothing else."""
     return task.state, task.reason, task.score, *(policy.score for policy in task.policies)

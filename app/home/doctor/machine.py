@@ -81,7 +81,7 @@ def _llama(home: Home) -> Finding:
 
 
 def _probe(name: str, code: str, advice: str) -> Finding:
-    status, text = _run([sys.executable, "-P", "-c", code], PROBE_SECONDS)
+    status, text = run_program([sys.executable, "-P", "-c", code], PROBE_SECONDS)
     last = line(text.strip().splitlines()[-1] if text.strip() else "", 160)
     if status == 0:
         return Finding(name, "ok", last)
@@ -90,7 +90,8 @@ def _probe(name: str, code: str, advice: str) -> Finding:
     return Finding(name, "missing", last or f"ends with status {status}", advice)
 
 
-def _run(command: list[str], timeout: float) -> tuple[int, str]:
+def run_program(command: list[str], timeout: float) -> tuple[int, str]:
+    """Its exit status and all that it printed; 1 and a reason where it did not run or took over ``timeout`` seconds."""
     try:
         done = subprocess.run(
             command,

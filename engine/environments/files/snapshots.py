@@ -18,7 +18,7 @@ from .source import MANIFEST, UNFINISHED, Source
 
 SPARE = 32
 """Versions, the newest ones, that stay although nobody needs them: an edit may be taken back."""
-_ABANDONED = 3600.0
+ABANDONED = 3600.0
 """Seconds after which what is half written or half removed belongs to an engine that has ended."""
 
 
@@ -60,7 +60,7 @@ class Snapshots:
                 changed = entry.stat().st_mtime
                 if not entry.name.startswith("."):
                     kept.append((changed, entry))
-                elif time.time() - changed > _ABANDONED:
+                elif time.time() - changed > ABANDONED:
                     shutil.rmtree(entry.path, ignore_errors=True)
         spare = sorted((one for one in kept if one[1].name not in needed), key=lambda one: one[0])
         surplus = spare[: max(0, len(spare) - SPARE)]

@@ -187,7 +187,7 @@ class Child:
 
     async def _connect(self, patience: float) -> None:
         _, self._channel = await self._loop.create_connection(
-            lambda: Channel(self._receive, self._lost, _MOST_VALUES, READ_RATE), sock=self._process.connection
+            lambda: Channel(self.receive, self._lost, _MOST_VALUES, READ_RATE), sock=self._process.connection
         )
         try:
             async with asyncio.timeout(patience):
@@ -206,7 +206,8 @@ class Child:
         if self._channel is not None:
             self._channel.send(record)
 
-    def _receive(self, record: Record) -> None:
+    def receive(self, record: Record) -> None:
+        """Take in one message of the process."""
         try:
             if self._too_late(record):
                 return

@@ -88,10 +88,10 @@ class Router:
         now = self._clock()
         if key not in self._routes or now - self._looked >= AGAIN:
             self._looked = now
-            self._routes = route(self._costs(), self._demands(), self._routes)
+            self._routes = route(self._costs(), self.demands(), self._routes)
         return self._routes[key]
 
-    def _demands(self) -> list[Demand]:
+    def demands(self) -> list[Demand]:
         """Of every policy what its task keeps under way, measured where an episode of that has ended."""
         known = {task: self._measured(task, routed) for task, routed in self._tasks.items()}
         others = tuple(demand for demands in known.values() for demand in demands)

@@ -46,14 +46,15 @@ class EngineSampler(ThreadedSampler):
         settings = engine.settings
         self._folder = PrivateFolder(scratch, PREFIX)
         versions = Versions(base, FolderAdapters(engine, base.path, self._folder, settings.rank))
-        self._vllm = VllmScheduler(engine, versions, settings.context)
-        limits = _limits(settings, max(1, engine.tokens // whole_blocks(settings.context, settings.device)))
-        super().__init__(self._vllm, versions, limits, gate, idle)
+        self.scheduler = VllmScheduler(engine, versions, settings.context)
+        """What the thread that computes goes through, step by step."""
+        limits = limits_of(settings, max(1, engine.tokens // whole_blocks(settings.context, settings.device)))
+        super().__init__(self.scheduler, versions, limits, gate, idle)
 
     async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
         """See the protocol."""
         answer: Answer[Logprobs] = Answer(self._answers)
-        self._post(partial(self._vllm.score, version, tokens, start, temperature, answer), answer)
+        self._post(partial(self.scheduler.score, version, tokens, start, temperature, answer), answer)
         return await answer.future
 
     def tidy(self) -> None:
@@ -121,7 +122,7 @@ class VllmSampler(EngineSampler):
         self.engine.close()
 
 
-def _limits(settings: VllmSettings, fitting: int) -> SamplerLimits:
+def limits_of(settings: VllmSettings, fitting: int) -> SamplerLimits:
     """What was asked for, or the conversations ``fitting`` into the memory that vLLM has found."""
     if fitting >= settings.sequences:
         return SamplerLimits(settings.sequences, settings.context)

@@ -45,8 +45,9 @@ class Decoder:
             return Linear(stacked.modules, stacked.outputs, keep(stacked.weight), stacked.bias)
 
         plain: tuple[Layer[Linear], ...] = tuple(layer.map(linear) for layer in base.layers)
-        self._plain = Decoding(replace(base, layers=()), compute, plain)
-        self._over = self._plain
+        self.plain = Decoding(replace(base, layers=()), compute, plain)
+        """The base alone."""
+        self._over = self.plain
         self._mounted: tuple[AdamState, ...] = ()
         self._largest = (0, 0)
         """Tokens of the largest of the newest batches, and how many of them one sees."""
@@ -70,7 +71,7 @@ class Decoder:
     @property
     def vocabulary(self) -> int:
         """Number of token ids, V."""
-        return len(self._plain.base.embedding)
+        return len(self.plain.base.embedding)
 
     def layout(self, rank: int) -> Layout:
         """Where an adapter of this rank keeps its matrices."""
@@ -81,12 +82,12 @@ class Decoder:
         states = tuple(policy.optimised for policy in policies)
         if len(states) == len(self._mounted) and all(map(operator.is_, states, self._mounted)):
             return
-        layers = adapted(self._plain.layers, policies, self._plain.compute.stack)
-        self._over, self._mounted = replace(self._plain, layers=layers), states
+        layers = adapted(self.plain.layers, policies, self.plain.compute.stack)
+        self._over, self._mounted = replace(self.plain, layers=layers), states
 
     def unmount(self) -> None:
         """Forget which policies are mounted."""
-        self._over, self._mounted = self._plain, ()
+        self._over, self._mounted = self.plain, ()
 
     def batches(self, jobs: Sequence[Groups]) -> Iterator[PackedBatch]:
         """Everything that has trained tokens, in order and within the memory that a pass may take."""
@@ -107,7 +108,7 @@ class Decoder:
     @torch.no_grad()
     def logprobs(self, batch: PackedBatch, temperatures: Temperatures, adapted: bool = True) -> Tensor:
         """Of the trained tokens, (N,); of the base alone unless ``adapted``."""
-        return logprobs(self._over if adapted else self._plain, batch, temperatures).cpu()
+        return logprobs(self._over if adapted else self.plain, batch, temperatures).cpu()
 
     @torch.no_grad()
     def differentiate(self, batch: PackedBatch, temperatures: Temperatures, criterion: Criterion) -> None:

@@ -36,14 +36,14 @@ class Quantised:
 
     def times(self, x: Tensor) -> Tensor:
         """See ``Matrix``."""
-        return product(x, self._wide().T)
+        return product(x, self.wide().T)
 
     def back(self, grad: Tensor) -> Tensor:
         """See ``Matrix``."""
-        return product(grad.to(torch.bfloat16), self._wide())
+        return product(grad.to(torch.bfloat16), self.wide())
 
-    def _wide(self) -> Tensor:
-        """bfloat16 (out, in)"""
+    def wide(self) -> Tensor:
+        """The matrix as it is multiplied: bfloat16 (out, in)."""
         weight: Tensor = self.functional.dequantize_4bit(self.codes, self.state)
         return weight
 

@@ -94,7 +94,7 @@ async def test_a_home_whose_task_was_rolled_back_is_proven(home: Home, base: str
     store.close()
 
 
-async def test_a_task_that_begins_from_another_version_is_proven_or_found_out(home: Home, base: str) -> None:
+async def test_a_start_from_another_version_is_checked(home: Home, base: str) -> None:
     store, later = Store(home.database, base, "print"), replace(spec(), policy=replace(spec().policy, start="1@2"))
     with Reader(home.database) as reader:
         (task,) = submit(home.database, find_starts([submission(later)], reader))
@@ -212,7 +212,7 @@ def test_lies_are_found(home: Home, lie: str, capsys: pytest.CaptureFixture[str]
     assert words in capsys.readouterr().out
 
 
-def test_an_adapter_that_no_step_made_is_found_although_its_checksum_is_right(home: Home) -> None:
+def test_an_adapter_that_no_step_made_is_found(home: Home) -> None:
     path = files(home)[2]
     state = read_state(path)
     adapter = {name: array * 1.001 for name, array in state.adapter.items()}
@@ -244,7 +244,7 @@ def test_a_file_that_an_engine_gives_up_meanwhile_is_no_damage(home: Home, monke
     assert report.sound and report.unknown["state files: the version is pruned"] == 1
 
 
-async def test_a_home_whose_training_began_anew_is_told_of_what_it_lost(home: Home, base: str) -> None:
+async def test_training_begun_anew_is_reported_as_a_loss(home: Home, base: str) -> None:
     """All state files are damaged: the task begins anew, and all that it says then is true of its second try."""
     for file in files(home):
         file.write_bytes(b"damaged")
@@ -257,7 +257,7 @@ async def test_a_home_whose_training_began_anew_is_told_of_what_it_lost(home: Ho
     assert report.verdict() == "1 loss."
 
 
-async def test_a_step_that_was_lost_is_told_of_and_not_taken_for_a_rollback(home: Home, base: str) -> None:
+async def test_a_lost_step_is_not_taken_for_a_rollback(home: Home, base: str) -> None:
     store = Store(home.database, base, "print")
     asked = command(home.database, "rollback", 1, version=2)
     await roll_back(store, 1, 2)
@@ -271,7 +271,7 @@ async def test_a_step_that_was_lost_is_told_of_and_not_taken_for_a_rollback(home
     assert report.lost == ["task 1: version 3 could not be used; training went on from what was before."]
 
 
-def test_files_that_no_version_names_are_told_of_and_are_no_fault(home: Home) -> None:
+def test_spare_files_are_reported_and_are_no_fault(home: Home) -> None:
     shutil.copy(files(home)[0], files(home)[0].with_name("policy-v9-i9.safetensors"))
     put = home.root / "lost+found" / "task-1" / "policy-v1-i1.safetensors"
     put.parent.mkdir(parents=True)

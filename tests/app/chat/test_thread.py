@@ -65,7 +65,7 @@ def command_of(process: psutil.Process) -> str:
 
 
 @pytest.mark.processes
-def test_a_version_says_what_the_base_says_and_goes_on_after_a_rest(filling: Filling, home: Home) -> None:
+def test_version_and_base_answer_alike_after_a_rest(filling: Filling, home: Home) -> None:
     task, others = with_silent_adapter(filling, home), workers()
     with opened(home) as reader:
         sides = [side_of(reader.versions(), f"{task}@last"), Side()]
@@ -87,7 +87,7 @@ def test_a_version_says_what_the_base_says_and_goes_on_after_a_rest(filling: Fil
         assert listener.until(TurnOver)[-1] == TurnOver(True)
 
 
-def test_what_cannot_be_loaded_is_told_and_the_conversation_goes_on(
+def test_what_cannot_be_loaded_is_told_every_time(
     filling: Filling, home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("marlaas.engine.fleet.lone_sampler.available_memory", lambda limit: 1_000_000)

@@ -21,7 +21,7 @@ from ..filling import Filling
 def probed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Children are not started; each answers with the status and text put here."""
     answer: list[Any] = [0, "fine 1.0"]
-    monkeypatch.setattr(machine, "_run", lambda command, timeout: (answer[0], answer[1]))
+    monkeypatch.setattr(machine, "run_program", lambda command, timeout: (answer[0], answer[1]))
     monkeypatch.setattr(inventory, "has_driver", lambda: False)
     return answer
 
@@ -74,9 +74,9 @@ def test_children_that_hang_or_are_missing(monkeypatch: pytest.MonkeyPatch) -> N
         raise subprocess.TimeoutExpired("x", 3)
 
     monkeypatch.setattr(subprocess, "run", hang)
-    assert machine._run(["x"], 3) == (1, "no answer within 3 s")
+    assert machine.run_program(["x"], 3) == (1, "no answer within 3 s")
     monkeypatch.undo()
-    assert machine._run(["/nowhere/at/all"], 3)[0] == 1
+    assert machine.run_program(["/nowhere/at/all"], 3)[0] == 1
 
 
 def test_a_base_that_is_missing(marlaas: Commander, probed: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.processes
 @pytest.fixture
 def cards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ImaginaryMachine:
     """Nothing is asked what it can use of them, and torch and llama.cpp are not started."""
-    monkeypatch.setattr(checks, "_run", lambda command, timeout: (0, "fine 1.0"))
+    monkeypatch.setattr(checks, "run_program", lambda command, timeout: (0, "fine 1.0"))
     monkeypatch.setattr(survey, "usable_software", lambda gpus: Software(vllm_reason="vLLM is not installed.\x1b[2J"))
     return imagine(monkeypatch, tmp_path)
 
@@ -93,7 +93,7 @@ def test_measuring_touches_only_what_may_be_used(
         measured.append(getattr(device, "uuid", "cpu"))
         return Rates(7.8e14, 4e12) if "uuid" in dir(device) else "torch is broken"
 
-    monkeypatch.setattr(calibration, "_measure", measure)
+    monkeypatch.setattr(calibration, "measure", measure)
     findings, _ = found(marlaas, "--measure")
     assert measured == ["cpu", uuid_of(0)]
     assert "780.0 Tflop/s, 4.0 TB/s" in findings["gpu 0"]["value"] and "not measured" in findings["gpu 1"]["value"]

@@ -141,7 +141,7 @@ def test_streams_that_were_closed_at_the_start(home: Home) -> None:
     assert said.returncode == 0
 
 
-def test_without_a_terminal_the_program_prints_the_list_and_ends(home: Home) -> None:
+def test_without_a_terminal_the_list_is_printed(home: Home) -> None:
     fill_full(home.database, tasks=2)
     command = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", str(home.root)]
     said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)

@@ -102,7 +102,7 @@ def test_unknown_tasks(home: Home, marlaas: Commander, verb: str, engine: object
     assert said.err == "marlaas: There is no task 7.\n  `marlaas list` shows the tasks.\n"
 
 
-def test_a_task_to_which_nothing_happened_is_not_all_that_there_is(filling: Filling, marlaas: Commander) -> None:
+def test_a_task_without_events_says_so(filling: Filling, marlaas: Commander) -> None:
     filling.task()
     assert marlaas("logs", "1").err.startswith("Nothing has happened to task 1 yet.")
 
@@ -169,7 +169,7 @@ def test_list_shows_what_fits_and_how_sweeps_stand(filling: Filling, marlaas: Co
     assert "None of the 4 tasks fits." in marlaas("list", "--tenant", "nobody").err
 
 
-def test_show_says_whom_a_task_waits_for_and_how_often_it_was_tried(filling: Filling, marlaas: Commander) -> None:
+def test_show_names_dependencies_and_tries(filling: Filling, marlaas: Commander) -> None:
     filling.task(name="warm-up", state="running", made=3)
     filling.task(name="next", state="queued", reason="waiting for task 1 (warm-up), which is running, step 3 of 60")
     filling.insert("dependencies", task=2, needs=1)
@@ -180,7 +180,7 @@ def test_show_says_whom_a_task_waits_for_and_how_often_it_was_tried(filling: Fil
     assert marlaas("show", "2", "--json").json["depends_on"] == [1]
 
 
-def test_show_sets_only_scores_of_one_environment_version_side_by_side(marlaas: Commander, filling: Filling) -> None:
+def test_show_compares_scores_of_one_environment_version(marlaas: Commander, filling: Filling) -> None:
     filling.task(made=20)
     filling.execute("UPDATE evals SET environment_version = 'e0' WHERE step < 20")
     (shown,) = [text for text in marlaas("show", "1").out.splitlines() if text.strip().startswith("held-out")]

@@ -92,7 +92,7 @@ def test_nothing_that_has_no_field_is_lost(table: dict[str, Any]) -> None:
             assert whole[key] == value
 
 
-def test_versions_of_several_policies_are_listed_one_policy_after_the_other() -> None:
+def test_versions_are_listed_policy_by_policy() -> None:
     kept = [
         KeptVersion(version(policy, number), place, None, "done", "race", 20)
         for place, policy in enumerate(("player", "judge"))

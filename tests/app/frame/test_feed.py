@@ -69,7 +69,7 @@ def test_a_database_that_has_gone_is_missed(feed: Feed, filling: Filling, home: 
     assert feed.poll().problem == ""
 
 
-def test_a_database_of_a_newer_program_is_a_problem_also_while_it_is_open(feed: Feed, filling: Filling) -> None:
+def test_a_newer_database_is_a_problem_while_open(feed: Feed, filling: Filling) -> None:
     filling.task(made=3)
     assert feed.poll().problem == ""
     filling.insert("_sqlite_migrations", migration_set="marlaas", name="m999_future", applied_at="")

@@ -22,7 +22,7 @@ async def burst(driver: Driver, text: str) -> None:
     for letter in text:
         driver.app.post_message(Key(NAMES.get(letter, letter), letter))
     await driver.settle()
-    while driver.app._early or driver.app._under_way:  # on a busy machine what looks idle may only have had no turn
+    while driver.app.keys_wait:  # on a busy machine what looks idle may only have had no turn
         await driver.settle()
 
 
@@ -44,7 +44,7 @@ async def test_a_filter_its_end_and_a_key_for_the_list_in_one_piece(home: Home) 
         assert driver.app.focused is table and table.marks == {12}
 
 
-async def test_what_follows_a_key_that_opens_a_dialog_is_for_the_dialog(home: Home) -> None:
+async def test_keys_after_one_that_opens_a_dialog_reach_it(home: Home) -> None:
     fill_full(home.database)
     async with driving(home) as driver:
         await burst(driver, "x" + "1")

@@ -34,7 +34,7 @@ def test_one_task() -> None:
     assert said["disk"] == "about 14 MB: adapters 5 MB, trajectories 9 MB" and time_cell(TASK) == "~12 min"
 
 
-def test_what_was_planned_for_the_processor_says_so_where_an_engine_would_use_cards() -> None:
+def test_a_plan_for_the_processor_says_so_beside_cards() -> None:
     said = words(TASK, workers=replace(WORKERS, cards="gpu 0 and gpu 1"))["memory"]
     before = "on the processor alone (an engine would use gpu 0 and gpu 1, see `marlaas doctor`): "
     assert said == before + words(TASK)["memory"]
@@ -42,7 +42,7 @@ def test_what_was_planned_for_the_processor_says_so_where_an_engine_would_use_ca
     assert small.endswith("): It does not fit.")
 
 
-def test_rates_that_differ_are_a_range_and_other_lengths_are_said() -> None:
+def test_differing_rates_and_other_lengths_are_said() -> None:
     wide = replace(TASK, time=replace(TIME, most=1500.0, runs=1, alike=False))
     assert words(wide)["time"] == "12 min to 25 min, from 1 earlier task on arithmetic, with another max_tokens"
 

@@ -15,7 +15,7 @@ def texts(end: Tail) -> list[tuple[str, str]]:
     return [(line.level, line.text) for line in end.lines]
 
 
-def test_lines_have_levels_and_what_follows_an_error_belongs_to_it(tmp_path: Path) -> None:
+def test_lines_after_an_error_belong_to_it(tmp_path: Path) -> None:
     log = tmp_path / "engine.log"
     log.write_bytes(b"info: one\r\nerror: two\nTraceback\n\n  File\nwarning: \xff\n")
     assert texts(tail(log, None)) == [
@@ -27,7 +27,7 @@ def test_lines_have_levels_and_what_follows_an_error_belongs_to_it(tmp_path: Pat
     ]
 
 
-def test_only_what_was_added_is_read_and_a_line_may_come_in_parts(tmp_path: Path) -> None:
+def test_only_what_was_added_is_read_even_in_parts(tmp_path: Path) -> None:
     log = tmp_path / "engine.log"
     log.write_text("one\ntw")
     first = tail(log, None)

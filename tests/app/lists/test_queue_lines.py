@@ -39,7 +39,7 @@ arrangements = st.builds(
 
 
 @given(rows, arrangements)
-def test_every_task_that_fits_is_shown_once_when_all_is_unfolded(tasks: list[TaskRow], how: Arrangement) -> None:
+def test_every_task_is_shown_once_when_all_is_unfolded(tasks: list[TaskRow], how: Arrangement) -> None:
     folded = {line.key for line in arrange(tasks, how) if line.key.startswith("sweep:")}
     lines = arrange(tasks, replace(how, toggled=frozenset(folded)))
     singles = [line.single.id for line in lines if line.single]
@@ -49,9 +49,7 @@ def test_every_task_that_fits_is_shown_once_when_all_is_unfolded(tasks: list[Tas
 
 
 @given(rows, arrangements)
-def test_every_task_that_fits_is_in_exactly_one_line_that_is_not_under_another(
-    tasks: list[TaskRow], how: Arrangement
-) -> None:
+def test_every_task_is_in_exactly_one_top_line(tasks: list[TaskRow], how: Arrangement) -> None:
     top = [row.id for line in arrange(tasks, how) if line.depth == 0 for row in line.tasks]
     assert sorted(top) == sorted(row.id for row in arrange_flat(tasks, how))
 
@@ -86,7 +84,7 @@ def test_standing_counts_states() -> None:
     assert standing([task(1), task(2), task(3, state="queued")]) == "○1 ●2"
 
 
-def test_a_task_of_several_policies_has_a_line_for_each_that_folds() -> None:
+def test_each_policy_of_a_task_has_a_line_that_folds() -> None:
     policies = (PolicyRow("adder", ("a",), reward=0.5), PolicyRow("old", ("b",), frozen="base"))
     several, alone = task(4, policies=policies), task(3)
     lines = arrange([several, alone], Arrangement())

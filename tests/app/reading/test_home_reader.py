@@ -186,7 +186,7 @@ def test_an_unknown_task_is_empty(reader: HomeReader) -> None:
         find_task(reader, 99)
 
 
-def test_of_several_policies_the_first_answers_where_none_is_named(reader: HomeReader) -> None:
+def test_without_a_policy_name_the_first_answers(reader: HomeReader) -> None:
     task = reader.task(DUEL)
     assert task is not None and len(task.trained) == 2
     first, second = task.trained

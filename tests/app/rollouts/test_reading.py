@@ -125,7 +125,7 @@ def test_a_turn_without_end_is_cut() -> None:
     assert "5 more characters; e exports them" in read(said(("assistant", "x" * (LONGEST_TURN + 5))))
 
 
-def test_a_word_that_is_looked_for_is_marked_over_what_stands_there() -> None:
+def test_a_search_word_is_marked_over_other_marks() -> None:
     found = [Block("head"), Block("paid"), Block("say a cat", "", (Stretch(0, 9, "x"),)), Block("cat")]
     result, first = marked(found, "CAT")
     assert first == (2, 6) and [(s.start, s.stop) for s in result[2].stretches] == [(0, 6), (6, 9)]

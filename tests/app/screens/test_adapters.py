@@ -21,6 +21,7 @@ from marlaas.engine.home.paths import Home
 from ..driving import SIZES, Driver, assert_snapshot, driving
 from ..filling import Filling, fill_full, fill_hostile
 from ..filling_adapters import with_silent_adapter
+from .test_submit import row, unfolded
 
 KEY = next(str(place) for place, mode in enumerate(ALL_MODES, 1) if mode.name == "adapters")
 
@@ -102,11 +103,12 @@ async def test_sorting_filtering_and_one_task(two: Home) -> None:
         assert "2 versions of 1 task" in driver.text() and "sums" not in driver.text()
 
 
-async def test_a_new_task_begins_as_a_copy_with_the_version_as_its_start(two: Home) -> None:
+async def test_a_new_task_takes_the_version_as_its_start(two: Home) -> None:
     async with driving(two) as driver:
         await at(driver, "f")
-        form = driver.app.screen
-        assert isinstance(form, SubmitScreen) and form._form.texts["policy.start"] == "1@7"
+        assert isinstance(driver.app.screen, SubmitScreen)
+        await unfolded(driver, "policy")
+        assert row(driver, "policy.start").query_one(Input).value == "1@7"
         await driver.press("escape", "Y")
         assert json.loads(driver.app.clipboard)["row"]["number"] == 7
 

@@ -116,9 +116,7 @@ async def test_one_turn_at_a_time_and_esc_ends_it(one: Home, scripted: list[Scri
         assert driver.app.screen is not screen and scripted[0].closed
 
 
-async def test_settings_count_from_the_next_message_and_a_system_message_begins_anew(
-    one: Home, scripted: list[Scripted]
-) -> None:
+async def test_settings_count_from_the_next_message(one: Home, scripted: list[Scripted]) -> None:
     async with driving(one) as driver:
         await open_chat(driver, beside=False)
         await driver.press("ctrl+o")

@@ -123,7 +123,7 @@ def utc() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("utc")
-async def test_a_yield_says_what_it_costs_asks_for_how_long_and_is_taken_back(home: Home) -> None:
+async def test_a_yield_asks_for_how_long_and_is_taken_back(home: Home) -> None:
     filling = fill_machine(home)
     async with driving(home, (80, 24)) as driver:
         await driver.press(KEY, "F")

@@ -41,7 +41,7 @@ async def test_logs(home: Home, kind: str, size: tuple[int, int]) -> None:
         assert_snapshot(f"logs-{kind}-{size[0]}x{size[1]}", driver.text())
 
 
-async def test_the_selected_tasks_events_come_first_and_all_are_a_key_away(home: Home) -> None:
+async def test_events_of_the_selected_task_come_first(home: Home) -> None:
     fill_machine(home)
     async with driving(home) as driver:
         await driver.press("l")

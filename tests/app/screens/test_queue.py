@@ -35,7 +35,7 @@ async def test_a_filter_works_while_one_types_and_goes_with_escape(home: Home) -
         assert len(shown(driver)) == 32
 
 
-async def test_a_filter_that_makes_no_sense_says_so_and_leaves_the_list(home: Home) -> None:
+async def test_a_wrong_filter_says_so_and_leaves_the_list(home: Home) -> None:
     fill_full(home.database)
     async with driving(home) as driver:
         await driver.press("slash")

@@ -56,7 +56,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     return home
 
 
-async def test_one_browser_sees_the_application_and_nobody_else_anything(home: Home) -> None:
+async def test_one_browser_sees_it_and_nobody_else_anything(home: Home) -> None:
     with serving(home.root) as (address, process):
         first, second = Visitor(address), Visitor(address)
         try:

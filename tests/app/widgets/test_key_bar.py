@@ -38,7 +38,7 @@ class Keys(App[None]):
         self.acted.append("two")
 
 
-async def test_keys_are_shown_once_for_each_act_and_those_that_cannot_are_dim() -> None:
+async def test_keys_are_shown_once_and_dim_if_they_cannot_act() -> None:
     app = Keys()
     async with app.run_test(size=(60, 4)) as pilot:
         await pilot.pause()
@@ -79,8 +79,8 @@ async def test_a_bar_whose_screen_was_left_looks_no_more() -> None:
     app = Keys()
     async with app.run_test() as pilot:
         bar = app.query_one(KeyBar)
-        bar._changed(app.screen)
+        app.screen.bindings_updated_signal.publish(app.screen)
         await bar.remove()
-        bar._look()
+        bar.look()
         await pilot.pause()
         assert app.is_running

@@ -87,7 +87,7 @@ def test_a_flood_is_cut() -> None:
 
 
 @given(st.text() | st.just(HOSTILE))
-def test_nothing_that_is_said_moves_the_terminal_or_passes_for_another_s_words(text: str) -> None:
+def test_no_text_moves_the_terminal_or_forges_a_label(text: str) -> None:
     call = ToolCall(text, {text: text})
     schema = {"function": {"name": text, "description": text, "parameters": {"properties": {text: {"type": text}}}}}
     shown = [

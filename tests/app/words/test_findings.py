@@ -44,7 +44,7 @@ def test_a_finding_is_one_safe_line() -> None:
     assert troubles(of("note", "error")) == list(of("error"))
 
 
-def test_the_list_shows_what_was_found_of_the_version_that_serves(filling: Filling, marlaas: Commander) -> None:
+def test_findings_of_the_serving_version_are_listed(filling: Filling, marlaas: Commander) -> None:
     for name, version in (("sums", "9f2c41aa"), ("old", "another")):
         filling.environment(name)
         found = [{"check": "floor", "level": level, "message": f"{level} \x1b[2J"} for level in ("error", "note")]

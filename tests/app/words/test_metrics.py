@@ -9,7 +9,7 @@ import pytest
 from marlaas.app.words.metrics import exact, in_order, value_text, words
 
 
-def test_what_interests_most_comes_first_and_edges_are_not_shown_by_themselves() -> None:
+def test_the_important_come_first_and_edges_are_hidden() -> None:
     names = ["zeal", "staleness_2", "loss", "reward_min", "reward", "[/m]\x1b[31m", "held-out"]
     assert in_order(names) == ["reward", "held-out", "loss", "[/m]\x1b[31m", "zeal"]
 

@@ -56,7 +56,7 @@ def test_the_gguf_twin_holds_the_same_adapter(base: str, state: Path, tmp_path: 
     assert np.array_equal(found.data, adapter["model.layers.1.mlp.up_proj.lora_B"])
 
 
-def test_the_gguf_twin_of_another_architecture_has_the_names_of_the_bases_gguf(tmp_path: Path) -> None:
+def test_the_gguf_adapter_has_the_names_of_its_base(tmp_path: Path) -> None:
     model, path = bring("granite", tmp_path / "model")
     base = load_base(tmp_path / "model")
     _, adapter = with_lora(model)
@@ -73,9 +73,7 @@ def test_the_gguf_twin_of_another_architecture_has_the_names_of_the_bases_gguf(t
     assert not (tmp_path / "out").exists()
 
 
-def test_the_readme_says_where_it_comes_from_whatever_the_task_is_called(
-    base: str, state: Path, tmp_path: Path
-) -> None:
+def test_the_readme_escapes_any_task_name(base: str, state: Path, tmp_path: Path) -> None:
     export_adapter(state, Path(base), tmp_path / "out", task="sums\n# \x1b[31mHacked | \u202e")
     text = (tmp_path / "out" / "README.md").read_text()
     assert "| step | 3 |" in text

@@ -20,7 +20,7 @@ def test_the_newest_of_equally_good_ones_stays() -> None:
     assert keep([version(1, 0.9), version(2, 0.9), version(3), version(4)]) == kept({2, 3, 4}, {3, 4})
 
 
-def test_every_so_many_a_version_stays_and_version_0_is_the_first() -> None:
+def test_every_nth_version_stays_from_version_0_on() -> None:
     versions = [version(number, resumable=number > 4) for number in range(8)]
     assert keep(versions, every=3) == kept({0, 3, 6, 7}, {6, 7})
     assert keep(versions, every=1).files == set(range(8))
@@ -32,7 +32,7 @@ def test_version_0_stays_only_while_it_is_needed_to_go_on() -> None:
     assert keep([version(0, 1.0), version(1, 0.2), version(2), version(3)]) == kept({1, 2, 3}, {2, 3})
 
 
-def test_what_cannot_be_resumed_from_does_not_count_among_the_two() -> None:
+def test_only_resumable_versions_count_among_the_two() -> None:
     versions = [version(1), version(2), version(3, resumable=False), version(4, resumable=False, final=True)]
     assert keep(versions) == kept({1, 2, 4}, {1, 2})
 

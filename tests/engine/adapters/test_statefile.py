@@ -149,7 +149,7 @@ def old_file(path: Path, state: PolicyState, **more: object) -> None:
     save_file(tensors, path, metadata={"marlaas": json.dumps(header)})
 
 
-def test_files_of_format_1_are_read_and_written_again_in_format_2(tmp_path: Path) -> None:
+def test_format_1_is_read_and_rewritten_as_format_2(tmp_path: Path) -> None:
     path = tmp_path / "7"
     old_file(path, STATE)
     assert read_state(path).header == replace(STATE.header, format=1)
@@ -188,7 +188,7 @@ def test_what_the_system_refuses_is_no_damage(tmp_path: Path, monkeypatch: pytes
         raise OSError(number, os.strerror(number))
 
     write_state(tmp_path / "7", STATE)
-    monkeypatch.setattr("marlaas.engine.adapters.tensor_file._no_link", refuse)
+    monkeypatch.setattr("marlaas.engine.adapters.tensor_file.no_link", refuse)
     with pytest.raises(AdapterUnreachable, match=os.strerror(number)):
         read_state(tmp_path / "7")
 
@@ -234,7 +234,7 @@ def test_other_files_are_told_apart(tmp_path: Path) -> None:
         read_state(path)
 
 
-def test_a_blank_adapter_has_the_shapes_of_another_and_adds_nothing(tmp_path: Path) -> None:
+def test_a_blank_adapter_has_the_shapes_and_adds_nothing(tmp_path: Path) -> None:
     write_state(tmp_path / "7", STATE)
     found = write_blank(tmp_path / "7", tmp_path / "blank")
     blank = read_state(tmp_path / "blank")

@@ -72,7 +72,7 @@ def test_a_base_is_fetched(cache: Path, folder: Path) -> None:
         assert "model.safetensors" in hub.sent and not {"pytorch_model.bin", "README.md"} & set(hub.sent)
 
 
-def test_a_cut_connection_leaves_an_entry_that_a_second_run_completes(cache: Path, folder: Path) -> None:
+def test_a_second_run_completes_a_cut_download(cache: Path, folder: Path) -> None:
     with small_hub(folder) as hub:
         hub.cut = "model.safetensors"
         said = download(hub.address, "org/model", code=2)

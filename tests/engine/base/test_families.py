@@ -86,7 +86,7 @@ async def test_greedy_tokens_are_those_of_transformers(
         print(f"{made.name}: largest gap to transformers, {name}: {size:.1e}")
 
 
-async def test_a_step_is_that_of_peft_and_its_adapter_the_same_everywhere(made: Made, tmp_path: Path) -> None:
+async def test_a_step_matches_peft_and_every_sampler(made: Made, tmp_path: Path) -> None:
     trainer, sampler = made.trainer(), made.sampler(exact=True)
     await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)
     await sampler.load("0", str(tmp_path / "0"))

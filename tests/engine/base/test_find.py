@@ -163,7 +163,7 @@ def test_half_downloaded_entries(cache: HubCache, damage: Callable[[Path, Path],
     assert entry.name == "org/model" and entry.problem and entry.problem in caught.value.message
 
 
-def test_what_was_left_by_a_download_that_was_finished_later_does_not_matter(cache: HubCache) -> None:
+def test_leftovers_of_a_finished_download_do_not_matter(cache: HubCache) -> None:
     cache.add("org/model")
     (cache.entry("org/model") / "blobs" / "abc.incomplete").write_bytes(b"")
     assert [base.problem for base in cached_bases()] == [""]

@@ -62,7 +62,7 @@ def planned(wanted: Wanted, free: int) -> MemoryPlan | None:
 
 
 @given(wishes, memory)
-def test_a_plan_stays_within_the_memory_and_keeps_to_the_settings(wanted: Wanted, free: int) -> None:
+def test_a_plan_keeps_to_the_memory_and_the_settings(wanted: Wanted, free: int) -> None:
     plan = planned(wanted, free)
     if plan is None:
         return
@@ -76,7 +76,7 @@ def test_a_plan_stays_within_the_memory_and_keeps_to_the_settings(wanted: Wanted
 
 
 @given(wishes, memory)
-def test_a_base_is_refused_exactly_where_the_least_plan_does_not_fit(wanted: Wanted, free: int) -> None:
+def test_a_base_is_refused_where_the_least_plan_fails(wanted: Wanted, free: int) -> None:
     least = least_plan(wanted)
     assert (planned(wanted, free) is None) == (least.total > free)
     assert planned(wanted, least.total) is not None
@@ -112,7 +112,7 @@ HALF = BaseConfig("qwen2", 896, 4864, 24, 14, 2, 64, 151_936, 32_768, 1e-6, 1e6,
 """As Qwen2.5-0.5B."""
 
 
-def test_a_base_for_long_contexts_gets_longer_ones_where_there_is_room() -> None:
+def test_contexts_grow_where_there_is_room() -> None:
     wanted = Wanted(HALF, parameters(HALF), tasks=1)
     plans = [plan_memory(wanted, free * GIGABYTE) for free in (6, 8, 64)]
     assert [plan.context for plan in plans] == [512, 1024, 2048]
@@ -120,7 +120,7 @@ def test_a_base_for_long_contexts_gets_longer_ones_where_there_is_room() -> None
     assert plans[-1].sequences == 128
 
 
-def test_policies_are_paged_out_before_conversations_become_fewer() -> None:
+def test_policies_are_paged_out_before_sequences_shrink() -> None:
     wanted = Wanted(HALF, parameters(HALF), tasks=32)
     plans = [plan_memory(wanted, free * GIGABYTE) for free in (10, 64)]
     assert [(plan.slots, plan.sequences >= 32) for plan in plans] == [(4, True), (32, True)]

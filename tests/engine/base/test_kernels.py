@@ -82,11 +82,11 @@ def test_unless_it_is_set_the_processor_decides(
 
 
 @pytest.mark.usefixtures("asked_anew")
-def test_a_library_that_rounds_or_is_not_allowed_to_compile_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_rounds_or_fails_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Tensor) -> Tensor:
         raise RuntimeError("could not create a primitive")
 
-    monkeypatch.setattr(kernels, "_faster", lambda: True)
+    monkeypatch.setattr(kernels, "onednn_is_faster", lambda: True)
     for broken in (refused, lambda left, right: (left.bfloat16() @ right.bfloat16()).float()):
         monkeypatch.setattr(kernels, "by_onednn", broken)
         library.cache_clear()
@@ -144,7 +144,7 @@ assert torch.allclose(kernels.product(left[:8600], right), expected[1], atol=1e-
 @pytest.mark.processes
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
 @pytest.mark.skipif(not ONEDNN, reason="PyTorch without oneDNN")
-def test_where_there_is_no_room_for_its_code_onednn_is_left_alone() -> None:
+def test_onednn_is_not_used_without_room_for_its_code() -> None:
     done = subprocess.run([sys.executable, "-P", "-c", LITTLE_ROOM], capture_output=True, text=True, timeout=50)
     assert done.returncode == 0, done.stderr
     if not done.stdout:

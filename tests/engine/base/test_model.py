@@ -47,9 +47,7 @@ def test_large_files_are_told_apart_by_size_and_ends(tmp_path: Path, monkeypatch
         ({"rope_scaling": {"rope_type": "spiral", "factor": 2.0}}, "of the unknown type 'spiral'"),
     ],
 )
-def test_what_would_end_a_worker_is_refused_with_the_configuration(
-    tmp_path: Path, change: dict[str, object], words: str
-) -> None:
+def test_what_would_end_a_worker_is_refused(tmp_path: Path, change: dict[str, object], words: str) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG | change))
     with pytest.raises(BaseModelError, match=words):
         read_config(tmp_path / "config.json")
@@ -77,7 +75,7 @@ def test_old_and_new_rotary_settings(
     assert (config.rope_theta, config.rope_scaling) == (theta, scaling)
 
 
-def test_other_architectures_need_fewer_sizes_under_their_own_names(tmp_path: Path) -> None:
+def test_other_architectures_need_fewer_sizes(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(
         '{"model_type": "gpt2", "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 99, "vocab_size": 7}'

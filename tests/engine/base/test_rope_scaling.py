@@ -86,7 +86,7 @@ async def trained(base: BaseModel, folder: Path) -> np.ndarray[Any, np.dtype[np.
 
 
 @pytest.mark.parametrize("case", RIGHT)
-async def test_llama_cpp_and_the_trainer_compute_what_transformers_does(case: str, tmp_path: Path) -> None:
+async def test_llama_cpp_and_trainer_match_transformers(case: str, tmp_path: Path) -> None:
     base = make(tmp_path / "base", *RIGHT[case])
     reference = logprobs_of(transformers(base), TOKENS, 1)
     write_base(base, tmp_path / "base.gguf")
@@ -99,7 +99,7 @@ async def test_llama_cpp_and_the_trainer_compute_what_transformers_does(case: st
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_what_llama_cpp_would_compute_otherwise_is_refused_and_can_be_trained(case: str, tmp_path: Path) -> None:
+async def test_what_llama_cpp_gets_wrong_can_only_be_trained(case: str, tmp_path: Path) -> None:
     family, changes, words = REFUSED[case]
     base = make(tmp_path / "base", family, changes)
     with pytest.raises(BaseModelError, match=words):

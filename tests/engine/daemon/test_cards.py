@@ -108,7 +108,7 @@ TAKEN = Card(used=9000, held=(Held(1, 9000),))  # the first process belongs to t
 
 
 @pytest.mark.parametrize("gone", [Card(code=LOST), TAKEN], ids=["it fails", "somebody takes it"])
-async def test_a_card_of_ours_that_is_lost_has_work_placed_elsewhere_and_a_free_one_is_taken(
+async def test_work_leaves_a_lost_card_and_takes_a_free_one(
     machine: ImaginaryMachine, store: Store, monkeypatch: pytest.MonkeyPatch, gone: Card
 ) -> None:
     mine, resources = Card(used=3000, held=(Held(os.getpid(), 3000),)), ResourceSettings()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from marlaas.engine.daemon import control
-from marlaas.engine.daemon.control import _why_not
+from marlaas.engine.daemon.control import why_not
 from marlaas.engine.errors import ConfigError, EngineUnreachable
 from marlaas.engine.home.paths import Home
 
@@ -27,16 +27,14 @@ from marlaas.engine.home.paths import Home
 def test_the_reason_is_the_engines_own(tmp_path: Path, code: int, line: str, kind: type[Exception], words: str) -> None:
     log = tmp_path / "engine.log"
     log.write_text(f"info: earlier\n{line}\n")
-    error = _why_not(code, log)
+    error = why_not(code, log)
     assert type(error) is kind and words in error.message and "plugin" not in error.message
 
 
 @pytest.mark.processes
-def test_an_engine_that_was_stopped_leaves_no_process_to_be_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_engine_leaves_no_process_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.2)"])
-    monkeypatch.setattr(control, "_started", [engine])
+    monkeypatch.setattr(control, "started", [engine])
     holders = iter([engine.pid, engine.pid, None])
     monkeypatch.setattr(control, "holder", lambda lock: next(holders))
     monkeypatch.setattr(control, "command", lambda database, verb: None)

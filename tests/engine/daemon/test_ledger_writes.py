@@ -53,7 +53,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-async def test_an_orderly_stop_writes_what_was_used_since_the_last_beat(store: Store) -> None:
+async def test_a_stop_writes_what_was_used_since_the_last_beat(store: Store) -> None:
     ledger = Ledger()
     heartbeat = Heartbeat(store, ledger, OutcomeCounts(), lambda: None)
     ledger.training(1, 100, 0.5)
@@ -78,7 +78,7 @@ async def test_what_a_full_disk_refused_is_written_later(store: Store, monkeypat
     assert store.usage.tokens_today() == {"lab": 101}
 
 
-async def test_the_pulse_ends_even_where_the_sampler_answers_in_the_same_moment(store: Store) -> None:
+async def test_the_pulse_ends_though_the_sampler_just_answered(store: Store) -> None:
     answer: asyncio.Future[SamplerStats] = asyncio.get_running_loop().create_future()
     sampler = FakeSampler()
     sampler.stats = lambda: answer  # type: ignore[method-assign, assignment, return-value]
@@ -95,7 +95,7 @@ async def test_the_pulse_ends_even_where_the_sampler_answers_in_the_same_moment(
         await asking
 
 
-async def test_how_episodes_ended_is_written_beside_it_and_kept_while_the_disk_is_full(
+async def test_outcomes_are_kept_while_the_disk_is_full(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(counted: object) -> None:

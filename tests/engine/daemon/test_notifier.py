@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,8 @@ from marlaas.engine.home.paths import Home
 from marlaas.engine.store.rows import Reason
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import Submission, submit
+
+from ..by_hand import change
 
 pytestmark = pytest.mark.processes
 
@@ -42,19 +45,19 @@ def home(tmp_path: Path) -> Iterator[Home]:
 class Heard:
     """A command, and what the engine was told of its failures."""
 
-    def __init__(self, home: Home, tmp_path: Path, script: str, limit: float = 20) -> None:
+    def __init__(self, home: Home, tmp_path: Path, script: str, limit: float = 20, more: str = "") -> None:
         self.path = tmp_path / "heard.jsonl"
         program = tmp_path / "a script.py"
         program.write_text(script)
         self.log: list[str] = []
-        command = f'{sys.executable} -S "{program}" {self.path}'
+        command = f'{sys.executable} -S "{program}" {self.path}{more}'
         self.notifier = Notifier(command, home, lambda kind, message, level: self.log.append(message), limit)
 
-    async def of(self, *events: tuple[str, int]) -> list[dict[str, object]]:
+    async def of(self, *events: tuple[str, int]) -> list[Any]:
         """What the command wrote down, after all events."""
         for event in events:
             self.notifier.tell(*event)
-        await self.notifier._events.join()
+        await self.notifier.delivered()
         return [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
 
 
@@ -116,7 +119,7 @@ async def test_a_program_that_is_not_there(home: Home) -> None:
     log: list[str] = []
     missing = Notifier("/nowhere/program --fast", home, lambda kind, message, level: log.append(message))
     missing.tell("done", 1)
-    await missing._events.join()
+    await missing.delivered()
     assert len(log) == 1 and "No such file" in log[0]
     await missing.stop()
 
@@ -125,19 +128,25 @@ async def test_a_home_of_nobody(home: Home) -> None:
     log: list[str] = []
     strange = Notifier("~not-a-user/notify", home, lambda kind, message, level: log.append(message))
     strange.tell("done", 1)
-    await strange._events.join()
+    await strange.delivered()
     assert len(log) == 1
     await strange.stop()
 
 
 async def test_no_shell_reads_the_command(home: Home, tmp_path: Path) -> None:
+    says = "import json, sys; open(sys.argv[1], 'w').write(json.dumps(sys.argv[2:]))"
+    quoted = Heard(home, tmp_path, says, more=" ~not-a-user; $(id)")
+    assert await quoted.of(("done", 1)) == [["~not-a-user;", "$(id)"]] and not quoted.log
+    await quoted.notifier.stop()
+
+
+async def test_without_a_command_nothing_is_started(home: Home) -> None:
     log: list[str] = []
-    quoted = Notifier("touch ~not-a-user; $(id)", home, lambda kind, message, level: log.append(message))
-    assert quoted._words == ["touch", "~not-a-user;", "$(id)"]
     silent = Notifier("", home, lambda kind, message, level: log.append(message))
     silent.tell("done", 1)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
     await silent.stop()
-    assert silent._work is None and not log
+    assert not log
 
 
 async def test_a_command_that_is_too_slow_fills_no_memory(
@@ -152,7 +161,7 @@ async def test_a_command_that_is_too_slow_fills_no_memory(
     await heard.notifier.stop()
 
 
-async def test_an_engine_that_stops_waits_a_moment_for_what_is_in_line(home: Home, tmp_path: Path) -> None:
+async def test_a_stopping_engine_waits_for_events_in_line(home: Home, tmp_path: Path) -> None:
     heard = Heard(home, tmp_path, HEARS)
     heard.notifier.tell("done", 1)
     await heard.notifier.stop()
@@ -160,7 +169,5 @@ async def test_an_engine_that_stops_waits_a_moment_for_what_is_in_line(home: Hom
 
 
 def test_numbers_that_json_lacks(home: Home) -> None:
-    store = Store(home.database, "tiny", "")
-    store._database.execute("UPDATE tasks SET seconds = 9e999 WHERE id = 1")
-    store.close()
+    change(home.database, "UPDATE tasks SET seconds = 9e999 WHERE id = 1")
     assert json.loads(described(home, "done", 1))["seconds"] is None

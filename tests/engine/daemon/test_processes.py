@@ -24,7 +24,7 @@ def test_processor_time_is_what_was_spent_since_the_last_look() -> None:
     assert spent < first.spent and again.started == first.started
 
 
-def test_workers_that_speak_for_themselves_are_believed_and_names_stay_apart() -> None:
+def test_a_workers_own_load_counts_and_names_differ() -> None:
     seen = [Seen("rollout", 7, 100, 1.0, 0.9), Seen("env sums", 8, 10, 1.0, 0.5), Seen("env sums", 9, 10, 1.0, 5.0)]
     rows = worker_rows(seen, {"rollout": 0.25}, {"rollout": "core 0"}, 1.0)
     assert [(row.name, row.busy) for row in rows] == [("rollout", 0.25), ("env sums", 0.5), ("env sums (9)", 1.0)]

@@ -22,6 +22,7 @@ from marlaas.engine.store.schema import is_current
 from marlaas.engine.store.store import Store
 
 from ...old_homes import unpack
+from ..by_hand import change
 
 MAKE = """
 import sys
@@ -53,14 +54,14 @@ def test_several_programs_at_once_make_one_home(tmp_path: Path) -> None:
     assert holder(home.lock) is None
 
 
-def test_an_older_home_without_an_engine_is_brought_up_to_date_by_whoever_reads(tmp_path: Path) -> None:
+def test_without_an_engine_a_reader_updates_the_home(tmp_path: Path) -> None:
     home = unpack(tmp_path / "home")
     with reading(home) as reader:
         assert reader is not None and len(reader.tasks()) == 3
     assert is_current(home.database) and holder(home.lock) is None
 
 
-def test_beside_an_engine_of_an_older_marlaas_nothing_is_changed(tmp_path: Path) -> None:
+def test_nothing_is_changed_beside_an_older_engine(tmp_path: Path) -> None:
     home = unpack(tmp_path / "home")
     with closing(sqlite3.connect(home.database)) as database, database:
         database.execute("UPDATE engines SET pid = ?, state = 'running'", [os.getpid()])
@@ -74,7 +75,7 @@ def test_beside_an_engine_of_an_older_marlaas_nothing_is_changed(tmp_path: Path)
     assert is_current(home.database)
 
 
-def test_who_prepares_the_database_is_no_engine_and_is_waited_for(tmp_path: Path) -> None:
+def test_an_engine_waits_for_who_prepares_the_database(tmp_path: Path) -> None:
     path = tmp_path / "engine.lock"
     preparing, engine = EngineLock(path), EngineLock(path)
     preparing.acquire(prepares=True)
@@ -99,7 +100,7 @@ def test_an_engine_of_another_version_is_named(tmp_path: Path) -> None:
     with Reader(home.database) as reader:
         engine = reader.engine()
         assert engine is not None and engine.version == version() and control.other_version(engine) == ""
-        store.telemetry._db.execute("UPDATE engines SET version = '0.0.9'")
+        change(home.database, "UPDATE engines SET version = '0.0.9'")
         words = f"The engine is marlaas 0.0.9, and this is marlaas {version()}: restart it"
         assert control.other_version(reader.engine()).startswith(words)
     store.close()

@@ -33,7 +33,7 @@ def test_the_version_tells_what_vllm_was_built_for(version: str, build: str) -> 
     ],
 )
 def test_both_packages_of_vllm(versions: dict[str, str], expected: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_version", lambda name: versions.get(name, ""))
+    monkeypatch.setattr(module, "version_of", lambda name: versions.get(name, ""))
     monkeypatch.setattr(module, "llama_backends", lambda: ())
     assert find_installed() == expected
 

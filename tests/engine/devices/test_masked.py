@@ -63,7 +63,7 @@ def test_parts_of_a_divided_card() -> None:
     assert masked("MIG-1,GPU-aaaa", cards).uuids == ("MIG-1",)
 
 
-def test_numbers_are_clear_where_cards_are_equal_or_the_order_is_given() -> None:
+def test_numbers_are_clear_for_equal_or_ordered_cards() -> None:
     unequal = (CARDS[0], Gpu(1, "GPU-x", "other", "cuda", 8, 8))
     assert ambiguous("0", None, unequal) and ambiguous("0", "FASTEST_FIRST", unequal)
     assert not ambiguous("0", "PCI_BUS_ID", unequal)

@@ -35,7 +35,7 @@ def test_version_2_leaves_the_least_on_the_way_up(tmp_path: Path) -> None:
     assert container_room(membership(tmp_path, "0::/\n"), mounted) is None
 
 
-def test_version_1_has_its_own_folder_and_a_large_number_for_no_limit(tmp_path: Path) -> None:
+def test_version_1_says_no_limit_by_a_large_number(tmp_path: Path) -> None:
     mounted = tmp_path / "mounted"
     group(mounted / "memory", V1, 9223372036854771712, 10, 0)
     group(mounted / "memory" / "x", V1, 2000, 1500, 200)
@@ -44,7 +44,7 @@ def test_version_1_has_its_own_folder_and_a_large_number_for_no_limit(tmp_path: 
     assert container_room(membership(tmp_path, "4:memory:/\n"), mounted) is None
 
 
-def test_a_container_that_sees_itself_as_the_root_knows_its_limit(tmp_path: Path) -> None:
+def test_a_container_seen_as_the_root_knows_its_limit(tmp_path: Path) -> None:
     mounted = tmp_path / "mounted"
     group(mounted, V2, 5000, 1000, 0)
     assert container_room(membership(tmp_path, "0::/docker/0123\n"), mounted) == 4000

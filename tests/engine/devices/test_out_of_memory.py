@@ -22,14 +22,14 @@ def test_what_torch_numpy_and_python_raise_counts() -> None:
     assert not ran_out(RuntimeError("shapes differ")) and not ran_out(OSError("out of memory"))
 
 
-def test_what_onednn_says_of_a_shortage_counts_and_what_it_says_of_shapes_does_not() -> None:
+def test_onednn_shortages_count_and_shape_errors_do_not() -> None:
     assert ran_out(RuntimeError("could not create a primitive"))
     assert ran_out(RuntimeError("could not execute a primitive"))
     unknown = "could not create a primitive descriptor for the matmul primitive. Run workload with …"
     assert not ran_out(RuntimeError(unknown)) and not ran_out(RuntimeError("could not create an engine"))
 
 
-def test_a_shortage_has_a_name_of_its_own_and_other_errors_are_left_alone() -> None:
+def test_only_a_shortage_becomes_out_of_memory() -> None:
     shortage = as_shortage(RuntimeError("CUDA out of memory"))
     assert isinstance(shortage, OutOfMemory) and str(shortage) == "RuntimeError: CUDA out of memory"
     other = CallFailed("A bug.")

@@ -34,7 +34,7 @@ def test_version_2_leaves_the_least_on_the_way_up(tmp_path: Path) -> None:
     assert quota(member(tmp_path, "0::/\n"), mounted) is None
 
 
-def test_version_1_has_its_own_folder_and_minus_one_for_no_quota(tmp_path: Path) -> None:
+def test_version_1_says_no_quota_by_minus_one(tmp_path: Path) -> None:
     mounted = tmp_path / "mounted"
     write(mounted / "cpu", cpu__cfs_quota_us=-1, cpu__cfs_period_us=100000)
     write(mounted / "cpu" / "x", cpu__cfs_quota_us=250000, cpu__cfs_period_us=100000)
@@ -57,10 +57,10 @@ def test_any_text_is_a_quota_above_nothing_or_none(text: str, spent: int, period
             return text
 
     for version in (1, 2):
-        worth = processor._quota(Told(Path("/"), version))
+        worth = processor.quota_of(Told(Path("/"), version))
         assert worth is None or worth > 0
     text = f"{spent} {period}\n"
-    assert processor._quota(Told(Path("/"), 2)) == spent / period
+    assert processor.quota_of(Told(Path("/"), 2)) == spent / period
 
 
 @pytest.mark.skipif(not affinity(), reason="this system pins no process")

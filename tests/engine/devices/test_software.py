@@ -41,7 +41,7 @@ def test_a_newer_vllm_than_was_read_is_used_and_named() -> None:
         ({}, {"vllm_platform": ""}, "takes this machine for ''"),
     ],
 )
-def test_a_vllm_that_cannot_be_used_gives_way_to_llama_on_the_card(
+def test_llama_replaces_an_unusable_vllm_on_the_card(
     there: dict[str, Any], answers: dict[str, Any], words: str
 ) -> None:
     known = judge(replace(GPU_PROFILE, **there), replace(WORKS, **answers), [CARD])
@@ -50,7 +50,7 @@ def test_a_vllm_that_cannot_be_used_gives_way_to_llama_on_the_card(
     assert known.torch_cuda and known.llama_backend == "cuda" and known.llama_reason == ""
 
 
-def test_without_vllm_a_llama_for_the_processor_is_worth_a_sentence() -> None:
+def test_llama_for_the_processor_alone_is_worth_a_note() -> None:
     known = judge(replace(GPU_PROFILE, vllm="", llama_backends=()), replace(WORKS, llama_reaches=0), [CARD])
     assert known.vllm_reason.endswith("llama.cpp samples instead, on the processor.")
     assert "CMAKE_ARGS='-DGGML_CUDA=on -DLLAVA_BUILD=OFF'" in known.llama_reason
@@ -85,7 +85,7 @@ def test_a_torch_that_cannot_train_on_the_card(answers: dict[str, Any], words: s
     assert known.vllm == "" and "computes with PyTorch" in known.vllm_reason
 
 
-def test_cards_that_are_too_old_for_the_kernels_are_left_to_llama() -> None:
+def test_cards_too_old_for_the_kernels_go_to_llama() -> None:
     known = judge(GPU_PROFILE, WORKS, [OLD])
     assert "no kernels for GTX 1080 (compute capability 6.1, the least is 7.5)" in known.torch_reason
     assert not known.torch_cuda and known.vllm == "" and known.llama_backend == "cuda"
@@ -123,7 +123,7 @@ def test_a_plain_machine_is_looked_at_without_starting_anything(monkeypatch: pyt
         raise AssertionError("a child process was started")
 
     monkeypatch.setattr("subprocess.run", never)
-    monkeypatch.setattr(module, "_known", {})
+    monkeypatch.setattr(module, "answered", {})
     monkeypatch.setattr(module, "find_installed", lambda: Installed(torch="2.13.0", llama="0.3.36"))
     assert usable_software() == Software()
     assert usable_software() is usable_software()

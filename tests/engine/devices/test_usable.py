@@ -59,7 +59,7 @@ def test_the_environment_hides_cards(environment: dict[str, str], left: list[int
         assert f"CUDA_VISIBLE_DEVICES={environment['CUDA_VISIBLE_DEVICES']} leaves it out" in out.reason
 
 
-def test_numbers_of_unequal_cards_mean_what_cuda_says_and_none_where_it_does_not() -> None:
+def test_numbers_of_unequal_cards_mean_what_cuda_says() -> None:
     cards = (replace(CARDS[0], name="slow"), CARDS[1])
     assert indices(usable(cards, environment={"CUDA_VISIBLE_DEVICES": "0"}, order=("GPU-11", "GPU-00"))) == [1]
     found = usable(cards, environment={"CUDA_VISIBLE_DEVICES": "0"})
@@ -107,9 +107,7 @@ def test_settings_cannot_take_what_the_environment_hides() -> None:
         ((Holder(7, "anna", 0),), "account anna holds part of it"),
     ],
 )
-def test_cards_of_others_are_left_alone_unless_a_person_says_otherwise(
-    holders: tuple[Holder, ...], reason: str
-) -> None:
+def test_cards_of_others_are_left_alone_by_default(holders: tuple[Holder, ...], reason: str) -> None:
     found = usable(held(*holders))
     assert (indices(found) == [0]) == bool(reason) and reason in found.reason("GPU-11")
     assert indices(usable(held(*holders), replace(FREE, shared_gpus=True))) == [0, 1]

@@ -17,7 +17,7 @@ def after(usable: list[frozenset[str]], used: frozenset[str] = frozenset({A})) -
     return watch
 
 
-def test_a_card_of_ours_that_is_lost_is_left_soon_and_a_moment_is_no_reason() -> None:
+def test_a_lost_card_is_left_soon_but_not_at_once() -> None:
     assert not after([frozenset()] * (LEAVE - 1)).leaves
     assert after([frozenset()] * LEAVE).leaves
     assert not after([frozenset(), frozenset({A})] * LEAVE).leaves

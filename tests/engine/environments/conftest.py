@@ -54,9 +54,9 @@ class World:
     told: list[EnvironmentEvent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.service = EnvironmentService([self.folder], self.scratch, self._hear)
+        self.service = EnvironmentService([self.folder], self.scratch, self.hear)
 
-    def _hear(self, event: EnvironmentEvent) -> None:
+    def hear(self, event: EnvironmentEvent) -> None:
         self.told.append(event)
         self.events.put_nowait(event)
 

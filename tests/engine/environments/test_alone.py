@@ -64,7 +64,7 @@ def test_a_link_that_leads_nowhere_is_called_so(folder: Path) -> None:
 
 
 @pytest.mark.processes
-async def test_only_what_is_meant_is_started_and_an_edit_counts_after_a_look(folder: Path, tmp_path: Path) -> None:
+async def test_only_the_named_plugin_starts_and_edits_count(folder: Path, tmp_path: Path) -> None:
     async def upper(ask: object) -> Reply:
         return Reply("HELLO", "stop", 0)
 

@@ -15,7 +15,7 @@ from marlaas.engine.rollout.protocol import SampleRequest, SampleResult
 from marlaas.engine.rollout.renderer import Renderer
 
 from ..rollout.endpoints import endpoint
-from ..rollout.fake import FakeSampler, _Version
+from ..rollout.fake import FakeSampler, FakeVersion
 from ..rollout.fake_renderer import FakeRenderer
 from .conftest import World, a_spec, echoing
 
@@ -63,7 +63,7 @@ class Meeting(FakeSampler):
 
 
 async def played(world: World, environment: str) -> Played:
-    sampler = Meeting(sequences=3, context=200, versions={"v1": _Version("sum")})
+    sampler = Meeting(sequences=3, context=200, versions={"v1": FakeVersion("sum")})
     place = endpoint(sampler, sampler.sequences, sampler.context)
     rollout = Rollout(cast(Renderer, FakeRenderer()), Ledger())
     voice = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
@@ -77,7 +77,7 @@ async def played(world: World, environment: str) -> Played:
     return one
 
 
-async def test_agents_are_sampled_together_whichever_way_they_are_asked(world: World) -> None:
+async def test_agents_asked_in_any_way_are_sampled_together(world: World) -> None:
     world.save("together.py", PLUGIN)
     await world.service.start()
     for environment in ("loop", "threads"):

@@ -53,7 +53,7 @@ def line_of(text: str) -> int:
     return next(number for number, line in enumerate(CLASSES.splitlines(), 1) if line.endswith(text))
 
 
-async def test_a_class_is_set_up_once_and_closed_when_its_version_is_replaced(world: World) -> None:
+async def test_a_class_is_set_up_once_and_closed_when_replaced(world: World) -> None:
     world.save("classes.py", CLASSES)
     await world.service.start()
     log = world.scratch / "logs" / "classes.log"

@@ -18,7 +18,7 @@ from marlaas.plugins.host.channel import Record
 from marlaas.plugins.messages import MOST_ASKS, Ask, Reply
 
 from ..rollout.endpoints import endpoint
-from ..rollout.fake import FakeSampler, _Version
+from ..rollout.fake import FakeSampler, FakeVersion
 from .conftest import ECHO, Slow, World, a_spec, echoing
 
 pytestmark = pytest.mark.processes
@@ -53,19 +53,17 @@ class Frames:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.handled = 0
-        receive = Child._receive
+        receive = Child.receive
 
         def counted(child: Child, record: Record) -> None:
             if child.dead is None:
                 self.handled += 1
             receive(child, record)
 
-        monkeypatch.setattr(Child, "_receive", counted)
+        monkeypatch.setattr(Child, "receive", counted)
 
 
-async def test_who_asks_on_after_its_episode_was_cancelled_is_ended_and_rests(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_asking_on_after_a_cancel_ends_the_worker(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.save("floods.py", FLOODS)
     world.save("echo.py", ECHO)
     await world.service.start()
@@ -170,15 +168,13 @@ async def shouts(ep):
 """
 
 
-async def test_prompts_of_megabytes_cost_their_episode_and_no_rendering(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_prompts_of_megabytes_are_never_rendered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the twenty would take the loop a second: what cannot fit is known by its characters."""
     world.save("shouts.py", SHOUTS)
     await world.service.start()
     renderer, rendered = Renderer(find_base("tiny")), []
     monkeypatch.setattr(Vocabulary, "encode", lambda *given: rendered.append(given))
-    sampler = FakeSampler(sequences=2, context=400, versions={"v1": _Version("sum")})
+    sampler = FakeSampler(sequences=2, context=400, versions={"v1": FakeVersion("sum")})
     voice = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
     roles = alike(voice, endpoint(sampler, 2, 400))
     with await world.service.bind("shouts") as lease:

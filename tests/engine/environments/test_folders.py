@@ -46,7 +46,7 @@ async def test_two_plugins_of_one_name_are_shown(world: World) -> None:
     assert [info.name for info in world.service.infos()] == ["echo/echo"]
 
 
-async def test_a_renamed_plugin_goes_on_and_who_names_the_old_one_is_told(world: World) -> None:
+async def test_a_renamed_plugin_goes_on_under_its_new_name(world: World) -> None:
     world.save("old.py", ECHO)
     await world.service.start()
     lease = await world.service.bind("old/echo")
@@ -63,7 +63,7 @@ async def test_a_renamed_plugin_goes_on_and_who_names_the_old_one_is_told(world:
     assert world.service.resolve("old/echo").version == lease.environment_version
 
 
-async def test_a_file_that_is_saved_half_way_leaves_the_last_good_version(world: World) -> None:
+async def test_a_half_saved_file_leaves_the_last_good_version(world: World) -> None:
     world.save("echo.py", ECHO)
     await world.service.start()
     with open(world.folder / "echo.py", "w") as file:  # as editors do that do not replace files

@@ -88,7 +88,7 @@ def test_other_parameters_and_environments_are_not_concerned() -> None:
     assert record.did_well(SUMS) and record.failing("sums") is None
 
 
-def test_what_was_under_way_when_a_rest_began_does_not_lengthen_it() -> None:
+def test_earlier_failures_do_not_lengthen_a_rest() -> None:
     record, clock = health()
     fail(record, MOST_FAILURES)
     assert not any(fail(record, 100, first=100))

@@ -61,7 +61,7 @@ def a_service(world: World) -> EnvironmentService:
     around = world.folder.parent
     settings = EnvironmentSettings(wheels=str(around / "wheels"), offline=True)
     interpreters = Interpreters(around / "home" / "venvs", settings)
-    return EnvironmentService([world.folder], world.scratch, world._hear, interpreters=interpreters)
+    return EnvironmentService([world.folder], world.scratch, world.hear, interpreters=interpreters)
 
 
 def venv_of(world: World, name: str) -> Venv:
@@ -155,9 +155,7 @@ async def test_an_edit_ends_a_build(world: World, tmp_path: Path, monkeypatch: p
     os.close(installer)
 
 
-async def test_a_plugin_that_cannot_be_kept_from_the_network_is_served_with_a_warning(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_network_that_cannot_be_denied_is_a_warning(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("marlaas.engine.environments.dependencies.interpreters.obstacle", lambda: "no namespaces")
     world.save("echo.py", "# /// script\n# [tool.marlaas]\n# network = false\n# ///\n" + textwrap.dedent(ECHO))
     await world.service.start()

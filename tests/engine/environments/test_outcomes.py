@@ -34,7 +34,7 @@ def test_outcomes_add_up_by_environment_version_and_status() -> None:
     assert counts.take() == Counted()
 
 
-def test_what_is_put_back_comes_again_and_the_newest_failure_wins() -> None:
+def test_what_is_put_back_adds_to_newer_outcomes() -> None:
     counts = OutcomeCounts()
     counts.add("shop/buy", "v1", BROKEN)
     refused = counts.take()

@@ -98,9 +98,7 @@ async def test_a_loop_that_cannot_be_interrupted_is_killed(world: World, monkeyp
     assert (await world.play("stuck")).status == "ok"
 
 
-async def test_a_process_that_one_episode_after_the_other_blocks_is_killed_and_the_place_is_known(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_blocked_process_is_killed_and_the_line_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "BEAT", 0.3)
     world.save("spin.py", SPIN)
     await world.service.start()
@@ -184,7 +182,7 @@ async def test_a_process_that_breaks_the_protocol_is_killed(world: World, bytes_
     assert died.failure == outcome.failure
 
 
-async def test_a_process_that_dies_while_it_imports_is_tried_again_then_refused(world: World) -> None:
+async def test_a_death_on_import_is_retried_then_refused(world: World) -> None:
     world.save("exits.py", ECHO + "\nimport os\nos._exit(3)\n")
     marker = world.folder.parent / "tried"
     world.save(

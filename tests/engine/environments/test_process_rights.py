@@ -14,7 +14,7 @@ pytestmark = [
 ]
 
 
-async def test_a_program_of_a_plugin_holds_no_connection_and_dies_before_the_engine(world: World) -> None:
+async def test_its_programs_get_no_connection_and_die_first(world: World) -> None:
     world.save(
         "curious.py",
         """

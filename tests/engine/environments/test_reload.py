@@ -26,7 +26,7 @@ async def test_a_dropped_file_is_served(world: World) -> None:
     assert (await world.play("echo", word="x")).rewards == {"agent": 1.0}
 
 
-async def test_an_edit_serves_new_groups_and_the_old_group_ends_on_its_version(world: World) -> None:
+async def test_an_edit_serves_new_groups_only(world: World) -> None:
     world.save("echo.py", ECHO)
     await world.service.start()
     old = await world.service.bind("echo")
@@ -200,7 +200,7 @@ async def test_a_later_folder_hides_an_earlier_one(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "echo.py").write_text(text)
     world = World(tmp_path / "own", tmp_path / "scratch")
-    world.service = type(world.service)([tmp_path / "bundled", tmp_path / "own"], tmp_path / "scratch", world._hear)
+    world.service = type(world.service)([tmp_path / "bundled", tmp_path / "own"], tmp_path / "scratch", world.hear)
     await world.service.start()
     assert (await world.play("echo")).rewards == {"agent": 0.25}
     (tmp_path / "own" / "echo.py").unlink()
@@ -210,7 +210,7 @@ async def test_a_later_folder_hides_an_earlier_one(tmp_path: Path) -> None:
     await world.service.stop()
 
 
-async def test_a_folder_that_is_deleted_and_made_anew_is_watched_again(world: World) -> None:
+async def test_a_folder_that_is_made_anew_is_watched_again(world: World) -> None:
     world.save("echo.py", ECHO)
     await world.service.start()
     shutil.rmtree(world.folder)

@@ -30,7 +30,7 @@ async def reader(ep):
 """
 
 
-async def test_what_a_plugin_read_elsewhere_is_read_again_and_groups_under_way_finish(world: World) -> None:
+async def test_a_reload_reads_outside_files_again(world: World) -> None:
     outside = world.folder.parent / "outside.txt"
     outside.write_text("before")
     world.save("reader.py", READER.format(path=str(outside)))
@@ -76,7 +76,7 @@ async def test_a_plugin_that_rests_is_tried_again_at_once(world: World) -> None:
     assert (await world.play("reader")).rewards == {"agent": 1.0}
 
 
-async def test_a_reload_that_fails_says_where_and_the_last_good_version_goes_on(world: World) -> None:
+async def test_a_failed_reload_names_the_line_and_serves_on(world: World) -> None:
     world.save("echo.py", ECHO)
     await world.service.start()
     (pid,) = world.pids()
@@ -90,7 +90,7 @@ async def test_a_reload_that_fails_says_where_and_the_last_good_version_goes_on(
         await world.service.reload("echo")
 
 
-async def test_a_plugin_that_is_not_there_is_named_with_those_that_are(world: World) -> None:
+async def test_an_unknown_plugin_is_named_beside_the_known(world: World) -> None:
     world.save("echo.py", ECHO)
     await world.service.start()
     with pytest.raises(EnvironmentMissing, match="There are: echo"):

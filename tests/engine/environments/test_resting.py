@@ -73,10 +73,15 @@ async def test_junk_that_was_answered_on_purpose_does_not_count(served: World) -
 
 
 async def test_a_success_after_a_rest_is_told(served: World) -> None:
+    mended = served.folder.parent / "mended"
+    await served.until("loaded", "divides")
+    served.save("divides.py", DIVIDES.replace("1 / by", f"1 / (by + __import__('os').path.exists({str(mended)!r}))"))
+    await served.until("loaded", "divides")
+    with await served.service.bind("divides") as lease:
+        serving = lease.serving
     await plays(served, by=0)
-    serving = served.service._registry.plugins["divides"].serving()
-    assert serving is not None
-    serving.health._clock = lambda: 1e12  # the rest is over, and what was wrong outside of the plugin is mended
-    serving._judge("divides", a_spec(by=0, fair=True), await served.play("divides", by=1), serving._child)  # type: ignore[arg-type]
+    serving.health.clock = lambda: 1e12  # the rest is over, and what was wrong outside of the plugin is mended
+    mended.touch()
+    await plays(served, by=0)
     await served.until("recovered", "divides")
     assert served.service.resolve("divides").state == "ready"

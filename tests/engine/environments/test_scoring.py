@@ -181,7 +181,7 @@ async def test_members_of_a_group_are_compared(judged: World) -> None:
     assert (failed.failure.file, failed.failure.line) == ("p.py", line_of("async def rank"))
 
 
-async def test_what_a_policy_plays_is_counted_and_a_ranking_that_fails_overturns_it(judged: World) -> None:
+async def test_a_failed_ranking_overturns_counted_outcomes(judged: World) -> None:
     service = judged.service
     with await service.bind("compared") as lease:
         await service.play(lease, a_spec(), echoing)  # on purpose, by a check

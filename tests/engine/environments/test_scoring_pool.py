@@ -109,7 +109,7 @@ async def test_processes_that_are_not_needed_end(monkeypatch: pytest.MonkeyPatch
     assert await made.score() == OK and len(made.children) == 3
 
 
-async def test_a_process_that_died_is_replaced_and_its_request_tried_once_more() -> None:
+async def test_a_request_is_tried_again_when_its_process_died() -> None:
     made = Pool()
     request = made.score()
     died = EpisodeOutcome("error", failure=Failure("killed"))

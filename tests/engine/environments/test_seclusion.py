@@ -69,7 +69,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     made = World(tmp_path / "plugins", tmp_path / "home" / "scratch")
     made.folder.mkdir()
     interpreters = Interpreters(tmp_path / "home" / "venvs", EnvironmentSettings(sandbox=True))
-    made.service = EnvironmentService([made.folder], made.scratch, made._hear, interpreters=interpreters)
+    made.service = EnvironmentService([made.folder], made.scratch, made.hear, interpreters=interpreters)
     made.save("spy.py", SPY)
     await made.service.start()
     yield made
@@ -90,9 +90,7 @@ async def test_what_it_cannot_reach(world: World) -> None:
     assert reached == {"secret": "FileNotFoundError", "engine": "ProcessLookupError", "home": 1.0, "mine": "here"}
 
 
-async def test_it_is_interrupted_where_it_blocks_and_ends_with_all_that_it_started(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_blocked_process_is_interrupted_and_all_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "BEAT", 0.4)  # a host takes a ping a second for granted, so it needs a little
     outcome = await world.play("spy/spins")
     assert outcome.status == "timeout" and outcome.failure is not None

@@ -148,7 +148,7 @@ async def test_cancelling_ends_the_episode_in_its_process(world: World) -> None:
     assert (world.scratch / "logs" / "long.log").read_text().count("cleaned up") == 3, "peeked, cancelled, played"
 
 
-async def test_a_fault_of_the_engine_is_raised_not_blamed_on_the_plugin(world: World) -> None:
+async def test_a_fault_of_the_engine_is_raised_as_its_own(world: World) -> None:
     world.save("echo.py", ECHO)
     await world.service.start()
 
@@ -256,9 +256,7 @@ async def test_of_a_large_log_the_newest_lines_stay(
     assert log.read_text() == kept
 
 
-async def test_a_log_that_became_a_link_is_neither_shortened_nor_written_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_log_that_became_a_link_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("marlaas.engine.environments.process.launch.LARGEST_LOG", 0)
     mine = tmp_path / "mine"
     mine.write_text("not a log\n")

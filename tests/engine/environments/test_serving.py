@@ -69,7 +69,7 @@ async def test_after_its_grace_a_replaced_version_is_cut_off(served: World, monk
 
 
 @pytest.mark.processes
-async def test_whoever_waits_for_a_replaced_version_is_told_for_how_long(served: World) -> None:
+async def test_waiting_for_a_replaced_version_says_how_long(served: World) -> None:
     model = Slow()
     lease = await served.service.bind("echo")
     pinned = await served.service.bind("echo", lease.environment_version)
@@ -102,9 +102,7 @@ async def test_who_bound_a_version_by_its_name_is_not_cut_off(served: World, mon
 
 
 @pytest.mark.processes
-async def test_a_group_that_was_cut_off_stays_cut_whoever_wants_its_version_next(
-    served: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_group_that_was_cut_off_stays_cut(served: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draining, "SHORTEST", 0.0)
     lease = await served.service.bind("echo")
     episode = await under_way(served, lease, Slow())
@@ -125,7 +123,7 @@ async def test_an_edit_that_is_taken_back_ends_the_grace(served: World) -> None:
     await replaced(served)
     served.save("echo.py", ECHO)
     assert (await served.until("loaded", "echo")).version == lease.environment_version
-    lease.serving._expire()  # as a timer would that was not stopped
+    lease.serving.expire()  # as a timer would that was not stopped
     model.go.set()
     assert (await episode).rewards == {"agent": 1.0} and not lease.cut
     lease.release()
@@ -133,7 +131,7 @@ async def test_an_edit_that_is_taken_back_ends_the_grace(served: World) -> None:
 
 
 @pytest.mark.processes
-async def test_a_group_stays_on_its_version_when_the_process_dies_in_the_middle(served: World) -> None:
+async def test_a_group_keeps_its_version_when_its_process_dies(served: World) -> None:
     lease = await served.service.bind("echo")
     first = await served.service.play(lease, a_spec(word="x"), echoing)
     await replaced(served)

@@ -40,7 +40,7 @@ async def until_there(path: Path) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_the_end_of_a_service_waits_for_the_processes_of_edits_that_were_overtaken(world: World) -> None:
+async def test_stopping_waits_for_processes_of_overtaken_edits(world: World) -> None:
     probed = world.folder.parent / "probed"
     world.save("echo.py", CLOSES_SLOWLY.format(marker=str(probed)))
     (proof,) = await world.service.scan()
@@ -51,11 +51,9 @@ async def test_the_end_of_a_service_waits_for_the_processes_of_edits_that_were_o
     assert proof.done() and world.pids() == []
 
 
-async def test_the_end_of_a_service_waits_for_processes_of_versions_that_were_forgotten(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_stopping_waits_for_forgotten_versions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "TIDY_EVERY", 1)
-    world.service = EnvironmentService([world.folder], world.scratch, world._hear, needed=lambda: frozenset())
+    world.service = EnvironmentService([world.folder], world.scratch, world.hear, needed=lambda: frozenset())
     text = CLOSES_SLOWLY.format(marker=str(world.folder.parent / "probed"))
     world.save("echo.py", text.replace("asyncio.sleep(600)", 'ep.ask("x")'))
     await asyncio.wait(await world.service.scan())
@@ -79,7 +77,7 @@ async def test_a_proof_ends_when_the_files_cannot_be_read_any_more(world: World)
     assert world.pids() == []
 
 
-async def test_a_process_that_nobody_waits_for_any_more_ends_when_it_has_started(world: World) -> None:
+async def test_a_start_that_nobody_awaits_any_more_ends(world: World) -> None:
     go = world.folder.parent / "go"
     go.touch()
     world.save("echo.py", waiting_for(go))

@@ -28,7 +28,7 @@ async def test_a_pinned_version_outlives_its_plugin_and_its_engine(world: World)
     await world.until("removed", "echo")
     assert await reward(world, "echo", first) == 1.0
     await world.service.stop()
-    world.service = EnvironmentService([world.folder], world.scratch, world._hear)
+    world.service = EnvironmentService([world.folder], world.scratch, world.hear)
     await world.service.start()
     assert world.service.infos() == ()
     assert world.service.full_name("echo", first) == "echo/echo"
@@ -56,15 +56,15 @@ async def test_parameters_are_checked_by_the_version_that_plays(world: World) ->
     for version, config in ((first, {"times": 2}), (second, {"word": "x"}), (None, {})):
         with pytest.raises(ConfigError):
             await world.service.bind("echo", version, config)
-    newest = world.service._registry.plugins["echo"].serving()
-    assert newest is not None and newest.leases == 0, "a lease that was refused is released"
+    with await world.service.bind("echo") as lease:
+        assert lease.serving.leases == 1, "a lease that was refused is released"
 
 
 async def test_snapshots_that_nobody_needs_are_removed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "TIDY_EVERY", 1)
     monkeypatch.setattr(snapshots, "SPARE", 1)
     needed: set[str] = set()
-    world.service = EnvironmentService([world.folder], world.scratch, world._hear, needed=lambda: needed)
+    world.service = EnvironmentService([world.folder], world.scratch, world.hear, needed=lambda: needed)
     world.save("echo.py", ECHO)
     await world.service.start()
     versions = [(await world.until("loaded", "echo")).version]

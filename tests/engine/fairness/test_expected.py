@@ -32,4 +32,7 @@ def test_what_was_learnt_the_longest_ago_is_forgotten() -> None:
         expected.learn(key, 7)
     expected.learn(0, 7)
     expected.learn(KNOWN, 1000)
-    assert list(expected._means) == [*range(2, KNOWN), 0, KNOWN]
+    assert [expected.of(key) for key in (0, *range(2, KNOWN), KNOWN)] == [7] * (KNOWN - 1) + [1000]
+    assert expected.of(1) == expected.of(-1) > 7
+    expected.learn(KNOWN + 1, 1000)
+    assert expected.of(2) == expected.of(-1) and expected.of(0) == expected.of(3) == 7

@@ -65,7 +65,7 @@ def test_all_seconds_are_somebodys(turns: list[tuple[int, int, int, bool]]) -> N
     assert sum(usage.tokens for usage in usages) == sum(turn[1] + turn[2] for turn in turns)
 
 
-def test_each_of_a_tasks_policies_has_a_mix_of_its_own_and_all_count_its_episodes() -> None:
+def test_each_policys_mix_is_per_episode_of_the_task() -> None:
     ledger = Ledger()
     for _ in range(2):
         for _ in range(10):

@@ -35,7 +35,7 @@ def conversations(placement_plan: PlacementPlan) -> list[int]:
     return [plan.sequences for plan in placement_plan.memory]
 
 
-def test_a_sampler_without_memory_goes_on_with_half_and_the_other_as_it_was() -> None:
+def test_a_sampler_without_memory_goes_on_with_half() -> None:
     fewer = MemoryBackoff()
     assert fewer.fitted(STAFF) == STAFF
     after = fewer.after(full("rollout"), STAFF, HELD, DEVICES)
@@ -67,7 +67,7 @@ def test_where_fewer_are_not_tried_there_is_a_way_out(held: int) -> None:
     assert "Lower `context`" in after.words and after.words.endswith("A new one takes its place.")
 
 
-def test_other_deaths_are_told_as_they_were_and_take_nothing_away() -> None:
+def test_other_deaths_take_nothing_away() -> None:
     fewer = MemoryBackoff()
     for deaths in ({"rollout": WorkerDied("Worker rollout ended.")}, full("training")):
         after = fewer.after(deaths, STAFF, HELD, DEVICES)
@@ -77,7 +77,7 @@ def test_other_deaths_are_told_as_they_were_and_take_nothing_away() -> None:
     assert not both.mended and conversations(fewer.fitted(STAFF)) == [128, 64]
 
 
-def test_elsewhere_a_sampler_of_that_name_may_hold_as_many_as_fit() -> None:
+def test_a_sampler_on_another_device_may_hold_all_again() -> None:
     fewer = MemoryBackoff()
     fewer.after(full("rollout"), STAFF, HELD, DEVICES)
     assert conversations(fewer.fitted(on_card("GPU-1"))) == [128, 128]

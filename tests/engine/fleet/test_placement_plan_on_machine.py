@@ -86,7 +86,7 @@ def test_several_samplers_side_by_side_are_on_cores() -> None:
         Settings(resources=ResourceSettings(share="base")),
     ],
 )
-def test_what_needs_a_card_is_refused_beside_samplers_on_the_processor(settings: Settings) -> None:
+def test_cards_are_refused_beside_processor_samplers(settings: Settings) -> None:
     several = replace(settings, rollout=replace(settings.rollout, samplers=("llama.cpp", "torch")))
     with pytest.raises(ConfigError, match="lists samplers on the processor, beside which"):
         staffed(machine("H200"), settings=several)
@@ -111,7 +111,7 @@ def test_workers_on_cards_are_told_which_and_how_much() -> None:
     assert trainer.kwargs["memory"] == placement_plan.placement.trainer.place.memory
 
 
-def test_llama_cpp_on_a_card_is_told_its_devices_and_its_weights() -> None:
+def test_llama_cpp_is_told_its_devices_and_weights() -> None:
     placement_plan = staffed(machine("A100", "A100"), NO_VLLM, ON_CARDS)
     sampler, _ = specs(placement_plan, ON_CARDS)
     assert sampler.kwargs["devices"] == ("CUDA0",)
@@ -119,7 +119,7 @@ def test_llama_cpp_on_a_card_is_told_its_devices_and_its_weights() -> None:
     assert sampler.kwargs["memory"] == placement_plan.placement.samplers[0].place.memory
 
 
-def test_a_trainer_in_one_process_with_the_sampler_has_no_limit_of_its_own() -> None:
+def test_a_trainer_that_shares_a_process_has_no_limit() -> None:
     settings = replace(ON_CARDS, training=TrainingSettings(devices=("gpu 0",)))
     placement_plan = staffed(machine("A100"), settings=settings)
     assert placement_plan.placement.trainer.sharing == "base"
@@ -141,7 +141,7 @@ def test_contradictions_are_told() -> None:
         staffed(machine("A100"), settings=settings)
 
 
-def test_where_memory_ran_out_on_a_card_vllm_gets_less_for_keys_and_values() -> None:
+def test_vllm_gets_less_cache_where_memory_ran_out() -> None:
     placement_plan = staffed(machine("A100", "A100"), settings=ON_CARDS)
     (plan,) = placement_plan.memory
     half = replace(placement_plan, memory=(replace(plan, sequences=plan.sequences // 2),))

@@ -21,6 +21,8 @@ from marlaas.engine.devices.plan import Place, Placement, Sharing
 from marlaas.engine.errors import BaseModelError, OutOfMemory
 from marlaas.engine.fairness.ledger import Ledger
 from marlaas.engine.fleet.placement_plan import PlacementPlan, on_processor
+from marlaas.engine.fleet.processes import WorkerProcesses
+from marlaas.engine.fleet.services_factory import ServicesFactory
 from marlaas.engine.fleet.supervisor import WorkerSupervisor
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings
@@ -64,9 +66,7 @@ async def supervisor(tmp_path: Path, told: list[str]) -> AsyncIterator[Watched]:
     supervisor.store.close()
 
 
-async def test_workers_go_over_to_other_posts_and_whoever_works_with_the_old_ones_is_told(
-    supervisor: Watched, told: list[str]
-) -> None:
+async def test_workers_move_and_their_users_are_told(supervisor: Watched, told: list[str]) -> None:
     await supervisor.start()
     running = asyncio.ensure_future(supervisor.run())
     before, lost = await supervisor.services(), supervisor.lost
@@ -90,27 +90,31 @@ async def test_workers_go_over_to_other_posts_and_whoever_works_with_the_old_one
         await running
 
 
-async def test_where_sharing_fails_the_next_best_placement_is_started_and_said(
+async def test_where_sharing_fails_the_next_best_is_started(
     supervisor: Watched, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Placement] = []
 
-    async def start() -> None:
+    async def start(processes: WorkerProcesses, *_: object) -> None:
         started.append(supervisor.placement_plan.placement)
         if started[-1].trainer.sharing:
             raise BaseModelError("There is no card.")
 
-    monkeypatch.setattr(supervisor, "_start", start)
+    async def opened(factory: ServicesFactory, *_: object) -> tuple[None, None]:
+        return None, None
+
+    monkeypatch.setattr(WorkerProcesses, "start", start)
+    monkeypatch.setattr(ServicesFactory, "open", opened)
     apart = supervisor.placement_plan.placement
     shared = replace(apart, trainer=replace(apart.trainer, sharing="memory"))
-    supervisor._man(replace(supervisor.placement_plan, placement=shared))
+    supervisor.place(replace(supervisor.placement_plan, placement=shared))
     await supervisor.start()
     assert started == [shared, apart] and supervisor.failed == ("memory",)
     assert told[0] == "placement: Sampler and trainer cannot share a card by memory: There is no card."
     assert told[1] == f"placement: {supervisor.placement_plan.words}"
 
 
-async def test_workers_go_over_to_other_cards_where_a_plan_of_the_moment_takes_others(supervisor: Watched) -> None:
+async def test_workers_move_when_the_plan_takes_other_cards(supervisor: Watched) -> None:
     there = supervisor.placement_plan.placement
     before = replace(there, trainer=replace(there.trainer, place=Place(gpus=("GPU-0",))))
     supervisor.placement_plan = replace(supervisor.placement_plan, placement=before)
@@ -120,14 +124,14 @@ async def test_workers_go_over_to_other_cards_where_a_plan_of_the_moment_takes_o
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
-async def test_a_sampler_whose_step_finds_no_memory_is_followed_by_one_that_holds_half_as_many(
+async def test_a_step_without_memory_halves_the_next_sampler(
     supervisor: Watched, told: list[str], tmp_path: Path
 ) -> None:
     """The kernel refuses it what many long prompts take beside what it has."""
     adapter = write_adapter(tmp_path / "adapter", BASE, 0)
     many = replace(ONE, rollout=replace(ONE.rollout, sequences=100, context=512))
     supervisor.again = on_processor(BASE, many, 8 << 30, CORES)
-    supervisor._man(supervisor.again)
+    supervisor.place(supervisor.again)
     await supervisor.start()
     running = asyncio.ensure_future(supervisor.run())
     services, lost = await supervisor.services(), supervisor.lost

@@ -130,7 +130,7 @@ async def seconds_of(bench: Bench, sizes: dict[Payer, int]) -> Counter[str]:
 
 
 @pytest.mark.parametrize("weight", [1.0, 3.0])
-async def test_seconds_of_the_device_follow_weights_however_large_the_calls_are(weight: float) -> None:
+async def test_device_seconds_follow_weights_at_any_call_size(weight: float) -> None:
     tasks = {Payer("ann", number): 40 for number in range(8)} | {Payer("bob", 100 + number): 9 for number in range(8)}
     seconds = await seconds_of(Bench(weights={"bob": weight}), tasks)
     assert seconds["bob"] / seconds.total() == pytest.approx(weight / (1 + weight), rel=0.05)
@@ -142,7 +142,7 @@ async def test_a_single_task_beside_eight_has_half() -> None:
     assert seconds["bob"] / seconds.total() == pytest.approx(0.5, rel=0.05)
 
 
-async def test_a_step_goes_before_its_tenants_groups_and_not_before_others() -> None:
+async def test_a_step_goes_before_groups_of_its_own_tenant() -> None:
     bench = Bench()
     held = await bench.busy()
     calls = [start(bench.task(ANN), "a0"), start(bench.task(BOB), "b0"), start(bench.task(Payer("ann", 3)), "a1")]
@@ -166,7 +166,7 @@ async def test_steps_are_paid_for() -> None:
     assert bench.device.calls[0] == "bob0" and bench.device.calls.index("ann1") > bench.device.calls.index("bob2")
 
 
-async def test_a_cancelled_caller_leaves_the_line_and_what_is_under_way_is_paid_for() -> None:
+async def test_a_cancelled_call_is_paid_for_once_it_runs() -> None:
     bench = Bench()
     under_way = start(bench.task(ANN), "a", 10)
     await settle()
@@ -181,7 +181,7 @@ async def test_a_cancelled_caller_leaves_the_line_and_what_is_under_way_is_paid_
     assert (bench.shared.waiting, bench.shared.active) == (0, 0)
 
 
-async def test_a_call_whose_caller_goes_in_the_moment_of_its_turn_is_not_made() -> None:
+async def test_a_call_cancelled_at_its_turn_is_not_made() -> None:
     bench = Bench()
     gone, call = start(bench.task(ANN), "gone"), start(bench.task(BOB), "b")
     await asyncio.sleep(0)  # the first is handed out, and begins with the next turn of the loop
@@ -214,7 +214,7 @@ async def test_scores_are_paid_for_and_closing_waits_for_nobody() -> None:
     assert usage.tokens == 0 and usage.seconds > 0
 
 
-async def test_policies_that_follow_each_other_share_a_pass_where_that_is_set() -> None:
+async def test_policies_in_line_share_a_pass_where_that_is_set() -> None:
     bench = Bench(fuse=True)
     held = await bench.busy()
     calls = [start(bench.task(Payer(tenant, n)), f"{tenant}{n}") for n in range(2) for tenant in ("a", "b")]

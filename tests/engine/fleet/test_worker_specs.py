@@ -24,7 +24,7 @@ def test_the_shipped_base_gets_what_is_published(sampler: str, sequences: int) -
     assert (memory.sequences, memory.context, memory.weights) == (sequences, 512, "f32")
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_started() -> None:
+def test_what_does_not_fit_is_refused_before_any_start() -> None:
     with pytest.raises(BaseModelError, match="are free on this machine"):
         plan_of(BASE, Settings(), 100 << 20)
 

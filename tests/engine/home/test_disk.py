@@ -23,7 +23,7 @@ def guard(home: Path, reserve: float = 0.5, limit: float = 0.0) -> tuple[DiskGua
     return DiskGuard(Home(home), settings, lambda kind, message, level: said.append(f"{level}: {message}")), said
 
 
-def test_below_the_reserve_tasks_wait_and_go_on_when_there_is_more_than_just_enough(tmp_path: Path) -> None:
+def test_tasks_wait_until_the_reserve_is_well_exceeded(tmp_path: Path) -> None:
     disk, said = guard(tmp_path)
     disk.judge(free=GB, taken=0)
     assert disk.shortage() == "" and not said

@@ -19,7 +19,7 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_a_home_that_others_may_write_to_is_mended_and_that_is_said_once(tmp_path: Path) -> None:
+def test_a_writable_home_is_mended_and_said_once(tmp_path: Path) -> None:
     home = Home(tmp_path / "home").create()
     home.config.write_text("")
     for path, bits in ((home.root, 0o777), (home.config, 0o666), (home.plugins, 0o775)):
@@ -42,9 +42,7 @@ def test_a_home_that_others_may_read_stays_so(tmp_path: Path) -> None:
     assert make_private(home) == [] and mode(home.root) == 0o755
 
 
-def test_a_home_of_somebody_else_that_others_may_write_to_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writable_home_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home(tmp_path / "home").create()
     home.root.chmod(0o777)
 

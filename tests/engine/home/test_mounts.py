@@ -33,7 +33,7 @@ half a line
         ("/mnt/plugins", "cifs"),
     ],
 )
-def test_the_deepest_mount_counts_and_of_several_on_one_point_the_last(path: str, kind: str) -> None:
+def test_the_deepest_and_last_mount_counts(path: str, kind: str) -> None:
     assert mounts.kind_of(Path(path), TABLE) == kind
 
 

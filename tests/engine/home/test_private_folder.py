@@ -5,7 +5,7 @@ from pathlib import Path
 from marlaas.engine.home.private_folder import LOCK, PrivateFolder, remove_orphans
 
 
-def test_it_is_for_this_account_alone_and_goes_with_all_that_is_in_it(tmp_path: Path) -> None:
+def test_it_is_private_and_goes_with_its_content(tmp_path: Path) -> None:
     folder = PrivateFolder(tmp_path / "deep" / "scratch", "mine-")
     assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
     (folder.path / "file").write_text("x")

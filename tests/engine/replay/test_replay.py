@@ -80,8 +80,8 @@ async def test_other_rewards_and_other_prompts_are_told_apart(world: World) -> N
     if world.environments.turns == 2:  # else the agents had no room left, and are silent once more
         found = await replayed(world)
         assert {(verdict.kind, verdict.new) for verdict in found} == {("not comparable", None)}
-    world.environments._ask = lambda spec, turn, agent: replace(  # type: ignore[method-assign]
-        type(world.environments)._ask(world.environments, spec, turn, agent), messages=()
+    world.environments.ask_for = lambda spec, turn, agent: replace(  # type: ignore[method-assign]
+        type(world.environments).ask_for(world.environments, spec, turn, agent), messages=()
     )
     assert {verdict.kind for verdict in await replayed(world)} == {"not comparable"}
 

@@ -49,7 +49,7 @@ def test_what_became_of_a_reward(replayed: Replayed, kind: str, new: float | Non
     assert (verdict.step, verdict.group, verdict.member) == (4, 7, 2)
 
 
-def test_each_agent_has_its_own_step_and_those_that_did_not_speak_have_no_reward() -> None:
+def test_agents_that_spoke_have_own_steps_and_verdicts() -> None:
     agents = {"a": RecordedAgent((), (), 1.0, False, 3), "b": RecordedAgent((), (), 0.0, False, None)}
     replayed = Replayed(RecordedEpisode(0, "ok", agents), EpisodeOutcome("ok", {"a": 1.0, "b": 0.5, "silent": 0.0}))
     found = verdicts(group(), [replayed])

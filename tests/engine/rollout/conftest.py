@@ -28,9 +28,14 @@ def state(tmp_path: Path, base: BaseModel) -> State:
 
 
 @pytest.fixture(scope="session")
-def families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Renderer]:
-    """Renderers of small bases of each family."""
-    folders = {name: make_base(tmp_path_factory.mktemp(name), name, rows=1500).path for name in FAMILIES}
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Small bases of each family."""
+    return {name: make_base(tmp_path_factory.mktemp(name), name, rows=1500).path for name in FAMILIES}
+
+
+@pytest.fixture(scope="session")
+def families(folders: dict[str, Path]) -> dict[str, Renderer]:
+    """Their renderers."""
     return {name: Renderer(folder) for name, folder in folders.items()}
 
 

@@ -225,7 +225,7 @@ class SamplerContract:
         assert await sampler.load("v0", str(state(0))) == before.checksum
         assert self.same(await alone(sampler, request("a")), before)
 
-    async def test_a_damaged_state_file_is_refused_and_its_name_stays_free(
+    async def test_a_damaged_state_is_refused_and_its_name_is_free(
         self, sampler: Sampler, state: State, tmp_path: Path
     ) -> None:
         (tmp_path / "damaged").write_bytes(state(2).read_bytes()[:-100])

@@ -33,7 +33,7 @@ class Entry:
 
 
 @dataclass
-class _Version:
+class FakeVersion:
     checksum: str
     users: int = 0
     retired: bool = False
@@ -47,7 +47,7 @@ class FakeSampler:
     sequences: int = 64
     context: int = 2048
     ledger: list[Entry] = field(default_factory=list)
-    versions: dict[str, _Version] = field(default_factory=dict)
+    versions: dict[str, FakeVersion] = field(default_factory=dict)
     conversations: dict[str, Tokens] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
     aborted: set[str] = field(default_factory=set)
@@ -63,7 +63,7 @@ class FakeSampler:
         found = checksum(read_state(Path(path), moments=False).adapter)
         if version in self.versions and self.versions[version].checksum != found:
             raise AdapterError(f"The version name {version!r} stands for other bytes.")
-        self.versions[version] = _Version(found)
+        self.versions[version] = FakeVersion(found)
         return found
 
     async def retire(self, version: str) -> None:
@@ -122,7 +122,7 @@ class FakeSampler:
         new = tokens[start:].astype(np.int32)
         return SampleResult(new, np.array(logprobs, np.float32), finish, request.version, digest)
 
-    def _serving(self, name: str) -> _Version:
+    def _serving(self, name: str) -> FakeVersion:
         version = self.versions.get(name)
         if version is None or version.retired:
             raise AdapterError(f"The version {name!r} is not served.")

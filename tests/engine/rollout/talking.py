@@ -85,16 +85,15 @@ class Talk:
     @property
     def seen(self) -> list[str]:
         """The same as text."""
-        return [self.renderer._vocabulary.decode(prompt) for prompt in self.prompts]
+        return [self.renderer.vocabulary.decode(prompt) for prompt in self.prompts]
 
 
 def letters(renderer: Renderer, text: str, end: bool = True) -> list[int]:
     """Ids of a text letter by letter, as a model may write it and no tokenizer would; control tokens stay whole."""
-    vocabulary = renderer._vocabulary
-    pieces = vocabulary._split.split(text)
+    vocabulary = renderer.vocabulary
     ids = [
         token
-        for number, piece in enumerate(pieces)
+        for number, piece in enumerate(vocabulary.pieces(text))
         for part in ([piece] if number % 2 else list(piece))
         for token in vocabulary.encode(part)
     ]

@@ -47,7 +47,7 @@ async def test_an_episode_is_cut_where_the_limit_ended_it(families: dict[str, Re
     assert [trajectory.cut for trajectory in talk.conversation.trajectories(1.0)] == [case.cut]
 
 
-async def test_all_trajectories_of_a_rewritten_episode_are_cut_together(families: dict[str, Renderer]) -> None:
+async def test_a_rewritten_episode_is_cut_as_a_whole(families: dict[str, Renderer]) -> None:
     renderer = families["qwen3"]
     talk = Talk(renderer, tokens=40)
     for text in ("yes", "x" * 100):

@@ -18,7 +18,7 @@ from marlaas.engine.rollout.renderer import Renderer
 from marlaas.plugins.messages import Answer, Ask, Message
 
 from .endpoints import endpoint
-from .fake import FakeSampler, _Version
+from .fake import FakeSampler, FakeVersion
 from .fake_renderer import FakeRenderer
 
 VOICE = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=8, seed=7)
@@ -44,7 +44,7 @@ class Stage:
 
 @pytest.fixture
 def sampler() -> FakeSampler:
-    return FakeSampler(sequences=2, context=40, versions={"v1": _Version("sum")})
+    return FakeSampler(sequences=2, context=40, versions={"v1": FakeVersion("sum")})
 
 
 @pytest.fixture
@@ -92,14 +92,14 @@ async def test_an_endless_questioner_fills_no_memory(stage: Stage) -> None:
     assert trajectory.mask.sum() <= VOICE.max_episode_tokens and len(trajectory.tokens) <= 48
 
 
-async def test_a_held_out_prompt_ends_the_episode_before_the_model_is_asked(stage: Stage, sampler: FakeSampler) -> None:
+async def test_a_held_out_prompt_ends_the_episode_unasked(stage: Stage, sampler: FakeSampler) -> None:
     held_out = await stage.rollout.prompt_hash(ask("0", "a"), 40)
     with pytest.raises(HeldOutPrompt):
         await stage.play(two_agents, EpisodeSpec("train", 0, 0, 0), VOICE, "e", held_out.__eq__)
     assert sampler.ledger == []
 
 
-async def test_an_environment_that_never_stops_asking_costs_its_episode(stage: Stage) -> None:
+async def test_an_environment_that_never_stops_asking_fails(stage: Stage) -> None:
     async def deaf(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         while True:
             await answer(ask("more"))
@@ -120,7 +120,7 @@ async def test_a_prompt_that_does_not_fit_is_named(stage: Stage, sampler: FakeSa
     assert played.episode.status == "error" and all(t.reward is None for t in played.episode.trajectories)
 
 
-async def test_messages_that_the_template_refuses_cost_their_episode_only(stage: Stage) -> None:
+async def test_messages_the_template_refuses_fail_one_episode(stage: Stage) -> None:
     async def odd(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         await answer(Ask("agent", (Message("oracle", "who am I?"),)))
         return EpisodeOutcome("ok", {"agent": 1.0})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer
 
 from marlaas.engine.errors import BaseModelError, ConfigError
 from marlaas.engine.rollout.conversation import Unplayable
@@ -25,19 +26,19 @@ RESULT = (Message("tool", "4", name="add"),)
 def test_the_system_prompt_is_the_templates_own(families: dict[str, Renderer]) -> None:
     for family, own in (("qwen2.5", "You answer questions"), ("llama3", "Cutting Knowledge Date")):
         renderer = families[family]
-        bare = renderer._vocabulary.decode(renderer.open([Message("user", "Hi")]))
-        told = renderer._vocabulary.decode(renderer.open([Message("system", "Be brief."), Message("user", "Hi")]))
+        bare = renderer.vocabulary.decode(renderer.open([Message("user", "Hi")]))
+        told = renderer.vocabulary.decode(renderer.open([Message("system", "Be brief."), Message("user", "Hi")]))
         assert own in bare and "Be brief." in told
-    assert "You answer questions" not in families["qwen2.5"]._vocabulary.decode(
+    assert "You answer questions" not in families["qwen2.5"].vocabulary.decode(
         families["qwen2.5"].open([Message("system", "Be brief."), Message("user", "Hi")])
     )
 
 
-def test_the_first_token_is_written_once(families: dict[str, Renderer]) -> None:
+def test_the_first_token_is_written_once(families: dict[str, Renderer], folders: dict[str, Path]) -> None:
     """Llama's template writes it, and its tokenizer would add another."""
     renderer = families["llama3"]
-    bos = renderer._vocabulary.control["<|begin_of_text|>"]
-    assert renderer._vocabulary._whole.encode("Hi").ids[0] == bos
+    bos = renderer.vocabulary.control["<|begin_of_text|>"]
+    assert Tokenizer.from_file(str(folders["llama3"] / "tokenizer.json")).encode("Hi").ids[0] == bos
     prompt = renderer.open([Message("user", "Hi")])
     assert prompt[0] == bos and prompt.count(bos) == 1
 
@@ -49,7 +50,7 @@ def test_whatever_ends_a_turn_is_known(families: dict[str, Renderer]) -> None:
         "llama3": {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"},
     }
     for family, names in ends.items():
-        control = families[family]._vocabulary.control
+        control = families[family].vocabulary.control
         assert set(families[family].stop_ids) == {control[name] for name in names}
 
 
@@ -57,7 +58,7 @@ def test_a_call_that_waits_ends_a_turn_even_if_no_file_says_so(tmp_path: Path) -
     folder = make_base(tmp_path / "base", "llama3", rows=1500).path
     (folder / "generation_config.json").unlink()
     renderer = Renderer(folder)
-    control = renderer._vocabulary.control
+    control = renderer.vocabulary.control
     assert set(renderer.stop_ids) == {control["<|eot_id|>"], control["<|eom_id|>"]}
 
 
@@ -65,7 +66,7 @@ def test_rows_of_the_embedding_without_a_token_say_nothing(tmp_path: Path) -> No
     """At its real size: 151,936 rows, the last 267 of them empty."""
     renderer = Renderer(make_base(tmp_path / "base", "qwen3").path)
     assert renderer.stop_ids == (151643, 151645)
-    four = renderer._vocabulary.encode("four")
+    four = renderer.vocabulary.encode("four")
     assert renderer.parse([151_700, *four, 151_935, 151_645]).text == "four"
     assert renderer.parse([151_700, 151_935]).text == ""
 
@@ -99,7 +100,7 @@ async def test_llamas_result_has_the_role_of_its_template(families: dict[str, Re
 
 async def test_a_turn_keeps_the_end_that_the_model_gave_it(families: dict[str, Renderer]) -> None:
     talk = Talk(families["llama3"])
-    control = talk.renderer._vocabulary.control
+    control = talk.renderer.vocabulary.control
     said = [control["<|python_tag|>"], *letters(talk.renderer, LLAMA, end=False), control["<|eom_id|>"]]
     reply = await talk.say("1+3?", said)
     assert reply.tool_calls == (ToolCall("add", {"a": 1}),)
@@ -109,7 +110,7 @@ async def test_a_turn_keeps_the_end_that_the_model_gave_it(families: dict[str, R
     assert second[len(first) + len(said)] == control["<|start_header_id|>"]
 
 
-async def test_several_calls_in_a_template_that_takes_one_are_a_sentence(families: dict[str, Renderer]) -> None:
+async def test_several_calls_where_one_is_allowed_are_refused(families: dict[str, Renderer]) -> None:
     talk = Talk(families["llama3"])
     two = (ToolCall("add", {}), ToolCall("add", {}))
     with pytest.raises(Unplayable, match="makes one call") as raised:
@@ -183,7 +184,7 @@ async def test_a_prompt_may_begin_the_thought(deep: Renderer) -> None:
     assert (reply.text, reply.thinking) == ("four", "Two.")
     await talk.say("And 3+3?", letters(deep, "Three.</think>6"))
     assert talk.seen[1] == ("<|endoftext|>[user]2+2?<|im_start|>\n\nfour<|im_end|>[user]And 3+3?<|im_start|><think>\n")
-    answer = said[said.index(deep._vocabulary.control["</think>"]) + 1 :]
+    answer = said[said.index(deep.vocabulary.control["</think>"]) + 1 :]
     assert contains(talk.prompts[1], answer)
 
 

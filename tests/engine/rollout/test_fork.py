@@ -24,7 +24,7 @@ from marlaas.plugins.messages import Answer, Ask, Fork, Message
 
 from ...examples import examples
 from .endpoints import endpoint
-from .fake import FakeSampler, _Version
+from .fake import FakeSampler, FakeVersion
 from .fake_renderer import FakeRenderer
 from .talking import FAMILIES, Parrot, letters
 
@@ -39,7 +39,7 @@ class Witness(FakeSampler):
     """Keeps what it was asked and what it said."""
 
     def __init__(self, context: int = 2048) -> None:
-        super().__init__(sequences=2, context=context, versions={"v1": _Version("sum")})
+        super().__init__(sequences=2, context=context, versions={"v1": FakeVersion("sum")})
         self.turns: list[tuple[list[int], list[int]]] = []
         self.requests: list[SampleRequest] = []
 
@@ -146,8 +146,8 @@ def test_prompts_of_branches_read_as_the_template_writes_them(
             histories.append([*history])
             continue
         history.append({"role": "user", "content": f"question {number}"})
-        shown = renderer._vocabulary.decode(next(requests).tokens.tolist())
-        assert shown == renderer._template.render(history, None, None)
+        shown = renderer.vocabulary.decode(next(requests).tokens.tolist())
+        assert shown == renderer.template.render(history, None, None)
         history.append({"role": "assistant", "content": "the answer"})
 
 
@@ -158,7 +158,7 @@ async def test_branches_have_memory_and_noise_of_their_own() -> None:
     assert [request.conversation.partition(":")[0] for request in sampler.requests] == ["e/0", "e/1", "e/2"]
 
 
-async def test_a_branch_leaves_where_it_was_made_whatever_was_said_since() -> None:
+async def test_a_branch_leaves_where_it_was_made() -> None:
     sampler = Witness()
     script = [("ask", 0), ("fork", 0), ("ask", 0), ("ask", 0), ("ask", 1)]
     played = await play(sampler, FakeRenderer(), script)
@@ -170,7 +170,7 @@ async def test_a_branch_leaves_where_it_was_made_whatever_was_said_since() -> No
     assert [text for role, text in turns if role == "user"] == [f"question {number}" for number in (0, 2, 3, 4)]
 
 
-async def test_an_agents_limit_counts_for_its_forks_and_not_for_those_with_a_name() -> None:
+async def test_forks_share_a_limit_and_named_agents_do_not() -> None:
     sampling = SamplingParameters("v1", 1, 1.0, max_tokens=4, max_episode_tokens=6, seed=7)
     sampler, renderer = Witness(), FakeRenderer()
     renderer.stop_ids = ()  # type: ignore[assignment]  # every reply takes all the room that there is

@@ -23,7 +23,7 @@ from marlaas.engine.rollout.slots import SamplerSlots
 from marlaas.plugins.messages import Answer, Ask, Fork, Message
 
 from ...examples import examples
-from .fake import FakeSampler, _Version
+from .fake import FakeSampler, FakeVersion
 from .fake_renderer import FakeRenderer
 
 VOICE = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=100, seed=7)
@@ -55,7 +55,7 @@ class Stage:
     ledger: Ledger = field(default_factory=Ledger)
 
     def __post_init__(self) -> None:
-        self.sampler = Rounding(sequences=self.sequences, context=400, versions={"v1": _Version("sum")})
+        self.sampler = Rounding(sequences=self.sequences, context=400, versions={"v1": FakeVersion("sum")})
         self.slots = SamplerSlots(self.sequences, Line(), patience=0.0)
         self.endpoint = SamplerEndpoint("rollout", "torch", cast(Sampler, self.sampler), 400, self.slots)
         self.rollout = Rollout(cast(Renderer, FakeRenderer()), self.ledger).of(Payer("lab", 5), self.anew)
@@ -129,9 +129,7 @@ def test_fewer_seats_than_agents_hold_nobody_up_for_ever(
 
 @settings(max_examples=examples(20), deadline=None)
 @given(pauses, st.integers(1, 3), st.booleans())
-def test_a_deterministic_task_says_the_same_in_whatever_order_it_is_asked(
-    script: Pauses, slots: int, forks: bool
-) -> None:
+def test_a_deterministic_task_says_the_same_in_any_order(script: Pauses, slots: int, forks: bool) -> None:
     async def play(slots: int, script: Pauses) -> Played:
         return await Stage(slots, anew=True).play(at_once(script, forks))
 
@@ -148,7 +146,7 @@ async def test_only_that_is_why_a_deterministic_task_reads_anew() -> None:
 
 @settings(max_examples=examples(20), deadline=None)
 @given(pauses, st.integers(0, 14), st.integers(1, 4))
-def test_forks_that_are_asked_at_once_share_the_limit_of_their_agent(script: Pauses, limit: int, slots: int) -> None:
+def test_forks_asked_at_once_share_their_agents_limit(script: Pauses, limit: int, slots: int) -> None:
     sampling = replace(VOICE, max_episode_tokens=limit)
     played = asyncio.run(Stage(slots).play(at_once(script, forks=True), sampling=sampling))
     sampled = sum(int(t.mask.sum()) for t in played.episode.trajectories)
@@ -159,7 +157,7 @@ def test_forks_that_are_asked_at_once_share_the_limit_of_their_agent(script: Pau
     assert all(t.cut for t in played.episode.trajectories) or sampled == wanted
 
 
-async def test_the_one_who_is_asked_last_is_sampled_before_the_queue_of_those_who_are_asked_more() -> None:
+async def test_a_policy_asked_last_goes_before_a_long_queue() -> None:
     """Ten asks of one policy in each episode, then one of the other."""
     stage, ended = Stage(2), list[tuple[int, int]]()
     samplings = {"writer": VOICE, "judge": VOICE}
@@ -185,7 +183,7 @@ async def test_the_one_who_is_asked_last_is_sampled_before_the_queue_of_those_wh
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
-async def test_a_held_out_prompt_lets_nobody_through_who_is_asked_beside_it(order: Sequence[str]) -> None:
+async def test_a_held_out_prompt_refuses_all_asked_beside_it(order: Sequence[str]) -> None:
     stage = Stage(4)
 
     async def environment(spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
@@ -221,7 +219,7 @@ def test_an_episode_that_is_cancelled_leaves_nothing(
     asyncio.run(play())
 
 
-async def test_agents_that_are_still_asked_when_their_episode_has_ended_leave_nothing() -> None:
+async def test_agents_still_asked_at_the_end_leave_nothing() -> None:
     """As where one ask fails and nobody waits for the others."""
     stage, others = Stage(1), list[asyncio.Task[object]]()
 
@@ -238,7 +236,7 @@ async def test_agents_that_are_still_asked_when_their_episode_has_ended_leave_no
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=6))
-def test_seconds_of_answering_are_those_in_which_anybody_was_answered(spans: list[tuple[int, int]]) -> None:
+def test_seconds_count_while_anybody_is_answered(spans: list[tuple[int, int]]) -> None:
     now, watch = 0.0, Stopwatch()
     spans = [(begin, begin + length) for begin, length in spans]
     with pytest.MonkeyPatch.context() as patch:

@@ -31,28 +31,28 @@ def renderer(request: pytest.FixtureRequest, renderers: dict[str, Renderer]) -> 
 
 
 def control(renderer: Renderer, tokens: list[int]) -> list[int]:
-    ids = set(renderer._vocabulary.control.values())
+    ids = set(renderer.vocabulary.control.values())
     return [token for token in tokens if token in ids]
 
 
 def says(renderer: Renderer, text: str) -> list[int]:
     """As a model would write it, the end of its turn included."""
-    return [*renderer._vocabulary.encode(text), renderer.stop_ids[-1]]
+    return [*renderer.vocabulary.encode(text), renderer.stop_ids[-1]]
 
 
 def test_a_first_prompt_is_the_template_in_tokens(renderers: dict[str, Renderer]) -> None:
     talk = [Message("system", "Be brief."), Message("user", "Hi 😀")]
     tiny = renderers["tiny"]
-    assert tiny._vocabulary.decode(tiny.open(talk)) == "<|system|>Be brief.<|end|><|user|>Hi 😀<|end|><|assistant|>"
+    assert tiny.vocabulary.decode(tiny.open(talk)) == "<|system|>Be brief.<|end|><|user|>Hi 😀<|end|><|assistant|>"
     chatml = renderers["chatml"]
-    assert chatml._vocabulary.decode(chatml.open(talk[1:])) == (
+    assert chatml.vocabulary.decode(chatml.open(talk[1:])) == (
         "<|im_start|>user\nHi 😀<|im_end|>\n<|im_start|>assistant\n"
     )
 
 
 def test_tools_are_part_of_the_first_prompt(renderer: Renderer) -> None:
     with_tools, without = renderer.open([Message("user", "1+1?")], TOOLS), renderer.open([Message("user", "1+1?")])
-    assert "add" in renderer._vocabulary.decode(with_tools) and len(with_tools) > len(without)
+    assert "add" in renderer.vocabulary.decode(with_tools) and len(with_tools) > len(without)
 
 
 def test_stop_ids_are_the_ends_that_the_model_knows(renderers: dict[str, Renderer]) -> None:
@@ -186,7 +186,7 @@ def test_text_is_kept_letter_for_letter(renderers: dict[str, Renderer], base: st
     renderer = renderers[base]
     tokens = renderer.open([Message("user", text)])
     empty = renderer.open([Message("user", "")])
-    shown, frame = renderer._vocabulary.decode(tokens), renderer._vocabulary.decode(empty)
+    shown, frame = renderer.vocabulary.decode(tokens), renderer.vocabulary.decode(empty)
     assert len(shown) == len(frame) + len(text) and text in shown
 
 

@@ -22,7 +22,7 @@ RESULT = (Message("tool", "4", name="add"),)
 def template_text(talk: Talk, messages: list[dict[str, Any]]) -> str:
     """What the template makes of a conversation in which all replies are plain text."""
     thinking = talk.conversation.sampling.thinking
-    return talk.renderer._template.render(messages, None, thinking)
+    return talk.renderer.template.render(messages, None, thinking)
 
 
 def test_rewriting_is_known_and_said(families: dict[str, Renderer], deep: Renderer) -> None:
@@ -34,7 +34,7 @@ def test_rewriting_is_known_and_said(families: dict[str, Renderer], deep: Render
 async def test_a_rewritten_conversation_goes_on_in_another_trajectory(families: dict[str, Renderer]) -> None:
     talk = Talk(families["qwen3"])
     renderer = talk.renderer
-    close = renderer._vocabulary.control["</think>"]
+    close = renderer.vocabulary.control["</think>"]
     texts = ["the answer is four", "the answer is five", "the answer is six"]
     said = [letters(renderer, f"<think>\nthe thought\n</think>\n\n{text}") for text in texts]
     for number, reply in enumerate(said):
@@ -45,7 +45,7 @@ async def test_a_rewritten_conversation_goes_on_in_another_trajectory(families: 
         assert part.tokens[part.mask == 1].tolist() == reply
         assert part.logprobs[part.mask == 1].tolist() == [-float(n + 1) for n in range(len(reply))]
     answers = [reply[reply.index(close) + 1 :][2:] for reply in said]  # behind the two line breaks
-    assert renderer._vocabulary.encode(texts[0]) != answers[0][:-1]  # tokenising again would be noticed
+    assert renderer.vocabulary.encode(texts[0]) != answers[0][:-1]  # tokenising again would be noticed
     for number, part in enumerate(parts):
         given = part.tokens[part.mask == 0].tolist()
         assert [contains(given, answer) for answer in answers] == [True] * number + [False] * (3 - number)
@@ -81,7 +81,7 @@ async def test_each_trajectory_has_noise_and_memory_of_its_own(families: dict[st
     assert len({seed for _, seed in asked[0]}) == 3
 
 
-async def test_the_tokens_of_an_episode_are_counted_over_all_trajectories(families: dict[str, Renderer]) -> None:
+async def test_tokens_are_counted_over_all_trajectories(families: dict[str, Renderer]) -> None:
     said = letters(families["qwen3"], "<think>\nb\n</think>\n\nc")
     talk = Talk(families["qwen3"], episode=2 * len(said) + 3)
     replies = [await talk.say(f"{number}?", said) for number in range(4)]

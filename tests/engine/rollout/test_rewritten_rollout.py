@@ -59,7 +59,7 @@ async def sampler(case: tuple[Path, bool | None], tmp_path: Path) -> AsyncIterat
     await llama.close()
 
 
-async def test_three_turns_are_three_trajectories_that_the_trainer_reproduces(
+async def test_the_trainer_reproduces_three_rewritten_turns(
     case: tuple[Path, bool | None], sampler: LlamaSampler, tmp_path: Path
 ) -> None:
     folder, thinking = case
@@ -108,7 +108,7 @@ def check(one: Played, renderer: Renderer) -> int:
         kept = kept[:-1] if spoken.ended else kept
         for prompt in prompts[number + 1 :]:
             assert any(prompt[place : place + len(kept)] == kept for place in range(len(prompt)))
-        odd += renderer._vocabulary.encode(renderer._vocabulary.decode(kept)) != kept
+        odd += renderer.vocabulary.encode(renderer.vocabulary.decode(kept)) != kept
     return odd
 
 

@@ -19,7 +19,7 @@ from marlaas.engine.rollout.renderer import Renderer
 from marlaas.engine.rollout.slots import SamplerSlots
 from marlaas.plugins.messages import Answer, Ask, Message
 
-from .fake import FakeSampler, _Version
+from .fake import FakeSampler, FakeVersion
 from .fake_renderer import FakeRenderer
 
 VOICE = SamplingParameters("v1", 1, temperature=1.0, max_tokens=3, max_episode_tokens=30, seed=7)
@@ -30,7 +30,7 @@ class Counting(FakeSampler):
     """Keeps the requests, and never holds more conversations than it has sequences."""
 
     def __init__(self, sequences: int) -> None:
-        super().__init__(sequences=sequences, context=200, versions={"v1": _Version("sum")})
+        super().__init__(sequences=sequences, context=200, versions={"v1": FakeVersion("sum")})
         self.requests: list[SampleRequest] = []
         self.broken = False
 
@@ -83,7 +83,7 @@ def said(played: Played) -> list[int]:
     return [int(token) for token in trajectory.tokens]
 
 
-async def test_more_episodes_talk_than_there_are_seats_and_say_what_they_would_say_alone() -> None:
+async def test_episodes_beyond_the_slots_say_the_same() -> None:
     crowded, roomy = Stage(sequences=2), Stage(sequences=16)
     together, apart = await crowded.play(12), await roomy.play(12)
     assert crowded.most > 2
@@ -94,7 +94,7 @@ async def test_more_episodes_talk_than_there_are_seats_and_say_what_they_would_s
     assert (crowded.slots.active, crowded.slots.waiting) == (0, 0)
 
 
-async def test_where_every_turn_is_read_anew_none_finds_the_memory_of_another() -> None:
+async def test_turns_read_anew_never_share_a_conversation() -> None:
     stage = Stage(sequences=16, anew=True)
     await stage.play(6)
     assert len({request.conversation for request in stage.sampler.requests}) == 18

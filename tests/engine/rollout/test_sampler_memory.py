@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.skipif(sys.platform != "linux",
 
 
 @pytest.mark.usefixtures("each_library")
-async def test_a_step_without_memory_ends_the_worker_and_every_turn_hears_why(tmp_path: Path) -> None:
+async def test_a_step_without_memory_tells_every_turn_why(tmp_path: Path) -> None:
     base = load_base("tiny")
     adapter = write_adapter(tmp_path / "adapter", base, 0)
     kwargs = {"base": str(base.path), "sequences": 64, "context": 512}

@@ -55,7 +55,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_burst_of_one_tenant_does_not_get_all_seats_that_come_free() -> None:
+async def test_a_burst_of_a_tenant_does_not_get_all_free_slots() -> None:
     room = Room(4)
     first = [Visitor(ANN) for _ in range(4)]
     await room.queue(*first)
@@ -85,7 +85,7 @@ async def test_shares_of_turns_follow_weights() -> None:
 
 
 @pytest.mark.parametrize(("turns", "pause"), [(20, 5), (20, 0), (20, 40), (4, 100)])
-async def test_long_and_slow_conversations_keep_no_short_ones_from_their_share(turns: int, pause: int) -> None:
+async def test_long_conversations_leave_others_their_share(turns: int, pause: int) -> None:
     """Many conversations of a tenant, with tools that take their time, beside few and quick ones at equal weight."""
     room, device = Room(16), asyncio.Semaphore(2)
     chance, served = random.Random(0), list[str]()
@@ -122,7 +122,7 @@ async def test_a_guest_keeps_its_seat_while_nobody_needs_it() -> None:
     assert slow.unseated == ["lost"]
 
 
-async def test_no_idle_seat_is_taken_while_the_sampler_has_enough_to_do() -> None:
+async def test_idle_slots_stay_while_the_sampler_is_busy() -> None:
     room = Room(2 * ENOUGH)
     frozen_policies = [Visitor(ANN) for _ in range(2 * ENOUGH)]
     for guest in frozen_policies:
@@ -162,7 +162,7 @@ async def test_an_idle_seat_is_kept_for_a_moment() -> None:
     assert quick.unseated == ["lost"]
 
 
-async def test_an_episode_that_ends_in_the_middle_of_a_turn_frees_its_seat() -> None:
+async def test_an_episode_ending_in_a_turn_frees_its_slot() -> None:
     room = Room(1)
     guest = Visitor(ANN)
     await room.sit(guest)
@@ -173,7 +173,7 @@ async def test_an_episode_that_ends_in_the_middle_of_a_turn_frees_its_seat() -> 
     assert (room.slots.active, room.slots.waiting, guest.unseated) == (1, 0, ["lost"])
 
 
-async def test_a_seat_that_came_in_the_moment_of_cancelling_goes_to_the_next() -> None:
+async def test_a_slot_given_to_a_cancelled_waiter_is_passed_on() -> None:
     room = Room(1)
     guest = Visitor(ANN)
     await room.sit(guest)
@@ -184,7 +184,7 @@ async def test_a_seat_that_came_in_the_moment_of_cancelling_goes_to_the_next() -
     assert gone.cancelled()
 
 
-async def test_a_cancelled_waiter_is_passed_over_before_it_has_been_told() -> None:
+async def test_a_cancelled_waiter_is_passed_over() -> None:
     room = Room(1)
     guest = Visitor(ANN)
     await room.sit(guest)
@@ -196,7 +196,7 @@ async def test_a_cancelled_waiter_is_passed_over_before_it_has_been_told() -> No
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_no_seat_is_lost_or_given_twice_whoever_is_cancelled_when(seed: int) -> None:
+async def test_no_slot_is_lost_or_given_twice(seed: int) -> None:
     chance, room = random.Random(seed), Room(3)
     seated: set[Visitor] = set()
 

@@ -44,7 +44,7 @@ def test_draws_follow_the_running_sum(vocabulary: int, temperature: float) -> No
 
 
 @pytest.mark.parametrize("vocabulary", SIZES)
-def test_temperature_0_is_greedy_with_the_logprobs_of_temperature_1(vocabulary: int) -> None:
+def test_temperature_0_is_greedy_with_logprobs_of_1(vocabulary: int) -> None:
     logits = some_logits(6, vocabulary)
     tokens, logprobs = choose(logits, np.array([0.0, 1.0] * 3), np.full(6, 0.5))
     assert tokens[::2].tolist() == logits.argmax(1)[::2].tolist()

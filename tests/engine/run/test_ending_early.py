@@ -42,7 +42,7 @@ async def test_scores_that_do_not_rise_end_the_task(tmp_path: Path) -> None:
     assert 2 <= steps < 50
 
 
-async def test_a_run_that_repeats_itself_ends_at_the_same_step_whatever_the_timing(tmp_path: Path) -> None:
+async def test_no_timing_moves_the_end_of_a_deterministic_run(tmp_path: Path) -> None:
     train = replace(SPEC.train, deterministic=True, max_staleness=0)
     spec = replace(SPEC, steps=50, train=train, eval=EvalSpec(every=2, prompts=3, patience=2))
     for seed in range(4):
@@ -50,7 +50,7 @@ async def test_a_run_that_repeats_itself_ends_at_the_same_step_whatever_the_timi
         assert steps == 4
 
 
-async def test_a_run_that_repeats_itself_ends_at_the_same_step_whatever_was_interrupted(tmp_path: Path) -> None:
+async def test_no_death_moves_the_end_of_a_deterministic_run(tmp_path: Path) -> None:
     train = replace(SPEC.train, deterministic=True, max_staleness=0)
     spec = replace(SPEC, steps=50, train=train, eval=EvalSpec(every=2, prompts=3, patience=2))
     for turns in range(40, 200, 30):
@@ -65,7 +65,7 @@ async def test_a_run_that_repeats_itself_ends_at_the_same_step_whatever_was_inte
         assert [row["step"] for row in world.query("SELECT step FROM evals ORDER BY step")] == [0, 2, 4]
 
 
-async def test_the_patience_for_equal_rewards_is_the_tasks_own_and_outlives_a_restart(tmp_path: Path) -> None:
+async def test_patience_for_equal_rewards_outlives_a_restart(tmp_path: Path) -> None:
     spec = replace(SPEC, steps=50, train=replace(SPEC.train, patience=6))
     world = World(tmp_path, spec)
     world.environments.score = lambda _: 0.5

@@ -118,9 +118,7 @@ async def test_a_task_follows(told: Told) -> None:
 
 
 @pytest.mark.parametrize("engine", ["the same", "a new one"])
-async def test_it_stays_where_a_newer_version_does_not_take_its_parameters_and_says_so_once(
-    told: Told, engine: str
-) -> None:
+async def test_it_stays_where_newer_versions_refuse_parameters(told: Told, engine: str) -> None:
     environment = told.of()
     await version_of(environment)
     edit(told, "v2", "width")
@@ -163,7 +161,7 @@ async def test_it_stays_where_a_newer_version_has_other_agents(
     assert len(told.sentences) == 1 and sorted(told.published.released)[-2:] == ["v3", "v4"]
 
 
-async def test_with_other_agents_and_nothing_to_stay_on_it_waits_and_holds_nothing(told: Told) -> None:
+async def test_with_other_agents_it_waits_and_holds_nothing(told: Told) -> None:
     told.published.agents = {"v1": ("solver",)}
     environment = told.of(TALK)
     for waits in (environment.check(), environment.bound().__aenter__()):
@@ -187,7 +185,7 @@ async def test_with_nothing_to_stay_on_it_waits(told: Told) -> None:
                 pass
 
 
-async def test_a_pinned_task_stays_with_its_first_version_whatever_becomes_of_the_plugin(told: Told) -> None:
+async def test_a_pinned_task_stays_with_its_first_version(told: Told) -> None:
     environment = told.of(PINNED)
     assert await version_of(environment) == "v1"
     edit(told, "v2", "digits")
@@ -200,7 +198,7 @@ async def test_a_pinned_task_stays_with_its_first_version_whatever_becomes_of_th
         await told.of(PINNED, first="v1").check()
 
 
-async def test_a_second_environment_of_that_name_is_another_ones_affair(told: Told) -> None:
+async def test_a_second_environment_of_that_name_is_ignored(told: Told) -> None:
     environment = told.of()
     await version_of(environment)
     told.published.served["games/sums"] = "v1"
@@ -232,7 +230,7 @@ async def test_what_rests_blocks(told: Told) -> None:
     assert told.published.released == ["v1", "v1"]
 
 
-async def test_an_episode_whose_messages_cannot_be_put_to_the_model_counts_as_an_error(told: Told) -> None:
+async def test_an_unplayable_episode_counts_as_an_error(told: Told) -> None:
     async def unplayable(ask: object) -> Reply:
         raise Unplayable("its messages cannot be put to the base model")
 
@@ -245,7 +243,7 @@ async def test_an_episode_whose_messages_cannot_be_put_to_the_model_counts_as_an
     assert counted.failures[0].failure.message == "its messages cannot be put to the base model"
 
 
-async def test_a_group_on_a_replaced_version_is_what_the_task_waits_for(told: Told) -> None:
+async def test_the_task_waits_for_groups_on_a_replaced_version(told: Told) -> None:
     environment = told.of()
     async with environment.bound():
         assert environment.waits_for == ""

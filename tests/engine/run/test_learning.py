@@ -85,9 +85,7 @@ def test_nothing_is_lost_doubled_or_stale(
         asyncio.run(play(Path(folder)))
 
 
-async def test_a_task_that_moves_from_sampler_to_sampler_is_checked_wherever_it_comes_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_task_that_moves_is_checked_at_every_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path, replace(SPEC, steps=12), samplers=3)
     scored: list[tuple[str, str]] = []
     for name, sampler in world.workers.samplers.items():
@@ -103,7 +101,7 @@ async def noted(scored: list[tuple[str, str]], name: str, score: Any, version: s
     return await score(version, *rest)
 
 
-async def test_a_deterministic_task_stays_at_one_sampler_also_after_a_restart(tmp_path: Path) -> None:
+async def test_a_deterministic_task_stays_at_one_sampler(tmp_path: Path) -> None:
     train = replace(SPEC.train, deterministic=True, max_staleness=0)
     world = World(tmp_path, replace(SPEC, train=train), samplers=2)
     run = asyncio.ensure_future(world.go())
@@ -131,7 +129,7 @@ async def test_reaching_the_target_ends_a_task_early(world: World) -> None:
     assert 1 <= world.query("SELECT max(number) AS n FROM steps")[0]["n"] < 50
 
 
-async def test_a_task_that_wants_what_the_base_cannot_fails_with_a_sentence(tmp_path: Path) -> None:
+async def test_thinking_where_the_base_has_none_fails_the_task(tmp_path: Path) -> None:
     world = World(tmp_path / "home", replace(SPEC, sampling=replace(SPEC.sampling, thinking=True)))
     ending = await world.go()
     assert ending.state == "failed" and "knows no thinking" in ending.reason.words
@@ -159,9 +157,7 @@ async def test_workers_that_die_between_steps_fail_no_task(world: World) -> None
     check_history(world)
 
 
-async def test_while_a_version_is_published_the_next_groups_are_trained_on_and_their_step_waits(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_groups_train_but_the_step_waits_for_publishing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     sampler, trainer, published = world.workers.sampler, world.workers.trainer, asyncio.Event()
     load = sampler.load
 

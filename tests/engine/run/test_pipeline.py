@@ -151,7 +151,7 @@ def check_order(crowd: Crowd) -> None:
 
 
 @pytest.mark.parametrize("chance", range(2))
-def test_a_lock_that_comes_again_and_again_costs_nothing_but_time(tmp_path: Path, chance: int) -> None:
+def test_a_lock_that_comes_again_costs_only_time(tmp_path: Path, chance: int) -> None:
     in_turns(locked_out(tmp_path, chance))
 
 
@@ -171,7 +171,7 @@ async def locked_out(root: Path, chance: int) -> None:
 
 
 @pytest.mark.parametrize("held", range(4))
-def test_training_begins_while_groups_of_the_step_are_still_played(tmp_path: Path, held: int) -> None:
+def test_training_begins_while_groups_are_still_played(tmp_path: Path, held: int) -> None:
     in_turns(begins_early(tmp_path, held))
 
 

@@ -65,7 +65,7 @@ async def test_an_agent_that_is_never_asked_pauses_the_task_by_name(
     assert f"The agent critic was never asked in {where}, so the policy critic learns nothing." in ending.reason.words
 
 
-async def test_a_policy_that_has_reached_its_target_leaves_the_other_alone(tmp_path: Path) -> None:
+async def test_a_policy_at_its_target_leaves_the_other_alone(tmp_path: Path) -> None:
     here = world(tmp_path, replace(SPEC, steps=12, eval=EvalSpec(every=1, prompts=2, target=0.9)))
     here.environments = Paid(here.chance, agents=AGENTS)
     ending = await here.go()
@@ -95,7 +95,7 @@ async def test_who_loses_before_its_turn_has_lost(tmp_path: Path) -> None:
     assert {(row["name"], row["score"], row["n"]) for row in rows} == {("solver", 0.5, 4), ("critic", 0.5, 4)}
 
 
-async def test_a_drain_plays_nothing_for_one_policy_that_the_other_needs_too(tmp_path: Path) -> None:
+async def test_a_drain_never_plays_a_shared_group_twice(tmp_path: Path) -> None:
     policies = {"solver": replace(ONE, groups_per_step=1), "critic": replace(ONE, groups_per_step=3)}
     for turns in range(20, 200, 30):
         here = world(tmp_path / str(turns), replace(SPEC, policies=policies))
@@ -120,7 +120,7 @@ def pooled(**changes: Any) -> TaskSpec:
     return replace(SPEC, policies=policies, agents={"solver": "solver", "critic": "old"}, **changes)
 
 
-async def test_a_pool_goes_on_without_the_versions_that_somebody_removed(tmp_path: Path) -> None:
+async def test_a_pool_goes_on_without_its_removed_versions(tmp_path: Path) -> None:
     here = world(tmp_path, pooled(steps=4))
     assert await here.go() == Ending("done")
     kept = here.store.versions.on_disk(here.task)
@@ -160,7 +160,7 @@ async def test_each_policy_begins_from_its_own_version(lender: World) -> None:
     assert sums[2, "mine", 0] == sums[1, "critic", 2] != sums[2, "yours", 0] == sums[1, "solver", 0]
 
 
-async def test_a_borrowed_version_stays_and_is_not_deleted_while_it_plays(lender: World) -> None:
+async def test_a_borrowed_version_stays_while_it_plays(lender: World) -> None:
     put(lender, mine=ONE, yours=NamedPolicySpec(frozen="1/critic@2"))
     critic = next(policy for policy, (name, _) in lender.store.versions.standing(1).items() if name == "critic")
     lender.store.tasks.set_state(lender.task, "running")
@@ -181,7 +181,7 @@ async def test_a_borrowed_version_stays_and_is_not_deleted_while_it_plays(lender
     await delete_versions(lender.store, 1, None)
 
 
-async def test_a_borrowed_version_whose_file_is_gone_pauses_the_task_with_its_words(lender: World) -> None:
+async def test_a_missing_borrowed_version_pauses_the_task(lender: World) -> None:
     put(lender, mine=ONE, yours=NamedPolicySpec(frozen="1/critic@1"))
     for version in lender.store.versions.on_disk(1, "critic"):
         Path(version.path).unlink()
@@ -193,7 +193,7 @@ async def test_a_borrowed_version_whose_file_is_gone_pauses_the_task_with_its_wo
     assert ending.state == "queued" and "task-1 is not there" in ending.reason.words
 
 
-async def test_a_folder_that_changes_between_two_runs_is_another_version(lender: World, tmp_path: Path) -> None:
+async def test_a_folder_changed_between_runs_is_a_new_version(lender: World, tmp_path: Path) -> None:
     folder = tmp_path / "taken"
     folder.mkdir()
     first, last = (version for version in lender.store.versions.on_disk(1, "solver") if version.number in (1, 3))

@@ -48,7 +48,7 @@ async def test_one_failed_member_costs_itself_alone(world: World) -> None:
     assert len(failed) == 10 and all(row["reward"] is None for row in failed)
 
 
-async def test_turns_that_are_rewritten_train_as_trajectories_of_one_episode(world: World) -> None:
+async def test_rewritten_turns_train_as_one_episode(world: World) -> None:
     world.environments.turns = 3
     world.renderer.rewrites = True
     assert await ends(world) == Ending("done")
@@ -73,7 +73,7 @@ async def test_an_environment_that_keeps_failing_pauses_the_task(world: World) -
 
 async def test_held_out_prompts_are_never_trained_on(world: World) -> None:
     class Overlapping(FakeEnvironments):
-        def _ask(self, spec: EpisodeSpec, turn: int, agent: str) -> Ask:
+        def ask_for(self, spec: EpisodeSpec, turn: int, agent: str) -> Ask:
             return Ask(agent=agent, messages=(Message("user", f"{spec.index} {turn}"),))
 
     world.environments = Overlapping(world.chance)

@@ -59,7 +59,7 @@ async def test_who_has_no_reward_is_not_ranked(world: World) -> None:
     assert {(member, reward) for member, reward, *_ in rows(world, "train")} == {(0, None), (1, 0.0), (2, -1.0)}
 
 
-async def test_a_failed_ranking_is_no_reward_and_its_group_is_filled_again(world: World) -> None:
+async def test_a_group_with_a_failed_ranking_is_filled_again(world: World) -> None:
     calls = []
 
     def sometimes(members: Sequence[EpisodeOutcome]) -> Ranking | EpisodeOutcome:
@@ -74,7 +74,7 @@ async def test_a_failed_ranking_is_no_reward_and_its_group_is_filled_again(world
     assert all(reward is not None for _, reward, *_ in rows(world, "train"))
 
 
-async def test_a_ranking_that_keeps_failing_pauses_the_task_with_its_place(world: World) -> None:
+async def test_a_ranking_that_keeps_failing_pauses_the_task(world: World) -> None:
     world.environments.ranking = lambda members: BROKEN
     ending = await asyncio.wait_for(world.go(), 20)
     assert ending.state == "paused" and "1 rewards for 2 episodes (env.py, line 9)" in ending.reason.words

@@ -37,9 +37,7 @@ def new_trainer() -> Iterator[NewTrainer]:
         trainer.shutdown()
 
 
-async def test_a_state_of_another_base_is_void_and_training_begins_anew(
-    tmp_path: Path, new_trainer: NewTrainer
-) -> None:
+async def test_a_state_of_another_base_is_void(tmp_path: Path, new_trainer: NewTrainer) -> None:
     world = World(tmp_path, SPEC)
     services = replace(await world.services(), trainer=new_trainer("there"))
     policy = services.store.versions.policy(world.task, "policy", {})
@@ -51,11 +49,9 @@ async def test_a_state_of_another_base_is_void_and_training_begins_anew(
     assert f"Version {foreign.name} cannot be used and is void: The state belongs to base model there" in messages[0]
 
 
-async def test_a_rank_that_no_slot_takes_fails_its_task_in_one_sentence(
-    tmp_path: Path, new_trainer: NewTrainer
-) -> None:
+async def test_a_rank_that_no_slot_takes_fails_its_task(tmp_path: Path, new_trainer: NewTrainer) -> None:
     world = World(tmp_path, replace(SPEC, policy=PolicySpec(rank=2)))
-    world._shared = SharedTrainer(new_trainer("here", largest_rank=1), Line(), Ledger())
+    world.shared = SharedTrainer(new_trainer("here", largest_rank=1), Line(), Ledger())
     ending = await asyncio.wait_for(world.go(), 20)
     assert ending.state == "failed" and not ending.again
     assert "but a slot takes 1 at most: lower `rank` in the task file" in ending.reason.words

@@ -193,7 +193,7 @@ async def test_a_trainer_that_cannot_open_a_file_says_nothing_of_it(
 
 
 @pytest.mark.parametrize("spelled", ["moved", "moved/../moved", "link"])
-async def test_a_home_goes_on_wherever_it_lies_and_however_it_is_spelled(tmp_path: Path, spelled: str) -> None:
+async def test_a_moved_home_goes_on_however_it_is_spelled(tmp_path: Path, spelled: str) -> None:
     world = World(tmp_path / "home", replace(SPEC, steps=3, eval=EvalSpec(every=0, prompts=3)))
     assert await ends(world) == Ending("done")
     world.store.close()
@@ -209,7 +209,7 @@ async def test_a_home_goes_on_wherever_it_lies_and_however_it_is_spelled(tmp_pat
     assert names == files
 
 
-async def test_an_engine_on_a_copy_leaves_the_files_of_the_original_alone(tmp_path: Path) -> None:
+async def test_an_engine_on_a_copy_leaves_the_original_alone(tmp_path: Path) -> None:
     world = World(tmp_path / "home", replace(SPEC, steps=3, eval=EvalSpec(every=0, prompts=3)))
     assert await ends(world) == Ending("done")
     world.store.close()
@@ -223,7 +223,7 @@ async def test_an_engine_on_a_copy_leaves_the_files_of_the_original_alone(tmp_pa
     assert {path.name for path in before} - {path.name for path in (tmp_path / "copy").rglob("*.safetensors")}
 
 
-async def test_a_task_that_runs_short_of_room_waits_before_it_writes_and_then_goes_on(world: World) -> None:
+async def test_a_task_short_of_room_waits_before_it_writes(world: World) -> None:
     shortage = ""
 
     async def services() -> Services:

@@ -40,7 +40,7 @@ def test_the_trainer_accepts_what_a_task_file_says(loss: str) -> None:
     assert config.denominator == {"constant": 64 * 16, "token": 1}.get(PUBLISHED[loss].mean, 64)
 
 
-def test_groups_are_replaced_where_the_loss_or_the_author_says_so() -> None:
+def test_the_loss_or_the_author_has_groups_replaced() -> None:
     assert [loss for loss in PUBLISHED if replacements(task(TrainSpec(loss=loss)))] == ["dapo"]
     assert replacements(task(TrainSpec(dynamic_sampling=True))) == REPLACEMENTS == 2
     assert replacements(task(TrainSpec(loss="dapo", dynamic_sampling=False))) == 0

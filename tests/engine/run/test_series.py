@@ -44,7 +44,7 @@ async def runs(world: World, edit: Callable[[int], str | None]) -> Ending:
     return running.result()
 
 
-async def test_a_switch_begins_a_series_with_the_untrained_policy_and_the_current_version(tmp_path: Path) -> None:
+async def test_a_switch_begins_with_untrained_and_current(tmp_path: Path) -> None:
     world = World(tmp_path, LONG)
     assert await runs(world, lambda step: "e2" if step == 5 else None) == Ending("done")
     check_history(world)
@@ -54,7 +54,7 @@ async def test_a_switch_begins_a_series_with_the_untrained_policy_and_the_curren
     assert world.store.versions.series(1) == "e2" and sorted(world.store.versions.scores(1)) == found["e2"]
 
 
-async def test_the_untrained_policy_is_the_same_whether_its_file_is_there_or_not(tmp_path: Path) -> None:
+async def test_a_pruned_untrained_policy_scores_the_same(tmp_path: Path) -> None:
     world = World(tmp_path, LONG)
     await runs(world, lambda step: "e2" if step == 9 else None)
     (gone,) = world.query("SELECT state, checksum, id FROM versions WHERE number = 0")
@@ -83,13 +83,13 @@ async def test_many_edits_in_a_row_cost_one_series_at_a_time(tmp_path: Path) -> 
     assert max(measured.values()) <= len(found) + 1
 
 
-async def test_without_evaluations_on_the_way_a_switch_is_measured_at_the_end(tmp_path: Path) -> None:
+async def test_without_evaluations_a_switch_is_measured_last(tmp_path: Path) -> None:
     world = World(tmp_path, replace(LONG, eval=EvalSpec(every=0, prompts=3)))
     await runs(world, lambda step: "e2" if step == 3 else None)
     assert series(world) == {"e1": [0], "e2": [0, 12]}
 
 
-async def test_an_edit_that_is_taken_back_goes_on_with_the_series_before(tmp_path: Path) -> None:
+async def test_an_edit_taken_back_goes_on_with_its_series(tmp_path: Path) -> None:
     world = World(tmp_path, LONG)
     await runs(world, lambda step: {3: "e2", 9: "e1"}.get(step))
     found = series(world)
@@ -97,7 +97,7 @@ async def test_an_edit_that_is_taken_back_goes_on_with_the_series_before(tmp_pat
     assert world.store.versions.series(1) == "e1"
 
 
-async def test_a_broken_edit_that_is_mended_while_it_is_measured_pauses_nothing(tmp_path: Path) -> None:
+async def test_an_edit_mended_while_measured_pauses_nothing(tmp_path: Path) -> None:
     world = World(tmp_path, LONG)
     failures = iter(range(LONG.eval.prompts * ATTEMPTS))
 
@@ -156,14 +156,14 @@ async def test_what_is_held_out_follows_the_environment(tmp_path: Path) -> None:
     """The newer version's held-out prompts are kept out of training from its first group on."""
     world = World(tmp_path, LONG)
     environments: Any = world.environments
-    ask = environments._ask
+    ask = environments.ask_for
 
     def overlapping(spec: EpisodeSpec, turn: int, agent: str) -> Any:
         e2 = world.environments.version == "e2"
         shared = e2 and spec.index in range(20, 23)
         return ask(replace(spec, split="eval", index=spec.index % 20) if shared else spec, turn, agent)
 
-    environments._ask = overlapping
+    environments.ask_for = overlapping
     await runs(world, lambda step: "e2" if step == 2 else None)
     rows = world.query("SELECT instance FROM groups WHERE split = 'train' AND environment_version = 'e2'")
     assert rows and not {row["instance"] for row in rows} & {20, 21, 22}

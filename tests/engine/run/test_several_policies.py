@@ -133,7 +133,7 @@ async def test_what_was_played_before_an_engine_died_is_taken_up(tmp_path: Path)
     assert consumed(here) == {"solver": once, "critic": once}
 
 
-async def test_a_group_that_only_one_policy_has_lost_is_played_for_it_alone(tmp_path: Path) -> None:
+async def test_a_group_lost_for_one_policy_is_replayed_alone(tmp_path: Path) -> None:
     here = world(tmp_path)
     assert await here.go() == Ending("done")
     critic = here.query("SELECT id FROM policies WHERE name = 'critic'")[0]["id"]
@@ -182,7 +182,7 @@ async def test_a_pool_plays_what_the_policy_was(tmp_path: Path, pick: str) -> No
     assert len(played) > 1 and max(played) <= 6
 
 
-async def test_a_policy_is_measured_by_its_own_seats_against_who_the_file_names(tmp_path: Path) -> None:
+async def test_a_policy_is_measured_against_who_the_file_names(tmp_path: Path) -> None:
     spec = replace(
         SPEC,
         policies={"player": NamedPolicySpec(rank=1)},
@@ -199,7 +199,7 @@ async def test_a_policy_is_measured_by_its_own_seats_against_who_the_file_names(
     assert slots == {(0, "solver"): "", (0, "critic"): "player@0", (1, "solver"): "player@0", (1, "critic"): ""}
 
 
-async def test_an_agent_that_no_policy_names_costs_its_episodes_and_is_named(tmp_path: Path) -> None:
+async def test_an_agent_without_a_policy_is_named(tmp_path: Path) -> None:
     here = world(tmp_path)
     here.environments.agents = ("solver", "stranger")
     ending = await here.go()

@@ -104,7 +104,7 @@ class Crowd(World):
 
     def _serve(self) -> None:
         self.store.versions.barrier = lambda: None  # power cuts are another test's business
-        self.store._connection.wait_for(0.0)  # the loop's clock would not move meanwhile
+        self.store.serve(patience=0.0)  # the loop's clock would not move meanwhile
         self.scheduler = Scheduler(self.store, cast(WorkerSupervisor, self), self.slots)
         self._serving = asyncio.ensure_future(self.scheduler.run())
 

@@ -81,7 +81,7 @@ class FakeEnvironments:
         return self.ranking(members)
 
     async def peek(self, lease: Any, spec: EpisodeSpec) -> Ask:
-        return self._ask(spec, 0, self.agents[0])
+        return self.ask_for(spec, 0, self.agents[0])
 
     async def play(self, lease: Any, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
         if spec.split == "train":
@@ -94,11 +94,11 @@ class FakeEnvironments:
         said = ""
         for turn in range(self.turns):
             for agent in self.agents:
-                said += (await answer(self._ask(spec, turn, agent))).text
+                said += (await answer(self.ask_for(spec, turn, agent))).text
                 await self.chance.wait()
         reward = self.score(spec)
         reward = float(sum(map(ord, said)) % 2) if reward is None else reward
         return EpisodeOutcome("ok", dict.fromkeys(self.agents, reward))
 
-    def _ask(self, spec: EpisodeSpec, turn: int, agent: str) -> Ask:
+    def ask_for(self, spec: EpisodeSpec, turn: int, agent: str) -> Ask:
         return Ask(agent=agent, messages=(Message("user", f"{spec.split} {spec.index} {turn}"),))

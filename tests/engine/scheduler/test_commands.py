@@ -8,7 +8,6 @@ from pathlib import Path
 from marlaas.engine.errors import EnvironmentMissing
 from marlaas.engine.scheduler.commands import Commands
 from marlaas.engine.store.queries.reader import Reader
-from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import command
 from marlaas.engine.store.tenants import Tenant
 
@@ -16,7 +15,7 @@ from ..run.test_learning import SPEC
 from .world import World
 
 
-async def outcome(store: Store, stops: list[str] | None = None) -> str:
+async def outcome(world: World, stops: list[str] | None = None) -> str:
     """Carry out the one command that waits."""
 
     async def end_run(task: int) -> None:
@@ -25,19 +24,19 @@ async def outcome(store: Store, stops: list[str] | None = None) -> str:
     async def reload(plugin: str) -> None:
         """There are no plugins."""
 
-    (waiting,) = store.tasks.new_commands()
+    (waiting,) = world.store.tasks.new_commands()
     stop = (stops if stops is not None else []).append
-    await Commands(store, end_run, lambda: stop("stop"), lambda: stop("drain"), reload).carry_out(waiting)
-    rows = store._database.query("SELECT outcome FROM commands WHERE id = ? AND done IS NOT NULL", [waiting.id])
-    return str(next(iter(rows))["outcome"])
+    await Commands(world.store, end_run, lambda: stop("stop"), lambda: stop("drain"), reload).carry_out(waiting)
+    (row,) = world.query(f"SELECT outcome FROM commands WHERE id = {waiting.id} AND done IS NOT NULL")
+    return str(row["outcome"])
 
 
 async def test_a_tenant_is_set_or_the_outcome_says_why_not(tmp_path: Path) -> None:
     world = World(tmp_path, SPEC)
     command(world.home.database, "tenant", None, name="bio", weight=2, tasks=3)
-    assert await outcome(world.store) == "" and world.store.tenants.get("bio") == Tenant(2, 3)
+    assert await outcome(world) == "" and world.store.tenants.get("bio") == Tenant(2, 3)
     command(world.home.database, "tenant", None, name="bio", weight=-1)
-    assert "cannot be -1" in await outcome(world.store) and world.store.tenants.get("bio") == Tenant(2, 3)
+    assert "cannot be -1" in await outcome(world) and world.store.tenants.get("bio") == Tenant(2, 3)
 
 
 async def test_a_task_goes_where_a_command_leads(tmp_path: Path) -> None:
@@ -55,7 +54,7 @@ async def test_a_task_goes_where_a_command_leads(tmp_path: Path) -> None:
         ("retry", "queued", ""),
     ):
         command(world.home.database, kind, world.task)
-        assert await outcome(world.store) == sentence
+        assert await outcome(world) == sentence
         assert world.store.tasks.state(world.task) == state
 
 
@@ -63,7 +62,7 @@ async def test_stop_and_drain_end_the_engine(tmp_path: Path) -> None:
     world, stops = World(tmp_path, SPEC), list[str]()
     for kind in ("stop", "drain"):
         command(world.home.database, kind)
-        assert await outcome(world.store, stops) == ""
+        assert await outcome(world, stops) == ""
     assert stops == ["stop", "drain"]
 
 

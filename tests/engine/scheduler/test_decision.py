@@ -124,7 +124,7 @@ def test_while_the_engine_rests_nothing_runs_and_all_say_so(world: tuple[list[Qu
 
 @settings(max_examples=examples(5))
 @given(st.integers(0, 2**32), st.integers(1, 4))
-def test_under_contention_slots_follow_the_weights_and_nobody_starves(seed: int, slots: int) -> None:
+def test_contended_slots_follow_weights_without_starving(seed: int, slots: int) -> None:
     """Tenants with endless queues: a task runs for some turns, uses tokens, and another takes its place."""
     chance = random.Random(seed)
     weights = {"a": 1.0, "b": 2.0, "c": 4.0}
@@ -205,7 +205,7 @@ def test_dependencies_are_named(state: str, act: Act, sentence: str) -> None:
     assert decide([task], situation()) == {13: Verdict(act, Reason(code, sentence))}
 
 
-def test_of_many_dependencies_one_is_named_and_any_failure_counts() -> None:
+def test_one_dependency_is_named_and_any_failure_counts() -> None:
     needs = tuple(Needed(number, "x", "queued", 0, 9) for number in range(1, 4))
     task = QueuedTask(9, "a", "queued", needs=needs)
     assert waits(decide([task], situation()))[9] == "waiting for task 1 (x), which is queued, and for 2 more"

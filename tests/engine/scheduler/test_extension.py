@@ -15,6 +15,7 @@ from marlaas.engine.spec.task import EvalSpec, TaskSpec
 from marlaas.engine.store.rows import Reason
 from marlaas.engine.store.submissions import command
 
+from ..by_hand import change
 from ..run.test_learning import SPEC, check_history
 from .test_scheduler import reaches, serving
 from .world import World
@@ -115,7 +116,7 @@ async def test_a_rate_that_has_begun_to_fall_does_not_rise_again(tmp_path: Path)
 async def test_steps_are_no_cure_for_what_ended_it(tmp_path: Path) -> None:
     world = World(tmp_path, EXACT)
     await go(world, EXACT)
-    world.store._database.execute("UPDATE policies SET step = 3")
+    change(world.home.database, "UPDATE policies SET step = 3")
     world.store.tasks.set_state(world.task, "done", Reason(words="Nothing was left to learn."))
     await refused(world, 50, f"done at step 3 of {EXACT.steps}, before its last.*Nothing was left to learn")
 
@@ -129,8 +130,8 @@ async def test_a_target_that_was_reached_at_the_last_step(tmp_path: Path) -> Non
 async def test_without_its_adapter_there_is_nothing_to_go_on_from(tmp_path: Path) -> None:
     world = World(tmp_path, EXACT)
     await go(world, EXACT)
-    world.store._database.execute("UPDATE tasks SET base = 'other'")
+    change(world.home.database, "UPDATE tasks SET base = 'other'")
     await refused(world, 50, "another base")
-    world.store._database.execute("UPDATE tasks SET base = ''")
+    change(world.home.database, "UPDATE tasks SET base = ''")
     await delete_versions(world.store, world.task, None)
     await refused(world, 50, "Its adapter is not on the disk")

@@ -29,9 +29,7 @@ PINNED = replace(SPEC, environment="sums", environment_version="pin", steps=8, e
 
 
 @pytest.mark.parametrize("edited", [PLUGIN.replace("ep.noise.random()", "0"), PLUGIN.replace("digits", "width"), None])
-async def test_the_next_engine_goes_on_with_the_version_that_the_task_began_with(
-    tmp_path: Path, edited: str | None
-) -> None:
+async def test_the_next_engine_goes_on_with_the_pinned_version(tmp_path: Path, edited: str | None) -> None:
     world = World(tmp_path / "home", replace(PINNED, environment_config={"digits": 2}))
     plugin = world.home.plugins / "sums.py"
     plugin.write_text(PLUGIN)

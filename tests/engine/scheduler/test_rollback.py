@@ -15,6 +15,7 @@ from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.spec.task import EvalSpec, KeepSpec
 from marlaas.engine.store.submissions import command
 
+from ..by_hand import change
 from ..run.test_learning import SPEC, check_history
 from .test_scheduler import reaches, serving
 from .world import World
@@ -50,7 +51,7 @@ async def test_later_steps_are_made_again_under_other_names(tmp_path: Path, numb
     assert files == {version.path for version in world.store.versions.on_disk(world.task)}
 
 
-async def test_a_version_kept_without_moments_goes_on_with_a_new_optimizer(tmp_path: Path) -> None:
+async def test_without_moments_it_goes_on_with_a_new_optimizer(tmp_path: Path) -> None:
     world = await done(tmp_path)
     assert [row["resumable"] for row in world.query("SELECT resumable FROM versions WHERE number = 1")] == [0]
     await roll_back(world.store, world.task, 1)
@@ -61,7 +62,7 @@ async def test_a_version_kept_without_moments_goes_on_with_a_new_optimizer(tmp_p
     assert "goes on from task-1/policy-v1-i1, with a new optimizer" in told[0]
 
 
-async def test_groups_of_void_versions_are_played_again_and_earlier_ones_wait(tmp_path: Path) -> None:
+async def test_only_groups_of_void_versions_are_played_again(tmp_path: Path) -> None:
     world = await done(tmp_path)
     await roll_back(world.store, world.task, 3)
     waiting = world.query("SELECT number, version, step FROM groups WHERE split = 'train' AND state = 'complete'")
@@ -86,7 +87,7 @@ async def test_a_task_that_may_run_is_refused(tmp_path: Path, state: str) -> Non
         await roll_back(world.store, world.task, 2)
 
 
-async def test_what_cannot_be_gone_on_from_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+async def test_an_impossible_rollback_changes_nothing(tmp_path: Path) -> None:
     world = await done(tmp_path)
     third, fourth = (Path(version.path) for version in world.store.versions.on_disk(world.task)[3:5])
     payload, moments = fourth.read_bytes(), read_state(fourth).moment2["m.lora_A"].tobytes()
@@ -105,7 +106,7 @@ async def test_what_cannot_be_gone_on_from_is_refused_and_changes_nothing(tmp_pa
             await roll_back(world.store, world.task, number)
     with pytest.raises(ConfigError, match="Version 5 of task 1 is its last"):
         await roll_back(world.store, world.task, 5)
-    world.store._database.execute("UPDATE tasks SET base = 'other'")
+    change(world.home.database, "UPDATE tasks SET base = 'other'")
     with pytest.raises(ConfigError, match="another base"):
         await roll_back(world.store, world.task, 2)
     assert world.store.tasks.state(world.task) == "done" and not numbers(world, "void")

@@ -19,6 +19,7 @@ from marlaas.engine.scheduler.task_run import Ending
 from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.submission.taskfile import submission
 
+from ..by_hand import change
 from ..run.test_learning import SPEC
 from .world import World
 
@@ -74,14 +75,20 @@ async def test_a_command_that_the_disk_refused_is_tried_again(tmp_path: Path, mo
                 await asyncio.sleep(0)
 
 
-async def test_a_task_that_ended_in_the_same_moment_stays_ended(tmp_path: Path) -> None:
+async def test_a_task_that_ended_in_the_same_moment_stays_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World(tmp_path, SPEC)
-    scheduler = Scheduler(world.store, cast(WorkerSupervisor, world), 1)
-    ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
-    ended.set_result(Ending("done"))
-    scheduler._runs[world.task] = cast("asyncio.Task[Ending]", ended)
-    command(world.home.database, "pause", world.task)
-    await scheduler._turn()
+
+    async def ends(task: int, *_: object) -> Ending:
+        command(world.home.database, "pause", task)
+        return Ending("done")
+
+    monkeypatch.setattr("marlaas.engine.scheduler.scheduler.run_task", ends)
+    async with serving(world, slots=1):
+        async with asyncio.timeout(20):
+            while not world.query("SELECT 1 FROM commands WHERE done IS NOT NULL"):
+                await asyncio.sleep(0)
     assert world.store.tasks.state(world.task) == "done"
     (row,) = world.query("SELECT outcome FROM commands")
     assert "A task that is done cannot be paused" in row["outcome"]
@@ -102,7 +109,7 @@ async def test_a_paused_task_goes_on_where_it_stood(tmp_path: Path) -> None:
 async def test_a_task_of_another_program_fails_alone(tmp_path: Path) -> None:
     world = World(tmp_path, SPEC)
     (other,) = submit(world.home.database, [submission(SPEC)])
-    world.store._database.execute("UPDATE tasks SET config = json_set(config, '$.colour', 'green') WHERE id = 1")
+    change(world.home.database, "UPDATE tasks SET config = json_set(config, '$.colour', 'green') WHERE id = 1")
     async with serving(world, slots=1):
         await reaches(world, other, "done")
     (row,) = world.query("SELECT state, reason FROM tasks WHERE id = 1")

@@ -142,7 +142,7 @@ async def test_a_way_back_takes_no_waiting_task_its_start(world: World) -> None:
     await roll_back(world.store, 1, 4)
 
 
-async def test_a_start_that_is_gone_or_damaged_pauses_the_task_with_the_reason(world: World) -> None:
+async def test_a_start_that_is_gone_or_damaged_pauses_the_task(world: World) -> None:
     spec = later("1@2")
     task = put(world, spec)
     (version,) = (version for version in world.store.versions.on_disk(1) if version.number == 2)

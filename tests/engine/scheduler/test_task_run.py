@@ -36,14 +36,14 @@ async def ending(supervisor: Any) -> Ending:
     return await run_task(1, SPEC, supervisor, lambda learner: None)
 
 
-async def test_a_task_under_which_workers_keep_dying_pauses_with_the_reason() -> None:
+async def test_a_task_whose_workers_keep_dying_pauses() -> None:
     supervisor = Dying(mended=0)
     words = f"Workers died {MAX_LOSSES} times after 0 steps of this task: Worker rollout ended."
     assert await ending(supervisor) == paused(words, again=True)
     assert supervisor.deaths == MAX_LOSSES
 
 
-async def test_a_sampler_that_goes_on_with_fewer_conversations_is_not_counted() -> None:
+async def test_deaths_with_fewer_conversations_do_not_count() -> None:
     supervisor = Dying(mended=2 * MAX_LOSSES)
     assert (await ending(supervisor)).state == "paused"
     assert supervisor.deaths == 3 * MAX_LOSSES

@@ -16,6 +16,7 @@ from marlaas.engine.scheduler import scheduler as module
 from marlaas.engine.scheduler.scheduler import Scheduler
 from marlaas.engine.store.submissions import command
 
+from ..by_hand import change
 from ..run.test_learning import SPEC
 from .test_scheduler import reaches
 from .test_waiting import Time, until
@@ -65,7 +66,7 @@ async def test_a_task_that_paused_itself_has_stalled(tmp_path: Path) -> None:
 
 async def test_a_task_that_cannot_be_read_has_failed(tmp_path: Path) -> None:
     world = World(tmp_path, SPEC)
-    world.store._database.execute("UPDATE tasks SET config = json_set(config, '$.nonsense', 1)")
+    change(world.home.database, "UPDATE tasks SET config = json_set(config, '$.nonsense', 1)")
     heard: Heard = []
     async with telling(world, Time(), heard):
         await reaches(world, world.task, "failed")

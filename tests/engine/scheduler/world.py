@@ -259,7 +259,7 @@ class World:
             rollout=self._rollout,
             endpoints={endpoint.name: endpoint for endpoint in self.endpoints},
             router=self.router,
-            shared=self._shared,
+            shared=self.shared,
             trainer=workers.trainer,
             tolerances={endpoint.name: Tolerance() for endpoint in self.endpoints},
             draining=self.draining,
@@ -275,7 +275,7 @@ class World:
         ]
         self.router = Router(self.endpoints, self._costs, ledger.mixes, count(0.0, AGAIN).__next__)
         self._rollout = Rollout(cast(Renderer, self.renderer), ledger)
-        self._shared = SharedTrainer(cast(Trainer, self.workers.trainer), Line(), ledger)
+        self.shared = SharedTrainer(cast(Trainer, self.workers.trainer), Line(), ledger)
 
     def _costs(self) -> list[TokenCosts]:
         """Other ones whenever the router looks, which is always: tasks move as often as they may."""

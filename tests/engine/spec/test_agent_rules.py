@@ -64,7 +64,7 @@ def test_a_specification_survives_its_json() -> None:
     assert parse(spec.to_json(), "again") == spec
 
 
-def test_a_score_among_versions_that_stand_still_may_end_a_deterministic_task() -> None:
+def test_a_deterministic_task_may_end_by_a_fixed_score() -> None:
     fixed = {"target": 0.5, "agents": {"a": "solver@0", "b": "critic@0"}}
     assert task(**TWO, train={"deterministic": True, "max_staleness": 0}, eval=fixed).eval.target == 0.5
 

@@ -54,7 +54,7 @@ def test_several_lists_make_a_grid_in_the_order_of_the_file(tmp_path: Path) -> N
     ]
 
 
-def test_keys_that_end_alike_are_named_in_full_and_long_values_by_their_place(tmp_path: Path) -> None:
+def test_ambiguous_keys_and_long_values_are_told_apart(tmp_path: Path) -> None:
     long = f'[sweep]\nenvironment_config.text = ["{"x" * 99}"]\n'
     (task,) = load(write(tmp_path, f"[sampling]\ntemperature = [1.0]\n[eval]\ntemperature = [0]\n{long}"))
     assert task.name == "sums [sampling.temperature=1.0, eval.temperature=0, text=#1]"

@@ -43,7 +43,7 @@ def test_tasks_from_before_get_the_base_that_is_served_first(database: Path) -> 
     assert (task.base, task.base_name, task.versions) == ("aaaa", "base aaaa", 0)
 
 
-def test_a_database_of_this_program_is_known_without_what_migrates_it(database: Path) -> None:
+def test_our_own_database_is_known_without_migrations(database: Path) -> None:
     assert max(KNOWN_MIGRATIONS) == LATEST and not is_current(database)
     old = Database(database)
     migrations.apply(old, stop_before=LATEST)

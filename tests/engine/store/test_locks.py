@@ -47,7 +47,7 @@ def test_only_the_first_call_waits(store: Store, database: Path) -> None:
 
 def test_a_refusal_of_another_kind_is_no_lock(store: Store) -> None:
     with pytest.raises(StoreError) as refused:
-        store.tasks._db.execute("INSERT INTO dependencies (task, needs) VALUES (99, 1)")
+        store.versions.policy(99, "of no task", {})
     assert not isinstance(refused.value, DatabaseLocked) and not store.locked
 
 

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from marlaas.engine.adapters.statefile import read_expected
 from marlaas.engine.errors import AdapterUnreachable
+from marlaas.engine.store.database import open_database
 from marlaas.engine.store.migrations.since_v0_1_0 import m021_places
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.versions import NewVersion
 
 from ...old_homes import unpack
+from ..by_hand import change, rows
 
 
-def named(store: Store) -> list[str]:
-    return [row["path"] for row in store._database.query("SELECT path FROM versions ORDER BY id")]
+def named(database: Path) -> list[str]:
+    return [row["path"] for row in rows(database, "SELECT path FROM versions ORDER BY id")]
 
 
 def test_a_name_is_stored_and_the_path_on_this_machine_is_told(store: Store, database: Path, policy: int) -> None:
     path = database.parent / "adapters" / "task-1" / "v0.safetensors"
     committed = store.versions.commit_first(policy, NewVersion(0, "task-1/v0", "sum", str(path), 9))
-    assert named(store) == ["adapters/task-1/v0.safetensors"]
+    assert named(database) == ["adapters/task-1/v0.safetensors"]
     assert store.versions.candidates(policy) == [committed] and committed.path == str(path)
     with Reader(database) as reader:
         assert [row.path for row in reader.versions()] == [str(path)]
 
 
-def test_paths_of_long_ago_become_names(store: Store, policy: int) -> None:
+def test_paths_of_long_ago_become_names(store: Store, database: Path, policy: int) -> None:
     stems = ["task-1/policy-v0-i1", "task-1/a_b%-v1-i1-2", "task-1/elsewhere"]
     for number, stem in enumerate(stems):
         version = NewVersion(number, stem, "sum", "adapters/x", 9)
@@ -38,16 +41,17 @@ def test_paths_of_long_ago_become_names(store: Store, policy: int) -> None:
         )
     paths = [f"/home/of old/exp/adapters/{stem}.safetensors" for stem in stems[:2]] + ["/etc/passwd"]
     for number, path in enumerate(paths):
-        store._database.execute("UPDATE versions SET path = ? WHERE number = ?", [path, number])
+        change(database, "UPDATE versions SET path = ? WHERE number = ?", path, number)
     for _ in range(2):  # doing so twice changes nothing
-        m021_places(store._database)
-        assert named(store) == [f"adapters/{stem}.safetensors" for stem in stems[:2]] + ["/etc/passwd"]
+        with closing(open_database(database)) as opened:
+            m021_places(opened)
+        assert named(database) == [f"adapters/{stem}.safetensors" for stem in stems[:2]] + ["/etc/passwd"]
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../other/adapters/task-1/v0.safetensors", "adapters/../../v0"])
-def test_a_name_that_leads_out_of_the_home_is_refused(store: Store, policy: int, name: str) -> None:
+def test_a_name_that_leads_out_of_the_home_is_refused(store: Store, database: Path, policy: int, name: str) -> None:
     store.versions.commit_first(policy, NewVersion(0, "task-1/v0", "sum", "adapters/task-1/v0", 9))
-    store._database.execute("UPDATE versions SET path = ?", [name])
+    change(database, "UPDATE versions SET path = ?", name)
     for read in (store.versions.candidates, store.versions.first):
         with pytest.raises(AdapterUnreachable, match=r"does not lie in the home .* move the whole home"):
             read(policy)
@@ -63,7 +67,7 @@ def test_a_link_that_leads_out_of_the_home_is_refused(
         store.versions.commit_first(policy, NewVersion(0, "task-1/v0", "sum", "adapters/task-1/v0", 9))
 
 
-def test_a_home_of_the_first_release_finds_its_files_where_it_lies_now(tmp_path: Path) -> None:
+def test_a_home_of_the_first_release_finds_its_files(tmp_path: Path) -> None:
     store = Store(unpack(tmp_path / "moved").database, "tiny")
     versions = [*store.versions.on_disk(1), *store.versions.on_disk(2)]
     for version in versions:

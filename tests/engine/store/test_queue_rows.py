@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from marlaas.engine.store.rows import Reason, Rest, YieldRequest
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import command, submit
 from marlaas.engine.store.tasks import Needed, Tries
+from marlaas.engine.store.telemetry import TelemetryTable
 from marlaas.engine.submission.taskfile import submission
 
 
@@ -77,8 +78,8 @@ def test_a_reader_sees_that_something_changed(store: Store, database: Path) -> N
 
 
 def test_readers_cannot_write(store: Store, database: Path) -> None:
-    with Reader(database) as reader, pytest.raises(sqlite3.OperationalError):
-        reader._connection.execute("DELETE FROM tasks")
+    with Reader(database) as reader, pytest.raises(StoreError, match="readonly"):
+        reader.all("DELETE FROM tasks")
 
 
 def test_what_is_no_database_is_said_to_be_none(tmp_path: Path) -> None:
@@ -103,11 +104,12 @@ def test_a_database_of_a_newer_marlaas_is_left_alone(database: Path) -> None:
     assert caught.tb and str(database) not in [file.path for file in psutil.Process().open_files()]
 
 
-def test_a_full_disk_is_named(store: Store) -> None:
-    store._database.conn.execute("PRAGMA max_page_count = 1")
-    with pytest.raises(StoreError, match="Free some space"):
+def test_a_full_disk_is_named(store: Store, database: Path) -> None:
+    with closing(open_database(database)) as opened, pytest.raises(StoreError, match="Free some space"):
+        opened.execute("PRAGMA max_page_count = 1")
+        telemetry = TelemetryTable(opened, database.parent)
         for _ in range(100):
-            store.telemetry.event("filler", "x" * 4000)
+            telemetry.event("filler", "x" * 4000)
 
 
 def test_what_a_task_needs_is_read_until_it_is_done(store: Store, database: Path) -> None:

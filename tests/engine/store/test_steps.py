@@ -81,9 +81,7 @@ def test_a_step_consumes_its_groups_once(store: Store, policy: int, database: Pa
     assert task is not None and (task.step, task.tokens, task.adapter_version) == (1, 4, f"v1-i{store.incarnation}")
 
 
-def test_weights_come_with_the_step_and_go_with_it_or_with_the_tokens(
-    store: Store, policy: int, database: Path
-) -> None:
+def test_weights_come_with_a_step_and_go_with_it(store: Store, policy: int, database: Path) -> None:
     def kept() -> list[object]:
         with Reader(database) as reader:
             return [row["weights"] for row in reader.all("SELECT weights FROM groups ORDER BY number")]

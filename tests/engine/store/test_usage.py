@@ -14,6 +14,8 @@ from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
 
+from ..by_hand import rows
+
 
 def test_rows_add_up_within_a_day_and_a_day_begins_at_nothing(
     store: Store, database: Path, monkeypatch: pytest.MonkeyPatch
@@ -27,8 +29,8 @@ def test_rows_add_up_within_a_day_and_a_day_begins_at_nothing(
     assert store.usage.tokens_today() == {}
     store.usage.add([Usage(other, ROLLOUT, 7, 0.0)])
     assert store.usage.tokens_today() == {"club": 7}
-    rows = store._database.query("SELECT day, task, stage, tokens, seconds FROM usage ORDER BY day, task, stage")
-    assert [tuple(row.values()) for row in rows] == [
+    found = rows(database, "SELECT day, task, stage, tokens, seconds FROM usage ORDER BY day, task, stage")
+    assert [tuple(row.values()) for row in found] == [
         ("2026-11-20", 1, ROLLOUT, 11, 1.0),
         ("2026-11-20", 1, TRAINING, 5, 0.25),
         ("2026-11-20", other, ENVIRONMENT, 0, 2.0),

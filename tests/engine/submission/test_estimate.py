@@ -65,7 +65,7 @@ def test_memory_and_tokens() -> None:
     assert torch.time is None and torch.most_tokens == 10 * 64 * 256
 
 
-def test_several_policies_share_their_plays_and_take_memory_each() -> None:
+def test_several_policies_share_plays_not_memory() -> None:
     two = {"solver": NamedPolicySpec(groups_per_step=2), "critic": NamedPolicySpec(rank=8)}
     spec = replace(SPEC, policies=two, agents={"a": "solver", "b": "critic"})
     alone, both = (estimate_task(one, [RUN], BASE, 100, False, 512) for one in (SPEC, spec))

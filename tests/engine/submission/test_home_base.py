@@ -69,5 +69,5 @@ def test_relative_folders(home: Home, tmp_path: Path, monkeypatch: pytest.Monkey
     assert load_settings(home).base == str(home.root / "mine")
     monkeypatch.setenv("MARLAAS_BASE", "mine")
     assert load_settings(home).base == str(tmp_path / "here" / "mine")
-    assert control._base_variable() == {"MARLAAS_BASE": str(tmp_path / "here" / "mine")}
+    assert control.base_variable() == {"MARLAAS_BASE": str(tmp_path / "here" / "mine")}
     assert control.served_base(home).fingerprint == load_base("tiny").fingerprint

@@ -30,7 +30,7 @@ ON_AGAIN = {
 }
 
 
-def test_finished_tasks_accept_what_lets_them_go_on_and_nothing_else() -> None:
+def test_finished_tasks_accept_only_ways_to_go_on() -> None:
     for command in TRANSITIONS:
         for state in FINISHED:
             if (command, state) in ON_AGAIN:
@@ -69,7 +69,7 @@ def test_configuration_is_checked_before_the_queue_takes_it() -> None:
         check_environment(submission(task("add", digits=True)), rows)
 
 
-def test_bounds_and_choices_are_checked_before_the_queue_takes_it() -> None:
+def test_bounds_and_choices_are_checked_first() -> None:
     level: dict[str, object] = {"name": "level", "type": "str", "default": "easy", "required": False}
     rows = [served("a/add", DIGITS | {"low": 1, "high": 4}, level | {"choices": ["easy", "hard"]})]
     check_environment(submission(task("add", digits=4, level="hard")), rows)

@@ -99,7 +99,7 @@ def test_refuses_what_is_no_file_and_no_text(tmp_path: Path) -> None:
         load(binary)
 
 
-def test_the_demo_has_three_tenants_and_trains_with_the_defaults() -> None:
+def test_the_demo_has_three_tenants_and_the_defaults() -> None:
     submissions = demo.tasks()
     assert len({s.tenant for s in submissions}) == 3
     bare = parse({"tenant": "a", "name": "b", "environment": "c"}, "x").to_json()

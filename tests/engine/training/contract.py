@@ -227,9 +227,7 @@ class TrainerContract:
         assert (stats.loss, stats.entropy, stats.gap_sum, stats.weights) == (0.0, 0.0, 0.0, {})
         assert (stepped.step, stepped.grad_norm, stepped.checksum) == (1, 0.0, opened.checksum)
 
-    async def test_with_a_kl_term_a_group_without_signal_pulls_to_the_base(
-        self, trainer: Trainer, tmp_path: Path
-    ) -> None:
+    async def test_with_kl_a_group_without_signal_pulls_to_the_base(self, trainer: Trainer, tmp_path: Path) -> None:
         config = replace(CONFIG, kl=1.0)
         silent = TrainGroup(0, tuple(replace(s, advantage=0.0) for s in group(1).sequences))
         await trainer.open("a", config, str(tmp_path / "0"), resume=False)

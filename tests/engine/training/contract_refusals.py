@@ -38,7 +38,7 @@ class RefusalContract:
             (replace(sequence([1, 2], 1, 0.5), mask=np.array([1], dtype=np.uint8)), "shapes"),
         ],
     )
-    async def test_a_bad_sequence_is_named_and_leaves_the_policy_as_it_was(
+    async def test_a_bad_sequence_is_named_and_changes_nothing(
         self, trainer: Trainer, tmp_path: Path, fault: TrainSequence, message: str
     ) -> None:
         await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=False)

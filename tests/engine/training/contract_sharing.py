@@ -87,7 +87,7 @@ class SharingContract:
         for policy, expected in alone.items():
             assert (tmp_path / f"{policy}-{STEPS - 1}").read_bytes() == expected, policy
 
-    async def test_policies_that_all_call_at_once_with_one_slot_end_as_each_alone(
+    async def test_policies_that_share_one_slot_end_as_each_alone(
         self, new_trainer: NewTrainer, alone: dict[str, bytes], tmp_path: Path
     ) -> None:
         trainer = new_trainer(slots=1)

@@ -82,7 +82,7 @@ def test_where_the_disk_takes_nothing_all_stay_in_memory(pages: Watched) -> None
     assert pages.names == {"1", "2"}
 
 
-def test_a_policy_that_cannot_come_back_is_closed_and_the_others_are_not(tmp_path: Path) -> None:
+def test_a_policy_that_cannot_come_back_is_closed_alone(tmp_path: Path) -> None:
     cache = AdapterCache(Pages(tmp_path), slots=1)
     for name in "abc":
         cache.add(name, policy())

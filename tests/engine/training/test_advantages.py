@@ -80,7 +80,7 @@ def test_forking_an_episode_does_not_move_the_baseline() -> None:
     assert closed(group((trajectory(0.1),) * 3, (trajectory(0.1),))).rewards.constant
 
 
-def test_a_rewritten_episode_counts_once_and_weighs_as_much_as_its_tokens() -> None:
+def test_a_rewritten_episode_counts_once_by_its_tokens() -> None:
     """Three turns in three trajectories: the same rewards, and each sampled token has the same advantage."""
     apart = closed(group((trajectory(1.0),) * 3, (trajectory(0.0),), (trajectory(0.2),)))
     together = closed(solo(1.0, 0.0, 0.2))

@@ -9,7 +9,9 @@ import torch
 
 from marlaas.engine.adapters.statefile import read_state
 from marlaas.engine.errors import AdapterError
-from marlaas.engine.training.protocol import PolicyConfig, TrainGroup, TrainSequence
+from marlaas.engine.training.group_pass import Work
+from marlaas.engine.training.protocol import GroupStats, PolicyConfig, TrainGroup, TrainSequence
+from marlaas.engine.training.replicas import Replicas
 from marlaas.engine.training.torch_trainer import TorchTrainer
 
 from .contract import train
@@ -111,8 +113,15 @@ async def test_a_step_that_fails_in_a_later_epoch_has_not_happened(
     await trainer.open("a", CONFIG, str(tmp_path / "0"), resume=True)
     for one in BATCHES[0]:
         await trainer.accumulate("a", (one,))
+
+    def explode(replicas: Replicas, work: Work) -> tuple[GroupStats, ...]:
+        stats = add_gradients(replicas, work)
+        work[0][0].gradient.fill_(torch.inf)
+        return stats
+
+    add_gradients = Replicas.add_gradients
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, "_gradients", lambda work: work[0][0].gradient.fill_(torch.inf))
+        patch.setattr(Replicas, "add_gradients", explode)
         with pytest.raises(AdapterError, match=r"gradient is not finite, so step 1 was not made \(its norm is inf"):
             await trainer.step("a", str(tmp_path / "2"))
     assert not (tmp_path / "2").exists()

@@ -7,7 +7,7 @@ from marlaas.engine.training.intake import spread, train_group
 from .test_advantages import group, trajectory
 
 
-def test_only_rewarded_trajectories_with_words_of_their_own_are_trained_in_order() -> None:
+def test_only_rewarded_trajectories_with_tokens_train() -> None:
     silent = replace(trajectory(1.0), mask=np.zeros(2, dtype=np.uint8))
     some = group(
         (replace(trajectory(1.0), advantage=0.1), trajectory(2.0, "critic")),
@@ -18,7 +18,7 @@ def test_only_rewarded_trajectories_with_words_of_their_own_are_trained_in_order
     assert train_group(some).number == some.number
 
 
-def test_a_sequence_knows_how_many_tokens_its_agent_sampled_in_the_episode() -> None:
+def test_a_sequence_knows_its_agents_tokens_per_episode() -> None:
     two = replace(trajectory(1.0), tokens=np.arange(4, dtype=np.int32), mask=np.array([0, 1, 0, 1], dtype=np.uint8))
     some = group((trajectory(1.0), two, trajectory(1.0, "critic")), (trajectory(0.0),))
     assert [s.episode_tokens for s in train_group(some).sequences] == [3, 3, 1, 1]

@@ -34,6 +34,6 @@ with ThreadPoolExecutor(1) as thread:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="settings of glibc")
-def test_a_thread_takes_from_the_one_heap_and_what_it_gives_back_stays() -> None:
+def test_threads_share_one_heap_that_keeps_freed_memory() -> None:
     out = subprocess.run([sys.executable, "-P", "-c", CHILD], check=True, capture_output=True, text=True)
     assert out.stdout.split() == ["True", "True"]

@@ -81,7 +81,7 @@ def run(folder: Path, mebibytes: int) -> dict[str, object]:
 @pytest.mark.processes
 @pytest.mark.usefixtures("each_library")
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
-def test_what_does_not_fit_is_trained_on_in_smaller_passes_and_counts_once(tmp_path: Path) -> None:
+def test_what_does_not_fit_trains_in_smaller_passes(tmp_path: Path) -> None:
     found = run(tmp_path, 60)
     assert found["error"] == ""
     assert str(found["notice"]).startswith("Training ran out of memory on core 7; passes are ")

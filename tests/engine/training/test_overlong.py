@@ -53,11 +53,11 @@ def test_the_punishment_is_a_line_over_the_buffer(turns: tuple[int, ...], penalt
     assert PENALTY.penalty([said(*turns)]) == penalty
 
 
-def test_a_cut_episode_has_the_whole_punishment_wherever_the_limit_was() -> None:
+def test_a_cut_episode_has_the_whole_punishment() -> None:
     assert PENALTY.penalty([said(2, cut=True)]) == -1.0
 
 
-def test_the_parts_of_a_rewritten_episode_are_punished_once_for_all_their_tokens() -> None:
+def test_parts_of_a_rewritten_episode_are_punished_once() -> None:
     assert PENALTY.penalty([said(8), said(6)]) == -0.5
 
 
@@ -67,7 +67,7 @@ def test_a_punishment_moves_the_advantage_and_not_the_reward() -> None:
     assert (result.rewards.mean, result.rewards.constant) == (1.0, False)
 
 
-def test_masked_episodes_have_no_loss_and_no_part_in_the_baseline() -> None:
+def test_masked_episodes_count_in_no_loss_or_baseline() -> None:
     result = closed(MASK, said(2, reward=1.0), said(2, reward=0.0), said(5, reward=0.0, cut=True))
     assert advantages(result) == [0.5, -0.5, 0.0]
     assert result.rewards.mean == pytest.approx(1 / 3)  # the reward is reported as it was
@@ -75,7 +75,7 @@ def test_masked_episodes_have_no_loss_and_no_part_in_the_baseline() -> None:
     assert len(train_group(result.group).sequences) == 3
 
 
-def test_a_group_with_nothing_left_to_compare_closes_without_signal() -> None:
+def test_a_group_with_nothing_to_compare_has_no_signal() -> None:
     """It must not be filled again: a base that never ends its replies would be sampled for ever."""
     result = closed(MASK, said(2, reward=1.0), said(5, reward=0.0, cut=True))
     assert advantages(result) == [0.0, 0.0] and result.rewards.constant

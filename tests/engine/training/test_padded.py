@@ -8,7 +8,7 @@ from marlaas.engine.training.tokens import count_trained
 from .samples import group, sequence
 
 
-def test_a_group_is_padded_to_its_longest_and_cut_after_the_last_token_needed() -> None:
+def test_a_group_is_padded_to_its_last_needed_token() -> None:
     some = TrainGroup(0, (sequence([5, 6, 7], 1, 0.5, -1.0), sequence([8, 9], 1, -0.5, -2.0)))
     (batch,) = padded_batches([some], 100)
     assert batch.inputs.tolist() == [[5, 6], [8, 0]]

@@ -80,7 +80,7 @@ def test_files_are_for_this_account_alone_and_leave_with_it(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_and_a_vanished_file_are_errors_of_their_policy(tmp_path: Path) -> None:
+def test_a_damaged_or_missing_file_fails_its_policy(tmp_path: Path) -> None:
     pages = Pages(tmp_path)
     pages.put("a", RestingPolicy.of(policy()))
     path = only_file(tmp_path)
@@ -96,7 +96,7 @@ def test_a_damaged_and_a_vanished_file_are_errors_of_their_policy(tmp_path: Path
     assert "a" not in pages and "b" not in pages
 
 
-def test_what_a_killed_process_left_is_removed_and_what_another_uses_stays(tmp_path: Path) -> None:
+def test_only_files_of_killed_processes_are_removed(tmp_path: Path) -> None:
     leave = f"from marlaas.engine.training.pages import Pages; Pages(__import__('pathlib').Path({str(tmp_path)!r}))"
     subprocess.run([sys.executable, "-P", "-c", f"{leave}._own_folder(); __import__('os')._exit(1)"], check=False)
     (orphan,) = tmp_path.iterdir()

@@ -131,7 +131,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
         TorchTrainer(str(tmp_path), "none")
 
 
-async def test_a_model_that_is_given_is_made_in_the_thread_that_computes(base: str, tmp_path: Path) -> None:
+async def test_a_given_model_is_made_in_the_trainer_thread(base: str, tmp_path: Path) -> None:
     threads: list[str] = []
 
     def make() -> Model[Any]:
@@ -181,7 +181,7 @@ async def test_the_event_loop_stays_free_while_it_works(new_torch_trainer: NewTr
     assert (await opening).step == 0
 
 
-async def test_a_rank_that_no_slot_takes_is_refused_with_what_to_change(base: str, tmp_path: Path) -> None:
+async def test_a_rank_that_no_slot_takes_is_refused(base: str, tmp_path: Path) -> None:
     trainer = TorchTrainer(base, "tiny", sync=False, largest_rank=8)
     await trainer.open("a", replace(CONFIG, rank=8), str(tmp_path / "0"), resume=False)
     with pytest.raises(ValueError, match=r"rank is 9, but a slot takes 8 at most: lower `rank` .* `largest_rank`"):
@@ -232,7 +232,7 @@ async def test_whose_pass_fails_is_closed_and_those_beside_it_go_on(
     trainer.shutdown()
 
 
-async def test_a_policy_closed_while_its_step_is_written_keeps_nothing_of_it(
+async def test_a_policy_closed_during_its_step_keeps_nothing(
     base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = TorchTrainer(base, "tiny", sync=False)
@@ -258,7 +258,7 @@ async def test_a_policy_closed_while_its_step_is_written_keeps_nothing_of_it(
     trainer.shutdown()
 
 
-async def test_models_that_take_one_policy_at_a_time_do_jobs_one_by_one(
+async def test_models_without_shared_passes_do_jobs_one_by_one(
     base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("marlaas.engine.training.load.unsupported", lambda _: "a test says so")

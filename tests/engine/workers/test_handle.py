@@ -40,7 +40,7 @@ async def test_calls_overlap(spawn: Spawn) -> None:
     assert await asyncio.gather(*waits) == ["a", "b", "c"]
 
 
-async def test_what_is_posted_runs_before_later_calls_and_has_no_answer(spawn: Spawn) -> None:
+async def test_what_is_posted_runs_first_without_an_answer(spawn: Spawn) -> None:
     handle = await spawn()
     proxy = handle.proxy(Dummy, posted=("let_go", "refuse"))
     await proxy.let_go("a")
@@ -77,7 +77,7 @@ async def test_the_proxy_has_the_protocols_methods_only(spawn: Spawn) -> None:
         proxy.die  # type: ignore[attr-defined]  # noqa: B018
 
 
-async def test_each_part_of_a_worker_is_called_through_a_proxy_of_its_own(spawn: Spawn) -> None:
+async def test_each_part_is_called_through_its_own_proxy(spawn: Spawn) -> None:
     handle = await spawn(greeting="whole")
     proxies = [handle.proxy(Named, part=part) for part in ("left", "right", "")]
     assert [await proxy.greet() for proxy in proxies] == ["left", "right", "whole"]
@@ -185,7 +185,7 @@ async def test_a_worker_lets_others_go_first_where_it_is_told_to(spawn: Spawn) -
         assert os.getpriority(os.PRIO_PROCESS, handle.pid) == min(19, own + nice)
 
 
-async def test_a_worker_has_the_engines_environment_and_what_is_set_for_it_alone(spawn: Spawn) -> None:
+async def test_a_worker_has_the_engines_environment_and_its_own(spawn: Spawn) -> None:
     handle = await spawn(environment={"CUDA_VISIBLE_DEVICES": "GPU-7"})
     assert await handle.call("environment") == os.environ | {"CUDA_VISIBLE_DEVICES": "GPU-7"}
     assert os.environ.get("CUDA_VISIBLE_DEVICES") != "GPU-7"
@@ -221,9 +221,7 @@ async def test_workers_do_not_outlive_a_killed_engine(tmp_path: Path) -> None:
     await asyncio.to_thread(worker.wait, 10)
 
 
-async def test_a_worker_that_answers_nothing_is_ended_and_said_to_have_hung(
-    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_worker_that_answers_nothing_is_ended(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("marlaas.engine.workers.handle.BEAT", 0.02)
     handle = await spawn()
     wait = asyncio.create_task(handle.call("wait_for", "never"))

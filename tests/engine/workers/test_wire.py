@@ -90,7 +90,7 @@ async def test_the_messages_of_one_turn_leave_together() -> None:
     assert wire.frames == [(Answer(1, "a"), Answer(2, "b")), (Answer(3, "c"),)]
 
 
-async def test_a_message_without_haste_leaves_with_the_next_one_or_soon() -> None:
+async def test_a_message_without_haste_joins_the_next_one() -> None:
     wire = Wire()
     wire.outbox.send(Call(None, "a", ()), haste=False)
     await asyncio.sleep(0)

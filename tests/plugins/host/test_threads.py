@@ -39,7 +39,7 @@ os._exit(0)
 """
 
 
-def test_the_process_can_start_threads_after_episodes_were_told_to_end() -> None:
+def test_threads_can_start_after_episodes_were_ended() -> None:
     """Where a thread that was just started ended in place of its starter, the last line waited for ever."""
     ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
     assert ended.stdout == "goes on\n", ended.stderr

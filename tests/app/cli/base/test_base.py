@@ -46,9 +46,7 @@ def bind(filling: Filling, base: str = "") -> None:
     filling.insert("engines", pid=1, state="stopped", started=0.0, heartbeat=0.0, base="tiny", fingerprint=fingerprint)
 
 
-def test_a_hostile_model_in_the_cache_is_named_and_hides_no_other(
-    marlaas: Commander, home: Home, cache: HubCache
-) -> None:
+def test_a_hostile_cached_model_is_named_and_hides_none(marlaas: Commander, home: Home, cache: HubCache) -> None:
     loops = "".join(f"{{% for a{n} in [1] %}}" for n in range(25)) + "{% endfor %}" * 25
     hostile = {
         "org/loops": ("chat_template.jinja", loops, "too many statically nested blocks"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from marlaas.app.cli.base.check import _chosen, advice
+from marlaas.app.cli.base.check import advice, chosen_precision
 from marlaas.engine.base.fit import MemoryPlan
 from marlaas.engine.base.model import load_base
 from marlaas.engine.fleet.agreement import Agreement
@@ -38,8 +38,8 @@ def test_only_a_clear_gain_is_spoken_of() -> None:
 
 def test_settings_without_room_choose_nothing() -> None:
     base, settings = load_base("tiny"), Settings()
-    assert _chosen(base, settings, 8 << 30) == "f32"
-    assert _chosen(base, settings, 1 << 20) == "", "what has no room keeps nothing else from being measured"
+    assert chosen_precision(base, settings, 8 << 30) == "f32"
+    assert chosen_precision(base, settings, 1 << 20) == "", "what has no room keeps nothing else from being measured"
 
 
 def test_unknown_precisions_are_named(marlaas: Commander) -> None:
@@ -60,7 +60,7 @@ def test_unknown_precisions_are_named(marlaas: Commander) -> None:
         ),
     ],
 )
-def test_a_damaged_folder_is_refused_before_anything_is_measured(
+def test_a_damaged_folder_is_refused_unmeasured(
     marlaas: Commander, tmp_path: Path, spoil: object, sentence: str
 ) -> None:
     folder = Path(shutil.copytree(TINY_BASE, tmp_path / "base"))

@@ -69,7 +69,7 @@ def test_a_bundled_environment_is_played_from_a_pipe(home: Home) -> None:
 
 
 @pytest.mark.processes
-def test_a_file_elsewhere_is_played_with_tools_prints_and_errors(home: Home, tmp_path: Path) -> None:
+def test_a_file_is_played_with_tools_prints_and_errors(home: Home, tmp_path: Path) -> None:
     path = tmp_path / "shop.py"
     path.write_text(SHOP)
     played = play(
@@ -123,7 +123,7 @@ def test_numbers_are_checked_before_anything_starts(marlaas: Commander, words: t
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_the_base_plays_with_a_person_and_ctrl_c_leaves_nothing_running(home: Home, tmp_path: Path) -> None:
+def test_the_base_plays_until_ctrl_c_ends_everything(home: Home, tmp_path: Path) -> None:
     (tmp_path / "duo.py").write_text(
         "from marlaas.plugins import env\n\n\n@env\nasync def duo(ep):\n"
         '    mine = await ep.agent("mine").ask("Say a number.")\n'

@@ -103,9 +103,7 @@ def test_show_prints_all_that_is_known(home: Home, filled: Filling, marlaas: Com
     assert "has printed nothing" in marlaas("env", "log", "arithmetic").err
 
 
-def test_without_an_engine_nobody_is_told_that_files_are_served_at_once(
-    filled: Filling, marlaas: Commander, engine: FakeEngine
-) -> None:
+def test_files_are_served_at_once_only_by_an_engine(filled: Filling, marlaas: Commander, engine: FakeEngine) -> None:
     assert "are served at once" in marlaas("env", "list").err and not marlaas("env", "show", "nim").err
     engine.living = False
     for words in (("list",), ("show", "nim"), ("log", "nim"), ("list", "saved_since"), ("show", "saved_since")):

@@ -82,7 +82,7 @@ def test_calls_stand_on_lines_of_their_own() -> None:
     assert [call.arguments["item"] for call in typed.calls] == ["ink", "pen"]
 
 
-def test_a_reply_ends_at_the_first_text_that_the_environment_stops_at() -> None:
+def test_a_reply_ends_at_the_first_stop_text() -> None:
     ask = Ask("agent", (Message("user", "?"),), stop=("END", ";"))
     reply = as_reply(Typed("a; b END c"), ask, 3)
     assert (reply.text, reply.finish, reply.turn) == ("a", "stop", 3)

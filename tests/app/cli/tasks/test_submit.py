@@ -51,7 +51,7 @@ def test_submit(filling: Filling, home: Home, marlaas: Commander, engine: FakeEn
     assert marlaas("submit", write("three"), "--json").json == {"ids": [3]}
 
 
-def test_who_submits_while_the_machine_is_yielded_hears_that_tasks_wait(
+def test_submit_says_that_tasks_wait_while_yielded(
     filling: Filling, marlaas: Commander, engine: FakeEngine, write: Write
 ) -> None:
     filling.environment()

@@ -31,7 +31,7 @@ def test_given_tasks_that_have_ended(filling: Filling, marlaas: Commander, engin
     assert marlaas("watch", "9").code == 2
 
 
-def test_without_numbers_it_tells_of_all_that_moves_until_interrupted(
+def test_without_numbers_it_follows_all_until_ctrl_c(
     filling: Filling, home: Home, engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     filling.task(state="done", made=2)
@@ -52,7 +52,7 @@ def test_without_numbers_it_tells_of_all_that_moves_until_interrupted(
 
     with opened(home) as reader, pytest.raises(KeyboardInterrupt):
         follower = Follower(
-            lambda: watch._moving(follower, reader), lambda: engine.living, print, words=sentence, sleep=sleep
+            lambda: watch.moving(follower, reader), lambda: engine.living, print, words=sentence, sleep=sleep
         )
         watch.watch_all(follower)
     said = capsys.readouterr()
@@ -64,7 +64,7 @@ def test_quiet_tells_of_milestones_alone(filling: Filling, home: Home) -> None:
     filling.task(made=3)
     said: list[str] = []
     with opened(home) as reader:
-        follower = Follower(reader.tasks, lambda: True, said.append, differs_by=watch._milestone)
+        follower = Follower(reader.tasks, lambda: True, said.append, differs_by=watch.milestone)
         follower.poll()
         filling.execute("UPDATE policies SET step = 4")
         follower.poll()

@@ -55,9 +55,7 @@ def test_a_home_comes_back_as_it_was(filled: Home, marlaas: Commander, tmp_path:
     assert not list(tmp_path.glob(".marlaas-*")) and new.stat().st_mode & 0o777 == 0o700
 
 
-def test_rows_with_whole_paths_name_files_of_the_home_they_are_restored_into(
-    filled: Home, filling: Filling, tmp_path: Path
-) -> None:
+def test_whole_paths_are_restored_into_the_new_home(filled: Home, filling: Filling, tmp_path: Path) -> None:
     filling.execute("UPDATE versions SET path = ? || '/' || path", str(filled.root))
     back_up(filled, tmp_path / "kept.tar")
     new = Home(tmp_path / "new")

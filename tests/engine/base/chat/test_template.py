@@ -178,7 +178,7 @@ def test_a_template_that_no_model_has_is_refused_in_a_sentence(tmp_path: Path, s
     assert said in raised.value.message and len(raised.value.message) < 700 and "\n" not in raised.value.message
 
 
-def test_a_template_is_tried_once_in_a_child_of_which_nothing_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_template_is_tried_in_a_child_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[Any] = []
     run = subprocess.run
 

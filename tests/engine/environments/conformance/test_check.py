@@ -60,7 +60,7 @@ async def test_an_index_that_runs_out_of_a_table() -> None:
     assert "IndexError" in (await told(play))["instances"]
 
 
-async def test_an_environment_that_never_reaches_a_prompt_is_not_played() -> None:
+async def test_an_environment_without_a_prompt_is_not_played() -> None:
     async def play(ep: Episode) -> bool:
         raise ValueError("no")
 

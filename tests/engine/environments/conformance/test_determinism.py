@@ -45,7 +45,7 @@ async def test_a_draw_from_global_state_changes_at_once() -> None:
     assert "3 of 3 instances do that. Draw from ep.rng alone, not from the module random" in finding.message
 
 
-async def test_a_sequence_that_begins_anew_with_the_process_changes_there() -> None:
+async def test_a_sequence_restarted_with_the_process_is_found() -> None:
     drawn: dict[int, dict[str, int]] = {}
 
     async def play(ep: Episode) -> int:

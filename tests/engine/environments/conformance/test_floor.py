@@ -26,7 +26,7 @@ def test_the_defect_of_coin_flip_is_one_clear_sentence() -> None:
     )
 
 
-def test_the_defect_of_game_of_life_halting_names_how_many_answers_do() -> None:
+def test_game_of_life_halting_counts_equal_answers() -> None:
     anything = [scored(float(reply != EMPTY), reply, index) for reply in CONSTANTS for index in range(32)]
     finding = only(floor.judge(anything))
     assert finding.level == "error"
@@ -42,7 +42,7 @@ def test_levels(reward: float, instances: int, level: str) -> None:
     assert only(floor.judge([scored(reward, ZERO, index) for index in range(instances)])).level == level
 
 
-def test_where_nothing_earns_anything_no_answer_is_called_the_best() -> None:
+def test_where_nothing_earns_no_answer_is_the_best() -> None:
     nothing = [scored(0.0, reply, index) for reply in CONSTANTS for index in range(16)]
     found = only(floor.judge(nothing))
     assert (found.level, found.message) == (
@@ -57,7 +57,7 @@ def test_where_a_ranking_trains_it_is_no_error() -> None:
     assert finding.level == "warning" and finding.message.endswith("In training the group's ranking counts instead.")
 
 
-async def test_every_answer_goes_to_every_instance_but_those_that_fail() -> None:
+async def test_every_answer_goes_to_every_working_instance() -> None:
     async def play(ep: Episode) -> float:
         return float((await ep.ask(f"{ep.index}")).text == "yes")
 

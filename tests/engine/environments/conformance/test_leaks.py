@@ -30,7 +30,7 @@ def test_one_sequence_entered_twice_is_found_at_any_distance(shift: int, size: i
 
 
 @pytest.mark.parametrize("begin", [100, 1024, 1_000_000, 1 << 20])
-def test_a_split_that_begins_at_a_round_number_is_found_from_afar(begin: int) -> None:
+def test_a_split_from_a_round_number_is_found_from_afar(begin: int) -> None:
     train, held_out = (
         split_of(name, [f"{start + i}" for i in range(32)]) for name, start in (("train", 0), ("eval", begin))
     )

@@ -49,7 +49,7 @@ def wheels(tmp_path: Path) -> EnvironmentSettings:
     return EnvironmentSettings(wheels=str(folder), offline=True)
 
 
-async def test_a_plugin_s_python_has_its_libraries_and_the_author_api_and_nothing_else_of_ours(
+async def test_a_plugins_python_has_its_libraries_and_our_api(
     tmp_path: Path, wheels: EnvironmentSettings
 ) -> None:
     venv, said = a_venv(tmp_path, "tiny==1.0"), list[str]()
@@ -125,9 +125,7 @@ async def test_a_build_that_takes_too_long_ends(
         await build(a_venv(tmp_path), ANYTHING)
 
 
-async def test_an_installer_that_outlives_a_killed_engine_keeps_the_next_one_out(
-    tmp_path: Path, stand_ins: StandIns
-) -> None:
+async def test_an_orphaned_installer_keeps_the_next_one_out(tmp_path: Path, stand_ins: StandIns) -> None:
     started = stand_ins.hang("uv")
     venv = a_venv(tmp_path)
     engine = subprocess.Popen([sys.executable, "-P", "-c", ENGINE, str(venv.folder), str(stand_ins.folder / "uv")])

@@ -43,7 +43,7 @@ async def held_up(interpreters: Interpreters, source: Source) -> Waiting:
     return caught.value
 
 
-async def test_a_plugin_that_declares_nothing_runs_on_marlaas_s_own_python(tmp_path: Path) -> None:
+async def test_a_plugin_without_needs_runs_on_our_python(tmp_path: Path) -> None:
     assert await asking(tmp_path).of(Source("x", "x.py", (("x.py", b""),))) == Runtime()
     assert not (tmp_path / "home").exists()
 
@@ -107,9 +107,7 @@ async def test_what_cannot_be_read_or_run_is_refused(tmp_path: Path) -> None:
         await asking(tmp_path).of(a_plugin('requires-python = "<3"'))
 
 
-async def test_seclusion_is_a_wish_of_a_plugin_and_an_order_of_the_settings(
-    tmp_path: Path, stand_ins: StandIns
-) -> None:
+async def test_seclusion_may_be_asked_for_or_required(tmp_path: Path, stand_ins: StandIns) -> None:
     warnings = list[str]()
     stand_ins.put("bwrap", "echo bwrap: not permitted >&2; exit 1")
     runtime = await asking(tmp_path).of(SECLUDED, warnings.append)

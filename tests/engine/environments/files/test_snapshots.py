@@ -57,7 +57,7 @@ def test_a_version_that_is_of_use_again_is_no_old_one(kept: Snapshots, tmp_path:
 
 
 def test_what_an_engine_left_half_written_goes_when_it_is_old(kept: Snapshots, tmp_path: Path) -> None:
-    for name, age in ((".new-old", 2 * snapshots._ABANDONED), (".new-young", 0.0)):
+    for name, age in ((".new-old", 2 * snapshots.ABANDONED), (".new-young", 0.0)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "p.py").write_text("")
         changed = os.stat(tmp_path / name).st_mtime - age

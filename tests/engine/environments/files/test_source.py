@@ -130,9 +130,7 @@ def test_a_link_that_leads_nowhere_is_shown_and_says_so(tmp_path: Path) -> None:
             look(tmp_path / "x.py")
 
 
-def test_files_without_end_are_refused_before_they_fill_the_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_files_are_refused_before_memory_fills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pack").mkdir()
     for name in ("__init__.py", "a.txt", "b.txt"):
         (tmp_path / "pack" / name).write_bytes(b"x" * 10)

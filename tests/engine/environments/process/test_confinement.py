@@ -16,7 +16,7 @@ def binds(words: list[str], kind: str) -> list[str]:
     return [words[place + 1] for place, word in enumerate(words) if word == kind]
 
 
-def test_only_the_scratch_folder_can_be_written_and_homes_are_empty(tmp_path: Path) -> None:
+def test_only_scratch_is_writable_and_homes_are_empty(tmp_path: Path) -> None:
     home, snapshot, scratch, python = (tmp_path / name for name in ("home", "home/s/1", "home/work", "home/venvs/k"))
     for folder in (home, snapshot, scratch, python):
         folder.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from marlaas.engine.environments.process.wire import Asked, Broken, Ended, Hello
 from marlaas.engine.environments.protocol import EpisodeOutcome
 from marlaas.engine.trajectories import Failure, TurnReward
 from marlaas.plugins.host.channel import Record
-from marlaas.plugins.host.process import _reply
+from marlaas.plugins.host.process import reply_of
 from marlaas.plugins.messages import Ask, Fork, Message, Reply, ToolCall
 from marlaas.plugins.parameters import Parameter
 
@@ -59,7 +59,7 @@ def test_bounds_and_choices_arrive() -> None:
 
 def test_a_reply_arrives_as_it_was_given() -> None:
     reply = Reply("four", "tool", 2, (ToolCall("add", {"a": [1]}),), "two and two")
-    assert _reply(json.loads(json.dumps(encode_reply(7, reply)))) == reply
+    assert reply_of(json.loads(json.dumps(encode_reply(7, reply)))) == reply
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_passes_of_two_threads_never_overlap() -> None:
     assert most == 1 and gate.turns.waiting == frozenset()
 
 
-def test_a_holder_with_work_is_waited_for_and_one_without_is_not() -> None:
+def test_only_a_holder_with_work_is_waited_for() -> None:
     gate = Gate(FOREVER)
     order: list[str] = []
 
@@ -50,7 +50,7 @@ def test_a_holder_with_work_is_waited_for_and_one_without_is_not() -> None:
     assert order == ["sampler", "sampler", "trainer"]
 
 
-def test_a_pass_outside_of_any_call_keeps_nobody_waiting_after_it() -> None:
+def test_a_pass_outside_of_any_call_keeps_nobody_waiting() -> None:
     gate = Gate(FOREVER)
     for party in ("sampler", "trainer", "sampler"):
         with gate.turn(party):
@@ -85,7 +85,7 @@ def recording(seen: list[str]) -> Callable[[str], Move]:
     return move
 
 
-def test_what_a_turn_needs_is_brought_before_it_and_taken_away_after_it() -> None:
+def test_weights_come_before_a_turn_and_go_after_it() -> None:
     seen: list[str] = []
     move = recording(seen)
     gate = Gate(FOREVER, {"sampler": move("sampler"), "trainer": move("trainer")})
@@ -119,7 +119,7 @@ def test_the_time_of_a_switch_is_measured() -> None:
         assert (gate.turns.cost, gate.turns.since) == (11.0, 11.0)
 
 
-def test_a_party_that_cannot_come_raises_and_leaves_the_device_to_anybody() -> None:
+def test_a_party_that_cannot_come_frees_the_device() -> None:
     def refuse() -> None:
         raise MemoryError("no room")
 

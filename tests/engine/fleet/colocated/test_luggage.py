@@ -14,7 +14,7 @@ def packed(*tensors: torch.Tensor) -> OffloadedBase:
     return offloaded
 
 
-def test_a_tensor_takes_nothing_while_it_is_away_and_has_its_values_when_it_is_back() -> None:
+def test_a_tensor_leaves_no_memory_and_returns_whole() -> None:
     tensor = torch.arange(12.0)
     view, before = tensor.view(3, 4)[1:], tensor.clone()
     offloaded = packed(tensor, view)

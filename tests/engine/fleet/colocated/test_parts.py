@@ -64,7 +64,7 @@ async def test_a_service_has_work_for_as_long_as_a_call_of_it_lasts() -> None:
     assert await call == "done with p" and not gate.turns.more
 
 
-async def test_an_announced_service_fails_as_it_does_itself_and_has_no_other_methods() -> None:
+async def test_an_announced_service_fails_as_it_does_itself() -> None:
     gate = Gate(FOREVER)
     announced = Announced(Fake(), gate, "sampler")
     with pytest.raises(ValueError, match="no tokens"):
@@ -84,7 +84,7 @@ async def test_a_sampler_that_is_awake_is_asked_at_once() -> None:
     assert await sleeper.limits() == SamplerLimits(4, 64)
 
 
-async def test_a_sampler_that_sleeps_is_not_woken_to_forget_and_forgets_before_it_does_anything_else() -> None:
+async def test_a_sleeping_sampler_forgets_when_it_wakes() -> None:
     fake, gate = Fake(), Gate(FOREVER, holder="sampler")
     sleeper = LightSleeper(fake, gate)
     before = await sleeper.stats()

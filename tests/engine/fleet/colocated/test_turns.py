@@ -21,7 +21,7 @@ def test_whoever_comes_first_begins_and_goes_on_alone() -> None:
     assert (turns.holder, turns.since) == ("trainer", 0.0)
 
 
-def test_two_who_come_at_the_same_time_do_not_wait_for_each_other() -> None:
+def test_two_at_once_do_not_wait_for_each_other() -> None:
     turns = Turns(slice=5.0).wait("sampler").wait("trainer")
     assert (turns.delay("sampler", 0.0), turns.delay("trainer", 0.0)) == (0.0, 0.0)
 
@@ -33,7 +33,7 @@ def test_nothing_interrupts_a_pass() -> None:
         turns.begin("trainer", 1000.0)
 
 
-def test_the_holder_goes_on_until_its_slice_is_over_and_the_other_waits() -> None:
+def test_the_holder_goes_on_until_its_slice_is_over() -> None:
     turns = taken(Turns(slice=5.0), "sampler", 0.0).wait("trainer")
     assert (turns.delay("sampler", 4.0), turns.delay("trainer", 4.0)) == (0.0, 1.0)
     assert (turns.delay("sampler", 5.0), turns.delay("trainer", 5.0)) == (math.inf, 0.0)
@@ -48,7 +48,7 @@ def test_a_holder_with_nothing_to_do_gives_way_at_once() -> None:
     assert turns.rest("trainer") == turns  # which has not got the device
 
 
-def test_a_slice_begins_when_the_switch_is_over_and_grows_with_what_it_costs() -> None:
+def test_a_slice_follows_its_switch_and_grows_with_it() -> None:
     turns = Turns(slice=0.05).begin("sampler", 0.0).switched(2.0, 2.0).end(2.0).wait("trainer")
     assert turns.least == pytest.approx(18.0)
     assert turns.delay("trainer", 2.0) == pytest.approx(18.0)
@@ -67,7 +67,7 @@ def test_who_has_had_less_goes_on_until_it_has_had_as_much() -> None:
     assert (steps, turns.lead, turns.delay("trainer", now)) == (4, 0.0, 0.0)
 
 
-def test_who_is_alone_owes_nothing_and_works_off_what_it_owed_the_other() -> None:
+def test_working_alone_adds_no_debt_and_repays_one() -> None:
     turns = taken(Turns(slice=0.1), "sampler", 0.0, seconds=100.0)
     assert turns.lead == 0.0
     owed = taken(turns.wait("sampler").rest("sampler"), "trainer", 100.0, seconds=2.0).rest("trainer")

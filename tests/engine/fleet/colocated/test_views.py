@@ -34,7 +34,7 @@ def test_the_base_is_the_folders_in_the_networks_own_storage(base: BaseModel) ->
         assert torch.equal(one, other)
 
 
-def test_matrices_of_a_network_in_half_precision_are_shared_as_they_are(base: BaseModel) -> None:
+def test_half_precision_matrices_are_shared_as_they_are(base: BaseModel) -> None:
     tensors = named_tensors(Network(base, torch.bfloat16), base.config, torch.bfloat16)
     held = {tensor.untyped_storage().data_ptr() for tensor in tensors.values()}
     shared = load(base, CPU, torch.bfloat16, tensors)

@@ -102,9 +102,7 @@ async def rehearse(worker: Worker, folder: Path, steps: int = 2) -> tuple[list[S
     return done, last
 
 
-async def test_the_trainer_computes_with_vllms_memory_what_it_computes_with_its_own(
-    spawn: Spawn, base: BaseModel, tmp_path: Path
-) -> None:
+async def test_the_trainer_computes_the_same_in_vllms_memory(spawn: Spawn, base: BaseModel, tmp_path: Path) -> None:
     worker = await spawn("base")
     done, last = await rehearse(worker, tmp_path, steps=1)
     size, shared = await worker.looking.matrices()

@@ -89,7 +89,7 @@ def test_noise_makes_no_card_flap(sampling: float, noise: list[float]) -> None:
 
 @settings(max_examples=examples(10))
 @given(st.floats(0.1, 20.0))
-def test_a_constant_load_ends_within_a_worthless_gain_of_the_best(sampling: float) -> None:
+def test_a_constant_load_ends_near_the_best_placement(sampling: float) -> None:
     times = Times(sampling, 1.0)
     moves = run(repeat((times, 1.0)), hours=3)
     present = moves[-1][1] if moves else placed(EIGHT)(Times())

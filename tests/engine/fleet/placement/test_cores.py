@@ -36,9 +36,7 @@ def test_who_gets_what(
 
 
 @given(st.lists(st.sampled_from(BOTH), min_size=1, max_size=5), st.integers(0, 64))
-def test_no_core_is_given_twice_where_there_are_enough_and_the_plan_says_why(
-    kinds: list[SamplerKind], count: int
-) -> None:
+def test_no_core_is_given_twice_where_there_are_enough(kinds: list[SamplerKind], count: int) -> None:
     placement = on_cores(kinds, range(count))
     places = [*(assignment.place.cores for assignment in placement.samplers), placement.trainer.place.cores]
     if count > len(kinds):

@@ -91,7 +91,7 @@ def test_a_memory_plan_for_every_sampler(found: Machine, software: Software, par
     assert in_memory == (not placement.samplers[0].place.gpus or not placement.trainer.place.gpus)
 
 
-def test_several_samplers_have_plans_of_their_own_and_the_trainer_is_counted_once() -> None:
+def test_the_trainer_is_counted_once_for_all_samplers() -> None:
     placement = place(machine("A100", "A100", "H20"), ALL, B8)
     plans = memory_plans(placement, B8, MEMORY)
     assert len(plans) == 2

@@ -51,12 +51,12 @@ def homes(routes: Routes) -> dict[str, str]:
     return {task: shares[0].sampler for task, shares in routes.items()}
 
 
-def test_who_reads_goes_to_the_reader_and_who_writes_to_the_writer() -> None:
+def test_readers_and_writers_get_the_sampler_they_need() -> None:
     demands = [Demand("summaries", 1000, 10), Demand("essays", 10, 60)]
     assert homes(route([READER, WRITER], demands)) == {"summaries": "reader", "essays": "writer"}
 
 
-def test_a_task_alone_is_served_by_all_samplers_each_as_much_as_it_can() -> None:
+def test_a_task_alone_uses_all_samplers_by_their_speed() -> None:
     samplers = [TokenCosts("quick", 1.0, 1.0), TokenCosts("slow", 3.0, 3.0)]
     (shares,) = route(samplers, [Demand("only", 10, 10)]).values()
     assert [share.sampler for share in shares] == ["quick", "slow"]
@@ -87,7 +87,7 @@ def test_no_sampler_for_a_task_is_refused() -> None:
         route([TokenCosts("free", 0.0, 1.0)], [])
 
 
-def test_tasks_move_away_from_a_sampler_that_is_gone_and_others_stay() -> None:
+def test_only_tasks_of_a_lost_sampler_move() -> None:
     samplers = [TokenCosts(f"gpu {number}", 1.0, 5.0) for number in range(3)]
     demands = [Demand(f"t{number}", 100, 20) for number in range(6)]
     before = route(samplers, demands)
@@ -135,9 +135,7 @@ def test_every_task_is_served_wholly_and_few_at_several_places(
     [TokenCosts("s0", 8.0, 42.0), TokenCosts("s1", 31.0, 1.0), TokenCosts("s2", 32.0, 1.0)],
     [Demand("t0", 5.0, 1.0), Demand("t1", 44.0, 2.0), Demand("t2", 48.0, 11.0), Demand("t3", 76.0, 15.0)],
 )
-def test_what_was_decided_stays_and_does_not_depend_on_the_order(
-    samplers: list[TokenCosts], demands: list[Demand]
-) -> None:
+def test_routes_stay_and_do_not_depend_on_the_order(samplers: list[TokenCosts], demands: list[Demand]) -> None:
     routes = route(samplers, demands)
     assert route(samplers[::-1], demands[::-1]) == routes
     assert route(samplers, demands, routes) == routes
@@ -169,7 +167,7 @@ def test_groups_are_spread_by_the_parts_in_every_run_of_numbers() -> None:
     assert sampler_of((Share("x", 0.999999),), 123456789) == "x"
 
 
-def test_a_guess_has_the_mix_of_the_task_and_the_size_of_the_others() -> None:
+def test_a_guess_has_the_mix_and_the_size_of_the_others() -> None:
     guessed = guess("new", prompt=300, reply=100, others=[Demand("a", 100, 50), Demand("b", 300, 150)])
     assert guessed.prefilled / guessed.sampled == pytest.approx(3)
     assert guessed.prefilled + 2 * guessed.sampled == pytest.approx(400)

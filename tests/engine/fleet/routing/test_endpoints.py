@@ -30,7 +30,7 @@ class Working(FakeSampler):
         return self.totals
 
 
-async def test_costs_are_learnt_from_totals_and_a_silent_sampler_keeps_nobody_waiting() -> None:
+async def test_costs_are_learnt_and_silence_delays_nobody() -> None:
     reads, silent = Working(), Working()
     endpoints = SamplerEndpoints([endpoint(reads, 1, 8), endpoint(silent, 1, 8, "rollout-2")], {}, load_base("tiny"))
     guess, other = endpoints.costs()
@@ -64,7 +64,7 @@ def test_lines_before_one_stage_are_told_as_one() -> None:
     assert together(lines) == [Standing("ann", 2, 0.0), Standing("bob", 4, 7.0)]
 
 
-async def test_samplers_that_are_alike_cost_alike_however_little_one_is_asked() -> None:
+async def test_samplers_that_are_alike_cost_alike() -> None:
     """Few conversations in a pass take nearly as long as many: the one that is asked little must not look slow."""
     much, little, other = Working(), Working(), Working()
     places = [endpoint(sampler, 1, 8, name) for sampler, name in ((much, "a"), (little, "b"), (other, "c"))]

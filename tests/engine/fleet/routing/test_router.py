@@ -62,7 +62,7 @@ class Desk:
         self.now += AGAIN
 
 
-def test_readers_and_writers_part_once_their_turns_were_measured() -> None:
+def test_readers_and_writers_part_once_measured() -> None:
     desk = Desk("torch", "llama.cpp")
     for task in (1, 2):
         desk.router.join(task, MOVING)
@@ -101,7 +101,7 @@ def test_a_task_that_has_left_is_not_reckoned_with() -> None:
     assert len(desk.homes(2)) == 2, "alone, it has both"
 
 
-def test_what_must_repeat_itself_is_always_at_the_first_that_can_however_busy() -> None:
+def test_a_deterministic_task_is_at_the_first_that_can() -> None:
     desk = Desk("torch", "llama.cpp")
     desk.endpoints[0].repeatable = False
     for task in range(3):
@@ -142,13 +142,13 @@ def test_capacity_follows_the_policy_that_is_asked_more() -> None:
     assert [share.part for share in desk.router.shares(1, "solver")] == pytest.approx([0.55, 0.45], rel=0.01)
 
 
-def test_a_pool_is_reckoned_to_the_policy_whose_versions_play_and_who_is_silent_to_nobody() -> None:
+def test_a_pool_counts_for_the_policy_of_its_versions() -> None:
     demands = []
     for speakers in ({"solver": (30, 30)}, {"solver": (10, 10), "before": (20, 20)}):
         desk = Desk("torch", "torch")
         desk.router.join(1, DEBATE)
         desk.heard(1, **speakers)
-        demands.append(desk.router._demands())
+        demands.append(desk.router.demands())
     assert demands[0] == demands[1] and [demand.task for demand in demands[0]] == ["1/solver", "1/critic", "1/judge"]
     assert [demand.sampled for demand in demands[0]] == [30 * min(256, 3 * 2 * DEBATE.train.group_size), 0.0, 0.0]
 

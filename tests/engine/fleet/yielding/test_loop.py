@@ -92,7 +92,7 @@ def _engine(folder: Path, monkeypatch: pytest.MonkeyPatch, settings: ResourceSet
     engines[0].store.close()
 
 
-async def test_a_yield_is_done_before_it_is_answered_and_ends_by_itself(engine: Engine) -> None:
+async def test_a_yield_is_answered_when_done_and_has_an_end(engine: Engine) -> None:
     asked = engine.ask("yield", until=NOON + HOUR)
     await engine.rests.look()
     assert engine.supervisor.rests == [Rest(YIELDED, NOON + HOUR)] and engine.outcome(asked) == ""

@@ -228,7 +228,7 @@ async def test_where_versions_mix_all_go_together() -> None:
     assert [sorted(set(call)) for call in game.context.calls] == [list(range(8))] * len(game.context.calls)
 
 
-async def test_where_they_do_not_a_call_is_of_the_account_that_is_behind() -> None:
+async def test_unmixed_calls_serve_the_account_that_is_behind() -> None:
     game = Game(mixes=False, rows=8, tokens=1)
     for number in range(8):
         game.ask(f"a{number}", "a", version=0, tokens=30)
@@ -251,7 +251,7 @@ async def test_what_turns_share_is_counted_once() -> None:
     assert sum(game.cost.values()) == rollout_cost(10, 6)
 
 
-async def test_a_step_ends_early_where_somebody_waits_and_still_gets_on() -> None:
+async def test_a_step_that_ends_early_still_gets_on() -> None:
     sampled = []
     for pressed in (True, False):
         game = Game(mixes=True, rows=4, tokens=8)

@@ -99,7 +99,7 @@ def test_space_for_the_file_between_is_asked_for(
     wide: BaseModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(sealed, "_check_space", lambda _folder, needed: asked.append(needed))
+    monkeypatch.setattr(sealed, "check_space", lambda _folder, needed: asked.append(needed))
     plain = 0
     for weights in ("q8_0", "f32", "q4_k_m", "f16"):
         size = ensure_base_gguf(wide, tmp_path / "cache", weights).stat().st_size

@@ -113,9 +113,7 @@ async def test_what_a_card_cannot_hold_is_sampled_with_less(tmp_path: Path, card
     opened.context.close()
 
 
-async def test_a_build_for_cards_samples_on_the_processor_all_the_same(
-    base: BaseModel, state: State, tmp_path: Path
-) -> None:
+async def test_a_build_for_cards_also_samples_on_the_processor(base: BaseModel, state: State, tmp_path: Path) -> None:
     """Without devices a build for cards samples on the processor, to the last bit as a build without them."""
     llama = LlamaSampler(str(base.path), str(tmp_path / "cache"), sequences=4, context=256, exact=True)
     await llama.load("v0", str(state(0)))

@@ -32,14 +32,14 @@ def test_every_row_stands_once_in_a_tile_of_its_own_adapter(rows: list[Place]) -
 
 
 @given(st.lists(places, min_size=1, max_size=60))
-def test_tiles_follow_each_other_and_calls_are_no_more_than_adapters(rows: list[Place]) -> None:
+def test_tiles_follow_in_order_in_a_call_per_adapter(rows: list[Place]) -> None:
     made = plan(rows)
     bounds = [0, *[segment.tiles.stop for segment in made.segments]]
     assert [segment.tiles.start for segment in made.segments] == bounds[:-1]
     assert bounds[-1] * TILE == len(made.rows) and len(made.segments) <= len(set(rows))
 
 
-def test_rows_of_one_adapter_stay_where_they_are_and_take_one_call() -> None:
+def test_rows_of_one_adapter_stay_and_take_one_call() -> None:
     made = plan([Place(16, 7)] * (5 * TILE))
     assert made.plain and len(made.segments) == 1
 

@@ -110,7 +110,7 @@ async def test_an_adapter_of_too_large_a_rank_is_refused_in_words(
 
 
 @pytest.mark.parametrize("harm", ["deleted", "cut", "changed"])
-async def test_a_folder_that_is_harmed_while_vllm_reads_it_harms_nobody(
+async def test_a_folder_harmed_while_it_is_read_harms_nobody(
     vllm_sampler: EngineSampler, state: State, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
     add_adapter = Engine.add_adapter
@@ -224,9 +224,9 @@ async def test_rounds_are_made_inside_the_gate(engine: Engine, base: BaseModel, 
     await until_sampled(sampler, 2)
     with inside:
         told.clear()
-        sampled = sampler._vllm.stats().sampled_tokens
+        sampled = sampler.scheduler.stats().sampled_tokens
         await asyncio.sleep(0)
-        assert sampler._vllm.stats().sampled_tokens == sampled and not told.is_set()
+        assert sampler.scheduler.stats().sampled_tokens == sampled and not told.is_set()
     await sampler.release("a")
     assert (await running).finish == "abort"
     assert await asyncio.to_thread(told.wait, 30)

@@ -12,7 +12,7 @@ from marlaas.engine.devices.installed import Installed
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.rollout.protocol import SamplerLimits
 from marlaas.engine.rollout.vllm import installed
-from marlaas.engine.rollout.vllm.sampler import _limits
+from marlaas.engine.rollout.vllm.sampler import limits_of
 from marlaas.engine.rollout.vllm.settings import VllmSettings, engine_arguments, environment
 
 CONFIG = BaseConfig("qwen3", 32, 64, 2, 4, 2, 32, 50, 2048, 1e-6, 1e4)
@@ -33,7 +33,7 @@ def test_a_rank_that_none_can_serve_is_refused() -> None:
         rank_class(513)
 
 
-def test_log_probabilities_are_of_what_was_sampled_from_and_tokens_alone_go_in_and_out() -> None:
+def test_logprobs_are_as_sampled_and_text_stays_out() -> None:
     for device in ("cpu", "cuda"):
         arguments = engine_arguments(settings(device=device))
         assert arguments["logprobs_mode"] == "processed_logprobs" and arguments["generation_config"] == "vllm"
@@ -42,7 +42,7 @@ def test_log_probabilities_are_of_what_was_sampled_from_and_tokens_alone_go_in_a
         assert environment(device)["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
 
 
-def test_a_processor_computes_in_float32_and_reads_prompts_whole() -> None:
+def test_a_processor_uses_float32_and_whole_prompts() -> None:
     arguments = engine_arguments(settings(sequences=600, context=300))
     assert arguments["dtype"] == "float32" and arguments["enforce_eager"]
     assert not arguments["enable_chunked_prefill"]
@@ -103,6 +103,6 @@ def test_one_that_can_be_used_is_taken(monkeypatch: pytest.MonkeyPatch, found: s
 
 def test_limits_are_what_memory_was_found_for() -> None:
     asked = settings(sequences=64, context=300)
-    assert _limits(asked, 64) == _limits(asked, 99) == SamplerLimits(64, 300)
-    fewer = _limits(asked, 20)
+    assert limits_of(asked, 64) == limits_of(asked, 99) == SamplerLimits(64, 300)
+    fewer = limits_of(asked, 20)
     assert (fewer.sequences, fewer.context) == (20, 300) and "20 conversations of 300 tokens, of 64" in fewer.note

@@ -38,7 +38,7 @@ def drawn(pool: OpponentPool) -> list[int]:
 @pytest.mark.parametrize(
     ("numbers", "pool"), [([0], (0,)), ([0, 3, 4], (0,)), ([0, 5, 10, 11, 15, 20], (10, 15, 20)), ([], ())]
 )
-def test_every_so_many_steps_a_version_enters_and_the_oldest_leaves(numbers: list[int], pool: tuple[int, ...]) -> None:
+def test_versions_enter_and_the_oldest_leaves(numbers: list[int], pool: tuple[int, ...]) -> None:
     assert in_pool(numbers, POOL) == pool
 
 
@@ -61,7 +61,7 @@ def test_the_young_play_more_often_or_the_strong_or_all_alike() -> None:
     assert count["recent"] == drawn(opponent_pool([0, 5, 10])), "a pure function of the group and the pool"
 
 
-def test_without_any_that_entered_the_newest_plays_and_an_empty_pool_says_so() -> None:
+def test_the_newest_plays_where_none_entered() -> None:
     assert set(drawn(opponent_pool([3, 4]))) == {4}
     with pytest.raises(AdapterError, match="The pool 'old' is empty: no version of 'solver' is on the disk"):
         opponent_pool([]).draw(0, 0)

@@ -78,7 +78,7 @@ async def test_every_home_is_looked_at() -> None:
             await Pair().step(trained=-1.3, served=-1.3, second=wrong)
 
 
-async def test_a_second_home_that_serves_the_version_before_is_found_by_what_followed() -> None:
+async def test_a_second_home_serving_the_old_version_is_found() -> None:
     pair = Pair()
     await pair.step(trained=-1.3, served=-1.299, second=-1.299)
     with pytest.raises(AdapterError, match=r"rollout-2 says that it serves new, but .* 0% arrived"):
@@ -92,7 +92,7 @@ async def test_each_home_has_the_tolerance_of_its_own_arithmetic() -> None:
         await Pair(second=rough).step(trained=-1.9, served=-1.8, second=-1.9)
 
 
-async def test_a_home_that_is_new_to_the_policy_is_looked_at_under_the_version_before_first() -> None:
+async def test_a_new_home_is_checked_with_the_old_version_first() -> None:
     pair = Pair()
     await pair.step(trained=-1.3, served=-1.299)
     pair.second.value = -1.299
@@ -118,13 +118,13 @@ async def test_a_step_that_rounding_may_hide_is_not_resolved() -> None:
     assert not (await Pair().step(trained=-1.0, served=-0.999)).resolved
 
 
-async def test_a_first_look_at_few_tokens_does_not_show_how_far_rounding_goes() -> None:
+async def test_a_look_at_few_tokens_does_not_bound_rounding() -> None:
     """As after a restart: they agree by chance, then a tiny step is rounded differently."""
     report = await Pair(EXACT, gap=0.0).step(trained=-1.0 - 2e-6, served=-1.0 - 5e-6)
     assert not report.resolved
 
 
-async def test_a_policy_that_has_blown_up_is_not_taken_for_one_that_did_not_arrive() -> None:
+async def test_a_policy_that_blew_up_is_named_as_such() -> None:
     with pytest.raises(AdapterError, match="not finite: the policy has blown up"):
         await Pair().step(float("nan"), float("nan"))
 
@@ -149,12 +149,12 @@ async def test_tokens_that_resolve_nothing_are_renewed_at_once() -> None:
     assert pair.sampler.asked.count("old") == 3
 
 
-async def test_a_batch_without_a_token_of_the_policys_own_says_nothing() -> None:
+async def test_a_batch_without_own_tokens_says_nothing() -> None:
     report = await Pair().step(trained=-1.3, served=-5.0, groups=[group(0)])
     assert not report.resolved and report.metrics()["gap_max"] == 0.0
 
 
-async def test_where_single_tokens_are_rounded_several_trajectories_are_asked_about() -> None:
+async def test_rounded_tokens_need_several_trajectories() -> None:
     few, many = Pair(), Pair(Tolerance(mean=0.2))
     for pair in (few, many):
         await pair.step(trained=-1.3, served=-1.3, groups=[group(2), group(3), group(4)])
@@ -170,9 +170,7 @@ NATS = st.lists(st.floats(-2, 2), min_size=1, max_size=8)
 
 
 @given(moved=NATS, rounding=st.floats(1e-6, 0.5), seed=st.integers(0, 99), stands=st.booleans())
-def test_within_its_rounding_nobody_is_accused_and_nobody_gets_away(
-    moved: list[float], rounding: float, seed: int, stands: bool
-) -> None:
+def test_within_rounding_every_verdict_is_right(moved: list[float], rounding: float, seed: int, stands: bool) -> None:
     """Where all gaps stay within ``rounding``, a resolved share is nearer to the truth than to its opposite."""
     trained, random = np.array(moved), np.random.default_rng(seed)
     off = random.choice([-2.0, 2.0], len(moved)) * rounding * random.uniform(0, 1)

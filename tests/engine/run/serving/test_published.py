@@ -88,7 +88,7 @@ async def test_a_publish_that_is_cut_off_leaves_nothing_behind(tmp_path: Path) -
     assert served(sampler) == set()
 
 
-async def test_a_version_that_is_lent_is_served_beside_the_current_one(tmp_path: Path) -> None:
+async def test_a_lent_version_is_served_beside_the_current_one(tmp_path: Path) -> None:
     sampler = FakeSampler()
     published = PublishedVersions(homes(sampler))
     current, old = version(tmp_path, 2), version(tmp_path, 1)
@@ -104,7 +104,7 @@ async def test_a_version_that_is_lent_is_served_beside_the_current_one(tmp_path:
     assert served(sampler) == {"v2"}
 
 
-async def test_groups_go_to_the_homes_of_their_version_and_each_has_its_part(tmp_path: Path) -> None:
+async def test_groups_are_spread_over_the_homes_of_a_version(tmp_path: Path) -> None:
     published = PublishedVersions(homes(FakeSampler(), FakeSampler()))
     one, both = version(tmp_path, 1), version(tmp_path, 2)
     with pytest.raises(WorkerDied, match="No sampler serves v1"):
@@ -118,7 +118,7 @@ async def test_groups_go_to_the_homes_of_their_version_and_each_has_its_part(tmp
         assert [home.name for home in published.homes(both)] == ["2", "1"]
 
 
-async def test_all_prompts_of_a_version_that_is_lent_go_to_the_main_home_of_the_current_one(tmp_path: Path) -> None:
+async def test_a_lent_version_plays_at_the_main_home_alone(tmp_path: Path) -> None:
     first, second = FakeSampler(), FakeSampler()
     published = PublishedVersions(homes(first, second))
     current, old = version(tmp_path, 2), version(tmp_path, 1)
@@ -143,7 +143,7 @@ async def test_what_is_looked_at_beforehand_is_asked_nothing_else(tmp_path: Path
     assert served(second) == set()
 
 
-async def test_one_home_with_other_bytes_refuses_the_version_and_leaves_none_behind(tmp_path: Path) -> None:
+async def test_one_home_with_other_bytes_refuses_the_version(tmp_path: Path) -> None:
     class Wrong(FakeSampler):
         async def load(self, version: str, path: str) -> str:
             await super().load(version, path)

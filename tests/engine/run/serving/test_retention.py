@@ -13,6 +13,7 @@ from marlaas.engine.run.serving.retention import Retention
 from marlaas.engine.store.queries.reader import Reader
 from marlaas.engine.store.versions import Evaluation, NewVersion
 
+from ...by_hand import change
 from ...scheduler.world import World
 from ..test_learning import SPEC
 
@@ -48,7 +49,7 @@ def with_moments(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if read_state(path).resumable)
 
 
-async def test_the_last_two_and_the_best_stay_and_so_does_what_is_being_measured(world: World) -> None:
+async def test_the_last_two_the_best_and_the_measured_stay(world: World) -> None:
     retention, folder = fill(world, [0.9, None, 0.5, None, 0.4, None, None])
     await retention.retain({3})
     assert files(folder) == ["v2", "v3", "v5", "v6"]
@@ -56,7 +57,7 @@ async def test_the_last_two_and_the_best_stay_and_so_does_what_is_being_measured
     assert files(folder) == ["v2", "v5", "v6"]
 
 
-async def test_moments_stay_where_training_goes_on_from_and_where_the_score_is_not_known(world: World) -> None:
+async def test_moments_stay_for_resuming_and_missing_scores(world: World) -> None:
     retention, folder = fill(world, [None] * 7, every=2)
     before = {path.name: read_state(path).adapter["m.lora_A"].tolist() for path in folder.iterdir()}
     await retention.retain({1, 2})
@@ -74,7 +75,7 @@ async def test_what_a_death_between_file_and_row_left_is_done_again(world: World
     """The file has no moments, the row says that it has: the next tidying finds the same file and says so."""
     retention, folder = fill(world, [None] * 5, every=2)
     await retention.retain(set())
-    world.store._database.execute("UPDATE versions SET resumable = 1, size = 0 WHERE name = 'v2'")
+    change(world.home.database, "UPDATE versions SET resumable = 1, size = 0 WHERE name = 'v2'")
     await retention.retain(set())
     (row,) = world.query("SELECT size, resumable FROM versions WHERE name = 'v2'")
     assert row == {"size": (folder / "v2").stat().st_size, "resumable": 0}
@@ -113,7 +114,7 @@ async def test_a_run_keeps_what_its_task_file_asks_for(tmp_path: Path) -> None:
     assert {0, 2, 4} <= {row["number"] for row in kept}
 
 
-def test_the_best_trained_version_is_named_the_newest_among_equals(world: World) -> None:
+def test_the_newest_of_the_best_versions_is_named(world: World) -> None:
     retention, _ = fill(world, [0.9, 0.5, 0.5, 0.1])
     retention.label()
     with Reader(world.home.database) as reader:

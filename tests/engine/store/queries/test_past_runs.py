@@ -42,7 +42,7 @@ def test_a_policy_of_several_has_its_own_batch(database: Path) -> None:
     assert run.episodes == 3 * 8
 
 
-def test_only_who_has_trained_counts_the_newest_first_and_of_long_runs_the_end(database: Path) -> None:
+def test_only_the_newest_runs_that_trained_count(database: Path) -> None:
     filling = Filling(database)
     for made in (2, 5, 0, 7):
         filling.task(environment="arithmetic/arithmetic" if made == 7 else "arithmetic", made=made)

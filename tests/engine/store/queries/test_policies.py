@@ -50,7 +50,7 @@ def test_what_a_task_learned_is_asked_of_one_policy(store: Store, database: Path
         assert reader.steps(task, policy="nobody") == [] and reader.evals(task, policy="rivals") == []
 
 
-def test_the_newest_group_is_read_with_all_that_was_said_in_its_play(store: Store, database: Path) -> None:
+def test_the_newest_group_comes_with_its_whole_play(store: Store, database: Path) -> None:
     task, _ = duel(store, database)
     with Reader(database) as reader:
         (own, guest) = reader.newest_group(task)

@@ -93,7 +93,7 @@ def test_groups_with_the_rewards_of_their_members(played: Store, database: Path)
     assert [(m.member, m.agent) for m in second.members] == [(0, "agent"), (1, "agent"), (1, "critic")]
 
 
-def test_a_conversation_counts_once_however_many_trajectories_it_has(played: Store, database: Path) -> None:
+def test_trajectories_count_as_one_conversation(played: Store, database: Path) -> None:
     with Reader(database) as reader:
         own = rollouts.conversation_ids(reader, 1, group=2)
         everything = rollouts.conversation_ids(reader, 1)
@@ -149,9 +149,7 @@ def test_lists_are_found_in_indexes(played: Store, database: Path) -> None:
     assert not [plan for plan in plans if plan.startswith("SCAN") and "json_each" not in plan]
 
 
-def test_another_trajectory_of_the_same_group_changes_nothing_for_the_first(
-    store: Store, policy: int, database: Path
-) -> None:
+def test_an_empty_episode_leaves_the_weights_of_others(store: Store, policy: int, database: Path) -> None:
     """Weights are cut out by the masks before: an episode without tokens has none."""
     episodes = (Episode(0, "error", (), failure=FAILURE), Episode(1, "ok", (replace(spoken(1.0)),)))
     store.experience.add_group(policy, "train", group(0, *episodes), {})

@@ -46,7 +46,7 @@ def test_workers_of_the_newest_engine_have_rows_of_their_own(store: Store, reade
     assert timeline.totals(reader, NOW) == {}
 
 
-def test_totals_are_of_all_devices_and_two_at_a_time_are_one_stage(store: Store, reader: Reader) -> None:
+def test_totals_join_devices_and_overlapping_samples(store: Store, reader: Reader) -> None:
     second = replace(SAMPLE, device="core 1", waiting=1.0, busy=1.0)
     store.stages.add(1, [SAMPLE, second, replace(SAMPLE, begun=NOW - 1)])
     both = StageSample("rollout", "core 1", NOW, 1.0, 0.75, 4.0, 16.0, 20, 200)

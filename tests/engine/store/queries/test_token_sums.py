@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
@@ -24,11 +26,19 @@ def reader(store: Store, database: Path) -> Iterator[Reader]:
         yield reader
 
 
+@pytest.fixture
+def connection(store: Store, database: Path) -> Iterator[sqlite3.Connection]:
+    """One that lets steps be of no version."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        connection.execute("PRAGMA synchronous = OFF")
+        yield connection
+
+
 class Course:
     """A policy's steps, made and taken back."""
 
-    def __init__(self, store: Store) -> None:
-        self._db = store._database.conn
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
         self.step = 0
         self._db.execute("DELETE FROM policies")
         self._db.execute("INSERT INTO policies (id, task, name, config, step) VALUES (1, 1, 'policy', '{}', 0)")
@@ -47,15 +57,16 @@ class Course:
 
 @settings(max_examples=examples(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(1, 99), st.booleans()), max_size=12))
-def test_a_sum_is_that_of_all_steps(store: Store, reader: Reader, moves: list[tuple[int, int, bool]]) -> None:
-    store._database.conn.execute("PRAGMA foreign_keys = OFF")
-    course = Course(store)
+def test_a_sum_is_that_of_all_steps(
+    connection: sqlite3.Connection, reader: Reader, moves: list[tuple[int, int, bool]]
+) -> None:
+    course = Course(connection)
     for table in ("metrics", "steps"):
-        store._database.conn.execute(f"DELETE FROM {table}")
+        connection.execute(f"DELETE FROM {table}")
     for step, tokens, looks in moves:
         course.go(step, tokens)
         if looks:
-            (whole,) = store._database.conn.execute("SELECT total(value) FROM metrics").fetchone()
+            (whole,) = connection.execute("SELECT total(value) FROM metrics").fetchone()
             assert reader.tasks()[0].tokens == whole == reader.tasks()[0].tokens
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from marlaas.engine.base.computed import unsupported
 from marlaas.engine.base.model import load_base
-from marlaas.engine.base.sizes import Budget
+from marlaas.engine.base.sizes import PASS_BYTES, Budget
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.group_pass import add_gradient, sequence_logprobs
 from marlaas.engine.training.model import Model
@@ -72,9 +72,7 @@ def test_gradients_and_statistics_are_those_of_peft(
     some = random_groups(seed, groups, members, longest)
     with tempfile.TemporaryDirectory() as folder:
         base = save_model(Path(folder), shape, seed)
-        decoder, peft = Decoder.of(load_base(base)), PeftModel(base)
-    if short_of_memory:
-        decoder._budget = replace(decoder._budget, room=0)
+        decoder, peft = Decoder.of(load_base(base), room=1 if short_of_memory else PASS_BYTES), PeftModel(base)
     assert decoder.layout(rank) == peft.layout(rank)
     with patch.object(Budget, "tokens", lambda *_: max_tokens):  # small ones divide families
         ours, our_gradients = outcome(decoder, config, some)

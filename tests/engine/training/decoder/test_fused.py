@@ -1,7 +1,6 @@
 """Policies that share a pass get the gradients and statistics of passes of their own."""
 
 import tempfile
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from marlaas.engine.base.model import load_base
-from marlaas.engine.base.sizes import Budget
+from marlaas.engine.base.sizes import PASS_BYTES, Budget
 from marlaas.engine.training.decoder.decoder import Decoder
 from marlaas.engine.training.group_pass import add_gradient, add_gradients
 from marlaas.engine.training.losses.catalogue import LOSSES
@@ -44,9 +43,8 @@ def test_together_is_as_alone(
     short_of_memory: bool,
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        model = Decoder.of(load_base(save_model(Path(folder), shape, 0)))
-    if short_of_memory:
-        model._budget = replace(model._budget, room=0)
+        base = load_base(save_model(Path(folder), shape, 0))
+        model = Decoder.of(base, room=1 if short_of_memory else PASS_BYTES)
     works = [[(policy(model, config), random_groups(seed, *sizes)) for config, seed, *sizes in jobs] for _ in range(2)]
     together, single = works
     with patch.object(Budget, "tokens", lambda *_: max_tokens):

@@ -14,7 +14,7 @@ def read(batch: PackedBatch, number: int, row: int) -> list[int]:
     return [int(batch.tokens[place]) for place in places if place != batch.padding]
 
 
-def test_a_prompt_is_laid_down_once_and_equal_answers_share_a_row() -> None:
+def test_prompts_and_equal_answers_are_laid_down_once() -> None:
     some = TrainGroup(
         0,
         (
@@ -52,7 +52,7 @@ def test_nothing_to_train_makes_no_batch() -> None:
     st.integers(1, 200),
     st.integers(1, 3),
 )
-def test_every_trained_token_is_predicted_from_what_came_before_it(
+def test_trained_tokens_are_predicted_from_those_before(
     seed: int, groups: int, members: int, longest: int, max_tokens: int, policies: int
 ) -> None:
     some = random_groups(seed, groups, members, longest)
@@ -80,17 +80,13 @@ def test_every_trained_token_is_predicted_from_what_came_before_it(
 
 
 @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(2, 6), st.integers(30, 200))
-def test_a_batch_keeps_its_limit_unless_one_sequence_is_beyond_it(
-    seed: int, groups: int, members: int, max_tokens: int
-) -> None:
+def test_only_a_single_sequence_may_exceed_the_limit(seed: int, groups: int, members: int, max_tokens: int) -> None:
     for batch in packed_batches([random_groups(seed, groups, members, 12)], max_tokens):
         assert (batch.tokens.size - 32 < max_tokens) or batch.rows.shape[:2] == (1, 1)
 
 
 @given(st.integers(0, 10_000), st.integers(2, 4), st.integers(1, 3), st.integers(20, 200))
-def test_each_policy_has_a_span_of_its_own_and_the_padding_is_nobodys(
-    seed: int, policies: int, groups: int, max_tokens: int
-) -> None:
+def test_each_policy_has_a_span_and_padding_has_none(seed: int, policies: int, groups: int, max_tokens: int) -> None:
     jobs = [random_groups(seed + policy, groups if policy != 1 else 0, 3, 12) for policy in range(policies)]
     for batch in packed_batches(jobs, max_tokens):
         owner = np.full(len(batch.tokens), -1)

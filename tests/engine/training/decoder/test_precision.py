@@ -74,7 +74,7 @@ def test_gradients_and_log_probabilities_in_bfloat16_are_near(base: BaseModel) -
         assert np.abs(logprobs(rounded) - scores).mean() < 0.02
 
 
-def test_a_base_stored_in_bfloat16_is_kept_so_head_and_embedding_included(base: BaseModel) -> None:
+def test_a_bfloat16_base_is_kept_so(base: BaseModel) -> None:
     tensors = load(base, torch.device("cpu"), BFLOAT16)
     assert {linear.weight.dtype for layer in tensors.layers for linear in layer.linears} == {BFLOAT16}
     assert tensors.embedding.dtype == tensors.head.dtype == BFLOAT16
@@ -123,10 +123,10 @@ def test_tensors_of_another_program_are_used_where_they_lie(
 ) -> None:
     named, compute = named_tensors(base, dtype), compute_on("cpu", precision)
     model = Decoder(base.config, load(base, compute.device, dtype, given=named), compute)
-    matrices = [linear.matrix for layer in model._plain.layers for linear in layer.linears]
+    matrices = [linear.matrix for layer in model.plain.layers for linear in layer.linears]
     owned = {tensor.data_ptr() for tensor in named.values()}
     assert all(isinstance(matrix, Dense) and matrix.weight.data_ptr() in owned for matrix in matrices)
-    assert model._plain.base.head.data_ptr() in owned and model.vocabulary == base.config.vocab_size
+    assert model.plain.base.head.data_ptr() in owned and model.vocabulary == base.config.vocab_size
     assert torch.equal(gradient(model), gradient(Decoder.of(base, compute)))
 
 
@@ -145,7 +145,7 @@ def test_four_bits_need_a_library_and_say_so(base: BaseModel, monkeypatch: pytes
 
 @pytest.mark.libraries
 @pytest.mark.skipif(importlib.util.find_spec("bitsandbytes") is None, reason="bitsandbytes is an optional library")
-def test_gradients_in_four_bits_are_those_of_the_widened_matrices(base: BaseModel) -> None:
+def test_four_bit_gradients_are_those_of_wide_matrices(base: BaseModel) -> None:
     packed = Decoder.of(base, compute_on("cpu", "nf4"))
     found = gradient(packed)
     cosine, _ = apart(found, gradient(Decoder.of(base)))
@@ -153,8 +153,8 @@ def test_gradients_in_four_bits_are_those_of_the_widened_matrices(base: BaseMode
 
     def widened(linear: Linear) -> Linear:
         assert isinstance(linear.matrix, Quantised)
-        return replace(linear, matrix=Dense(linear.matrix._wide()))
+        return replace(linear, matrix=Dense(linear.matrix.wide()))
 
     packed.unmount()
-    packed._plain = replace(packed._plain, layers=tuple(layer.map(widened) for layer in packed._plain.layers))
+    packed.plain = replace(packed.plain, layers=tuple(layer.map(widened) for layer in packed.plain.layers))
     assert torch.equal(found, gradient(packed))

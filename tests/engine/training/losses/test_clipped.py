@@ -47,7 +47,7 @@ def test_masked_tokens_are_not_trained_on() -> None:
 
 
 @pytest.mark.parametrize("importance", ["truncate", "none"])
-def test_no_weight_is_multiplied_on_a_ratio_that_corrects_already(importance: str) -> None:
+def test_a_ratio_that_corrects_takes_no_further_weight(importance: str) -> None:
     config = PolicyConfig(loss="grpo", importance=importance, importance_cap=1.01)
     assert loss_of(view(LOGP, BEHAVIOUR, ADVANTAGE), config)[0] == pytest.approx([-2.4, 2.5, -1.5, 1.6, -1.1])
 
