@@ -1,7 +1,6 @@
 """Who plays in a task without being trained there: frozen versions, the bare base, pools of earlier versions.
 
-The task's specification and its trained policies flow in; versions that are served for as long as the task runs flow
-into its ``Participants``. Files of blank adapters are made where a policy's own beginning, or the base, is to speak.
+They are served for as long as the task runs. For the base and for untrained policies, blank adapter files are written.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from .participants import Participants
 
 
 class FrozenPolicies:
-    """Of one task and one incarnation of the workers."""
+    """The frozen policies of one task, in one incarnation of the workers."""
 
     def __init__(self, services: Services, task: int, spec: TaskSpec, policies: Sequence[PolicyLearner]) -> None:
         self._services = services
@@ -38,7 +37,7 @@ class FrozenPolicies:
         self._opponent_pool: dict[str, OpponentPool] = {}
 
     def played_of(self, name: str) -> Callable[[Sequence[int]], Set[int]]:
-        """Which of a trained policy's versions pools hold, or evaluations play against, so that their files stay."""
+        """Says which versions of a trained policy its pools hold or play, so that their files stay."""
         pools = {pool: policy for pool, policy in self._spec.policies.items() if policy.pool == name}
 
         def played(numbers: Sequence[int]) -> Set[int]:
@@ -50,7 +49,7 @@ class FrozenPolicies:
         return played
 
     async def enter(self, participants: Participants, stack: AsyncExitStack) -> None:
-        """Have all guests served until ``stack`` is left. Raises ``AdapterError`` for one that is gone."""
+        """Have all frozen versions served until ``stack`` is left. Raises ``AdapterError`` for one that is gone."""
         found = {}
         for key, words in self._invited().items():
             found[key] = await self._version(words)
@@ -74,14 +73,14 @@ class FrozenPolicies:
         }
 
     async def leave(self) -> None:
-        """Free the sampler, and remove what was made for it."""
+        """Free the samplers, and remove the files that were written for them."""
         await asyncio.gather(self._published.clear(), return_exceptions=True)
         for path in self._made:
             with suppress(OSError):  # then the task's next start removes it
                 path.unlink()
 
     def _invited(self) -> dict[str, str]:
-        """By whom matches call them: the words that say which version it is."""
+        """By the name under which matches know it, the words that say which version plays."""
         frozen = {name: policy.frozen for name, policy in self._spec.policies.items() if policy.frozen}
         others = (words for words in self._spec.eval.agents.values() if words not in self._spec.policies)
         return frozen | {words: words for words in others}
@@ -103,7 +102,7 @@ class FrozenPolicies:
         return self._lent(lent, words)
 
     def _lent(self, version: Version, words: str) -> Version:
-        """A version under a name of this task's own, since others serve it, too, and retire it when they are done."""
+        """A version under a name of this task's own: other tasks may serve it, too, and retire it when they end."""
         if not is_there(Path(version.path)):
             raise AdapterError(
                 f"The version {version.name}, which this task plays with as {words!r}, was deleted.",
@@ -112,7 +111,7 @@ class FrozenPolicies:
         return replace(version, name=self._name(words, version.checksum))
 
     async def _blank(self, first: Version, policy: PolicyLearner, words: str) -> Version:
-        """An adapter that adds nothing: the base, and what an untrained policy begins as."""
+        """A version whose adapter adds nothing to the base, as that of an untrained policy."""
         path = self._path()
         digest = await asyncio.to_thread(write_blank, Path(policy.newest.path), path)
         return replace(first, name=self._name(words, digest), number=0, path=str(path), checksum=digest)
@@ -125,20 +124,20 @@ class FrozenPolicies:
         return Version(0, 0, 0, self._name(folder.name, digest), digest, str(path), path.stat().st_size)
 
     def _name(self, words: str, digest: str) -> str:
-        """Of this incarnation and of these bytes alone: the name of a version never stands for others, and a folder
-        may hold others when the task goes on after a pause."""
+        """A version name for these bytes in this incarnation: a folder may hold other bytes after a pause, and a name
+        never stands for two versions."""
         plain = "".join(c if c.isalnum() else "-" for c in words)[:40]
         return f"task-{self._task}/guest-{plain}-{digest}-i{self._services.store.incarnation}"
 
     def _path(self) -> Path:
-        """Of a file that goes with these guests."""
+        """The path of a new file, which ``leave`` removes."""
         folder, incarnation = self._services.home.adapters / f"task-{self._task}", self._services.store.incarnation
         path = folder / f"guest-{next(self._numbers)}-i{incarnation}.safetensors"
         self._made.append(path)
         return path
 
     def _kept(self, policy: PolicyLearner) -> Callable[[], Sequence[Version]]:
-        """Its versions whose files are really there: somebody may have removed some by hand."""
+        """Lists the policy's versions whose files are on the disk: somebody may have removed some by hand."""
         versions = self._services.store.versions
         return lambda: [version for version in versions.candidates(policy.policy) if is_there(Path(version.path))]
 
