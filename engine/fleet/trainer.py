@@ -66,8 +66,7 @@ Served = list[tuple[Call, Serving]]
 
 
 class SharedTrainer:
-    """Shares out the trainer. ``fuse``: whether several policies may be trained in one pass; the trainer then offers
-    that."""
+    """Shares out the trainer. ``fuse``: whether several policies may be trained in one pass."""
 
     def __init__(self, trainer: Trainer, line: Line[Call], ledger: Ledger, fuse: bool = False) -> None:
         self.trainer = trainer
