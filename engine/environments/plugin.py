@@ -121,8 +121,7 @@ class Plugin:
             self._reject("", failure)
 
     def remove(self, heir: str = "") -> None:
-        """The files are gone: no new groups begin, those that play finish. ``heir``: the plugin that has the
-        content."""
+        """The files are gone: no new groups begin, groups under way finish. ``heir``: who has the content."""
         if self.removed:
             return
         self.removed = True
