@@ -11,7 +11,7 @@ from .serving import Serving
 
 
 def never_served(plugin: str, path: Path, waiting: str, failure: Failure | None) -> EnvironmentInfo:
-    """The entry of a plugin of which no version serves: its environments are unknown. ``waiting``: its state, if it waits."""
+    """The entry of a plugin that never served: its environments are unknown. ``waiting``: its state, if it waits."""
     state = waiting or ("broken" if failure is not None else "loading")
     return EnvironmentInfo(plugin, "", state, failure=failure, path=shown(str(path)))
 
