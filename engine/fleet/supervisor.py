@@ -210,7 +210,7 @@ class WorkerSupervisor:
         await self.stop()
 
     def wake(self) -> None:
-        """A task wants workers: start them, unless the engine yields to people or outside of its hours."""
+        """A task wants workers: start them, unless it has to wait until the engine does not yield."""
         self._standby.end()
 
     async def run(self) -> None:

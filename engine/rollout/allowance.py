@@ -20,7 +20,7 @@ class Grant:
 
 
 class Allowance:
-    """The tokens of one agent. A turn that may not fit beside those under way waits until they have ended."""
+    """The tokens of one agent. A turn that may not fit beside those under way waits until that is known."""
 
     def __init__(self, tokens: int) -> None:
         self._left = tokens
