@@ -1,6 +1,6 @@
-"""The engine's process: one for a home, which holds its lock, starts all else, and answers to signals.
+"""The engine's process: one for a home, which holds its lock, starts everything else, and handles signals.
 
-``control`` is for whoever starts, stops or looks for it. ``main`` is the program.
+``main`` is the program; the app starts, asks and stops it by ``control``.
 """
 
 from ..door import door

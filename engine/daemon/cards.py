@@ -1,8 +1,7 @@
-"""Every few seconds: who holds how much of which card, for the screen; what became of cards, for the log; and work that
-is placed anew where cards were lost, or are to be had.
+"""Looks at the cards every few seconds: for the screen, for the log, and to plan anew where cards were lost or gained.
 
-A child of a moment asks the driver (``devices.inventory``), because a driver may hang. On machines without one nothing
-is ever started. Which cards are used is the placement's business, and when it is asked again ``devices.vigil``'s.
+A short-lived child asks the driver (``devices.inventory``), because a driver may hang. On machines without a driver
+none is started. ``devices.card_watch`` decides when to plan anew, and the placement which cards are used.
 """
 
 from __future__ import annotations
@@ -35,22 +34,22 @@ INTERVAL = 5.0
 
 
 class Placed(Protocol):
-    """The supervisor, as far as this is about it."""
+    """The part of the supervisor that is used here."""
 
     @property
     def ready(self) -> bool:
-        """Whether the workers live."""
+        """Whether the workers are alive."""
 
     @property
     def ours(self) -> Ours:
-        """What this engine holds."""
+        """The processes and cards that this engine holds."""
 
     async def place_anew(self) -> bool:
-        """Go over to other cards if a plan of this moment takes others. Raises ``MarlaasError`` where there is none."""
+        """Change to a new plan if it uses other cards. Raises ``MarlaasError`` where there is none."""
 
 
 class CardMonitor:
-    """Looks again and again."""
+    """Looks at the cards again and again."""
 
     def __init__(
         self, store: Store, resources: ResourceSettings, supervisor: Placed, log: Callable[[str, str, str], None]
@@ -62,14 +61,14 @@ class CardMonitor:
         self._account = own_account()
         self._last: Inventory | None = None
         self._labels: dict[str, str] = {}
-        """Of all cards that were ever seen."""
+        """Labels of all cards that were ever seen, by id."""
         self._watch = CardWatch()
         self._failure = ""
-        """Why work could not be placed anew, as last said."""
+        """Why workers could not be placed anew, as last logged."""
         store.devices.replace(())
 
     async def run(self) -> None:
-        """Look until cancelled; what a full disk spoils is written at the next look."""
+        """Look until cancelled; what a full disk refuses is written at the next look."""
         if not has_driver():
             await asyncio.Event().wait()
         while True:
@@ -85,9 +84,9 @@ class CardMonitor:
         self._tell(found, usable)
         self._store.devices.replace(rows_of(found, usable, ours.cards, time.time()))
         if not found.machine.gpus and found.reason:
-            return  # a driver that does not answer says nothing about the cards; workers whose card failed die
+            return  # a driver that does not answer is no sign that cards are lost: workers on a failed card die
         cards = {gpu.uuid for gpu in usable.machine.gpus}
-        if first or not self._supervisor.ready:  # workers that start are placed by what is there then
+        if first or not self._supervisor.ready:  # starting workers are placed by the cards of that moment
             self._watch = self._watch.planned(cards)
         else:
             await self._keep(cards, ours.cards)
@@ -103,7 +102,7 @@ class CardMonitor:
         self._labels |= {gpu.uuid: gpu.label for gpu in found.machine.gpus}
 
     async def _keep(self, usable: Collection[str], used: Collection[str]) -> None:
-        """Have work placed anew where what may be used is not what the workers were placed for."""
+        """Have workers placed anew where the usable cards are not those that they were placed for."""
         self._watch = self._watch.after(usable, used)
         if not (self._watch.leaves or self._watch.takes):
             return
@@ -121,7 +120,7 @@ class CardMonitor:
 
 
 def rows_of(found: Inventory, usable: UsableResources, used: Collection[str], now: float) -> list[DeviceRow]:
-    """As the store keeps them; a card in use that others have come to is not left alone."""
+    """The cards' rows for the store; a card in use counts as usable although others have come to it."""
     return [
         DeviceRow(
             gpu.uuid,

@@ -1,7 +1,4 @@
-"""The checks of promoted environments in this engine: what they find goes to the store, errors to the log as well.
-
-Made from the service and the store; run it beside them. Knows no check.
-"""
+"""The checks of promoted environments in this engine: findings go to the store, and errors to the log as well."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ Log = Callable[[str, str, str], None]
 
 
 def background(environments: EnvironmentService, store: Store, ruler: Ruler, log: Log) -> Background:
-    """The checks of an engine. What ships with marlaas is checked by its tests, not by every engine."""
+    """The checks of an engine. Environments that ship with marlaas are left out: its tests check them."""
 
     def known(environment: str, version: str) -> bool:
         return store.conformance.known(environment, version, store.fingerprint)

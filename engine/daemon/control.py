@@ -25,7 +25,7 @@ SERVING = ("running", "draining")
 NOTICE = 5.0
 """Seconds after which whoever waits for an engine is told why."""
 UPDATE = 600.0
-"""Seconds for which another process that makes or changes the database is waited for."""
+"""Most seconds of waiting for another process that makes or changes the database."""
 POLL = 0.05
 _PATIENCE = {
     "starting": "The engine is starting; a large base is converted for llama.cpp first, which takes minutes, once.",
@@ -36,9 +36,9 @@ started: list[subprocess.Popen[bytes]] = []
 
 
 def make_home(home: Home, notice: Callable[[str], None] | None = None) -> None:
-    """Make the home and its settings file where they are missing; ``notice`` is told what was mended of its rights.
+    """Make the home and its settings file where they are missing; ``notice`` is told which permissions were corrected.
 
-    Raises ``ConfigError`` where a home cannot be, or others can write to it.
+    Raises ``ConfigError`` where a home cannot be made, or others can write to it.
     """
     check_place(home)
     home.create()
@@ -87,7 +87,7 @@ def open_database(database: Path) -> None:
 
 
 def _refuse_older_engine(home: Home) -> None:
-    """Raise ``StoreError`` where the engine that has the lock has begun to work with the schema that there is."""
+    """Raise ``StoreError`` where the engine that holds the lock works with the older schema."""
     engine = None
     with contextlib.suppress(StoreError), Reader(home.database) as reader:  # there is none, or it is being made
         engine = reader.engine()
@@ -99,7 +99,7 @@ def _refuse_older_engine(home: Home) -> None:
 
 
 def other_version(engine: EngineRow | None) -> str:
-    """That an engine is of another version than this program, in one sentence; empty where it is not."""
+    """One sentence where the engine is of another version than this program; else empty."""
     if engine is None or engine.version in ("", version()):
         return ""
     return (
@@ -109,12 +109,12 @@ def other_version(engine: EngineRow | None) -> str:
 
 
 def alive(home: Home) -> bool:
-    """Whether an engine serves this home: it holds the lock and its heart beats."""
+    """Whether an engine serves this home: it holds the lock and its heartbeat is recent."""
     return _state(home) in SERVING
 
 
 def _state(home: Home) -> str:
-    """What the engine of a home says of itself; empty where there is none, or its heart does not beat."""
+    """The state of a home's engine; empty where there is none, or its heartbeat is old."""
     if holder(home.lock) is None:
         return ""
     engine = _engine(home)
@@ -142,9 +142,8 @@ def served_base(home: Home) -> HomeBase:
 def ensure_running(home: Home, timeout: float = 60.0, notice: Callable[[str], None] | None = None) -> None:
     """Start an engine in the background unless one is alive, and wait until it serves.
 
-    One that says that it is starting is waited for as long as it says so, beyond ``timeout`` seconds, and so is the end
-    of one that drains; ``notice`` is told once that this takes its time. Raises ``EngineUnreachable`` with the last
-    line of its log.
+    While an engine says that it is starting, or drains, this waits beyond ``timeout`` seconds; ``notice`` is told once
+    that it takes long. Raises ``EngineUnreachable`` with the last line of its log.
     """
     create_database(home, notice)
     log = home.logs / "engine.log"
@@ -233,7 +232,7 @@ def _start(home: Home, log: Path) -> subprocess.Popen[bytes]:
 
 
 def _see_off(engine: int, deadline: float) -> None:
-    """An engine lets go of its lock a moment before it ends. Where it is a child of this process, wait for that."""
+    """Wait for the end of an engine that is a child of this process: it releases its lock a moment before."""
     for process in started:
         if process.pid == engine:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -241,13 +240,13 @@ def _see_off(engine: int, deadline: float) -> None:
 
 
 def base_variable() -> dict[str, str]:
-    """``MARLAAS_BASE`` as the engine, which works in another folder, has to read it."""
+    """``MARLAAS_BASE`` as an absolute path, for the engine works in another folder."""
     name = os.environ.get("MARLAAS_BASE")
     return {"MARLAAS_BASE": anchored(name, Path.cwd())} if name else {}
 
 
 def why_not(code: int | None, log: Path) -> MarlaasError:
-    """What the engine said before it ended; what it was told wrong stays a matter of configuration."""
+    """The error for an engine that ended while it started; ``ConfigError`` where its configuration was at fault."""
     words = _last_line(log).removeprefix("marlaas: ")
     if code == ConfigError.exit_code:
         return ConfigError(words)

@@ -1,4 +1,4 @@
-"""Once a second: the engine says that it lives, and writes what stages did, tasks used and episodes came to.
+"""Once a second: writes the engine's heartbeat, what stages did, what tasks used and how episodes ended.
 
 Commits then reach the disk.
 """
@@ -22,11 +22,11 @@ from .stage_meter import StageMeter
 
 INTERVAL = 1.0
 THIN = 600.0
-"""Seconds between two times that old samples are put together."""
+"""Seconds between two times that old samples are merged."""
 
 
 class Heartbeat:
-    """The engine's pulse."""
+    """The engine's heartbeat."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Heartbeat:
         account: Callable[[], None],
         note: Callable[[], str] = str,
     ) -> None:
-        """``account`` adds up what tasks ran; ``note`` says what people should know of the engine at the moment."""
+        """``account`` adds the seconds that tasks ran; ``note`` says what people should know of the engine."""
         self._store = store
         self._ledger = ledger
         self._outcomes = outcomes
@@ -45,13 +45,13 @@ class Heartbeat:
         self._meter = StageMeter(ledger)
         self._processes = Processes()
         self._thin = 0.0
-        """When old samples are put together next."""
+        """When old samples are merged next."""
         self._last = time.monotonic()
         self._sampled: dict[str, float] = {}
-        """Seconds that each sampler said it was busy, when it was last asked."""
+        """Busy seconds of each sampler, as it last answered."""
 
     async def run(self, supervisor: WorkerSupervisor) -> None:
-        """Beat until cancelled; what a full disk, a lock or a vanishing process spoils is tried again."""
+        """Beat until cancelled; a beat that fails (full disk, lock, vanished process) is tried again."""
         while True:
             await asyncio.sleep(INTERVAL)
             with contextlib.suppress(StoreError, psutil.Error, OSError):
@@ -82,7 +82,7 @@ class Heartbeat:
             self._store.outcomes.thin(now)
 
     async def stop(self, supervisor: WorkerSupervisor) -> None:
-        """Write what has been used since the last beat, while the workers still live."""
+        """Write what has been used since the last beat, while the workers are still alive."""
         await self._ask_samplers(supervisor)
         with contextlib.suppress(StoreError):
             self._write()
@@ -102,7 +102,7 @@ class Heartbeat:
             raise
 
     async def _ask_samplers(self, supervisor: WorkerSupervisor) -> None:
-        """What each of them did, on the accounts of those who asked; one that does not answer is asked again."""
+        """Record what each sampler did; one that does not answer is asked again at the next beat."""
         for name, stats in (await supervisor.sampler_stats(INTERVAL)).items():
             self._ledger.rollout_seconds(max(0.0, stats.busy_seconds - self._sampled.get(name, 0.0)), name)
             self._sampled[name] = stats.busy_seconds
@@ -113,7 +113,7 @@ def worker_rows(
 ) -> list[WorkerRow]:
     """One row per process: its memory, its device, and the share of ``elapsed`` seconds in which it was busy.
 
-    ``busy`` has the seconds of those that say so themselves; of the others it is processor time.
+    ``busy`` has the busy seconds of workers that report them; for the others processor time counts.
     """
     rows: dict[str, WorkerRow] = {}
     for one in processes:

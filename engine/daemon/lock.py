@@ -11,9 +11,9 @@ from pathlib import Path
 from ..errors import HomeLocked
 
 ATTEMPTS, PAUSE = 10, 0.02
-"""At taking the lock, and seconds between them: whoever asks for the holder has it for a moment."""
+"""Tries at taking the lock, and seconds between them: a process that asks for the holder has it for a moment."""
 PREPARES = " prepares the database"
-"""Behind the number of a process that is no engine, and has the lock so that none comes in between."""
+"""Follows the id of a process that is no engine and holds the lock to keep engines out meanwhile."""
 
 
 class EngineLock:
@@ -24,8 +24,8 @@ class EngineLock:
         self._file: int | None = None
 
     def acquire(self, pause: Callable[[float], None] = time.sleep, prepares: bool = False) -> None:
-        """Take the lock; one who ``prepares`` the database, and is no engine, is waited for. Raises ``HomeLocked``,
-        naming the holder."""
+        """Take the lock; ``prepares``: this process is no engine, and prepares the database. Waits for a holder that
+        does so; raises ``HomeLocked``, naming the holder, for any other."""
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         attempts = 0
         while not _taken(file):
@@ -58,7 +58,7 @@ def _taken(file: int) -> bool:
 
 
 def holder(path: Path) -> int | None:
-    """Process id of the engine that holds the lock, or None if nobody does."""
+    """Process id of the engine that holds the lock, or None if there is none."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

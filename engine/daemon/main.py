@@ -38,7 +38,7 @@ from .starting import start_up
 
 YOUNG_OBJECTS = 20_000
 """New objects after which Python looks for cycles. Thousands of messages and futures come and go each second without
-any; what has been imported by the start never goes, and is not looked at again."""
+any; objects that exist after the imports are frozen, and not looked at again."""
 
 
 def run(home: Home) -> int:
@@ -91,7 +91,7 @@ async def _serve(home: Home, settings: Settings, base: BaseModel, placement_plan
             store.telemetry.environments(environments.infos())
         if event.kind in ("loaded", "removed"):
             conformance.changed(event.plugin)
-        loaded = event.kind == "loaded" and started  # at the start every plugin is: no reason to hurry
+        loaded = event.kind == "loaded" and started  # at the start every plugin is loaded: no task is hurried for that
         scheduler.wake(names_of(event.plugin, environments.infos()) if loaded else frozenset())
 
     def played() -> Set[str] | None:
@@ -169,7 +169,7 @@ def in_words(memory: Sequence[MemoryPlan]) -> str:
 
 
 def names_of(plugin: str, infos: Sequence[EnvironmentInfo]) -> frozenset[str]:
-    """All names by which tasks may mean the environments of a plugin."""
+    """All names by which tasks may refer to the environments of a plugin."""
     whole = {info.name for info in infos if info.name.partition("/")[0] == plugin}
     return frozenset(whole | {name.rpartition("/")[2] for name in whole})
 

@@ -1,7 +1,7 @@
-"""Tells the command under ``[notify]`` what became of tasks: one JSON line on its standard input for each, in turn.
+"""Runs the command under ``[notify]`` for events of tasks: one JSON line on its standard input for each, in turn.
 
-Events of tasks flow in and wait in line; each starts the command in a process group of its own, without a shell and for
-a limited time. Nothing that the command does, or does not do, holds up the engine: what fails is logged once.
+Events wait in line; each starts the command in a process group of its own, without a shell and for a limited time. The
+command never holds up the engine: a failure is logged once.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ LIMIT = 30.0
 FAREWELL = 5.0
 """Seconds that an engine which stops waits for events still in line."""
 MOST = 1000
-"""Events that may wait; a command that is slower than tasks end must not fill the memory."""
+"""Most events that wait; a command that is slower than tasks end must not fill the memory."""
 EXCERPT = 2000
-"""Bytes of what it last said on standard error that are looked at."""
+"""Bytes of the end of its standard error that are read."""
 
 Log = Callable[[str, str, str], None]
 """Kind, message, level."""
 
 
 class Notifier:
-    """One home's command; without one it does nothing."""
+    """Runs one home's command; without one it does nothing."""
 
     def __init__(self, command: str, home: Home, log: Log, limit: float = LIMIT) -> None:
         self._words = shlex.split(command)
@@ -65,7 +65,7 @@ class Notifier:
         await self._events.join()
 
     async def stop(self) -> None:
-        """Wait a moment for what is in line, then end."""
+        """Wait up to ``FAREWELL`` seconds for events in line, then end."""
         if self._work is None:
             return
         with contextlib.suppress(TimeoutError):
@@ -90,10 +90,10 @@ class Notifier:
                 self._failing = False
 
     async def _deliver(self, line: bytes) -> str:
-        """Run the command with a line on its standard input; what went wrong, or nothing.
+        """Run the command with a line on its standard input; returns what went wrong, or nothing.
 
-        What it leaves running ends with it. Standard error goes to a file, because a pipe ends only with its last
-        holder.
+        Processes that it leaves running are ended. Standard error goes to a file, because a pipe ends only with its
+        last holder.
         """
         program = str(Path(self._words[0]).expanduser())
         with tempfile.TemporaryFile() as errors:
@@ -129,7 +129,7 @@ def _last_line(errors: IO[bytes]) -> str:
 
 
 def described(home: Home, event: str, task: int) -> bytes:
-    """The JSON line of an event: what, in which home, and the task's whole row; not finite numbers are null.
+    """The JSON line of an event: its kind, the home, and the task's whole row; numbers that are not finite are null.
 
     Raises ``StoreError``.
     """

@@ -1,6 +1,4 @@
-"""Plans of this engine: the machine is looked at, and who works where flows out. It blocks, for seconds where there are
-cards; what is decided is the placement's business.
-"""
+"""Placement plans for this engine, after a look at the machine, which blocks for seconds where there are cards."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ def plan(
     ours: Ours = NOTHING,
     times: Times | None = None,
 ) -> PlacementPlan:
-    """Who works where on this machine as it is at the moment, at these ``times`` of the stages.
+    """The placement plan for this machine as it is at the moment, for these ``times`` of the stages.
 
     ``failed`` are ways of sharing a card that failed here; what is ``ours`` counts as free. Raises ``MarlaasError``
     where the base does not fit.
@@ -40,6 +38,6 @@ def plan(
 def elsewhere(
     base: BaseModel, settings: Settings, failed: tuple[Sharing, ...], machine: Machine, times: Times
 ) -> PlacementPlan:
-    """Who would work where on cards that the engine's own workers hold, at these times of the stages."""
+    """The placement plan for a machine whose cards the engine's own workers hold, for these times of the stages."""
     free = available_memory(settings.resources.memory)
     return on_machine(base, settings, free, UsableResources(machine), usable_software(machine.gpus), times, failed)

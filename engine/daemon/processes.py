@@ -1,7 +1,6 @@
 """What this engine's processes take: memory, and processor time since the last look.
 
-Names and ids flow in, what the kernel says of them flows out. What psutil knows of a process is kept between two looks:
-finding it anew reads three files more. Knows nothing of stages.
+psutil's objects are kept between two looks: making them anew reads three more files.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ class Seen:
     started: float
     """Seconds of the epoch."""
     spent: float
-    """Processor seconds since the last look, user and system; of one that is new, since its start."""
+    """Processor seconds since the last look, user and system; for a new process, since its start."""
 
 
 class Processes:
-    """Looks again and again."""
+    """Measures processes; keeps what it needs from one look to the next."""
 
     def __init__(self) -> None:
         self._known: dict[int, psutil.Process] = {}
         self._spent: dict[int, float] = {}
 
     def look(self, processes: Iterable[tuple[str, int]]) -> list[Seen]:
-        """Of the processes (name and id), those that are alive."""
+        """Measure those of the processes (name and id) that are alive."""
         known, spent, seen = self._known, self._spent, []
         self._known, self._spent = {}, {}
         for name, pid in processes:
@@ -43,7 +42,7 @@ class Processes:
                 process = known.get(pid) or psutil.Process(pid)
                 times = process.cpu_times()
                 now = times.user + times.system
-                if now < spent.get(pid, 0.0):  # another one has got the number
+                if now < spent.get(pid, 0.0):  # another process has got the id
                     process, spent[pid] = psutil.Process(pid), 0.0
                 seen.append(
                     Seen(name, pid, process.memory_info().rss, process.create_time(), now - spent.get(pid, 0.0))

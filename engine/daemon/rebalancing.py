@@ -1,7 +1,6 @@
-"""Once a minute: what both stages did with their cards, and now and then workers that begin anew on others.
+"""Once a minute: moves cards from one stage to the other where the ledger's busy seconds and tokens show that it pays.
 
-The ledger's busy seconds and trained tokens flow in, a move to another placement flows out. When a move is worth its
-cost is ``devices/balance.py``'s business; where everything goes then, the placement's.
+``fleet/placement/balance.py`` decides when a move is worth its cost; the placement decides where everything goes.
 """
 
 from __future__ import annotations
@@ -19,25 +18,25 @@ INTERVAL = 60.0
 LOOK = 1.0
 """Seconds between looks at whether workers that move have started."""
 RESTART = 60.0
-"""Seconds that a move takes until one was measured: vLLM takes about as long to start."""
+"""Seconds that a move is assumed to take until one was measured: vLLM takes about as long to start."""
 
 
 class Movable(Protocol):
-    """The supervisor, as far as this is about it."""
+    """The part of the supervisor that is used here."""
 
     placement_plan: PlacementPlan
-    """Who works where."""
+    """The present plan."""
 
     @property
     def ready(self) -> bool:
-        """Whether the workers live."""
+        """Whether the workers are alive."""
 
     def move(self, placement_plan: PlacementPlan) -> None:
-        """Go over to another one."""
+        """Change to another plan."""
 
 
 class Rebalancing:
-    """Looks again and again. ``plan`` says who would work where on a machine at such times of the stages."""
+    """Decides every minute. ``plan`` makes a plan for a machine and for times of the stages."""
 
     def __init__(
         self,
@@ -74,7 +73,7 @@ class Rebalancing:
                 self._balance = self._balance.begun(loop.time(), loop.time() - moved)
 
     def look(self, now: float, seconds: float) -> bool:
-        """Take in what was done in the last ``seconds``; whether the workers move for it. ``now`` is by any clock."""
+        """Take in the last ``seconds``; returns whether the workers move. ``now`` is in seconds of any clock."""
         machine, present = self._supervisor.placement_plan.machine, self._supervisor.placement_plan.placement
         before, self._busy = self._busy, dict(self._ledger.busy)
         tokens, self._made = self._ledger.made[TRAINING] - self._made, self._ledger.made[TRAINING]

@@ -1,8 +1,7 @@
 """What each stage did between two beats: its busy time, its load, what it finished.
 
-The ledger's sums, the workers' loads and the processor time of processes flow in, one sample flows out for each stage,
-or for each of its workers where it has several. Knows nothing of tasks or of the store's rows. A worker's busy time is
-what it says of itself; environments and the engine say nothing, so theirs is the processor time of their processes.
+There is one sample for each stage, or for each of its workers where it has several. Workers report their busy time;
+environments and the engine do not, so theirs is the processor time of their processes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The engine's start, which takes minutes where a large base is converted for the first time.
 
-Work flows in and is run while the heart beats; whoever says *stop* meanwhile is heard. Knows nothing of what starts.
+Meanwhile heartbeats are written, and *stop* commands are heard.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ENDS = ("stop", "drain")
 
 
 async def start_up(work: Coroutine[Any, Any, Any], store: Store, stopping: Callable[[], bool]) -> bool:
-    """Run ``work`` to its end; False, with it cancelled, if told to stop before. Raises what it raises."""
+    """Run ``work`` to its end; False, after cancelling it, if told to stop before. Raises what it raises."""
     task = asyncio.ensure_future(work)
     try:
         while not task.done():

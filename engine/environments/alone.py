@@ -1,7 +1,6 @@
 """One environment for one person, without an engine: found by its name in the plugin folders, or by the path of a file.
 
-Flows in: what somebody typed, and a scratch folder of the caller's. Flows out: a service with just the plugins in
-question, and the environment that was meant. Nothing is watched: ``settled`` takes up an edit. Knows no sampler.
+The service has just the plugins in question. Nothing is watched: ``settled`` takes up an edit.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ _PATH_STARTS = (".", "~", "/")
 
 @dataclass(frozen=True)
 class Meant:
-    """What a name means before anything has run."""
+    """What a name can mean, before any plugin is loaded."""
 
     folders: tuple[Path, ...]
     plugins: frozenset[str]
-    """To be served: the one that is named, else all, for any of them may have an environment of that name."""
+    """Plugins to serve: the one that is named, else all, for any of them may have an environment of that name."""
     plugin: str
-    """The one that is named; empty where the name is none of a plugin."""
+    """The plugin that is named; empty where the name is not that of a plugin."""
     environment: str
-    """As it was said, but with its plugin instead of a path; the plugin alone where no environment was named."""
+    """The name as given, but with its plugin instead of a path; the plugin alone where no environment was named."""
 
 
 def meant(name: str, folders: Sequence[Path]) -> Meant:
@@ -77,11 +76,11 @@ async def settled(service: EnvironmentService) -> None:
     if proofs := await service.scan():
         await asyncio.wait(proofs)
     if await _over(service, "building"):
-        await _over(service, "loading")  # on the libraries that are there now
+        await _over(service, "loading")  # with the libraries that were installed
 
 
 async def _over(service: EnvironmentService, state: str) -> bool:
-    """Wait until nothing is in that state; whether anything was."""
+    """Wait until no plugin is in that state; returns whether any was."""
     waited = False
     while any(info.state == state for info in service.infos()):
         waited = True
@@ -90,7 +89,7 @@ async def _over(service: EnvironmentService, state: str) -> bool:
 
 
 def chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> EnvironmentInfo:
-    """The environment that was meant, now that it is known which there are; the only one of a plugin needs no name."""
+    """The environment that was meant, of those that there are; the only one of a plugin needs no name."""
     own = [info for info in infos if info.name.partition("/")[0] == wish.plugin]
     if wish.environment == wish.plugin and len(own) == 1:
         return own[0]

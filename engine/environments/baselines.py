@@ -1,8 +1,7 @@
 """Constant-answer baselines: the best score that one text, given to every ask, gets on the held-out prompts.
 
-Texts to try flow in with how to measure one, the best of their scores flows out. Tasks on the same prompts share what
-was measured: with a thousand prompts a score is a thousand episodes, and twenty seeds of one task ask for the same
-ones. Knows no policy and no environment.
+Tasks on the same prompts share what was measured: with a thousand prompts a score is a thousand episodes, and twenty
+seeds of one task ask for the same ones.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 REMEMBERED = 64
-"""Sets of prompts whose scores are kept, the last used ones."""
+"""How many sets of prompts have their scores kept, the last used ones."""
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A set of held-out prompts: they follow from these."""
+    """What a set of held-out prompts follows from."""
 
     environment: str
     version: str
@@ -36,7 +35,7 @@ class _Known:
 
 
 class ConstantBaselines:
-    """What is known of constant answers."""
+    """The scores of constant answers that are known."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[HeldOut, _Known] = OrderedDict()
@@ -44,9 +43,9 @@ class ConstantBaselines:
     async def of(
         self, held_out: HeldOut, answers: Iterable[str], measure: Callable[[str], Awaitable[float | None]]
     ) -> float:
-        """The best score of ``answers``; 0 where none has one. Raises what ``measure`` does, which is then tried again.
+        """The best score of ``answers``; 0 where none has one. Raises what ``measure`` does; the next call tries again.
 
-        Who asks while another measures waits for what that finds out.
+        A caller waits while another one measures on the same prompts, and shares the result.
         """
         known = self._known.setdefault(held_out, _Known())
         self._known.move_to_end(held_out)

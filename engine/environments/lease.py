@@ -1,4 +1,4 @@
-"""A hold on one version of one plugin: all episodes of a group are played under the same one."""
+"""A lease on one version of one plugin: all episodes of a group are played on the same version."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Lease:
     declared: Described
     serving: Serving
     config: dict[str, Any] = field(default_factory=dict)
-    """The parameters that it was bound for, typed and completed by this very version."""
+    """The parameters that it was bound for, typed and completed by this version."""
     by_version: bool = False
-    """Bound by its version, not as the newest: however long it lasts, it is not cut off."""
+    """Bound by its version, not as the newest one: it is never cut off."""
     released: bool = False
 
     def __post_init__(self) -> None:
@@ -30,20 +30,20 @@ class Lease:
 
     @property
     def environment_version(self) -> str:
-        """What the group's episodes are recorded with."""
+        """The version with which the group's episodes are recorded."""
         return self.serving.version
 
     @property
     def cut(self) -> bool:
         """Whether the version was replaced and its process ended before the group did: fill it on the newer one.
 
-        It stays so when the version is started again for somebody else: what was cancelled is lost to this group.
+        It stays True when the version is started again for others: this group's cancelled episodes are lost.
         """
         return self.serving.cut or self.serving.cuts > self._cuts
 
     @property
     def ends(self) -> str:
-        """What is waited for before the group can go on, where a newer version has taken this one's place; or nothing.
+        """Where a newer version has replaced this one, what the task waits for, else empty.
 
         In words, without a full stop.
         """
@@ -56,11 +56,11 @@ class Lease:
 
     @property
     def rest(self) -> Failure | None:
-        """Why no task should play on it: nothing but errors came of it with these parameters."""
+        """Why no task should play on it: with these parameters it only fails, so it rests; else None."""
         return self.serving.health.resting_with(settings_of(self.declared.name, self.config))
 
     def release(self) -> None:
-        """Let the version go; asking twice is harmless."""
+        """Release the version; a second call does nothing."""
         if not self.released:
             self.released = True
             self.serving.release(self.by_version)

@@ -21,7 +21,7 @@ def find(name: str, infos: Sequence[EnvironmentInfo]) -> EnvironmentInfo:
         names = " and ".join(info.name for info in matches)
         raise EnvironmentMissing(f"{name!r} is ambiguous: there are {names}.", "Say which one by its full name.")
     plugin = name.partition("/")[0]
-    for info in infos:  # a plugin that never served: its environments are not known
+    for info in infos:  # the environments of a plugin that never served are not known
         if "/" not in info.name and info.name == plugin:
             return info
     raise EnvironmentMissing(f"There is no environment {name!r}.", _advice(name, infos))

@@ -1,7 +1,6 @@
 """How episodes ended, and after how long, by environment and version: counted in memory between two writes.
 
-Outcomes flow in as they happen, sums flow out once a second. Pure; knows neither tasks nor the time of day. Groups that
-never close are counted, too: what an environment does shows here, not in the trajectories that are stored.
+Pure. Groups that never close are counted, too: so all that an environment does shows here, not just what is stored.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from .protocol import EpisodeOutcome
 
 @dataclass(frozen=True)
 class OutcomeCount:
-    """Episodes that ended alike."""
+    """How many episodes ended in one way."""
 
     environment: str
     """"plugin/environment"."""
@@ -25,9 +24,9 @@ class OutcomeCount:
     status: str
     """ok, skip, timeout, error or cancelled"""
     bucket: int
-    """Of their seconds, see ``durations``; the model's are included."""
+    """Bucket of their seconds (``bucket_of``), the model's included."""
     episodes: int
-    """Below 0 where more were taken back than added: their group's ranking failed later."""
+    """Below 0 where more were taken back than added, because their group's ranking failed later."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class LastFailure:
 
 @dataclass(frozen=True)
 class Counted:
-    """All that has come together since the last time."""
+    """All counts and failures since the last ``take``."""
 
     outcomes: tuple[OutcomeCount, ...] = ()
     failures: tuple[LastFailure, ...] = ()
@@ -62,7 +61,7 @@ class OutcomeCounts:
     def overturn(
         self, environment: str, version: str, members: Sequence[EpisodeOutcome], verdict: EpisodeOutcome
     ) -> None:
-        """Episodes that were counted as they ended count as ``verdict`` has it: the ranking of their group failed."""
+        """Count episodes as ``verdict`` instead of as they were counted before: the ranking of their group failed."""
         for member in members:
             bucket = bucket_of(member.seconds)
             self._episodes[environment, version, member.status, bucket] -= 1
@@ -70,7 +69,7 @@ class OutcomeCounts:
         self._note(environment, version, verdict)
 
     def take(self) -> Counted:
-        """What has come together since the last time."""
+        """Return what was counted since the last call, and begin anew."""
         outcomes = tuple(OutcomeCount(*key, episodes) for key, episodes in self._episodes.items() if episodes)
         failures = tuple(LastFailure(*key, failure) for key, failure in self._failures.items())
         self._episodes.clear()
@@ -78,7 +77,7 @@ class OutcomeCounts:
         return Counted(outcomes, failures)
 
     def put_back(self, counted: Counted) -> None:
-        """What could not be written waits for the next time."""
+        """Keep what could not be written for the next ``take``."""
         for one in counted.outcomes:
             self._episodes[one.environment, one.version, one.status, one.bucket] += one.episodes
         for last in counted.failures:
@@ -91,7 +90,7 @@ class OutcomeCounts:
 
 PER_DOUBLING = 4
 LOWEST, HIGHEST = -10 * PER_DOUBLING, 12 * PER_DOUBLING
-"""Buckets of what is shorter than a millisecond, or longer than 68 minutes."""
+"""Buckets of all that is shorter than a millisecond, and of all that is longer than 68 minutes."""
 
 
 def bucket_of(seconds: float) -> int:

@@ -1,7 +1,4 @@
-"""The first prompts of an environment, for a person who is about to train on it. No model and no engine is needed.
-
-An environment's name and parameters flow in; what the model would be asked flows out, or the sentence why it cannot be.
-"""
+"""The first prompts of an environment, for a person who is about to train on it. No model and no engine is needed."""
 
 from __future__ import annotations
 
@@ -21,11 +18,11 @@ from .protocol import EnvironmentInfo, EpisodeSpec
 
 @dataclass(frozen=True)
 class Peek:
-    """What was seen."""
+    """The first prompts of an environment."""
 
     info: EnvironmentInfo
     asks: tuple[Ask, ...] = ()
-    """The first question of each of the first training instances."""
+    """The first ask of each of the first training instances."""
     problem: str = ""
     """Why there are no more, in one sentence."""
 
@@ -38,7 +35,7 @@ async def first_prompts(
     scratch: Path,
     interpreters: Interpreters | None = None,
 ) -> Peek:
-    """Look at ``count`` instances in processes that are gone afterwards; arguments as of ``serve_alone``.
+    """Draw ``count`` instances in processes that end afterwards; other arguments as for ``serve_alone``.
 
     With a count of 0 the environment is described whatever its parameters are. Raises ``EnvironmentMissing`` and, where
     the parameters do not fit, ``ConfigError``.

@@ -1,7 +1,6 @@
 """One plugin through its edits: the version that serves, the candidate for it, and the older ones that drain.
 
-Flows in: the plugin's content whenever it may have changed. Flows out: the version that new groups get. A candidate
-serves only once it is proven; until then, and if it fails, the last good version goes on.
+A candidate serves only once it is proven; until then, and if it fails, the last good version goes on.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from .serving import Serving
 from .states import never_served, served
 
 SLOW = 1.0
-"""Seconds after which whoever has saved a plugin is told that it is being loaded."""
+"""Seconds of loading after which the author is told that a plugin is being loaded."""
 
 OnEvent = Callable[[EnvironmentEvent], None]
 
 
 class Plugin:
-    """Everything that the engine knows of a plugin."""
+    """One plugin with all its versions."""
 
     def __init__(
         self,
@@ -43,14 +42,14 @@ class Plugin:
         on_event: OnEvent,
         removed: bool = False,
     ) -> None:
-        """``removed``: its files are gone; it is there for the sake of tasks that are pinned to a version of it."""
+        """``removed``: its files are gone; it is kept for tasks that are pinned to a version of it."""
         self.name = name
         self.path = path
         self.removed = removed
         self.seen: Stamp = ()
-        """How the files looked when their content was last read."""
+        """Stamp of the files when their content was last read."""
         self.content = ""
-        """Digest of the newest content: the same under another name."""
+        """Digest of the newest content, without the plugin's name."""
         self._snapshots = Snapshots(scratch / "snapshots")
         self._folders = Folders.of(scratch, name)
         self._interpreters = interpreters
@@ -58,20 +57,20 @@ class Plugin:
         self._active: Serving | None = None
         self._older: dict[str, Serving] = {}
         self._replaced: list[Serving] = []
-        """Of versions that were started anew: they end with their groups."""
+        """Old processes of versions that were started anew: they end with their groups."""
         self._failure: Failure | None = None
         self._newest = ""
         """Version of the newest content seen, whether it serves or not."""
         self._candidate: asyncio.Task[None] | None = None
         self._slow = False
-        """The candidate has not been proven for so long that it is told of."""
+        """Whether the candidate has taken so long that this was reported."""
         self._postponement = Postponement()
         self._overtaken: set[asyncio.Task[None]] = set()
         """Proofs and builds that were told to end."""
 
     @property
     def environments(self) -> dict[str, Described]:
-        """What the serving version offers."""
+        """The environments of the serving version, by name."""
         return self._active.environments if self._active is not None else {}
 
     def processes(self) -> list[int]:
@@ -79,7 +78,7 @@ class Plugin:
         return [pid for serving in self._servings() for pid in serving.pids]
 
     def versions(self) -> set[str]:
-        """Those that serve, that somebody holds, and that wait to be proven."""
+        """The versions that serve, that are leased, or that wait to be proven."""
         held = {serving.version for serving in self._servings() if serving.leases or not serving.retired}
         return held | {self._newest}
 
@@ -91,7 +90,7 @@ class Plugin:
         return served(self.name, self.path, self._active, self._failure, self._slow)
 
     def update(self, source: Source) -> asyncio.Task[None] | None:
-        """The content may have changed: start to prove it if it is new. The task ends when that is decided."""
+        """Start to prove the content if it is new; the returned task ends when that is decided."""
         self.content = source.content
         if source.version == self._newest and not self.removed:
             return self._candidate
@@ -106,7 +105,7 @@ class Plugin:
         return self._candidate
 
     def reload(self, source: Source) -> asyncio.Task[None]:
-        """Prove the content anew, in another process, whatever is known of it; what serves goes on until then."""
+        """Prove the content anew, in another process, even if it is known; the serving version goes on until then."""
         self.content, self._newest, self.removed = source.content, source.version, False
         self._overtake()
         self._let_go(source.version)
@@ -114,7 +113,7 @@ class Plugin:
         return self._candidate
 
     def reject(self, failure: Failure) -> None:
-        """The content cannot even be read."""
+        """Note that the content cannot be read."""
         self.removed = False
         if self._failure != failure:
             self._newest = ""
@@ -122,7 +121,7 @@ class Plugin:
             self._reject("", failure)
 
     def remove(self, heir: str = "") -> None:
-        """The file is gone: no new groups; those that play finish. ``heir``: who has the same content."""
+        """The files are gone: no new groups begin, groups under way finish. ``heir``: who has the content."""
         if self.removed:
             return
         self.removed = True
@@ -134,7 +133,7 @@ class Plugin:
         self._tell("removed", version, Failure(f"the same content is served as {heir}") if heir else None)
 
     async def acquire(self, environment: str, version: str | None) -> Serving:
-        """The version for a new group, with a hold on it: the newest good one, or the one asked for."""
+        """Hold and return the version for a new group: the newest good one, or the one asked for."""
         if version is None:
             while self._active is None and self._candidate is not None and not self._candidate.done():
                 await asyncio.wait((self._candidate,))
@@ -164,7 +163,7 @@ class Plugin:
         await asyncio.gather(*(serving.stop("the engine stops") for serving in self._servings()))
 
     def forget(self) -> None:
-        """Let go of older versions that are over; their snapshots may be removed."""
+        """Forget older versions that have ended; their snapshots may be removed."""
         self._older = {version: serving for version, serving in self._older.items() if not serving.over}
         self._replaced = [serving for serving in self._replaced if not serving.over]
 
@@ -205,7 +204,7 @@ class Plugin:
         self._tell("loading", version, None)
 
     def _overtake(self) -> None:
-        """End what is under way for content that is the newest no longer; ``stop`` waits for it."""
+        """End proofs and builds of content that is not the newest any more; ``stop`` waits for them."""
         self._slow = False
         for task in (self._candidate, self._postponement.end()):
             if task is not None:
@@ -215,7 +214,7 @@ class Plugin:
         self._candidate = None
 
     def _postpone(self, source: Source, waiting: Waiting) -> None:
-        """Its libraries are not there yet: go on when they may be."""
+        """Wait for the content's libraries, then go on with it."""
 
         def again() -> None:
             self._failure = None
@@ -230,7 +229,7 @@ class Plugin:
         self._tell("unconfined", version, Failure(message))
 
     async def _return_to(self, known: Serving) -> None:
-        """An edit was taken back to a version that served before."""
+        """Serve a version again that served before: an edit was taken back."""
         known.hold(by_version=False)
         try:
             await known.warm()
@@ -243,7 +242,7 @@ class Plugin:
             known.release(by_version=False)
 
     async def _recalled(self, version: str) -> Serving:
-        """An older version again, from its snapshot."""
+        """Start an older version again, from its snapshot."""
         kept = self._snapshots.find(version)
         if kept is None or kept.plugin != self.name:
             raise EnvironmentMissing(f"There is no version {version!r} of {self.name} any more.")
@@ -251,7 +250,7 @@ class Plugin:
             runtime = await self._interpreters.of(await asyncio.to_thread(read_source, kept.path))
         except (Refused, Waiting) as error:
             raise EnvironmentFailure(f"Version {version} of {self.name} does not serve: {error}.") from None
-        if known := self.serving(version):  # somebody else recalled it meanwhile
+        if known := self.serving(version):  # another call has started it meanwhile
             return known
         serving = self._older[version] = self._serving(version, kept.path, runtime)
         serving.retired = True
@@ -306,11 +305,11 @@ class Plugin:
 
 
 def unserved(plugin: str, failure: Failure) -> EnvironmentFailure:
-    """That a plugin serves nobody, and why: one wording, so that whoever meets it in two places is told once."""
+    """The error that no version of a plugin serves, and why: always in the same words, so that it is reported once."""
     return EnvironmentFailure(f"{plugin} does not serve: {said(failure)}.")
 
 
 def said(failure: Failure) -> str:
-    """A failure in one line, place first, without a full stop: it stands within sentences."""
+    """A failure in one line, place first, without a full stop, to be put into a sentence."""
     place = f"{failure.file}:{failure.line}" if failure.line else failure.file
     return (f"{place}: {failure.message}" if place else failure.message).rstrip(".")

@@ -1,8 +1,4 @@
-"""A plugin's wait for something that it cannot go on without: a person's consent, or a build.
-
-Flows in: a way to wait, and what to do afterwards. Flows out: one call, unless the wait was ended before. What is
-waited for is not known here.
-"""
+"""A plugin's wait for something that it cannot go on without: a person's consent, or a build."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ class Postponement:
 
     def __init__(self) -> None:
         self.state = ""
-        """What the screen calls it; empty while nothing is waited for."""
+        """The state that the screen shows; empty while nothing is waited for."""
         self._waiting: asyncio.Task[None] | None = None
 
     def begin(self, state: str, over: Callable[[], Awaitable[None]], then: Callable[[], None]) -> None:
@@ -25,7 +21,7 @@ class Postponement:
         self._waiting = asyncio.get_running_loop().create_task(self._wait(over, then))
 
     def end(self) -> asyncio.Task[None] | None:
-        """Wait no longer; returns what is still ending, a build for example."""
+        """Stop waiting; returns the task that is still ending, a build for example."""
         waiting, self._waiting, self.state = self._waiting, None, ""
         if waiting is not None:
             waiting.cancel()

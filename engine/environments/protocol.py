@@ -59,19 +59,19 @@ class EpisodeOutcome:
     seconds: float = 0.0
     paid: tuple[TurnReward, ...] = ()
     task: Any = None
-    """What the environment was to do, where its ranking wants to know; None elsewhere."""
+    """What the environment was to do, where its ranking needs it; None elsewhere."""
     transcript: Transcript | None = None
     """What was said, where the environment has a ranking; None elsewhere."""
 
 
 @dataclass(frozen=True)
 class Unscored:
-    """An episode that was played to its end; its reward is the score function's to give, in another process."""
+    """An episode that was played to its end, and that a score function in another process is to reward."""
 
     task: Any
     """JSON."""
     earned: dict[str, float] = field(default_factory=dict)
-    """By agent, finite: what is added to the score."""
+    """By agent, finite: added to the score."""
     metrics: dict[str, float | str] = field(default_factory=dict)
     seconds: float = 0.0
     paid: tuple[TurnReward, ...] = ()
@@ -103,7 +103,7 @@ class EnvironmentInfo:
     path: str = ""
     description: str = ""
     agents: tuple[str, ...] = ()
-    """Who speaks in it; empty where its author does not say."""
+    """The agents that it declares; empty where it declares none."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,4 @@
-"""Group rewards: the members of a group that are compared with each other by their environment's ranking.
-
-The outcomes of a group's members flow in; the same outcomes flow out, with the ranking's rewards in place of the
-members' own.
-"""
+"""Group rewards: an environment's ranking compares the members of a group, and replaces their own rewards."""
 
 from __future__ import annotations
 
@@ -14,15 +10,15 @@ from .protocol import EpisodeOutcome, Ranking
 from .service import EnvironmentService
 
 FEWEST = 2
-"""Members with a reward: one alone has nobody to be compared with."""
+"""Fewest members with a reward: one alone cannot be compared."""
 OWN = "own_reward"
-"""The part under which a member's own reward is charted beside its ranking."""
+"""Name of the reward part that keeps a member's own reward beside its ranking."""
 
 
 async def ranked(
     environments: EnvironmentService, lease: Lease, outcomes: Sequence[EpisodeOutcome], counts: bool = False
 ) -> list[EpisodeOutcome]:
-    """The members of an environment with a ranking; where it fails, all who had a reward fail, and none gets a 0.
+    """The outcomes with the ranking's rewards; where it fails, all members with a reward fail, and none gets a 0.
 
     ``counts``: as in ``EnvironmentService.rank``."""
     places = [place for place, outcome in enumerate(outcomes) if outcome.status == "ok"]

@@ -1,7 +1,6 @@
-"""Remembers what is said in an episode, for those who score or rank it later.
+"""Records what is said in an episode, to be scored or ranked later.
 
-Flows in: asks on their way to the model and its replies. Flows out: the same, and in the end a transcript. It is made
-here, not in the plugin's process, so it is what was really said, and nobody sends it twice.
+The transcript is made here, not in the plugin's process: so it is what was really said, and is not sent twice.
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ from marlaas.plugins.messages import Answer, Ask, Message, Reply
 from marlaas.plugins.scoring import Transcript
 
 LARGEST = 2 << 20
-"""Characters of all messages of an episode: together with its task it has to fit into one message of the wire."""
+"""Most characters of a transcript: together with the episode's task it has to fit into one message of the wire."""
 
 
 class Recorder:
-    """Answers as ``answer`` does; an ``Answer`` itself."""
+    """An ``Answer`` that passes asks to another one and records both sides."""
 
     def __init__(self, answer: Answer) -> None:
         self.too_long = False
-        """More was said than is kept: there is no transcript."""
+        """Whether more was said than is kept: then there is no transcript."""
         self._answer = answer
         self._said: dict[str, list[Message]] = {}
         self._size = 0
@@ -34,7 +33,7 @@ class Recorder:
 
     @property
     def transcript(self) -> Transcript:
-        """What was said until now, by agent."""
+        """What was said so far, by agent."""
         return Transcript({agent: tuple(said) for agent, said in self._said.items()})
 
     def _keep(self, agent: str, messages: Sequence[Message]) -> None:

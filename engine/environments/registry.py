@@ -1,8 +1,4 @@
-"""The plugins of an engine as their folders say: found, kept up to date while files change, and let go.
-
-Flows in: folders, and hints that something in them may have changed. Flows out: plugins by name, and events for the
-screen. What is done with a plugin is not known here.
-"""
+"""The plugins in an engine's folders: found, and kept up to date while files change."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from .plugin import Plugin, unserved
 from .protocol import EnvironmentEvent, EnvironmentInfo
 
 TIDY_EVERY = 64
-"""Versions that are loaded between two tidyings of the snapshots."""
+"""Snapshots are tidied after so many loaded versions."""
 
 
 class Registry:
@@ -39,7 +35,7 @@ class Registry:
         """See ``EnvironmentService``."""
         self.plugins: dict[str, Plugin] = {}
         self.heirs: dict[str, str] = {}
-        """Of plugins whose files have gone: who has the same content."""
+        """For plugins whose files are gone, the plugin with the same content."""
         self._folders = tuple(folders)
         self._scratch = scratch
         self._interpreters = interpreters
@@ -53,7 +49,7 @@ class Registry:
         self._scanning = asyncio.Lock()
 
     async def start(self) -> list[asyncio.Task[None]]:
-        """Take up what is there, then keep watching; returns the proofs that are under way."""
+        """Find the plugins, then keep watching; returns the proofs that are under way."""
         for folder in self._folders:
             with contextlib.suppress(OSError):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +66,7 @@ class Registry:
         await asyncio.gather(*(plugin.stop() for plugin in self.plugins.values()))
 
     async def scan(self) -> list[asyncio.Task[None]]:
-        """Read the folders now; returns the proofs that are under way because of what changed."""
+        """Read the folders at once; returns the proofs that are under way because of what changed."""
         async with self._scanning:
             found = await asyncio.to_thread(discover, self._folders)
             served = {n: path for n, path in found.served.items() if self._only is None or n in self._only}
@@ -135,10 +131,10 @@ class Registry:
             plugin.path = path
             plugin.seen = () if fresh(seen) else seen
             return plugin.update(source)
-        except FileNotFoundError:  # it went away meanwhile; the next hint will say so
+        except FileNotFoundError:  # it was removed meanwhile; the next scan finds that
             return None
         except (OSError, SourceError) as error:
-            plugin.path, plugin.seen = path, ()  # once mended, it may look as it did when it was last read
+            plugin.path, plugin.seen = path, ()  # once repaired, it may have the same stamp as when it was last read
             plugin.reject(Failure(shown(str(error)), shown(path.name)))
             return None
 
@@ -157,7 +153,7 @@ class Registry:
                 plugin.remove(heir)
 
     def _show_hidden(self, found: Found, served: Mapping[str, Path]) -> None:
-        """Tell of plugins that are not served because of their name; of each once."""
+        """Report plugins that are not served because another has their name, each once."""
         before, self._hidden = self._hidden, {}
         for path, name in found.hidden.items():
             if name not in served:
@@ -170,7 +166,7 @@ class Registry:
                 self._tell(EnvironmentEvent("hidden", name, "", failure))
 
     async def _tidy(self) -> None:
-        """Remove snapshots that nobody wants again, now and then."""
+        """From time to time, remove snapshots that are not needed."""
         if self._untidy < TIDY_EVERY or (needed := self._needed()) is None:
             return
         self._untidy = 0

@@ -1,7 +1,6 @@
 """The environments of one engine: every plugin in the folders, each in processes of its own, reloaded as files change.
 
-Flows in: folders to serve, and episodes to play with someone who answers their asks. Flows out: outcomes, and events
-for the screen. No code of a plugin ever runs in this process.
+No code of a plugin ever runs in this process.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from .registry import Registry
 from .serving import Serving, settings_of
 
 FIRST_PROOFS = 5.0
-"""Seconds that the start waits for plugins to prove themselves; slower ones are served when they have."""
+"""Seconds that the start waits for plugins to be proven; slower ones are served once they are."""
 
 
 class EnvironmentService:
@@ -44,18 +43,18 @@ class EnvironmentService:
         interpreters: Interpreters | None = None,
     ) -> None:
         """``folders``: where plugins lie; a plugin in a later folder hides one of the same name in an earlier one.
-        ``only``: names of the plugins to serve, of all that lie there. ``needed``: versions that somebody may want
-        again; where it is None, the snapshots of all are kept. ``interpreters``: what plugins run on; without it,
-        their libraries lie below ``scratch``."""
+        ``only``: names of the plugins to serve, of all that lie there. ``needed``: versions that may be needed again;
+        where it returns None, all snapshots are kept. ``interpreters``: what plugins run on; without it, their
+        libraries lie below ``scratch``."""
         interpreters = interpreters or Interpreters(scratch / "venvs", EnvironmentSettings())
         self.outcomes = OutcomeCounts()
-        """How the episodes ended that count."""
+        """How the episodes ended for which ``counts`` was set."""
         self._registry = Registry(folders, scratch, interpreters, on_event or (lambda event: None), only, needed)
 
     async def start(self) -> None:
-        """Serve what is there, then keep watching.
+        """Serve the plugins in the folders, then keep watching.
 
-        Returns when every plugin has proven itself or failed; one whose import hangs holds up the others only so long.
+        Returns when every plugin is proven or has failed, but at the latest after ``FIRST_PROOFS`` seconds.
         """
         if proofs := await self._registry.start():
             await asyncio.wait(proofs, timeout=FIRST_PROOFS)
@@ -65,7 +64,7 @@ class EnvironmentService:
         await self._registry.stop()
 
     async def scan(self) -> list[asyncio.Task[None]]:
-        """Read the folders now; returns the proofs that are under way because of what changed."""
+        """Read the folders at once; returns the proofs that are under way because of what changed."""
         return await self._registry.scan()
 
     async def reload(self, plugin: str) -> None:
@@ -81,12 +80,12 @@ class EnvironmentService:
         return self._registry.infos()
 
     def processes(self) -> list[tuple[str, int]]:
-        """The name of a plugin and the id of a process of its, for every process that plays episodes."""
+        """The name of the plugin and the process id, for every process of a plugin."""
         plugins = sorted(self._registry.plugins.items())
         return [(name, pid) for name, plugin in plugins for pid in plugin.processes()]
 
     def resolve(self, name: str) -> EnvironmentInfo:
-        """What a task means by ``name``; ``EnvironmentMissing`` where there is no such environment.
+        """The environment that a task calls ``name``; raises ``EnvironmentMissing`` where there is none.
 
         A plugin that is there but never served is found under any of its names, in state broken or loading.
         """
@@ -99,7 +98,7 @@ class EnvironmentService:
             raise
 
     def full_name(self, name: str, version: str | None) -> str:
-        """The name with its plugin, as of a version; ``name`` itself where the version is not known any more."""
+        """The name with the plugin of ``version``; ``name`` itself where the version is not known any more."""
         with contextlib.suppress(EnvironmentMissing):
             if version is not None:
                 return f"{self._registry.owner(version).name}/{name.rpartition('/')[2]}"
@@ -108,8 +107,8 @@ class EnvironmentService:
     def validate(self, name: str, config: dict[str, Any], version: str | None = None) -> dict[str, Any]:
         """``config`` typed and with its defaults, for the newest version or the one asked for.
 
-        ``ConfigError`` says what is wrong with it; ``EnvironmentFailure`` that no version serves, or that it rests
-        with these parameters. Starts no process: of a version that has none, the parameters are believed.
+        ``ConfigError`` says what is wrong with it; ``EnvironmentFailure`` that no version serves, or that it rests with
+        these parameters. Starts no process: where the version has none, the parameters are not checked.
         """
         environment = name.rpartition("/")[2]
         if version is None:
@@ -131,8 +130,8 @@ class EnvironmentService:
     async def bind(self, name: str, version: str | None = None, config: Mapping[str, Any] | None = None) -> Lease:
         """Hold one version for a group: the newest good one, or ``version``, started again where needed.
 
-        ``config`` are the parameters that it is for; ``ConfigError`` where they do not fit that very version. The lease
-        knows whether it rests with them.
+        ``config`` are the parameters that it is for; ``ConfigError`` where they do not fit that version. ``Lease.rest``
+        says whether it rests with them.
         """
         environment, by_version = name.rpartition("/")[2], version is not None
         if version is not None:  # it may have what the newest has lost, and its plugin may have gone
@@ -153,9 +152,8 @@ class EnvironmentService:
     async def play(self, lease: Lease, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
         """Play one episode. What the plugin does wrong is in the outcome; what ``answer`` raises is raised here.
 
-        ``counts``: a policy answers, so the outcome is counted, and an environment that only fails is to rest; on
-        purpose, junk may be answered.
-        Cancelling this coroutine cancels the episode in its process.
+        ``counts``: a policy answers, so the outcome is counted, and an environment that only fails rests; not so in
+        checks, which may answer junk on purpose. Cancelling this coroutine cancels the episode in its process.
         """
         if lease.released:
             raise ValueError(f"the lease of {lease.environment} was released")
@@ -167,9 +165,9 @@ class EnvironmentService:
     async def rank(
         self, lease: Lease, members: Sequence[EpisodeOutcome], counts: bool = False
     ) -> Ranking | EpisodeOutcome:
-        """What an environment's ranking makes of the members of a group; an outcome says why it failed.
+        """Rank the members of a group; an outcome says why that failed.
 
-        ``counts``: as their episodes did; where the ranking fails, they have failed."""
+        ``counts``: whether their episodes counted; where the ranking fails, these count as failed."""
         if lease.released:
             raise ValueError(f"the lease of {lease.environment} was released")
         verdict = await lease.serving.rank(lease.declared.name, members)
@@ -195,7 +193,7 @@ def _completed(serving: Serving, environment: str, config: Mapping[str, Any]) ->
 
 
 def _no_version(info: EnvironmentInfo) -> EnvironmentFailure:
-    """Why a plugin serves nobody, with the place in its author's file."""
+    """Why no version of a plugin serves, with the place in its author's file."""
     if info.failure is None:
         return EnvironmentFailure(f"{info.name} is being loaded.")
     return unserved(info.name, info.failure)

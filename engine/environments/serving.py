@@ -1,8 +1,7 @@
 """One version of one plugin, kept served for as long as somebody needs it.
 
-Flows in: a snapshot to serve and episodes to play on it. Flows out: their outcomes. When the process dies it is started
-again, later each time; what keeps dying or failing rests (``health``). A version that was replaced ends with its last
-lease, or after a grace. Which version is the newest is not known here.
+When the process dies it is started again, later each time; what keeps dying or failing rests (``health``). A version
+that was replaced ends with its last lease, or after a grace.
 """
 
 from __future__ import annotations
@@ -43,21 +42,21 @@ class Serving:
         self.health = Health()
         self.leases = 0
         self.retired = False
-        """No new groups: the process ends with its last lease and episode."""
+        """Whether no new groups begin: the process then ends with its last lease and episode."""
         self.cut = False
-        """Its grace is over: what is still asked of it is cancelled."""
+        """Whether its grace is over: further episodes are cancelled."""
         self.cuts = 0
-        """How often that has come to pass."""
+        """How often its grace has ended."""
         self._by_version = 0
         self._path = path
         self._folders = folders
         self._tell = tell
         self._child: Child | None = None
         self._shaken = False
-        """The process died and none has taken its place yet."""
+        """Whether the process died and no other runs yet."""
         self._times = EpisodeTimes()
         self.grace = 0.0
-        """Seconds that its episodes got to end when it was replaced."""
+        """Seconds that its episodes were given to end when it was replaced."""
         self._grace: asyncio.TimerHandle | None = None
         self._starting: asyncio.Task[Child] | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -86,7 +85,7 @@ class Serving:
         await self._child_alive()
 
     def apart(self) -> Serving:
-        """This version once more, in processes of its own: what happens there concerns no group, and nobody is told."""
+        """This version in separate processes: what happens there does not affect groups, and is not reported."""
         return Serving(self.version, self._path, self._folders, lambda kind, version, failure: None)
 
     @property
@@ -101,7 +100,7 @@ class Serving:
 
     @property
     def over(self) -> bool:
-        """Whether nobody holds it and no process of it is there, not even one that is about to end."""
+        """Whether it has no lease and no process, not even one that is about to end."""
         return not self.leases and not self.pids and not self._ending
 
     async def play(self, environment: str, spec: EpisodeSpec, answer: Answer, counts: bool = False) -> EpisodeOutcome:
@@ -135,7 +134,7 @@ class Serving:
         self.leases += 1
         if by_version:
             self._by_version += 1
-            self.cut = False  # whoever wants this very version is not sent to a newer one
+            self.cut = False  # a lease by version is not sent to a newer one
 
     def release(self, by_version: bool) -> None:
         """A lease ends."""
@@ -144,7 +143,7 @@ class Serving:
         self.stop_if_done()
 
     def retire(self) -> None:
-        """No new groups: the process ends when those under way are over, or when their grace is."""
+        """Begin no new groups: the process ends when those under way are over, or when their grace is."""
         self.retired = True
         self.stop_if_done()
         if self._grace is None and (self.leases or self._child is not None):
@@ -170,12 +169,12 @@ class Serving:
                 self._end(self._child, REPLACED)
 
     async def settle(self) -> None:
-        """Wait until the processes that were told to end are gone; they end also where nobody waits any longer."""
+        """Wait until the processes that were told to end are gone; they end even if this is cancelled."""
         if self._ending:
             await asyncio.wait(self._ending)
 
     async def stop(self, reason: str) -> None:
-        """End the process now and wait until it is gone."""
+        """End the process and wait until it is gone."""
         if self._grace is not None:
             self._grace.cancel()
         if self._starting is not None:
@@ -197,7 +196,7 @@ class Serving:
             self._starting.add_done_callback(_retrieve)
 
     async def _played(self, child: Child, environment: str, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
-        """An episode on one process and, where it has a score function, its score on another."""
+        """Play an episode on one process and, where it has a score function, score it on another."""
         found, recorder = self.environments[environment], Recorder(answer)
         played = await child.play(environment, spec, recorder if found.recorded else answer)
         if isinstance(played, EpisodeOutcome) and not found.ranked:
@@ -230,11 +229,11 @@ class Serving:
             if self._shaken:
                 self._shaken = False
                 self._tell("restarted", self.version, None)
-            self.stop_if_done()  # whoever wanted it may have gone meanwhile
+            self.stop_if_done()  # it may not be needed any more
             return child
 
     def _judge(self, environment: str, spec: EpisodeSpec, outcome: EpisodeOutcome, child: Child) -> None:
-        """Learn from how an episode ended. Who died with the process is counted there, once for all."""
+        """Record in ``health`` how an episode ended; a death of the process is recorded once, in ``died``."""
         settings = settings_of(environment, spec.config)
         if outcome.status == "ok":
             if self.health.did_well(settings):
@@ -271,22 +270,22 @@ class Serving:
 
 
 def settings_of(environment: str, config: Mapping[str, Any]) -> tuple[str, str]:
-    """What episodes have in common that fail for the same reason."""
+    """The key under which failures are counted: an environment, and its parameters as text."""
     return environment, json.dumps(config, sort_keys=True, default=repr)
 
 
 def _retrieve(task: asyncio.Task[Child]) -> None:
-    """Look at the error of a start that nobody waits for: the next one who needs the process meets it anew."""
+    """Retrieve the error of a start that nobody waits for; the next start raises it anew."""
     if not task.cancelled():
         task.exception()
 
 
 SHORTEST = 30.0
 LONGEST = 3600.0
-"""Whatever the plugin says that its episodes take."""
+"""Least and most seconds of a grace, however long episodes take."""
 FACTOR = 3.0
 REMEMBERED = 256
-"""Episodes whose times are kept."""
+"""Number of episodes whose times are kept."""
 
 
 class EpisodeTimes:
@@ -295,7 +294,7 @@ class EpisodeTimes:
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=REMEMBERED)
         self.add = self._seconds.append
-        """Called for every episode: one call, no more."""
+        """Adds an episode's seconds; bound directly, for it is called for every episode."""
 
     @property
     def grace(self) -> float:

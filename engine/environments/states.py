@@ -1,7 +1,4 @@
-"""What the screen says of a plugin's environments: one entry each, with a state and the reason for it.
-
-The serving version and why the newest content does not serve flow in, entries flow out. Pure.
-"""
+"""What the screen says of a plugin's environments: one entry each, with a state and the reason for it. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from .serving import Serving
 
 
 def never_served(plugin: str, path: Path, waiting: str, failure: Failure | None) -> EnvironmentInfo:
-    """The entry of a plugin of which no version serves: its environments are not known. ``waiting``: what for."""
+    """The entry of a plugin that never served: its environments are unknown. ``waiting``: its state, if it waits."""
     state = waiting or ("broken" if failure is not None else "loading")
     return EnvironmentInfo(plugin, "", state, failure=failure, path=shown(str(path)))
 

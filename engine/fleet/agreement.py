@@ -1,8 +1,7 @@
 """Do sampler and trainer hold the same base, and do adapters arrive in it as they were trained?
 
-Two workers and a few tokens come in; both score the tokens under the bare base and under a random adapter, and the
-differences go out. A GGUF of other weights shows in the first comparison, one whose rows lie in another order in the
-second. Knows no tasks.
+Both score a few tokens under the bare base and under a random adapter. A GGUF of other weights shows in the first
+comparison, one whose rows lie in another order in the second.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ TALK = (
     "A lighthouse keeper counts ships: 3 in the morning, 14 at noon and 159 by night. He writes each number into a"
     " book, beside the weather, the tide and a remark such as 'fog' or 'clear'. How many ships did he see?"
 )
-"""Ordinary words and numbers for comparisons."""
+"""Text for comparisons, with ordinary words and numbers."""
 SHARE = 0.3
-"""Of what the adapter changes, the part on which the two may differ where rounding is large."""
+"""Share of the adapter's change by which the two may differ where rounding is large."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Agreement:
     """Differences in nats, over the tokens compared."""
 
     gap_mean: float
-    """Between sampler and trainer, under the bare base."""
+    """Mean difference between sampler and trainer under the bare base."""
     gap_max: float
     moved: float
     """Mean change by the random adapter, as the trainer computes it."""
@@ -48,7 +47,7 @@ class Agreement:
     """Mean difference between what the adapter changes in the sampler and in the trainer."""
 
     def check(self, tolerance: Tolerance, what: str) -> None:
-        """Raise ``BaseModelError``, which begins with ``what``, unless the differences are rounding."""
+        """Raise ``BaseModelError``, whose message begins with ``what``, unless the differences are rounding."""
         if not tolerance.holds(self.gap_max, self.gap_mean):
             raise BaseModelError(
                 f"{what} does not hold the weights of the base model: its log-probabilities are {self.gap_mean:.2g}"
@@ -87,7 +86,7 @@ async def compare(sampler: Sampler, trainer: Trainer, tokens: Tokens, scratch: P
 
 
 async def _both(sampler: Sampler, trainer: Trainer, state: Path, tokens: Tokens) -> tuple[Logprobs, Logprobs]:
-    """What sampler and trainer say of all tokens but the first."""
+    """The sampler's and the trainer's log-probabilities of all tokens but the first, (T - 1,)."""
     name = f"{POLICY}/{state.parent.name}/{state.stem}"
     await sampler.load(name, str(state))
     try:

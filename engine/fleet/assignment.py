@@ -1,7 +1,7 @@
-"""Which processes a placement plan takes, and which of them does what it assigns.
+"""Which processes a placement plan needs, and which of them samples or trains at which assignment.
 
-Sampler and trainer that share a card with one copy of the base, or by turns, are one process of two parts; all others
-are a process each. Starts nothing.
+Sampler and trainer that share a card with one copy of the base, or in turns, are one process of two parts; all others
+are a process each.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Handles = Mapping[str, WorkerHandle]
 
 
 def worker_specs(base: BaseModel, home: Home, settings: Settings, placement_plan: PlacementPlan) -> list[WorkerSpec]:
-    """All processes that are to be started."""
+    """The specs of all processes that are to be started."""
     assignments, plans, machine = placement_plan.placement.samplers, placement_plan.memory, placement_plan.machine
     trainer = trainer_spec(base, home, settings, plans[0], placement_plan.placement.trainer)
     if placement_plan.placement.trainer.place.gpus and machine:
@@ -62,14 +62,14 @@ def sharing_assignment(placement_plan: PlacementPlan) -> SamplerAssignment | Non
 
 
 def sampler_at(handles: Handles, placement_plan: PlacementPlan, assignment: SamplerAssignment) -> Sampler:
-    """Who samples at an assignment."""
+    """A proxy for the sampler at an assignment."""
     part = SAMPLER_PART if assignment is sharing_assignment(placement_plan) else ""
     sampler: Sampler = handles[assignment.name].proxy(Sampler, posted=("release",), part=part)
     return sampler
 
 
 def trainer_at(handles: Handles, placement_plan: PlacementPlan) -> Trainer:
-    """Who trains."""
+    """A proxy for the trainer."""
     shared = sharing_assignment(placement_plan)
     name, part = (shared.name, TRAINER_PART) if shared else (placement_plan.placement.trainer.name, "")
     trainer: Trainer = handles[name].proxy(Trainer, part=part)

@@ -1,7 +1,6 @@
-"""A sampler for one person, apart from any engine: the home's base, in little memory, under the versions of one person.
+"""A sampler for one person, without an engine: the home's base in little memory, under versions that the person chose.
 
-A home and its settings flow in; what it would take, and then a sampler whose turns that person sees, flow out. Started
-for minutes and beside an engine that may be at work: it plans no trainer and few conversations. Touches no database.
+It is started for minutes, beside an engine that may be at work: it plans no trainer, few conversations, no database.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from ..rollout import Renderer, Rollout, Sampler, SamplerEndpoint, SamplerSlots,
 from .worker_specs import plan_of, sampler_spec, with_sampler
 
 SEQUENCES = 4
-"""Conversations at the same time: one is under way, others are read anew where they lose their place."""
+"""Conversations at the same time: one is under way; others that lose their slot are read anew."""
 CONTEXT = 2048
-"""Tokens of each, unless the settings say otherwise or the base was made for fewer."""
+"""Tokens of a conversation, unless the settings say otherwise or the base was made for fewer."""
 BARE = "base"
 """The version that stands for the base without an adapter."""
 CHANGED = "model.layers.0.mlp.down_proj"
@@ -55,7 +54,7 @@ class LoneSampler:
 
     @property
     def sampler(self) -> Sampler:
-        """What is asked."""
+        """The sampler itself."""
         return self.endpoint.sampler
 
     def talk(self, version: str, number: int, place: str) -> Talk:
@@ -77,7 +76,7 @@ class LoneSampler:
 
 
 def plan_alone(settings: Settings) -> LonePlan:
-    """Look at the base and at what is free; reads files, and takes its time.
+    """Plan a lone sampler from the base's files and the free memory; reads files, and may take seconds.
 
     Raises ``BaseModelError`` where the base is not sound, or does not fit into what is free.
     """

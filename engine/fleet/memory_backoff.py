@@ -1,7 +1,6 @@
 """Samplers that ran out of memory hold fewer conversations from then on, for as long as the engine lives.
 
-Deaths of workers flow in, what is told of them and plans with less flow out. Starts nothing and measures nothing: half
-of what was too much is tried, and half of that.
+Nothing is measured: half of the conversations that were too many are tried, then half of that.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from ..errors import OutOfMemory, WorkerDied
 from .placement_plan import PlacementPlan
 
 Spot = tuple[str, str, tuple[str, ...]]
-"""What a limit holds for: a sampler's name and kind, and its cards."""
+"""What a limit belongs to: a sampler's name and kind, and the ids of its cards."""
 
 
 @dataclass(frozen=True)
 class Aftermath:
-    """Of workers that died at the same time."""
+    """What to say and expect after workers that died at the same time."""
 
     words: str
     mended: bool
-    """Whether all that died will go on with fewer conversations: then it is not for tasks to fear the next death."""
+    """Whether all that died go on with fewer conversations: then their deaths do not count against tasks."""
 
 
 class MemoryBackoff:
-    """How many conversations samplers may hold that could not hold more."""
+    """How many conversations a sampler may hold after it ran out of memory."""
 
     def __init__(self) -> None:
         self._most: dict[Spot, int] = {}
@@ -61,7 +60,7 @@ class MemoryBackoff:
         return Aftermath(" ".join(told), mended)
 
     def fitted(self, placement_plan: PlacementPlan) -> PlacementPlan:
-        """The same assignments, with no more conversations than they may hold."""
+        """The same plan, in which no sampler has more conversations than it may hold."""
         pairs = zip(placement_plan.placement.samplers, placement_plan.memory, strict=True)
         return replace(placement_plan, memory=tuple(self._fitted(assignment, plan) for assignment, plan in pairs))
 

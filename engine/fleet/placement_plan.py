@@ -1,7 +1,7 @@
-"""Who works where, with how much memory: what there is, what can use it and what is wanted flow in, a plan flows out.
+"""Plans which worker runs on which device with how much memory.
 
 Without cards the settings alone decide: one sampler, or those that ``samplers`` lists side by side, and the trainer,
-each on cores of its own where there are enough. With cards, and no list, ``placement`` decides. Starts nothing.
+each on cores of its own where there are enough. With cards, and no list, ``placement`` decides.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from .worker_specs import of_kind, wanted_of, with_sampler
 
 @dataclass(frozen=True)
 class PlacementPlan:
-    """Everything that the supervisor starts."""
+    """The placement of all workers, and the memory that each has."""
 
     placement: Placement
     memory: tuple[MemoryPlan, ...]
-    """One for each sampler, in their order; the first counts the trainer, too."""
+    """One plan for each sampler, in their order; the first includes the trainer."""
     machine: Machine | None = None
-    """Whose devices the placement names; None where it names cores alone."""
+    """The machine whose devices the placement names; None where it names cores alone."""
 
     @property
     def words(self) -> str:
@@ -50,7 +50,7 @@ class PlacementPlan:
 
 
 def on_processor(base: BaseModel, settings: Settings, free: int, cores: Sequence[int] | None = None) -> PlacementPlan:
-    """On the processor alone, with ``free`` bytes and ``cores``: those of this process, if nobody says otherwise.
+    """Plan for the processor alone, with ``free`` bytes and ``cores``, by default those of this process.
 
     Raises ``BaseModelError`` where the base does not fit.
     """
@@ -62,7 +62,7 @@ def on_processor(base: BaseModel, settings: Settings, free: int, cores: Sequence
 
 
 def sampler_kinds(settings: Settings, base: BaseModel) -> tuple[SamplerKind, ...]:
-    """What the settings ask for: several side by side, or one."""
+    """The kinds of sampler that the settings ask for: several side by side, or one."""
     named = settings.rollout.samplers or (with_sampler(settings, base).rollout.sampler,)
     return tuple(cast(SamplerKind, kind) for kind in named)
 
@@ -70,7 +70,7 @@ def sampler_kinds(settings: Settings, base: BaseModel) -> tuple[SamplerKind, ...
 def plans_of(base: BaseModel, settings: Settings, free: int, kinds: Sequence[SamplerKind]) -> tuple[MemoryPlan, ...]:
     """What fits into ``free`` bytes, for each sampler, the first beside the trainer; all with contexts of one length.
 
-    What the others need at least is kept for them. Raises ``BaseModelError`` where not even that fits.
+    The least that the others need is set aside for them. Raises ``BaseModelError`` where not even that fits.
     """
     wanted = [wanted_of(base, of_kind(settings, kind), trains=place == 0) for place, kind in enumerate(kinds)]
     plans: list[MemoryPlan] = []
@@ -91,7 +91,7 @@ def on_machine(
     times: Times | None = None,
     without: Sequence[Sharing] = (),
 ) -> PlacementPlan:
-    """Who works where with how much memory; ``free`` are bytes of main memory.
+    """Plan for this machine; ``free`` are bytes of main memory.
 
     Raises ``BaseModelError`` where the base does not fit, and as ``placed`` does.
     """
@@ -113,7 +113,7 @@ def placed(
     times: Times | None = None,
     without: Sequence[Sharing] = (),
 ) -> Placement:
-    """Who works where.
+    """The placement alone.
 
     ``without`` names ways of sharing a card that failed before. Raises ``ConfigError`` where settings contradict one
     another or this machine, ``BaseModelError`` where the base cannot be read.

@@ -20,7 +20,7 @@ from .trainer import SharedTrainer, TaskTrainer
 
 @dataclass(frozen=True)
 class Load:
-    """Requests of one worker: of the moment, or on average."""
+    """How many requests wait at a worker and are under way there, at a moment or on average."""
 
     waiting: float = 0.0
     active: float = 0.0
@@ -28,14 +28,14 @@ class Load:
 
 @dataclass(frozen=True)
 class Services:
-    """The three stages and the store, as one incarnation of the workers offers them."""
+    """The three stages and the store, with one incarnation of the workers."""
 
     home: Home
     store: Store
     environments: EnvironmentService
     rollout: Rollout
     endpoints: Mapping[str, SamplerEndpoint]
-    """The samplers, by name."""
+    """The sampler endpoints, by name."""
     router: Router
     """Which of them serve which task."""
     shared: SharedTrainer
@@ -44,26 +44,26 @@ class Services:
     tolerances: Mapping[str, Tolerance]
     """The gap between a sampler and the trainer that a canary accepts, by endpoint."""
     baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
-    """What is known of constant answers, over all tasks."""
+    """The scores of constant answers that are known, over all tasks."""
     shortage: Callable[[], str] = str
     """Why no task may go on for want of room on the disk, in one sentence; empty while there is room."""
     token_steps: int = 0
     """Steps of a policy whose trajectories keep their tokens; 0: all."""
     draining: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once tasks are to end with the step that they are at, and no group may begin that it does not need."""
+    """Set once tasks are to end with the step that they are at; then only groups begin that this step needs."""
 
     def loads(self) -> dict[str, Load]:
-        """What waits at the workers of the stages that are shared, and what they are at, by worker."""
+        """The loads of the workers that tasks share, by worker."""
         slots = {name: Load(endpoint.slots.waiting, endpoint.slots.active) for name, endpoint in self.endpoints.items()}
         return slots | {TRAINING: Load(self.shared.waiting, self.shared.active)}
 
     def standings(self) -> dict[str, list[Standing]]:
-        """Where tenants stand in the lines of the stages that are shared, by stage."""
+        """Where tenants stand in the lines of the shared stages, by stage."""
         lines = [endpoint.slots.standings() for endpoint in self.endpoints.values()]
         return {ROLLOUT: together(lines), TRAINING: self.shared.standings()}
 
     def of(self, payer: Payer, deterministic: bool) -> Services:
-        """The same as one task is to use them: in its turn, and on its account."""
+        """The services for one task: its calls wait for its turn and are charged to its tenant."""
         return replace(
             self,
             rollout=self.rollout.of(payer, anew=deterministic),
@@ -72,8 +72,7 @@ class Services:
 
 
 def together(lines: Iterable[Sequence[Standing]]) -> list[Standing]:
-    """Where tenants stand in several lines before one stage: what waits in all of them, and what they are behind in the
-    one where that is most."""
+    """Where tenants stand in several lines before one stage: the sum of what waits, the most that they are behind."""
     stand: dict[str, Standing] = {}
     for standing in chain.from_iterable(lines):
         known = stand.get(standing.tenant, Standing(standing.tenant, 0, 0.0))

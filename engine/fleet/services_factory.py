@@ -1,8 +1,4 @@
-"""From live workers to ``Services``: endpoints over samplers, the trainer that all share, the router between them.
-
-Handles and the placement plan that they were started for flow in; the services of one incarnation flow out. Starts and
-ends no process.
-"""
+"""Makes ``Services`` from live workers: endpoints over samplers, the trainer that all tasks share, and the router."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ from .trainer import SharedTrainer, TaskTrainer
 
 @dataclass(frozen=True)
 class ServicesFactory:
-    """All that services are made of beside workers: it stays when these die."""
+    """What services are made of beside workers; it stays when these die."""
 
     home: Home
     settings: Settings
@@ -44,7 +40,7 @@ class ServicesFactory:
     baselines: ConstantBaselines = field(default_factory=ConstantBaselines)
 
     async def open(self, handles: Handles, placement_plan: PlacementPlan) -> tuple[Services, SamplerEndpoints]:
-        """Ask the workers what they can do, and make services of them. Raises what they raise, and ``BaseModelError``
+        """Ask the workers for their limits, and make services of them. Raises what they raise, and ``BaseModelError``
         where a sampler has another base than the trainer."""
         trainer = trainer_at(handles, placement_plan)
         endpoints = await self._endpoints(handles, placement_plan, trainer)

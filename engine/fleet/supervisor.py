@@ -1,7 +1,7 @@
 """The rollout and training workers of one engine: started together, watched, and replaced when one dies.
 
-Who is to work where flows in, ``Services`` with live workers flow out. Whoever works with a dead incarnation is told by
-``lost``; tasks then begin again from their last commit with the next one.
+Tasks get ``Services`` with live workers. When a worker dies, ``lost`` is set; tasks then begin again from their last
+commit with the next incarnation.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from .services_factory import ServicesFactory
 from .yielding.preemptible import Preemptible
 
 ATTEMPTS = 3
-"""At starting workers that die while they start."""
+"""Tries at starting workers that die while they start."""
 RETRY = 2.0
 """Seconds between attempts to bring dead workers back."""
 
 Plan = Callable[[tuple[Sharing, ...], Ours], PlacementPlan]
-"""Who works where on the machine as it is at the moment, without ways of sharing a card that have failed here, and with
-what this engine holds already."""
+"""Makes a plan for the machine as it is at the moment. It gets the ways of sharing a card that have failed, which it
+avoids, and what this engine holds, which counts as free."""
 
 
 class WorkerSupervisor:
@@ -55,7 +55,7 @@ class WorkerSupervisor:
         log: Callable[[str, str, str], None],
         plan: Plan,
     ) -> None:
-        """``placement_plan`` holds until workers die or yield; then ``plan`` is asked, in a thread: it takes long."""
+        """``placement_plan`` holds until workers die or yield; then ``plan`` is called in a thread; it takes long."""
         self._home = home
         self._settings = settings
         self._base = base
@@ -87,7 +87,7 @@ class WorkerSupervisor:
         """Set when a worker of the current incarnation has died; replaced together with the workers."""
 
     def place(self, placement_plan: PlacementPlan) -> None:
-        """From their next start on, the workers are placed like this."""
+        """Use this plan from the workers' next start on."""
         self.placement_plan = self._fewer.fitted(placement_plan)
         self._specs = worker_specs(self._base, self._home, self._settings, self.placement_plan)
         self.devices = {spec.name: spec.device for spec in self._specs}
@@ -95,7 +95,7 @@ class WorkerSupervisor:
 
     @property
     def warning(self) -> str:
-        """What people should know of the base's way to talk, in one sentence, or nothing."""
+        """What people should know of the base's chat template, in one sentence, or nothing."""
         return self._renderer.warning
 
     def ruler(self) -> PromptRuler:
@@ -103,17 +103,17 @@ class WorkerSupervisor:
         return PromptRuler(self._renderer, self.placement_plan.context)
 
     async def start(self) -> None:
-        """Start all workers, unless they are to rest. Raises what they say if they cannot."""
+        """Start all workers, unless the engine yields. Raises their errors if they cannot start."""
         await self._standby.during(self._start_again())
 
     def move(self, placement_plan: PlacementPlan) -> None:
-        """Go over to other assignments: all workers end and start there; tasks begin again from their last commit."""
+        """Change to another plan: all workers end and start by it; tasks begin again from their last commit."""
         if placement_plan.placement != self.placement_plan.placement:
             self.place(placement_plan)
             self._moved.set()
 
     async def _start_again(self) -> None:
-        """Start them, again where one is killed meanwhile, and with less in common where what they share fails."""
+        """Start the workers; again where one dies while it starts, and by another plan where a shared card fails."""
         for last in (*[False] * (ATTEMPTS - 1), True):
             sharing = self.placement_plan.placement.trainer.sharing
             try:
@@ -127,7 +127,7 @@ class WorkerSupervisor:
                     raise
 
     async def place_anew(self) -> bool:
-        """Go over to other cards if a plan for the machine as it is by now takes others; whether it does.
+        """Plan for the machine as it is, and change to that plan if it uses other cards; returns whether it does.
 
         Raises ``MarlaasError`` where nothing can be planned.
         """
@@ -138,7 +138,7 @@ class WorkerSupervisor:
         return moves
 
     async def _plan_anew(self) -> None:
-        """Place the workers, of whom none lives, as the machine is by now, and say so where that is elsewhere."""
+        """Plan for the machine as it is, while no worker lives, and log the plan where it differs."""
         before = self.placement_plan.placement
         self.place(await asyncio.to_thread(self._plan, self.failed, self.ours))
         if self.placement_plan.placement != before:
@@ -146,7 +146,7 @@ class WorkerSupervisor:
 
     async def _start(self) -> None:
         self._moved.clear()
-        placement_plan = self.placement_plan  # another may be moved to meanwhile
+        placement_plan = self.placement_plan  # ``move`` may set another meanwhile
         try:
             await self._worker_processes.start(self._specs, placement_plan.placement.cards)
             self._services, self._endpoints = await self._opening.open(self._worker_processes.handles, placement_plan)
@@ -160,7 +160,7 @@ class WorkerSupervisor:
 
     @property
     def ours(self) -> Ours:
-        """What this engine holds of the machine."""
+        """The processes and cards that this engine holds."""
         return Ours(frozenset(pid for _, pid in self.processes()), self._worker_processes.cards)
 
     def processes(self) -> list[tuple[str, int]]:
@@ -174,15 +174,15 @@ class WorkerSupervisor:
         await self.environments.reload(plugin)
 
     def loads(self) -> dict[str, Load]:
-        """What waits at the workers, and what they are at, by worker; nothing while there are none."""
+        """The workers' loads, by worker; empty while there are none."""
         return self._services.loads() if self._services else {}
 
     async def sampler_stats(self, patience: float) -> dict[str, SamplerStats]:
-        """Totals of the samplers that answer within ``patience`` seconds; nothing while there are none."""
+        """Totals of the samplers that answer within ``patience`` seconds; empty while there are none."""
         return await self._endpoints.stats(patience) if self._services and self._endpoints else {}
 
     def standings(self) -> dict[str, list[Standing]]:
-        """Where tenants stand in the workers' lines, by stage; nothing while there are none."""
+        """Where tenants stand in the workers' lines, by stage; empty while there are none."""
         return self._services.standings() if self._services else {}
 
     async def services(self) -> Services:
@@ -199,7 +199,7 @@ class WorkerSupervisor:
 
     @property
     def resting(self) -> Rest | None:
-        """Why there are to be no workers; None: there are, or they start."""
+        """Why the engine yields the machine; None while it has workers, or starts them."""
         return self._standby.resting
 
     async def rest(self, rest: Rest) -> None:
@@ -210,11 +210,11 @@ class WorkerSupervisor:
         await self.stop()
 
     def wake(self) -> None:
-        """A task wants workers: they start, unless a rest holds."""
+        """A task wants workers: start them, unless it has to wait until the engine does not yield."""
         self._standby.end()
 
     async def run(self) -> None:
-        """Have workers whenever there is no rest, until cancelled."""
+        """Have workers whenever the engine does not yield, until cancelled."""
         while True:
             await self._standby.wanted()
             await self._standby.during(self._keep())
@@ -239,13 +239,13 @@ class WorkerSupervisor:
             await self._bring_back(anew=bool(deaths))
 
     def _let_go(self) -> None:
-        """Give the workers up; whoever works with them is told."""
+        """Withdraw the services and set ``lost``."""
         self._ready.clear()
         self._services = None
         self.lost.set()
 
     async def _bring_back(self, anew: bool) -> None:
-        """Start workers, again and again; ``anew``: on what others have left of the machine meanwhile."""
+        """Try to start the workers until that succeeds; ``anew``: by a new plan for the machine as it is."""
         told = ""
         while True:
             try:
@@ -258,5 +258,5 @@ class WorkerSupervisor:
                 await asyncio.sleep(RETRY)
 
     async def stop(self) -> None:
-        """End all workers; who is cancelled while waiting for that leaves it to the next who stops them."""
+        """End all workers; where this is cancelled, the next call ends those that are left."""
         await self._worker_processes.stop()

@@ -14,13 +14,13 @@ from ..home import RolloutSettings
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What counts as rounding. Of single tokens where rounding is small; of their mean where matrices are quantised,
-    since an unlikely token's log-probability may then be off by whole nats."""
+    """What counts as rounding: the largest gap of a token where rounding is small; the mean where matrices are
+    quantised, since an unlikely token's log-probability may then be off by whole nats."""
 
     largest: float = math.inf
     mean: float = math.inf
     rounding: float = 1e-2
-    """What a single log-probability may be off by through rounding, however close those seen so far have been."""
+    """By how much rounding may change a single log-probability, however close those seen so far have been."""
 
     def holds(self, largest: float, mean: float) -> bool:
         """Whether such gaps are rounding; one that is not a number never is."""
@@ -39,18 +39,18 @@ ROUNDED = {
     "q5_k_m": Tolerance(mean=0.8),
     "q4_k_m": Tolerance(mean=1.5),
 }
-"""By what llama.cpp's matrices are stored in: three times the mean gap on random weights, which exaggerate it; trained
-bases stay a hundred times below. Another base's gaps are several nats."""
+"""By the type that llama.cpp stores matrices in: three times the mean gap on random weights, which exaggerate it;
+trained bases stay a hundred times below. Another base's gaps are several nats."""
 
 
 HALF = Tolerance(mean=0.2)
-"""Sixteen bits throughout, as cards compute: taken from eight-bit weights, which lose as much; measured on no card."""
+"""Sixteen bits throughout, as on cards: that of eight-bit weights, which lose as much; not measured on a card."""
 
 
 def tolerance_of(rollout: RolloutSettings, stored: str, exact: bool = True) -> Tolerance:
-    """For a sampler of these settings whose matrices are ``stored`` so, one of ``precision.PRECISIONS``.
+    """The tolerance for a sampler of these settings that keeps matrices as ``stored``, one of ``precision.PRECISIONS``.
 
-    Not ``exact`` are a sampler on a card, and a trainer whose base is not in float32.
+    ``exact`` is False for a sampler on a card, and where the trainer's base is not in float32.
     """
     if not exact:
         return HALF if stored in ("f32", "f16") else ROUNDED[stored]

@@ -1,6 +1,6 @@
-"""One trainer, many policies: tasks' calls go to it in fair order, and each is paid for by what it took.
+"""One trainer, many policies: tasks' calls go to it in fair order, and each is charged for the time that it took.
 
-``SharedTrainer`` has the worker and the line before it; a ``TaskTrainer`` is that as one task sees it. Calls of several
+``SharedTrainer`` has the worker and the line before it; a ``TaskTrainer`` is one task's view of it. Calls of several
 tasks go to the worker in one pass where that costs nobody more than a moment.
 """
 
@@ -18,13 +18,13 @@ from ..training import GroupStats, Job, PolicyConfig, Refused, StepResult, Train
 from ..trajectories import Logprobs, Tokens
 
 FUSED_JOBS = 8
-"""Policies of one pass, at most: more gain nothing."""
+"""Most policies in one pass: more gain nothing."""
 FUSED_SECONDS = 0.05
-"""That such a pass may take, as far as can be told: whoever is behind and comes meanwhile waits for its end."""
+"""Seconds that such a pass may be expected to take: a tenant that is behind and calls meanwhile waits for its end."""
 FUSED_TOKENS = 1024
-"""Of such a pass, while nothing is known of how long one takes."""
+"""Tokens of such a pass, until the time of one was measured."""
 NEWEST = 0.25
-"""Share of the newest call in the moving mean of the tokens that such a pass holds."""
+"""Weight of the newest call in the moving mean of the tokens that such a pass may hold."""
 
 
 @dataclass(eq=False)
@@ -36,7 +36,7 @@ class Call:
     """The trainer's method."""
     make: Callable[[], Awaitable[Any]]
     job: Job | None = None
-    """Of an accumulation that may share its pass with other policies'."""
+    """The job of an accumulation that may share its pass with other policies."""
     answer: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property
@@ -46,16 +46,16 @@ class Call:
 
     @property
     def tokens(self) -> int:
-        """Of its groups, prompts included."""
+        """Tokens of its groups, prompts included; 0 without a job."""
         return sum(len(sequence.tokens) for group in self.job.groups for sequence in group.sequences) if self.job else 0
 
     def succeed(self, result: Any) -> None:
-        """Answer its caller, unless that is gone."""
+        """Give the caller its result, unless the caller is gone."""
         if not self.answer.done():
             self.answer.set_result(result)
 
     def fail(self, error: BaseException) -> None:
-        """Raise ``error`` in its caller, unless that is gone."""
+        """Raise ``error`` in the caller, unless the caller is gone."""
         if isinstance(error, asyncio.CancelledError):
             self.answer.cancel()
         elif not self.answer.done():
@@ -66,7 +66,7 @@ Served = list[tuple[Call, Serving]]
 
 
 class SharedTrainer:
-    """Hands out the trainer. ``fuse``: whether policies may be trained in one pass, which the trainer then offers."""
+    """Shares out the trainer. ``fuse``: whether several policies may be trained in one pass."""
 
     def __init__(self, trainer: Trainer, line: Line[Call], ledger: Ledger, fuse: bool = False) -> None:
         self.trainer = trainer
@@ -75,7 +75,7 @@ class SharedTrainer:
         self._fuse = fuse
         self._running: asyncio.Task[None] | None = None
         self._fused_tokens = float(FUSED_TOKENS)
-        """Of a pass of ``FUSED_SECONDS``."""
+        """Tokens of a pass that takes ``FUSED_SECONDS``."""
 
     @property
     def waiting(self) -> int:
@@ -113,7 +113,7 @@ class SharedTrainer:
         self._dispatch()
 
     def _next(self) -> Served:
-        """The call whose turn it is; with it those that follow and may share its pass."""
+        """Take the call whose turn it is, and those after it that may share its pass."""
         first = self._take()
         calls, tokens = [first], first[0].tokens
         while self._fuse and first[0].job and self._line and len(calls) < FUSED_JOBS:
@@ -161,7 +161,7 @@ class SharedTrainer:
         return [await calls[0].make()]
 
     def _learn(self, calls: Sequence[Call], results: Sequence[Any]) -> None:
-        """How many tokens go into a pass follows from how long the last ones took."""
+        """Adjust how many tokens may go into a pass to how long the last ones took."""
         made = [
             (call.tokens, each.seconds)
             for call, each in zip(calls, results, strict=True)

@@ -1,8 +1,7 @@
 """What each worker process is started with: class, arguments, cores, cards and variables.
 
-A base, the settings, a placement and planned memory flow in, specs flow out. Reads sizes of files and starts nothing;
-knows the classes that workers are made of by name. A worker on cards sees its own alone, under numbers from 0. A
-sampler and a trainer that share a card in one process are one spec with two parts.
+Reads sizes of files and starts nothing. A worker on cards sees its own alone, under numbers from 0. A sampler and a
+trainer that share a card in one process are one spec with two parts.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class WorkerSpec:
         return numbered("core", self.cores) if self.cores else "cpu"
 
     async def spawn(self, logs: Path, nice: int = 0) -> WorkerHandle:
-        """Start it, its words in a file of the folder ``logs``; ``nice`` lets others go first on the cores.
+        """Start it at niceness ``nice``; its output goes to a file in the folder ``logs``.
 
         Raises as ``WorkerHandle.spawn`` does.
         """
@@ -79,8 +78,8 @@ def numbered(what: str, numbers: Sequence[int]) -> str:
 
 
 def with_sampler(settings: Settings, base: BaseModel) -> Settings:
-    """The same settings with a sampler named, the first of several; where ``auto`` leaves it to the base, the one that
-    is usual on a processor, unless the settings say how llama.cpp keeps the base."""
+    """The same settings with one sampler named: of several the first; for ``auto`` the usual one on a processor, or
+    llama.cpp where the settings say how that keeps the base."""
     rollout = settings.rollout
     if rollout.samplers:
         return of_kind(settings, rollout.samplers[0])
@@ -92,7 +91,7 @@ def with_sampler(settings: Settings, base: BaseModel) -> Settings:
 
 
 def of_kind(settings: Settings, kind: str) -> Settings:
-    """The settings as one of several samplers has them: what is said of llama.cpp's file is nothing to others."""
+    """The settings for one of several samplers: those of llama.cpp's file hold for llama.cpp alone."""
     rollout = replace(settings.rollout, sampler=kind)
     if kind != "llama.cpp":
         rollout = replace(rollout, weights="auto", gguf="")
@@ -100,15 +99,15 @@ def of_kind(settings: Settings, kind: str) -> Settings:
 
 
 def plan_of(base: BaseModel, settings: Settings, free: int, trains: bool = True) -> MemoryPlan:
-    """What fits into ``free`` bytes under these settings; without ``trains`` of a sampler alone.
+    """What fits into ``free`` bytes under these settings; without ``trains``, for a sampler alone.
 
-    Raises ``BaseModelError`` where the base does not, and where a GGUF file that they name cannot be looked at.
+    Raises ``BaseModelError`` where the base does not fit, and where a GGUF file that they name cannot be read.
     """
     return plan_memory(wanted_of(base, with_sampler(settings, base), trains), free)
 
 
 def wanted_of(base: BaseModel, settings: Settings, trains: bool) -> Wanted:
-    """What is to fit: the base, under settings that name their sampler. Raises ``BaseModelError`` as ``plan_of``."""
+    """What must fit into memory, under settings that name their sampler. Raises ``BaseModelError`` as ``plan_of``."""
     rollout = settings.rollout
     return Wanted(
         config=base.config,
@@ -127,7 +126,7 @@ def wanted_of(base: BaseModel, settings: Settings, trains: bool) -> Wanted:
 
 
 def stored_as(base: BaseModel, settings: Settings, memory: MemoryPlan) -> str:
-    """How llama.cpp keeps the base's matrices: as planned, or, of a file that a person brought, as its size tells."""
+    """The type of llama.cpp's matrices: as planned, or guessed from its size for a file that a person brought."""
     brought = _brought_bytes(settings.rollout.gguf)
     return nearest(8 * brought / parameters(base)) if brought else memory.weights
 
@@ -146,7 +145,7 @@ def _brought_bytes(gguf: str) -> int:
 def sampler_spec(
     base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan, assignment: SamplerAssignment | None = None
 ) -> WorkerSpec:
-    """A rollout worker at its assignment: without one the only sampler, as the settings have it."""
+    """A rollout worker at its assignment; without one, the only sampler, by the settings."""
     if assignment is None:
         kind = cast(SamplerKind, with_sampler(settings, base).rollout.sampler)
         (assignment,) = on_cores((kind,), own_cores(settings.resources.cores)).samplers
@@ -170,7 +169,7 @@ def sampler_spec(
 def trainer_spec(
     base: BaseModel, home: Home, settings: Settings, memory: MemoryPlan, assignment: TrainerAssignment | None = None
 ) -> WorkerSpec:
-    """The training worker at its assignment: without one beside one sampler."""
+    """The training worker at its assignment; without one, beside one sampler."""
     assignment = assignment or on_cores(("torch",), own_cores(settings.resources.cores)).trainer
     kwargs: dict[str, Any] = {
         "base": str(base.path),
@@ -189,9 +188,9 @@ def trainer_spec(
 
 COLOCATED = "marlaas.engine.fleet.colocated.worker:ColocatedWorker"
 SAMPLER_PART, TRAINER_PART = "sampler", "trainer"
-"""Its parts, as ``WorkerHandle.proxy`` names them."""
+"""Parts of a worker that samples and trains, as ``WorkerHandle.proxy`` names them."""
 IN_ONE_PROCESS: tuple[Sharing, ...] = ("base", "sleep")
-"""Ways of sharing a card that need it."""
+"""Ways of sharing a card that need sampler and trainer in one process."""
 
 
 def shared_spec(sampler: WorkerSpec, trainer: WorkerSpec, sharing: Sharing) -> WorkerSpec:
@@ -207,11 +206,11 @@ def shared_spec(sampler: WorkerSpec, trainer: WorkerSpec, sharing: Sharing) -> W
 
 
 def sampler_on_card(spec: WorkerSpec, assignment: SamplerAssignment, machine: Machine, wanted: Wanted) -> WorkerSpec:
-    """The same sampler on the card of its assignment; ``spec`` has the conversations that fit there already."""
+    """The same sampler on the card of its assignment; ``spec`` has the conversations that fit there."""
     gpus = _gpus(assignment.place, machine)
     if assignment.kind == "vllm":
         limits = sampler_limits(assignment, wanted)
-        # less than there is room for where memory has run out before, and fewer conversations are asked for
+        # less than there is room for where memory has run out before: then fewer conversations are asked for
         cache = limits.cache * spec.kwargs["sequences"] // max(1, limits.sequences)
         own: dict[str, Any] = {"device": "cuda", "memory": cache, "slots": limits.slots}
     else:

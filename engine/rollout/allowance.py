@@ -1,7 +1,6 @@
-"""Tokens that one agent may sample in an episode, in all its conversations together, several of them at the same time.
+"""Tokens that one agent may sample in an episode, over all its conversations, several of which may run at once.
 
-What turns want flows in, what each may sample flows out: exactly as much as if they were taken one after another in
-the order in which they began to want it. Knows nothing of texts, slots or samplers.
+Each turn may sample exactly as much as if turns were taken one after another, in the order in which they asked.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ class Grant:
 
 
 class Allowance:
-    """So many tokens of one agent. Turns that may not fit beside those under way wait until it is known."""
+    """The tokens of one agent. A turn that may not fit beside those under way waits until that is known."""
 
     def __init__(self, tokens: int) -> None:
         self._left = tokens
-        """Neither sampled nor reserved."""
+        """Tokens that are neither sampled nor reserved."""
         self._reserved = 0
-        """By turns under way."""
+        """Tokens reserved by turns under way."""
         self._order = asyncio.Lock()
         self._ended = asyncio.Event()
 

@@ -1,9 +1,8 @@
-"""One agent's conversation in one episode: text comes in turn by turn, tokens only ever grow.
+"""One agent's conversation in one episode: it grows turn by turn, and its tokens never change.
 
-Asks flow in from the environment, sample requests flow out to the sampler, and what was sampled is kept token for
-token with its log-probabilities: the trajectory. Where the base's template rewrites earlier turns, the conversation
-goes on in a further trajectory, and so does a fork of it; no sampled token is ever tokenised again, and each is trained
-on once.
+What was sampled is kept token for token, with its log-probabilities: the trajectory. Where the base's template rewrites
+earlier turns, the conversation goes on in a further trajectory, and so does a fork of it; no sampled token is ever
+tokenised again, and each is trained on once.
 """
 
 from __future__ import annotations
@@ -31,25 +30,25 @@ DEAF_ASKS = 100
 
 
 class Unplayable(MarlaasError):
-    """This episode cannot be played; the environment is to blame, and only this episode ends."""
+    """The environment made this episode unplayable; only this episode ends."""
 
 
 @dataclass(frozen=True)
 class SamplingParameters:
-    """How an episode's agents speak: which version, how warm, how long, with which noise."""
+    """How an episode's agents sample: which version, temperature, lengths and noise."""
 
     version: str
     number: int
     """The policy version's number."""
     temperature: float
     max_tokens: int
-    """Of one turn, where the environment does not ask for less."""
+    """Most tokens of one turn; the environment may ask for fewer."""
     max_episode_tokens: int
-    """Of all turns of an agent together."""
+    """Most tokens of all turns of an agent together."""
     seed: int
-    """Of the episode; each of its conversations has one of its own."""
+    """Seed of the episode; each of its conversations has one of its own."""
     thinking: bool | None = None
-    """What the base's template is told about it; None: nothing."""
+    """Given to the base's template; None leaves it its default."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +57,9 @@ class _End:
 
     part: Part
     tokens: int
-    """How many the part had by then."""
+    """How many tokens the part had then."""
     history: int
-    """How many entries the conversation's history had by then."""
+    """How many entries the conversation's history had then."""
 
 
 @dataclass
@@ -68,38 +67,38 @@ class Conversation:
     """The growing token sequences of one agent: one, or several where the template rewrites what was said."""
 
     place: str
-    """Where the sampler keeps its memory: the name of the first part, and the beginning of the later ones'."""
+    """Name of the first part in the sampler, with which those of later parts begin."""
     agent: str
     sampling: SamplingParameters
     context: int
     """Tokens that each of its parts may grow to."""
     seed: int
-    """Of its sampling noise."""
+    """Seed of its sampling noise."""
     allowance: Allowance
-    """Of the agent, in all its conversations of the episode."""
+    """Tokens that the agent may sample, over all its conversations of the episode."""
     _parts: list[Part] = field(default_factory=lambda: [Part()])
     _history: list[Said] = field(default_factory=list)
     _tools: tuple[dict[str, Any], ...] = ()
     _ends: list[_End] = field(default_factory=list)
-    """Of its replies, in order."""
+    """The ends of its replies, in order."""
     _full: bool = False
     cut: bool = False
-    """Whether the last reply ended for want of tokens, by the task's limits or the base's, not the environment's."""
+    """Whether the last reply was cut by the task's or the base's limit on tokens, not by the environment's."""
     _unheard: int = 0
 
     @property
     def name(self) -> str:
-        """Where the sampler keeps the memory of what is said now."""
+        """The name under which the sampler keeps the memory of the newest part."""
         number = len(self._parts) - 1
         return f"{self.place}.{number}" if number else self.place
 
     async def answer(self, ask: Ask, sampler: Turns, rendering: Rendering) -> Reply:
-        """Let the policy take its turn. A conversation that has no room left answers with an empty text.
+        """Sample the reply to an ask. A conversation that has no room left answers with an empty text.
 
         Raises ``Unplayable`` for a first prompt that leaves no room, for messages that the base model's template
-        refuses, and for an environment that will not hear that the room is used up.
+        refuses, and for an environment that goes on asking ``DEAF_ASKS`` times after the room is used up.
         """
-        if self._full:  # not heard: an environment that goes on asking would fill the engine's memory
+        if self._full:  # the ask is not kept: an environment that goes on asking would fill the engine's memory
             self._unheard += 1
             if self._unheard > DEAF_ASKS:
                 raise Unplayable(f"it went on asking after the agent's {len(self._now.tokens)} tokens were used up")
@@ -124,8 +123,8 @@ class Conversation:
     ) -> Conversation:
         """A conversation of ``agent`` that begins as this one was after ``turns`` replies, and goes on by itself.
 
-        What was sampled up to there is a prompt to it; it is trained on in the conversation that sampled it. A fork
-        that is taken after this one has run out of room has none either.
+        What was sampled up to there is prompt in the fork, and is trained on in the conversation that sampled it. A
+        fork of a conversation that has run out of room has none either.
         """
         forked = Conversation(place, agent, sampling, self.context, seed, allowance)
         forked._tools, forked._ends = self._tools, self._ends[:turns]
@@ -141,7 +140,7 @@ class Conversation:
     def trajectories(self, reward: float | None, cut: bool = False) -> tuple[Trajectory, ...]:
         """What was said, as arrays, in order; prompt tokens after a last reply carry no weight and are left out.
 
-        ``cut``: whether another conversation of the agent was cut off, which is said of all its trajectories.
+        ``cut``: whether another conversation of the agent was cut off; all its trajectories are then marked as cut.
         """
         return tuple(part.trajectory(self.agent, reward, cut or self.cut) for part in self._heard())
 
@@ -191,7 +190,7 @@ class Conversation:
         self._now.hear(new, ask.messages)
 
     async def _sample(self, tokens: int, stops: Sequence[str], sampler: Turns, renderer: Renderer) -> SampleResult:
-        """At most so many ``tokens``, up to the first of the texts ``stops``."""
+        """Sample at most ``tokens`` tokens, up to the first of the texts ``stops``."""
         request = SampleRequest(
             conversation=self.name,
             version=self.sampling.version,
@@ -205,7 +204,7 @@ class Conversation:
         wanted = renderer.stopped_at(result.tokens.tolist(), stops)
         if wanted == len(result.tokens):
             return result
-        await sampler.release(self.name)  # a prefix of a sample is a sample; the sampler's memory has more, and goes
+        await sampler.release(self.name)  # the sampler holds more than the prefix that is kept
         return replace(result, tokens=result.tokens[:wanted], logprobs=result.logprobs[:wanted], finish="stop")
 
     def _speak(self, result: SampleResult, stops: Sequence[str], renderer: Renderer) -> Reply:
@@ -220,12 +219,12 @@ class Conversation:
 
 
 def overfull(tokens: str, context: int) -> Unplayable:
-    """That a first prompt leaves no room for an answer."""
+    """The error for a first prompt that leaves no room for an answer."""
     return Unplayable(f"its first prompt has {tokens} tokens; a conversation has room for {context}")
 
 
 def _excerpt(message: Message, most: int) -> Message:
-    """A message that was too long to be read, for people to see."""
+    """The beginning of a message that was too long, for people to see."""
     return message if len(message.content) <= most else replace(message, content=f"{message.content[:most]}…")
 
 

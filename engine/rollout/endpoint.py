@@ -1,7 +1,7 @@
-"""One sampler with all that is the engine's of it: its name, its slots, and what it is to forget.
+"""The sampler endpoint: one sampler with its name, its slots, and the conversations that it is to forget.
 
-Live workers flow in, something to play episodes at flows out. Several of different kinds may stand side by side; an
-episode has all its turns at one of them, because the memory of what was said is there.
+Several of different kinds may exist side by side; an episode has all its turns at one of them, because the memory of
+what was said is there.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from .slots import SamplerSlots
 
 @dataclass(eq=False)
 class SamplerEndpoint:
-    """A sampler to play at."""
+    """A sampler at which episodes are played."""
 
     name: str
-    """Of its worker: ``rollout``, ``rollout-2``, …"""
+    """Name of its worker: ``rollout``, ``rollout-2``, …"""
     kind: SamplerKind
     sampler: Sampler
     context: int
     """Tokens of one conversation."""
     slots: SamplerSlots
     repeatable: bool = True
-    """Whether it says the same to the last bit whatever else it is asked."""
+    """Whether it gives the same result to the last bit, whatever else it is asked."""
     alike: str = ""
-    """What it is and computes on: tokens take as long at all that say the same. Empty: it is like no other."""
+    """Its kind and device, in words: tokens cost the same at all endpoints with equal words. Empty: like no other."""
     _ended: list[str] = field(default_factory=list)
     """Conversations that the sampler is to forget."""
     _forgetting: asyncio.Task[None] | None = None
@@ -42,7 +42,7 @@ class SamplerEndpoint:
             self._forgetting = asyncio.ensure_future(self._forget_all())
 
     async def _forget_all(self) -> None:
-        """One task for all that ends in a turn of the loop."""
+        """Release all ended conversations, in one task for all that end in a turn of the event loop."""
         while self._ended:
-            with contextlib.suppress(MarlaasError):  # a sampler that is lost holds no memory, and others learn of it
+            with contextlib.suppress(MarlaasError):  # a lost sampler holds no memory, and others report it
                 await self.sampler.release(self._ended.pop(0))

@@ -1,7 +1,6 @@
-"""One episode: an environment function in its process on one side, the sampler on the other.
+"""Plays one episode: the environment function in its process asks, and samplers answer.
 
-A spec and voices flow in, an ``Episode`` with trajectories flows out. Failures of the environment are part of the
-result; the death of a worker is not, it is raised for the scheduler to deal with.
+Failures of the environment are part of the result; the death of a worker is raised, for the scheduler to handle.
 """
 
 from __future__ import annotations
@@ -33,32 +32,32 @@ PromptHash = bytes
 
 
 CONVERSATIONS = 256
-"""Of one episode, forks included: an environment that never stops branching would fill the engine's memory."""
+"""Most conversations of an episode, forks included: endless branching would fill the engine's memory."""
 EPISODES = 256
-"""Of one payer at the same time. Most of them may be waiting for their environments, so more than there are slots."""
+"""Most episodes of one payer at a time: more than there are slots, since most may be waiting for their environments."""
 
 
 class HeldOutPrompt(MarlaasError):
-    """A training draw met a prompt of the held-out set; another instance takes its place."""
+    """An instance drawn for training has a held-out prompt; another instance takes its place."""
 
 
 @dataclass(frozen=True)
 class Role:
-    """Who speaks for an agent, and where."""
+    """The version that speaks for an agent, and the endpoint that serves it."""
 
     sampling: SamplingParameters
     endpoint: SamplerEndpoint
-    """That serves the voice's version."""
+    """The endpoint that serves the version."""
     policy: str = ""
-    """Of the task, where it matters which of them."""
+    """Name of the policy in the task, where that matters."""
 
 
 Roles = Callable[[str], Role]
-"""By the agent's name; raises ``ConfigError`` for one that nobody speaks for."""
+"""Role by the agent's name; raises ``ConfigError`` for an agent that no policy speaks for."""
 
 
 def alike(sampling: SamplingParameters, endpoint: SamplerEndpoint) -> Roles:
-    """All agents speak with one voice."""
+    """One role for all agents."""
     role = Role(sampling, endpoint)
     return lambda _: role
 
@@ -77,12 +76,12 @@ class Played:
     episode: Episode
     transcripts: Transcripts
     prompt: PromptHash | None
-    """Of the first agent's first prompt; None where nothing was asked."""
+    """Hash of the first agent's first prompt; None where nothing was asked."""
     outcome: EpisodeOutcome
-    """How it ended, as its environment has it."""
+    """How it ended, as the environment says."""
 
     def judged(self, outcome: EpisodeOutcome) -> Played:
-        """The same episode under another judgement: that of its group."""
+        """The same episode with another outcome: the one that its group's ranking gives it."""
         rewards = outcome.rewards if outcome.status == "ok" else {}
         trajectories = tuple(replace(t, reward=rewards.get(t.agent)) for t in self.episode.trajectories)
         episode = replace(
@@ -99,7 +98,7 @@ class Rollout:
     """Plays the episodes of one payer, at most ``EPISODES`` at a time; turns are sampled as there are slots."""
 
     def __init__(self, renderer: Renderer, ledger: Ledger, payer: Payer = NOBODY, anew: bool = False) -> None:
-        """``anew``: whether every turn reads what was said anew, so that it has the same last bits in every run."""
+        """``anew``: whether every turn computes its whole context anew, to have the same last bits in every run."""
         self.rendering = Rendering(renderer)
         self._ledger = ledger
         self._payer = payer
@@ -118,7 +117,7 @@ class Rollout:
         name: str,
         refuse: Callable[[PromptHash], bool] = lambda _: False,
     ) -> Played:
-        """Play one episode to its end; ``roles`` says who speaks for each of its agents, and where.
+        """Play one episode to its end; ``roles`` gives the role of each agent.
 
         ``refuse`` is asked about the first prompt; if it says yes the episode is abandoned with ``HeldOutPrompt``.
         Raises ``WorkerDied`` when a sampler is lost.
@@ -136,7 +135,7 @@ class Rollout:
         return run.result(outcome)
 
     def speaker(self, endpoint: SamplerEndpoint, policy: str) -> SamplerClient:
-        """Somebody who speaks on this payer's account, for one of its policies."""
+        """A sampler client that charges this payer, for one of its policies."""
         return SamplerClient(endpoint, self._ledger, replace(self._payer, policy=policy), self._anew)
 
     def check_thinking(self, wanted: bool | None) -> None:
@@ -144,7 +143,7 @@ class Rollout:
         self.rendering.renderer.check_thinking(wanted)
 
     async def prompt_hash(self, ask: Ask, room: int) -> PromptHash:
-        """What a first prompt is recognised by, on both sides of the held-out line. Raises ``Unplayable``.
+        """The hash by which held-out prompts are recognised in training. Raises ``Unplayable``.
 
         ``room``: tokens that a conversation has room for.
         """
@@ -158,7 +157,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class _Turns:
-    """A conversation, and who speaks in it: one turn after the other."""
+    """A conversation and its sampler client; turns are taken one after the other."""
 
     conversation: Conversation
     speaker: SamplerClient
@@ -196,7 +195,7 @@ class _Run:
         self._name = name
         self._refuse = refuse
         self._turns: dict[tuple[str, int], _Turns] = {}
-        """Conversations by agent and branch, each with its speaker, which keeps what was said in memory."""
+        """Conversations by agent and branch, each with its sampler client."""
         self._allowances: dict[str, Allowance] = {}
         self._prompt: PromptHash | None = None
         self._held_out = False
@@ -205,14 +204,14 @@ class _Run:
         """Runs while any agent takes its turn, or waits for it."""
 
     async def answer(self, ask: Ask) -> Reply:
-        """Let the asking agent's policy take its turn; several may be asked at once."""
+        """Sample the asking agent's reply; several may be asked at once."""
         if self._prompt is None:
             async with self._opening:  # whoever asked first is first
                 if self._prompt is None:
                     room = self._role(ask.agent).endpoint.context
                     self._prompt = await self._rollout.prompt_hash(ask, room)
                     self._held_out = self._refuse(self._prompt)
-        if self._held_out:  # and nobody who was asked at the same time is let through
+        if self._held_out:  # also for asks that came at the same time
             raise HeldOutPrompt("This prompt belongs to the held-out set.")
         turns = self._turns.get((ask.agent, ask.branch)) or self._begin(ask)
         with self.answering:
@@ -220,12 +219,12 @@ class _Run:
                 return await turns.conversation.answer(ask, turns.speaker, self._rollout.rendering)
 
     def leave(self) -> None:
-        """The episode has ended: nothing of it stays in a sampler."""
+        """The episode has ended: free its memory in the samplers."""
         for turns in self._turns.values():
             turns.speaker.leave()
 
     def _begin(self, ask: Ask) -> _Turns:
-        """A further conversation: a new agent's, or one that leaves another."""
+        """Begin a conversation: a new agent's, or a fork of another."""
         place = len(self._turns)
         if place >= CONVERSATIONS:
             raise Unplayable(f"its agents and their forks have more than {CONVERSATIONS} conversations")
@@ -252,7 +251,7 @@ class _Run:
     def result(self, outcome: EpisodeOutcome) -> Played:
         """The episode with each agent's trajectories, those of its forks behind its own, each with its reward.
 
-        In the order of their names: who spoke first may be a matter of time, and must not show in what is computed.
+        Agents are in the order of their names: who spoke first may depend on timing, and must not affect the result.
         """
         rewards = outcome.rewards if outcome.status == "ok" else {}
         trajectories: list[Trajectory] = []

@@ -1,7 +1,7 @@
 """Placeholders that stand for replies while a template writes a conversation, and the way back to the sampled ids.
 
-A history flows in, plain messages for the template flow out, with a mark for each reply's thought and one for its
-answer; the template's text flows in, ids flow out. No text of a model is ever tokenised here. Knows no template.
+The template gets plain messages with one mark for each reply's thought and one for its answer; in its text the marks
+are then replaced by the sampled ids. No text of a model is ever tokenised here.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .vocabulary import Guard, Vocabulary
 ROLES = ("system", "user", "assistant", "tool")
 
 Said = Message | Spoken
-"""What a conversation is made of: messages of the environment, and replies."""
+"""An entry of a conversation: a message of the environment, or a reply."""
 
 
 class Placeholders:
     """The marks of one conversation's replies."""
 
     def __init__(self, guard: Guard, replies: Sequence[Spoken], trims: bool) -> None:
-        """``trims`` says whether the template takes away space before an answer whose thought it leaves out."""
+        """``trims``: whether the template removes the space before an answer whose thought it leaves out."""
         self._guard = guard
         self._trims = trims
         self.replies = replies
@@ -36,30 +36,30 @@ class Placeholders:
         self._split = re.compile(f"({any_of[2]})")
 
     def safe(self, value: Any) -> Any:
-        """Strings from outside as they may be put into the template."""
+        """``value`` with every string made safe for the template."""
         return self._guard.safe(list(value))
 
     def messages(self, said: Sequence[Said]) -> list[dict[str, Any]]:
-        """As templates want them. Raises ``ValueError`` for an unknown role, which could spell a control token."""
+        """For the template. Raises ``ValueError`` for an unknown role, which could spell a control token."""
         numbers = iter(range(len(self.replies)))
         return [self._guard.safe(plain(s)) if isinstance(s, Message) else self._reply(next(numbers)) for s in said]
 
     def normal(self, text: str) -> str:
-        """``text`` with each thought that it shows as the sampled ids have it, the tags being part of those."""
+        """``text`` with each thought that it shows in the form of the sampled ids, which include the tags."""
         return self._thought.sub(self._as_sampled, text)
 
     def whole(self, number: int) -> str:
-        """What stands in a normal text for all that a reply says."""
+        """What stands in a normal text for a whole reply."""
         reply, thought, answer = self.replies[number], self._guard.thoughts[number], self._guard.answers[number]
         if reply.thought is None:
             return answer
         return thought if _to_be_closed(reply) else thought + answer
 
     def splice(self, text: str, vocabulary: Vocabulary, stop: Sequence[int], after: Spoken | None = None) -> list[int]:
-        """Ids of a normal text, the sampled ones in the place of each mark.
+        """Ids of a normal text, with the sampled ones in place of the marks.
 
-        ``after`` is the reply that stands before the text. A reply that ended by itself keeps the id that ended it,
-        and the template's end of that turn, which follows, is left out.
+        ``after`` is the reply before the text. A reply that ended by itself keeps the id that ended it, and the
+        template's end of that turn, which follows, is left out.
         """
         ids: list[int] = []
         ended = after is not None and after.ended
@@ -78,7 +78,7 @@ class Placeholders:
         return ids
 
     def _as_sampled(self, shown: re.Match[str]) -> str:
-        """A thought, with its answer where that follows; where it does not, the template has taken them apart."""
+        """A shown thought with its tags as sampled; where its answer does not follow, the text as it is."""
         number = self._places[shown[1]][0]
         reply = self.replies[number]
         if _to_be_closed(reply):
@@ -99,7 +99,7 @@ class Placeholders:
         return reply.tokens[reply.thought if kept or not self._trims else reply.answer :]
 
     def _reply(self, number: int) -> dict[str, Any]:
-        """A reply for the template: its calls are part of what it said, and so never told to the template again."""
+        """A reply for the template; its calls are part of its text, so they are not given separately."""
         answer = self._guard.answers[number]
         if self.replies[number].thought is None:
             return {"role": "assistant", "content": answer}
@@ -107,7 +107,7 @@ class Placeholders:
 
 
 def plain(message: Message) -> dict[str, Any]:
-    """As templates want it. Raises ``ValueError`` for an unknown role, which could spell a control token."""
+    """For the template. Raises ``ValueError`` for an unknown role, which could spell a control token."""
     if message.role not in ROLES:
         raise ValueError(f"A message has the role {message.role!r}; it must be one of {', '.join(ROLES)}.")
     made: dict[str, Any] = {"role": message.role, "content": message.content}
@@ -120,5 +120,5 @@ def plain(message: Message) -> dict[str, Any]:
 
 
 def _to_be_closed(reply: Spoken) -> bool:
-    """Whether the template is to close a reply's thought: the model had no room to, and its turn goes on."""
+    """Whether the template must close a reply's thought, because the model had no room for that."""
     return reply.cut and not reply.ended

@@ -1,8 +1,7 @@
 """The sampler protocol: what every backend (llama.cpp, vLLM, a fake) promises to the engine.
 
-Token ids go in, token ids and log-probabilities come out, under a named, immutable adapter version. A sampler knows
-nothing of tasks, rewards, text or the store. ``tests/engine/rollout/contract.py`` holds the suite that each backend
-passes.
+A sampler continues token ids under a named, immutable adapter version, and gives log-probabilities. It knows nothing of
+tasks, rewards, text or the store. ``tests/engine/rollout/contract.py`` holds the suite that each backend passes.
 """
 
 from __future__ import annotations
@@ -34,10 +33,9 @@ class SampleRequest:
     seed: int
     """Unsigned 64 bits. The noise of the token at context position p depends on (seed, p) alone."""
     account: str = ""
-    """Who pays: where there is more to do than can be done at once, accounts have shares by weight. It decides about
-    order alone, never about what is sampled."""
+    """Who pays: accounts share the sampler by weight. It decides the order of turns, never what is sampled."""
     weight: float = 1.0
-    """Of the account, above 0; the latest request of an account says it."""
+    """Weight of the account, above 0; the latest request of an account sets it."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +49,9 @@ class SampleResult:
     finish: Finish
     version: str
     checksum: str
-    """Of the adapter bytes that the sampler itself loaded under this name."""
+    """Checksum of the adapter bytes that the sampler itself loaded under this name."""
     prefilled: int = 0
-    """Tokens of the context that were computed for this turn; what turns share is counted with one of them."""
+    """Tokens of the context that were computed for this turn; a shared prompt counts for one turn alone."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class SamplerStats:
 
 @dataclass(frozen=True)
 class SamplerLimits:
-    """What fits, measured from the memory that was really allocated."""
+    """What fits into the memory that was really allocated."""
 
     sequences: int
     """Conversations held at the same time."""
@@ -80,15 +78,15 @@ class SamplerLimits:
 
 
 class Turns(Protocol):
-    """What a conversation needs of a sampler."""
+    """The part of a sampler that a conversation uses."""
 
     async def generate(self, request: SampleRequest) -> SampleResult:
         """Sample one turn; returns when it has ended."""
 
     async def release(self, conversation: str) -> None:
-        """Forget a conversation, aborting its request if one is under way: before anything that is asked for later.
+        """Forget a conversation, aborting its request if one is under way, before any later call is served.
 
-        Where the sampler is another process it has no answer and raises nothing.
+        Where the sampler is another process this returns at once and raises nothing.
         """
 
 
@@ -109,7 +107,7 @@ class Sampler(Turns, Protocol):
         """Free a version once its last request has ended; new requests for it are refused at once."""
 
     async def score(self, version: str, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        """Log-probabilities, float32 (T-start,), of ``tokens[start:]`` under a version: the canary's question."""
+        """Log-probabilities, float32 (T-start,), of ``tokens[start:]`` under a version; the canary asks for them."""
 
     async def stats(self) -> SamplerStats:
         """Totals for the screen."""

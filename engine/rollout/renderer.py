@@ -1,9 +1,9 @@
-"""Conversations as tokens: messages come in, the token ids to append go out; sampled ids come in, text goes out.
+"""Turns messages into the token ids to append to a conversation, and sampled ids into text.
 
 What was sampled is never tokenised again. The template sees a mark in each reply's place; where the conversation goes
 on, what it writes behind the last mark is tokenised and appended. Where it has rewritten what stood before (thinking
-left out, old results dropped), the conversation begins anew: its text is tokenised around the marks, and each mark
-gives way to the very ids that were sampled. Knows no sampler and no policy.
+left out, old results dropped), the conversation begins anew: its text is tokenised around the marks, and each mark is
+replaced by the ids that were sampled.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from .toolcalls import form_of
 from .vocabulary import Vocabulary, strings
 
 CACHED = 1024
-"""First prompts kept; the members of a group share theirs."""
+"""First prompts that are kept; the episodes of a group share theirs."""
 CACHED_CHARACTERS = 16 << 20
-"""Of all of them."""
+"""Most characters of all first prompts that are kept."""
 TURN_ENDS = ("<|eom_id|>",)
-"""Ends of a turn that some models' files do not name: Llama ends a call that waits for its result with it."""
+"""Ends of a turn that some models' files do not name: Llama ends a tool call with it."""
 
 Key = tuple[tuple[tuple[str, ...], ...], str, bool | None]
 Tools = Sequence[dict[str, Any]]
@@ -42,18 +42,18 @@ class Continuation:
     """How a conversation goes on."""
 
     tokens: list[int]
-    """To append to what was said; where it begins anew, the whole new prompt."""
+    """Ids to append; where the conversation begins anew, the whole new prompt."""
     anew: bool
-    """Whether the template has rewritten what stood before."""
+    """Whether the template has rewritten earlier turns."""
 
 
 class TooLong(ValueError):
-    """What is said cannot fit."""
+    """The conversation cannot fit into its room."""
 
     def __init__(self, tokens: int) -> None:
         super().__init__(f"it has at least {tokens} tokens")
         self.tokens = tokens
-        """That it has at least."""
+        """Tokens that it has at least."""
 
 
 class Renderer:
@@ -67,14 +67,14 @@ class Renderer:
         """What turns that text into tokens."""
         self._calls = form_of(self.template.source, self.vocabulary.control)
         self._opened: OrderedDict[Key, tuple[tuple[int, ...], int]] = OrderedDict()
-        """Tokens of first prompts, and the characters of what they were made of."""
+        """Tokens of first prompts, and the characters that they were made from."""
         self._kept = 0
-        """Characters of all of them."""
+        """Characters of all first prompts that are kept."""
         self._lock = threading.Lock()
         self.thread = ThreadPoolExecutor(1, "renderer")
-        """Where long conversations are rendered, one after the other."""
+        """The thread in which long conversations are rendered, one after the other."""
         self.thinks = CLOSE in self.template.source or CLOSE in self.vocabulary.control
-        """Whether ``<think>`` at the beginning of a reply is a thought, and not text like any other."""
+        """Whether ``<think>`` at the beginning of a reply begins a thought, and is not text."""
         self._trims = self.thinks and self._trims_answers()
         self.stop_ids: tuple[int, ...] = ()
         self.stop_ids = _ends(base, self.vocabulary, self._closing())
@@ -83,10 +83,10 @@ class Renderer:
         self.rewrites = self._rewrites()
         """Whether the template changes earlier turns when later ones come."""
         self.warning = _WARNING if self.rewrites else ""
-        """One sentence on what the template costs; empty where there is nothing to say."""
+        """One sentence on what such a template costs; empty where it changes nothing."""
 
     def known(self, messages: Sequence[Message], tools: Tools = (), thinking: bool | None = None) -> list[int] | None:
-        """The first tokens of a conversation that was opened lately."""
+        """The first tokens of a conversation that was opened lately, else None."""
         key = _key(messages, tools, thinking)
         with self._lock:
             if key not in self._opened:
@@ -104,8 +104,8 @@ class Renderer:
         """The first tokens of a conversation, generation prompt included.
 
         ``thinking`` is given to the template; None leaves it its own default. Raises ``ValueError`` for an unknown
-        role, ``BaseModelError`` where the template refuses the conversation, and ``TooLong`` for what cannot fit into
-        ``room`` tokens, to judge by its characters.
+        role, ``BaseModelError`` where the template refuses the conversation, and ``TooLong`` where its characters show
+        that it cannot fit into ``room`` tokens.
         """
         known = self.known(messages, tools, thinking)
         if known is not None:
@@ -152,9 +152,9 @@ class Renderer:
         return Continuation(marks.splice(text, self.vocabulary, self.stop_ids), anew=True)
 
     def parse(self, tokens: Sequence[int], prompt: Sequence[int] = (), tools: bool = False) -> Spoken:
-        """What a reply says. Any token ids are fine; invalid UTF-8 is replaced.
+        """Read a reply. Any token ids are allowed; invalid UTF-8 is replaced.
 
-        ``prompt`` is what stood before it: a thought may begin there. ``tools`` says whether the conversation has any.
+        ``prompt`` are the ids before it, in which a thought may begin. ``tools`` says whether the conversation has any.
         """
         decode = self.vocabulary.decode
         if not self.thinks:
@@ -162,15 +162,15 @@ class Renderer:
         return read_reply(tokens, opened_thought(prompt, decode), self.stop_ids, decode, self._calls, tools)
 
     def reread(self, shown: str, tools: bool) -> tuple[str, tuple[ToolCall, ...]]:
-        """The answer without its calls, and the calls, of a reply of which only ``Spoken.shown`` was kept."""
+        """The answer without its calls, and the calls, from ``Spoken.shown`` of a reply."""
         return self._calls(shown, tools)
 
     def stopped_at(self, tokens: Sequence[int], stops: Sequence[str]) -> int:
-        """How many of the ids there are up to the first of the texts ``stops``, it included; all where none comes."""
+        """How many ids there are up to the end of the first of the texts ``stops``; all where none occurs."""
         return stopped_at(tokens, stops, self.vocabulary.decode) if stops else len(tokens)
 
     def check_thinking(self, wanted: bool | None) -> None:
-        """Raise ``ConfigError`` where a task wants thinking, or none, and the base can only the opposite."""
+        """Raise ``ConfigError`` where a task wants thinking, or none, and the base can only do the opposite."""
         if wanted is None or SWITCH in self.template.source:
             return
         if wanted and not self.thinks:
@@ -185,20 +185,20 @@ class Renderer:
             )
 
     def _render(self, said: Sequence[Said], tools: Tools, thinking: bool | None) -> tuple[Placeholders, str]:
-        """The template's text with marks in the replies' places."""
+        """The template's text with marks in place of replies."""
         replies = [each for each in said if isinstance(each, Spoken)]
         texts = strings([[plain(each) for each in said if isinstance(each, Message)], list(tools)])
         marks = Placeholders(self.vocabulary.guard(texts, len(replies)), replies, self._trims)
         return marks, marks.normal(self.template.render(marks.messages(said), marks.safe(tools), thinking))
 
     def _check_room(self, size: int, room: int | None) -> None:
-        """Raise ``TooLong`` where so many characters are more than ``room`` tokens, were they the longest there are."""
+        """Raise ``TooLong`` where ``size`` characters exceed ``room`` tokens of the longest kind."""
         least = size // self.vocabulary.longest
         if room is not None and least >= room:
             raise TooLong(least)
 
     def _closing(self) -> list[int]:
-        """The first token that the template writes behind a reply. Raises ``BaseModelError`` if it hides replies."""
+        """The first token that the template writes after a reply. Raises ``BaseModelError`` if it hides replies."""
         marks, text = self._render([Message("user", "a"), self.parse([]), Message("user", "b")], (), None)
         _, found, tail = text.rpartition(marks.whole(0))
         if not found:
@@ -206,7 +206,7 @@ class Renderer:
         return marks.splice(tail, self.vocabulary, ())[:1]
 
     def _trims_answers(self) -> bool:
-        """Whether the template, where it leaves a thought out, takes away the space behind it as well."""
+        """Whether the template, where it leaves a thought out, also removes the space after it."""
         user = {"role": "user", "content": "a"}
         said = [f"<think>\nb\n</think>{space}c" for space in ("", "\n\n")]
         bare, spaced = (
@@ -215,14 +215,14 @@ class Renderer:
         return bare == spaced
 
     def _check_pieces(self) -> None:
-        """Raise ``BaseModelError`` unless tokenising by pieces gives what the tokenizer gives for the whole."""
+        """Raise ``BaseModelError`` unless tokenising in pieces gives the same as tokenising the whole."""
         talk = [Message("user", "What is 1+1?\n\n  Tell."), Message("assistant", "It's 2."), Message("user", "Thanks.")]
         _, text = self._render(talk, (), None)
         if self.vocabulary.encode(text) != self.vocabulary.encode_whole(text):
             raise BaseModelError("The base model's tokenizer cannot be used piece by piece, which marlaas needs.")
 
     def _rewrites(self) -> bool:
-        """Whether a conversation with thoughts, calls and results would ever begin anew."""
+        """Whether a conversation with thoughts, calls and results begins anew at some point."""
         thought = "<think>\nb\n</think>\n\n" if self.thinks else ""
         news = [[Message("user", "d")], [Message("user", "e")]]
         result = [Message("tool", "3", name="f")]
@@ -252,14 +252,14 @@ _WARNING = (
 
 
 def characters(messages: Sequence[Message], tools: Tools = ()) -> int:
-    """Of all texts in what is said."""
+    """Number of characters of all texts in messages and tools."""
     size = sum(len(message.content) + len(message.name) for message in messages)
     calls = [call.arguments for message in messages for call in message.tool_calls]
     return size + sum(map(len, strings([*calls, *tools])))
 
 
 def _key(messages: Sequence[Message], tools: Tools, thinking: bool | None) -> Key:
-    """What equal conversations have in common, and different ones have not."""
+    """A key that is equal for equal conversations alone."""
     said = tuple((m.role, m.content, m.name, repr(m.tool_calls) if m.tool_calls else "") for m in messages)
     return said, repr(tools) if tools else "", thinking
 

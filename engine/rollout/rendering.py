@@ -1,8 +1,7 @@
-"""One payer's way to the renderer: one conversation after the other, and long ones beside the event loop.
+"""Renders one payer's conversations one after the other, and long ones in another thread.
 
-Asks flow in, tokens flow out. To render takes time that grows with the text, and the loop is everybody's: so it renders
-only what is short itself, and nothing of this payer before others had their turn. What cannot fit into the context is
-not rendered at all. Knows no sampler and no policy.
+Rendering takes time that grows with the text, and all tasks share the event loop: so only short texts are rendered on
+it, and others get their turn between two of this payer. What cannot fit into the context is not rendered at all.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from .placeholders import Said
 from .renderer import Continuation, Renderer, TooLong, Tools, characters
 
 SHORT = 4000
-"""Characters that are rendered on the loop: a few milliseconds at the most. To change threads takes about as long."""
+"""Most characters that are rendered on the loop: a few milliseconds, about as long as changing threads takes."""
 _EACH = 200
-"""Characters for which every conversation counts that is rendered, beside its own."""
+"""Characters that are added for every rendered conversation."""
 
 Made = TypeVar("Made")
 
@@ -31,7 +30,7 @@ class Rendering:
         self.renderer = renderer
         self._turn = asyncio.Lock()
         self._spent = 0
-        """Characters that were rendered on the loop, since others had their turn for it."""
+        """Characters that were rendered on the loop since others had their turn."""
 
     async def open(self, ask: Ask, thinking: bool | None, room: int) -> list[int]:
         """``Renderer.open`` of a first ask."""
@@ -56,13 +55,13 @@ class Rendering:
                 self._spent += size + _EACH
                 if self._spent > SHORT:
                     self._spent = 0
-                    await asyncio.sleep(0)  # everybody else's turn, before the next of this payer
+                    await asyncio.sleep(0)  # others have their turn before the next of this payer
                 return made
             return await asyncio.get_running_loop().run_in_executor(self.renderer.thread, make)
 
 
 class PromptRuler:
-    """Measures as the conversations of this base do."""
+    """Counts the tokens of first prompts as conversations of this base do."""
 
     def __init__(self, renderer: Renderer, context: int) -> None:
         self.context = context
@@ -70,7 +69,7 @@ class PromptRuler:
         self._rendering = Rendering(renderer)
 
     async def tokens(self, ask: Ask) -> int:
-        """Of an agent's first ask; of one that is much too long, as many as it has at least.
+        """Tokens of an agent's first ask; for one that is much too long, a lower bound.
 
         Raises ``ValueError`` or ``BaseModelError`` where the template refuses it.
         """

@@ -1,7 +1,6 @@
-"""The sampler as one episode sees it: a slot before each turn, an account that pays for it, memory of one conversation.
+"""The sampler client: an episode's access to its endpoint's sampler.
 
-Requests of the episode's conversations flow in and on to the sampler of its endpoint, with who pays; what turns have
-cost flows to the slots and into the ledger. Knows nothing of texts and rewards.
+It takes a slot before each turn, says who pays, and charges the turn's tokens to the slots' line and the ledger.
 """
 
 from __future__ import annotations
@@ -14,18 +13,17 @@ from .protocol import SampleRequest, SampleResult
 
 
 class SamplerClient:
-    """Implements ``protocol.Turns`` and ``slots.Guest``. Call ``leave`` at the end of the episode.
+    """Implements ``protocol.Turns`` and ``slots.SlotHolder``. Call ``leave`` at the end of the episode.
 
     The sampler holds the memory of one of its conversations at a time, else episodes would wait for each other's slots.
-    Each seating has a name of its own, so that a release on its way never hits the next one.
+    The conversation gets a new name with every slot, so that a late release never hits the next one.
     """
 
     def __init__(self, endpoint: SamplerEndpoint, ledger: Ledger, payer: Payer, anew: bool) -> None:
-        """``anew``: whether every turn reads what was said anew, so that its last bits are the same whoever else was
-        served meanwhile."""
+        """``anew``: whether every turn computes the whole context anew, to have the same last bits in every run."""
         self.payer = payer
         self._leaves = anew
-        """Whether it gives its slot back with the end of a turn."""
+        """Whether it gives its slot back at the end of every turn."""
         self._endpoint = endpoint
         self._slots = endpoint.slots
         self._ledger = ledger
@@ -56,7 +54,7 @@ class SamplerClient:
                 self.leave()
 
     async def release(self, conversation: str) -> None:
-        """Have the sampler forget a conversation; one that it holds nothing of is fine."""
+        """Have the sampler forget a conversation; one that it does not hold is ignored."""
         if conversation == self._seated:
             name, self._seated = self._name, ""
             await self._endpoint.sampler.release(name)
@@ -68,7 +66,7 @@ class SamplerClient:
             self._seated = ""
 
     def leave(self) -> None:
-        """The episode has ended: nothing of it stays in the sampler, be it in the middle of a turn."""
+        """The episode has ended, perhaps in the middle of a turn: free its slot and its memory in the sampler."""
         self._leaves = True
         self._slots.leave(self)
         self.unseat()

@@ -1,8 +1,7 @@
-"""Sampling arithmetic: logits to tokens and log-probabilities, and the noise that decides. Pure numpy.
+"""Sampling arithmetic: from logits and noise to tokens and log-probabilities. Pure numpy.
 
 Every row's result is the same to the last bit whatever other rows stand beside it: all reductions run along the row.
-Weights are float32, because a vocabulary of 150,000 entries takes as long as its bytes; what is summed up over more
-than a chunk of them is float64.
+Weights are float32, because with 150,000 entries the time goes by bytes; sums over more than a chunk are float64.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ SMALL = 4 * CHUNK
 LARGE_BLOCK = 1 << 17
 """As ``BLOCK``, for large vocabularies."""
 LEAST_ROWS = 4
-"""Of a block: however large the vocabulary, no Python runs for a single row."""
+"""Fewest rows of a block: however large the vocabulary, no Python runs for a single row."""
 
 
 def uniforms(seed: int, start: int, stop: int) -> Floats:
@@ -61,15 +60,14 @@ def logprobs_of(logits: Logits, targets: Tokens, temperature: float) -> Logprobs
 
 
 def _factors(divisors: Floats) -> Logits | None:
-    """What logits are multiplied by, float32 (n,); None where that is 1 throughout."""
+    """Factors of the logits, float32 (n,); None where all are 1."""
     return None if (divisors == 1).all() else (1 / divisors).astype(np.float32)
 
 
 def _draw(logits: Logits, factors: Logits | None, noise: Floats) -> tuple[NDArray[np.int64], Logits, Floats]:
     """The first index where the running sum of the weights passes ``noise`` times their total, or -1.
 
-    A weight is the exponential of what a logit, divided by the temperature, lacks to the largest. Returns the indices,
-    the largest logits and the totals, (n,) each.
+    A weight is exp((logit - largest) / temperature). Returns the indices, the largest logits and the totals, (n,) each.
     """
     count, vocabulary = logits.shape
     if vocabulary > SMALL:
@@ -94,7 +92,7 @@ def _draw_in_chunks(logits: Logits, factors: Logits | None, noise: Floats) -> tu
     sums = np.zeros((count, whole // CHUNK + 1), np.float32)
     step = max(LEAST_ROWS, LARGE_BLOCK // vocabulary)
     room = np.empty((min(step, count), vocabulary), np.float32)
-    for begin in range(0, count, step):  # each entry comes from main memory once
+    for begin in range(0, count, step):  # each entry is read from main memory once
         part = slice(begin, begin + step)
         some, own = logits[part], largest[part]
         some.max(1, out=own)

@@ -1,9 +1,9 @@
-"""Who may be sampled: the sampler's sequences, handed out turn by turn in fair order.
+"""Slots: the sampler's sequences, handed out turn by turn in fair order.
 
 Episodes ask for a slot before each turn and say when it has ended. Between turns an episode keeps its slot, and with it
 the memory of what was said. It loses it where others wait and the sampler has little else to do: the one that has been
-idle longest goes, and reads its tokens anew with its next turn. So a slow environment holds nobody up, and a sampler
-that is busy anyway reads nothing twice. Knows nothing of tokens or texts.
+idle longest loses it, and reads its tokens anew with its next turn. So a slow environment holds nobody up, and a
+sampler that is busy anyway reads nothing twice.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from typing import Protocol
 from ..fairness import Line, Payer, Serving, Standing
 
 PATIENCE = 0.02
-"""Seconds for which an idle slot is kept in spite of others' need: an environment that answers at once would lose its
+"""Seconds for which an idle slot is kept although others wait: else an environment that answers at once would lose its
 memory with every turn."""
 ENOUGH = 4
-"""A sampler with turns under way on one in so many of its slots gains nothing by further ones: none is taken away."""
+"""Where one in so many slots has a turn under way, more gain the sampler nothing, and no slot is taken away."""
 
 
 class SlotHolder(Protocol):
-    """An episode, as far as slots concern it."""
+    """What slots need to know of an episode."""
 
     payer: Payer
 
     def unseat(self) -> None:
-        """Have the sampler forget the episode's memory, without waiting for it."""
+        """The slot is taken away: have the sampler forget the episode's memory, without waiting."""
 
 
 @dataclass(eq=False)
 class Waiter:
-    """A holder without a slot, and how it is told that it has one."""
+    """A holder that waits for a slot, and the future that tells it when it has one."""
 
     holder: SlotHolder
     seated: asyncio.Future[None]
 
 
 class SamplerSlots:
-    """``count`` slots of one sampler. Turns that wait stand in ``line``, which is told what each turn has cost."""
+    """``count`` slots of one sampler. Turns wait in ``line``, to which each turn's cost is charged."""
 
     def __init__(self, count: int, line: Line[Waiter], patience: float = PATIENCE) -> None:
         self.count = count
@@ -52,7 +52,7 @@ class SamplerSlots:
         self._busy: dict[SlotHolder, Serving] = {}
         """Holders whose turn is under way."""
         self._idle: OrderedDict[SlotHolder, float] = OrderedDict()
-        """Since when slots are idle that others may take, the longest idle first."""
+        """Holders of idle slots that others may take, and since when; the longest idle first."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -70,11 +70,11 @@ class SamplerSlots:
         return self._line.standings()
 
     def weight(self, tenant: str) -> float:
-        """A tenant's weight of the moment."""
+        """A tenant's present weight."""
         return self._line.weight(tenant)
 
     async def take(self, holder: SlotHolder) -> None:
-        """Begin a turn: at once where the holder has its slot or one is free, else when it is its turn."""
+        """Begin a turn: at once where the holder has a slot or one is free, else when the holder is next in line."""
         if holder in self._idle:
             del self._idle[holder]
         elif self._free:
@@ -84,7 +84,7 @@ class SamplerSlots:
         self._busy[holder] = self._line.begin(holder.payer)
 
     def rest(self, holder: SlotHolder, cost: int | None) -> None:
-        """The holder's turn has ended and has cost that much, None where nobody knows; fine after ``leave``."""
+        """The holder's turn has ended and has cost ``cost``, None where that is not known; ignored after ``leave``."""
         serving = self._busy.pop(holder, None)
         if serving is None:
             return
@@ -93,7 +93,7 @@ class SamplerSlots:
         self._hand_out()
 
     def leave(self, holder: SlotHolder) -> None:
-        """The holder's episode has ended, be it in the middle of a turn; one that has no slot is fine."""
+        """The holder's episode has ended, perhaps in the middle of a turn; a holder without a slot is ignored."""
         if holder in self._busy:
             self._line.end(self._busy.pop(holder), None)
         elif holder in self._idle:
@@ -121,7 +121,7 @@ class SamplerSlots:
         self._hand_out()
 
     def _hand_out(self) -> None:
-        """Give slots that are free, or idle for long enough, to those who are next."""
+        """Give slots that are free, or idle for long enough, to the next holders in line."""
         while self._line and self._obtain():
             payer, waiter = self._line.take()
             if waiter.seated.cancelled():  # it has not been told yet
@@ -131,7 +131,7 @@ class SamplerSlots:
                 waiter.seated.set_result(None)
 
     def _obtain(self) -> bool:
-        """Get hold of a slot, taken from somebody idle only where the sampler needs the work; look again in time."""
+        """Get a slot; an idle one is taken away only where the sampler needs the work. Else arrange to try again."""
         if self._free:
             self._free -= 1
             return True

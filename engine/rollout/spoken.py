@@ -1,7 +1,6 @@
-"""What a model said in one turn: its sampled ids flow in, the thought, the answer and the calls flow out as text.
+"""What a model said in one turn: the thought, the answer and the calls as text, from the sampled ids.
 
-Where the thought ends is found among the ids, because later prompts take a reply's ids over and never its text. Knows
-no template and no sampler.
+Where the thought ends is found among the ids, because later prompts use a reply's ids and never its text.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from .toolcalls import Form
 
 OPEN, CLOSE = "<think>", "</think>"
 SPACE = " \t\r\n"
-"""What may stand between a thought and its answer; wider spaces are letters here, as half of one cannot be told."""
+"""Space that may stand between a thought and its answer; other Unicode spaces count as letters, for half of their bytes
+cannot be recognised."""
 Decode = Callable[[Sequence[int]], str]
 
 
@@ -24,7 +24,7 @@ class Spoken:
     """A reply, as ids and as text."""
 
     tokens: tuple[int, ...]
-    """As sampled, the one that ended the turn included."""
+    """The sampled ids, the one that ended the turn included."""
     text: str
     """The answer: without the thought, tool calls and the token that ended the turn."""
     tool_calls: tuple[ToolCall, ...]
@@ -37,9 +37,9 @@ class Spoken:
     ended: bool = False
     """Whether the last id ends the turn; a reply that was cut has no such id."""
     thought: int | None = None
-    """How many ids the thought has, its closing tag included; None where there is none that ids could be cut behind."""
+    """How many ids the thought has, its closing tag included; None where no id ends with it."""
     answer: int = 0
-    """Where the answer's ids begin: behind the thought and the space after it."""
+    """Index of the answer's first id: after the thought and the space behind it."""
     cut: bool = False
     """Whether the thought was not closed: all ids belong to it, and there is no answer."""
 
@@ -47,10 +47,10 @@ class Spoken:
 def read_reply(
     tokens: Sequence[int], opened: str, stop: Sequence[int], decode: Decode, calls: Form, tools: bool
 ) -> Spoken:
-    """Read the reply of a base that thinks (``read_plain`` reads others). Any token ids are fine.
+    """Read the reply of a base that thinks (``read_plain`` reads others). Any token ids are allowed.
 
-    A thought is what stands from ``<think>`` at the very beginning, or from a prompt that has ``opened`` one, to the
-    first ``</think>``. A closing tag without an opening one is text.
+    A thought reaches from ``<think>`` at the very beginning, or from a prompt that has ``opened`` one, to the first
+    ``</think>``. A closing tag without an opening one is text.
     """
     said, ended = _said(tokens, stop)
     shown = decode(said)
@@ -81,7 +81,7 @@ def read_reply(
 
 
 def read_plain(tokens: Sequence[int], stop: Sequence[int], decode: Decode, calls: Form, tools: bool) -> Spoken:
-    """Read a reply without a thought. Any token ids are fine."""
+    """Read a reply without a thought. Any token ids are allowed."""
     said, ended = _said(tokens, stop)
     shown = decode(said)
     text, found = calls(shown, tools)
@@ -96,7 +96,7 @@ def opened_thought(prompt: Sequence[int], decode: Decode) -> str:
 
 
 def stopped_at(tokens: Sequence[int], stops: Sequence[str], decode: Decode) -> int:
-    """How many of the ids there are up to the first of the texts ``stops``, it included; all where none comes."""
+    """How many ids there are up to the end of the first of the texts ``stops``; all where none occurs."""
     wanted = [stop for stop in stops if stop]
     text = decode(tokens)
     if not any(stop in text for stop in wanted):
@@ -117,7 +117,7 @@ def _said(tokens: Sequence[int], stop: Sequence[int]) -> tuple[list[int], bool]:
 
 
 def _first(tokens: Sequence[int], decode: Decode, holds: Callable[[str], bool]) -> int:
-    """How many of the ids are needed until ``holds`` is true of their text, which more ids never undo. By halves."""
+    """How many ids are needed until ``holds`` is true of their text, by bisection: more ids must not make it false."""
     low, high = 0, len(tokens)
     while low < high:
         middle = (low + high) // 2

@@ -1,7 +1,6 @@
-"""A person's conversation with one version, turn by turn, heard while it is sampled.
+"""A person's conversation with one version, turn by turn; replies are shown while they are sampled.
 
-What a person says flows in, what the model says flows out, piece by piece and then whole. A turn that is cancelled or
-fails was never said: the conversation stands where it stood. Belongs to no episode: no slot, no account, no reward.
+A turn that is cancelled or fails is undone. Belongs to no episode: no slot, no account, no reward.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from .rendering import Rendering
 from .seeds import noise_seed
 
 PIECE = 8
-"""Tokens that are sampled before they are shown. Noise depends on places alone, so pieces give the same text."""
+"""Tokens that are sampled before they are shown. Noise depends on positions alone, so pieces give the same text."""
 ENDLESS = 1 << 30
-"""Tokens that a conversation may have by its limits; the base's context ends it before."""
+"""Limit on the tokens of a conversation, so large that the base's context ends it first."""
 AGENT = "agent"
 
 
@@ -36,7 +35,7 @@ class Manner:
     temperature: float = 1.0
     max_tokens: int = 256
     thinking: bool | None = None
-    """What the base's template is told about it; None: nothing."""
+    """Given to the base's template; None leaves it its default."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +43,11 @@ class Speech:
     """What was said in a turn, so far or all of it. Hostile: a model wrote it."""
 
     text: str = ""
-    """Tool calls included, as they were written."""
+    """The answer, tool calls included, as they were written."""
     thinking: str = ""
     tokens: int = 0
     ended: Literal["", "stop", "length", "full"] = ""
-    """Empty while it goes on; *full*: the conversation had no room left for a single token."""
+    """Why it ended, empty while it goes on; *full*: the conversation had no room for a single token."""
 
 
 Hear = Callable[[Speech], None]
@@ -74,11 +73,11 @@ class Talk:
         self._failures = 0
 
     def move(self, sampler: Turns) -> None:
-        """Go on with another sampler that serves the version; it reads what was said anew."""
+        """Go on with another sampler that serves the version; it computes the conversation anew."""
         self._sampler = sampler
 
     async def say(self, words: str, manner: Manner, hear: Hear, system: str = "") -> Speech:
-        """Say something and let the model answer; ``hear`` is told of each piece. ``system`` counts in the first turn.
+        """Say something and let the model answer; ``hear`` gets each piece. ``system`` counts in the first turn alone.
 
         Raises ``Unplayable`` for what the base's template refuses or what leaves no room, and what the sampler raises.
         """
@@ -92,7 +91,7 @@ class Talk:
             )
         except BaseException:
             name, self._conversation = self._conversation.name, before
-            await pieces.release(name)  # it holds words that were never said
+            await pieces.release(name)  # it holds a turn that was undone
             self._failures += 1
             raise
         self._begun = True
@@ -101,7 +100,7 @@ class Talk:
         return replace(pieces.last, ended="length" if reply.finish == "length" else "stop")
 
     async def leave(self) -> None:
-        """The sampler forgets the conversation."""
+        """Have the sampler forget the conversation."""
         await self._pieces(lambda speech: None).release(self._conversation.name)
 
     def _pieces(self, hear: Hear) -> _Pieces:
@@ -120,9 +119,9 @@ class Talk:
 
 
 class _Pieces:
-    """Implements ``protocol.Turns``: one turn as many short ones, each of them heard.
+    """Implements ``protocol.Turns``: makes one turn of many short ones, and shows each.
 
-    The sampler knows a conversation by another name after each failure: what was aborted may still be ending there.
+    After each failure the conversation has another name in the sampler, where the aborted turn may still be ending.
     """
 
     def __init__(self, sampler: Turns, renderer: Renderer, hear: Hear, failures: int) -> None:
@@ -131,7 +130,7 @@ class _Pieces:
         self._hear = hear
         self._failures = failures
         self.last: Speech | None = None
-        """What was said in the turn."""
+        """What was said in the turn so far."""
 
     async def generate(self, request: SampleRequest) -> SampleResult:
         request = replace(request, conversation=self._name(request.conversation))

@@ -1,8 +1,7 @@
-"""The base model's tokenizer, with a wall between control tokens and text.
+"""The base model's tokenizer, in which only the template can write control tokens.
 
-Text in which only the template may have written control tokens comes in, ids go out, and back. Whoever typed
-``<|end|>`` into a message gets the letters, never the token: ``Guard`` breaks such strings with a mark before they go
-through the template, and ``encode`` takes the marks out of the text again, after the control tokens have been found.
+``<|end|>`` typed into a message becomes its letters, never the token: ``Guard`` breaks such strings with a mark before
+they go through the template, and ``encode`` removes the marks once it has found the control tokens.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from tokenizers import AddedToken, Tokenizer
 
 from ..errors import BaseModelError
 
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would gain nothing, and are told of at forks
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would gain nothing, and it warns at forks
 PRIVATE = 0xF0000
-"""First of Unicode's private characters that no one else has a use for."""
+"""First of Unicode's supplementary private characters, from which marks are taken."""
 
 
 class Vocabulary:
@@ -35,7 +34,7 @@ class Vocabulary:
             raise BaseModelError(f"{path} cannot be read: {error.strerror}.") from error
         except Exception as error:  # the tokenizers package raises bare Exceptions
             raise BaseModelError(f"{path} is no tokenizer: {error}.") from error
-        self._whole.no_truncation()  # some files keep what a training run once cut its texts to
+        self._whole.no_truncation()  # some files keep a truncation that was set for training
         self._whole.no_padding()
         added = {number: token for number, token in self._whole.get_added_tokens_decoder().items() if token.content}
         # Some models keep runs of spaces or line breaks as added tokens: those are text.
@@ -49,7 +48,7 @@ class Vocabulary:
         names = "|".join(map(re.escape, longest_first)) or "(?!)"
         self._split = re.compile(f"({names})")
         self.longest = max(map(len, self._whole.get_vocab(with_added_tokens=True)), default=1)
-        """Characters of the longest token: of a text's characters, no token stands for more."""
+        """Characters of the longest token: no token stands for more characters of a text."""
         self._anywhere = re.compile(f"(?s)(?=(?:{names}))(.)")
 
     def guard(self, texts: Iterable[str], replies: int = 1) -> Guard:
@@ -61,8 +60,8 @@ class Vocabulary:
         return Guard(self._break, marks[0], tuple(marks[1 : replies + 1]), tuple(marks[replies + 1 :]))
 
     def _break(self, text: str, mark: str) -> str:
-        """``text`` with the mark behind the first letter of every control token; one of one letter gives way to it."""
-        if not self._split.search(text):  # by far the most, and this is much quicker
+        """``text`` with the mark after the first character of every control token; one of one character is replaced."""
+        if not self._split.search(text):  # true for most texts, and much quicker
             return text
         return self._anywhere.sub(lambda found: mark if found[1] in self.control else found[1] + mark, text)
 
@@ -86,7 +85,7 @@ class Vocabulary:
         return ids
 
     def encode_whole(self, text: str) -> list[int]:
-        """Ids as the untouched tokenizer has them: what ``encode`` must agree with where no one cheats."""
+        """Ids by the original tokenizer; ``encode`` must agree with it where texts spell no control tokens."""
         return list(self._whole.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -99,15 +98,14 @@ class Vocabulary:
     def _encode_plain(self, text: str, ids: list[int]) -> None:
         """Append the ids of text, none of them a control token: some vocabularies hold these as words, too.
 
-        A word that became one is cut behind its first letter, across which it cannot be met again; only the pieces
-        beside a cut are looked at twice.
+        A word that became a control token is cut after its first character; the pieces beside a cut are encoded again.
         """
         waiting = [text]
         while waiting:
             piece = waiting.pop()
             if not piece:
                 continue
-            # a batch of one: other than for a single text, other threads go on meanwhile
+            # a batch of one: unlike encoding a single text, it lets other threads go on
             (encoding,) = self._plain.encode_batch([piece], add_special_tokens=False)
             found = [self._renamed.get(token, token) for token in encoding.ids] if self._renamed else encoding.ids
             if self._ids.isdisjoint(found):
@@ -129,11 +127,11 @@ class Guard:
     ) -> None:
         self._breaks = breaks
         self.mark = mark
-        """A character that stands in no text; it goes behind the first letter of what looks like a control token."""
+        """A character that occurs in no text; put after the first character of what looks like a control token."""
         self.answers = answers
-        """Others, each to stand for what one reply answers."""
+        """Further characters, each of which stands for one reply's answer."""
         self.thoughts = thoughts
-        """And each for the thought before it."""
+        """Further characters, each of which stands for one reply's thought."""
 
     def safe(self, value: Any) -> Any:
         """``value`` (JSON-like) with every string in it, keys included, broken where it spells a control token."""

@@ -1,4 +1,4 @@
-"""Which group may begin: the rule that bounds staleness by construction, and who applies it.
+"""Which group may begin: the rule that bounds staleness by construction, and its application.
 
 Step k consumes exactly the groups kB … kB+B-1 and makes version k+1. A group that begins at version v is consumed by
 step number // B, so its tokens are then number // B - v versions old; admitting only while that is at most
@@ -39,7 +39,7 @@ def staleness(number: int, version: int, groups_per_step: int) -> int:
 
 
 class Admitted(Wanting, Protocol):
-    """A policy in training, as far as the admission of its groups concerns it."""
+    """What the admission of groups needs to know of a trained policy."""
 
     pool: GroupPool
     """Where its groups wait for their step."""
@@ -67,10 +67,7 @@ class Admitting:
         moved: asyncio.Event,
         draining: asyncio.Event,
     ) -> None:
-        """``moved`` is set when another version is served, or a policy is done: it is time to look again.
-
-        Once ``draining`` is set only groups begin that steps under way need: as if no staleness were allowed.
-        """
+        """Once ``draining`` is set, only groups begin that the steps under way need."""
         self._experience = experience
         self._policies = policies
         self._draining = draining
@@ -84,7 +81,7 @@ class Admitting:
         self._moved.set()
 
     async def run(self, producer: Producer, background: Background) -> None:
-        """Begin every group that some policy needs; stored ones need no second run. Failures end up in the pools."""
+        """Begin every group that some policy needs and that is not stored; a failure is raised by the pools."""
         try:
             self._stored = {policy.name: self._take_up(policy) for policy in self._policies}
         except Exception as error:

@@ -1,5 +1,7 @@
-"""What a policy's training loop has running beside it: group producers, which may be cut off, and evaluations, which
-are waited for. The first failure of either ends the loop."""
+"""What runs beside a training loop: group producers, which may be cut off, and evaluations, which are waited for.
+
+The first failure of an evaluation ends the loop; producers report their own failures.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ class Background:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        body, self._body = self._body, None  # what fails from here on has nobody to interrupt
+        body, self._body = self._body, None  # a later failure interrupts nothing
         if self._failure is not None and body is not None:
             if not isinstance(error, asyncio.CancelledError):
                 with contextlib.suppress(asyncio.CancelledError):
@@ -56,7 +58,7 @@ class Background:
         task.add_done_callback(self._producers.discard)
 
     def stop_producing(self) -> None:
-        """Cut the producers off: nobody will take what they make."""
+        """Cancel the producers: nobody will take what they make."""
         for task in self._producers:
             task.cancel()
 

@@ -1,4 +1,4 @@
-"""How a task's run can end before its last step: not as a crash, but as a state with a reason."""
+"""The reasons with which a run ends before its last step: its task then has a state and a sentence, not a crash."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..rollout import Played
 
 
 def never_spoke(agents: Sequence[str], policy: str, where: str) -> Fruitless:
-    """What a task pauses with where the environment asks no agent of one of its policies."""
+    """The error that pauses a task whose environment asks no agent of one of its policies."""
     asked = f"The agent {agents[0]} was" if len(agents) == 1 else f"The agents {' and '.join(agents)} were"
     return Fruitless(
         f"{asked} never asked in {where}, so the policy {policy} learns nothing.",
@@ -18,7 +18,7 @@ def never_spoke(agents: Sequence[str], policy: str, where: str) -> Fruitless:
 
 
 def first_failure(played: Sequence[Played]) -> str:
-    """What went wrong in the first of some episodes that failed, with the place in the plugin."""
+    """What went wrong in the first failed episode, with the place in the plugin."""
     for one in played:
         failure = one.episode.failure
         if failure:

@@ -1,7 +1,6 @@
 """A task's environment: which version serves it (follow or pin), under which validated configuration.
 
-Flows in: what the task file says, and the versions that its stored groups were played on. Flows out: leases. A task
-that follows goes on with the last version that takes its parameters, and has its agents, where a newer one does not.
+A task that follows stays on the last version that takes its parameters and has its agents, where a newer one does not.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class History:
 
 
 class TaskEnvironment:
-    """The environment of one task. Raises ``Blocked`` where no version can serve it now."""
+    """The environment of one task. Raises ``Blocked`` where no version can serve it."""
 
     def __init__(
         self,
@@ -40,7 +39,7 @@ class TaskEnvironment:
         history: History = History(),
         tell: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """``tell`` hears, once each, of versions that the task does not follow to."""
+        """``tell`` is told once of each version that the task does not follow to."""
         self._service = service
         self._spec = spec
         self._tell = tell
@@ -48,15 +47,15 @@ class TaskEnvironment:
         self._pinned = history.first if spec.environment_version == "pin" else None
         self._fits = history.last
         self._name = service.full_name(spec.environment, history.last)
-        """With its plugin, once that is known: another plugin may come to have an environment of the same name."""
+        """With its plugin, once that is known: another plugin may get an environment of the same name."""
         self.version = ""
-        """Of the newest lease: what the task plays on."""
+        """Version of the newest lease: the one that the task plays on."""
         self._leases: list[Lease] = []
-        """Of groups under way."""
+        """Leases of the groups under way."""
 
     @property
     def waits_for(self) -> str:
-        """Which replaced version groups under way are still on; empty where there is none."""
+        """On which replaced version groups under way still play, in words; empty where there is none."""
         return next(filter(None, (lease.ends for lease in self._leases)), "")
 
     async def check(self) -> None:
@@ -72,7 +71,7 @@ class TaskEnvironment:
 
     @asynccontextmanager
     async def bound(self) -> AsyncIterator[Lease]:
-        """A lease on the version that serves now: a group never mixes versions."""
+        """A lease on the version that serves at the moment: a group never mixes versions."""
         with _blocking():
             lease = await self._fitting(self._bind)
         if rest := lease.rest:
@@ -113,9 +112,10 @@ class TaskEnvironment:
         return lease
 
     async def _fitting(self, attempt: Callable[[str, str | None], Awaitable[T]]) -> T:
-        """What ``attempt`` makes of the version that the task plays on: the pinned one, else the newest, else, where
-        that does not fit the task's parameters and agents, the last that did. It gets a name and, if not the newest, a
-        version.
+        """The result of ``attempt`` on the version that the task plays on: the pinned one, else the newest, else, where
+        that does not fit the task's parameters and agents, the last that did.
+
+        ``attempt`` gets a name and a version, None for the newest.
         """
         if self._pinned is not None:
             return await attempt(self._spec.environment, self._pinned)
@@ -134,7 +134,7 @@ class TaskEnvironment:
             return found
 
     def _current_name(self) -> str:
-        """The full name, unless that is gone: then as the task file has it."""
+        """The full name; where its plugin is gone, the name in the task file."""
         if self._name != self._spec.environment:
             try:
                 self._service.resolve(self._name)
@@ -152,7 +152,7 @@ class TaskEnvironment:
 
 @contextmanager
 def _blocking() -> Iterator[None]:
-    """The task waits for what a person, or a rest, may mend."""
+    """Turn failures that a person may repair, or that pass by themselves, into ``Blocked``."""
     try:
         yield
     except (ConfigError, EnvironmentFailure) as error:

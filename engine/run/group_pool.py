@@ -1,4 +1,4 @@
-"""Complete groups that wait for their step. Producers put, the trainer takes by number."""
+"""Complete groups that wait for their step: producers put them in, the training loop takes them by number."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from ..training import ClosedGroup
 
 CALL_TOKENS = 16_384
-"""Of the groups that are taken at once, beyond the first: larger passes gain nothing, and while one runs no other
-task's turn can come."""
+"""Most tokens of the groups that are taken at once; the first may have more. Larger passes gain nothing, and while one
+runs no other task has its turn."""
 
 
 class GroupPool:
@@ -32,11 +32,11 @@ class GroupPool:
         self._arrived.set()
 
     async def take_ready(self, wanted: Iterable[int], one_by_one: bool) -> list[ClosedGroup]:
-        """The wanted groups that are there, by number; ``one_by_one`` the lowest alone.
+        """Wait for wanted groups and take those that are there, by number; with ``one_by_one`` the lowest alone.
 
-        A step begins with its first complete group, and with whatever else is there by then. Of the rest half must have
-        come: a pass over several groups costs little more than one over a single group. By halves, few passes are made,
-        and only one group is left to be trained on when the last one comes. Too much for one call is left for the next.
+        A step begins with its first complete group, and with whatever else is there by then. After that, half of the
+        groups still missing must have come: a pass over several groups costs little more than one over a single group.
+        So few passes are made, and the last one has one group only. What is too much for one call is left for the next.
         """
         candidates = sorted(wanted)
         enough = 1 if len(candidates) == self._batch else (len(candidates) + 1) // 2

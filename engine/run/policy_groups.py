@@ -1,7 +1,4 @@
-"""What each policy gets of a play: the groups of those who are trained, and what the others said beside them.
-
-Members as they were played flow in, one closed group for each trained policy flows out. Pure.
-"""
+"""Splits a play among its policies: a closed group for each trained one, and what the others said, for people. Pure."""
 
 from __future__ import annotations
 
@@ -20,11 +17,11 @@ class Play:
 
     number: int
     index: int
-    """Of the instance."""
+    """Index of the instance."""
     environment_version: str
     episodes: tuple[Episode, ...]
     replaced: int = 0
-    """Plays of equal rewards under this number before it."""
+    """How many plays with equal rewards it replaces under this number."""
 
 
 def part_of(play: Play, version: int, agents: Set[str] | None) -> Group:
@@ -49,7 +46,7 @@ def texts_of(transcripts: Transcripts, agents: Set[str] | None) -> Transcripts:
 def besides(
     episodes: Sequence[Episode], transcripts: Transcripts, match: Match, trained: Set[str]
 ) -> tuple[Beside, ...]:
-    """What was said by those who learn nothing from this play, for people to read."""
+    """What was said by policies that are not trained on this play, for people to read."""
     others = dict.fromkeys(speaker for speaker in match.agents.values() if speaker not in trained)
     found = []
     for speaker in others:
@@ -61,8 +58,11 @@ def besides(
 
 
 def close_parts(groups: Sequence[Group], rules: Sequence[ClosingRules]) -> tuple[ClosedGroup, ...] | TooFewRewards:
-    """Close the groups of all policies of a play; one that its policy learns nothing from, be it that its agents did
-    not speak, counts as empty. Where that would be all of them, the play is to be filled again."""
+    """Close the groups of all policies of a play.
+
+    A group with too few rewards, such as one whose agents did not speak, counts as empty; where all have too few,
+    returns ``TooFewRewards``, and the play is to be made again.
+    """
     closed = [close_group(group, own) for group, own in zip(groups, rules, strict=True)]
     if all(isinstance(one, TooFewRewards) for one in closed):
         return next(one for one in closed if isinstance(one, TooFewRewards))
@@ -72,7 +72,7 @@ def close_parts(groups: Sequence[Group], rules: Sequence[ClosingRules]) -> tuple
 
 
 def empty(group: Group) -> ClosedGroup:
-    """A number that a policy skips."""
+    """A closed group without episodes, for a number that a policy skips."""
     closed = close_group(replace(group, episodes=()))
     if isinstance(closed, TooFewRewards):
         raise ValueError("A group without episodes is closed.")

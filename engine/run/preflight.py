@@ -1,7 +1,4 @@
-"""Whether a task could run if there were workers: asked before they are started for it alone.
-
-A task, the environments and the room on the disk flow in; ``Blocked`` is raised where no worker would help.
-"""
+"""Whether a task could run if there were workers: asked before workers are started for it."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from .environment import History, TaskEnvironment
 async def check_ready(
     task: int, spec: TaskSpec, store: Store, environments: EnvironmentService, shortage: Callable[[], str]
 ) -> None:
-    """Raise ``Blocked`` where the disk is short of room, or no environment serves the task or will play with it now."""
+    """Raise ``Blocked`` where the disk is short of room, or no environment serves the task or will play with it."""
     check_room(shortage)
     policy = store.versions.policy(task, agent_map_of(spec).trained[0], {})
     history = History(store.experience.first_environment(policy), store.experience.last_environment(policy))

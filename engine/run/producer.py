@@ -1,8 +1,7 @@
 """Fills groups: plays the members of one instance with the current versions, and closes what each policy gets of it.
 
-Group numbers flow in, closed groups flow to the policies' pools and the store. A play of which nothing can close (too
-few rewards, a held-out prompt, an unusable draw) is made again from another instance: its number never changes. With
-dynamic sampling, so is one of equal rewards, a few times.
+A play from which no group can be closed (too few rewards, a held-out prompt, an unusable draw) is made again from
+another instance, under the same number. With dynamic sampling, so is one of equal rewards, a few times.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ def instance(number: int, attempt: int) -> int:
 
 
 class Wanting(Protocol):
-    """A trained policy, as far as its groups concern it."""
+    """What the producer needs to know of a trained policy."""
 
     @property
     def name(self) -> str:
-        """In the task."""
+        """Its name in the task."""
 
     @property
     def policy(self) -> int:
@@ -79,7 +78,7 @@ class Producer:
     async def fill(self, number: int, wanting: Sequence[Wanting]) -> Mapping[str, ClosedGroup]:
         """Play group ``number`` until it closes, store what each of the policies gets of it, and return that by name.
 
-        Raises ``Paused`` when the environment keeps failing, ``Blocked`` when none serves, ``WorkerDied``.
+        Raises ``Paused`` when the environment keeps failing, ``Blocked`` when no version serves, ``WorkerDied``.
         """
         failures = replaced = 0
         rules = [closing_rules(policy.spec) for policy in wanting]
@@ -97,7 +96,7 @@ class Producer:
             if isinstance(closed, TooFewRewards):
                 failures += self._failed(played)
                 if failures >= MAX_FAILURES:
-                    await self._environment.check()  # it may rest by now: then the task waits, and goes on by itself
+                    await self._environment.check()  # where it rests, the task waits instead of pausing
                     raise Paused(f"The environment failed {failures} groups in a row: {first_failure(played)}.")
             elif replaced < self._replacements and all(one.rewards.constant for one in closed):
                 replaced += 1
@@ -112,7 +111,7 @@ class Producer:
     async def _store(
         self, played: Sequence[Played], match: Match, wanting: Sequence[Wanting], closed: Sequence[ClosedGroup]
     ) -> None:
-        """All that came of a play, at once: a policy's group never stands there without that of its partner."""
+        """Store the groups of all policies of a play in one transaction: none is there without the others."""
         texts: Transcripts = {key: text for one in played for key, text in one.transcripts.items()}
         parts = [
             PolicyGroup(policy.policy, one.group, texts_of(texts, match.agents_of(policy.name)))
@@ -143,7 +142,7 @@ class Producer:
         return await self._ranked(played, lease) if lease.declared.ranked else played
 
     async def _ranked(self, played: Sequence[Played], lease: Lease) -> list[Played]:
-        """The members with the rewards of their group's ranking, before anything is made of them."""
+        """The members with the rewards that the environment gave by comparing them, where it ranks groups."""
         outcomes = await ranked(self._services.environments, lease, [one.outcome for one in played], counts=True)
         return [one.judged(outcome) for one, outcome in zip(played, outcomes, strict=True)]
 

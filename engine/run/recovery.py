@@ -1,6 +1,6 @@
 """Where a policy goes on: the newest committed version whose file verifies, else where the task began.
 
-Runs at every start of a task, after a crash as after a pause: there is one way in.
+Runs at every start of a task, after a crash as after a pause.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from .rules import policy_config
 
 
 def version_path(services: Services, task: int, policy: str, number: int) -> Path:
-    """Where the state file of a new version lies: under a name that none had before; no rerun overwrites one."""
+    """Where to write the state file of a new version: its name is new, so no rerun overwrites a file."""
     name = f"task-{task}/{policy}-v{number}-i{services.store.incarnation}"
     return services.home.file(f"adapters/{services.store.versions.unused(name)}.safetensors")
 
 
 def new_version(result: StepResult) -> NewVersion:
-    """The row of a state file that waits for its commit; its name is unique for ever."""
+    """The row of a state file that is not committed yet; its name is unique for ever."""
     path = Path(result.path)
     return NewVersion(result.step, f"{path.parent.name}/{path.stem}", result.checksum, result.path, result.size)
 
 
 async def open_policy(services: Services, task: int, policy: int, name: str, spec: TaskSpec) -> Version:
-    """Bring a policy into the trainer and return the version that it stands at.
+    """Open a policy in the trainer and return the version that it goes on from.
 
     Versions whose file is gone or proven damaged are voided, with their steps, and reported; their files, and all
-    others that nobody names, then go to lost+found (``adapters.leftovers``). Where none with its moments is sound, the
-    newest that was kept without them is taken, with a new optimizer; where there is none either, the version that the
-    task is to begin from, or a fresh adapter. Raises ``AdapterUnreachable``, and voids nothing, where files cannot be
-    read; ``AdapterError`` where the version to begin from does not do, the trainer or the disk refuses.
+    others without a row, then go to lost+found (``adapters.leftovers``). Where no version with its moments is sound,
+    the newest that was kept without them is taken, with a new optimizer; else the version that the task is to begin
+    from, or a fresh adapter. Raises ``AdapterUnreachable``, and voids nothing, where files cannot be read;
+    ``AdapterError`` where the version to begin from cannot be used, or the trainer or the disk refuses.
     """
     versions, config, patiently = services.store.versions, policy_config(spec), services.store.patiently
     drop_unusable = services.store.experience.drop_unusable
@@ -47,7 +47,7 @@ async def open_policy(services: Services, task: int, policy: int, name: str, spe
     for version in candidates:
         problem = await _problem(services, task, name, config, version)
         if problem is None:
-            # also the steps whose files were removed long ago
+            # also voids later steps whose files are long gone
             await patiently(partial(versions.void_after, policy, version.number))
             reach(Point.RECOVER_VOIDED)
             await patiently(partial(drop_unusable, policy, version.number))
@@ -68,7 +68,7 @@ async def open_policy(services: Services, task: int, policy: int, name: str, spe
 
 
 async def _begin(services: Services, task: int, name: str, spec: TaskSpec, path: Path) -> bool:
-    """Write version 0 where the task is to begin from something; whether it is."""
+    """Write version 0 where the task begins from given weights; returns whether it does."""
     start, folder = services.store.versions.start(task, spec.policy.start), start_folder(spec.policy.start)
     if folder is not None:
         what, write = str(folder), partial(_begin_from_folder, folder, path)
@@ -93,7 +93,7 @@ def key(task: int, policy: str) -> str:
 
 
 async def _problem(services: Services, task: int, name: str, config: PolicyConfig, version: Version) -> str | None:
-    """Why a version cannot be gone on from by anybody, or None. Raises what says nothing of its file."""
+    """Why training cannot go on from a version, or None. Raises errors that are not about its file."""
     try:
         if not await asyncio.to_thread(holds_moments, Path(version.path)):
             await _restart_optimizer(services, task, version)
@@ -106,7 +106,7 @@ async def _problem(services: Services, task: int, name: str, config: PolicyConfi
 
 
 async def _restart_optimizer(services: Services, task: int, version: Version) -> None:
-    """Only the adapter of this version was kept, and nothing newer verifies."""
+    """Give a version of which only the adapter was kept a new optimizer."""
     size = await asyncio.to_thread(restart_moments, Path(version.path), version.checksum)
     services.store.versions.restart(version.id, size)
     message = f"Training goes on from {version.name} with a new optimizer: its moments had been given up for room."

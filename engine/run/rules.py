@@ -1,7 +1,4 @@
-"""What a task file says of training, as the stages need it, with the defaults of its loss filled in.
-
-A specification flows in; what closes a group, what replaces one, and the trainer's configuration flow out. Pure.
-"""
+"""What a task file says of training, as the stages need it, with the defaults of its loss filled in. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +9,7 @@ from ..training import ClosingRules, Overlong, PolicyConfig
 
 REPLACEMENTS = 2
 """Groups of equal rewards that may be replaced under one number: together at most twice a step's groups. Each number
-has its own allowance, because a common one would go to whichever group ends first, and a run would not repeat itself;
-and what has an end cannot wait for ever."""
+has its own allowance: a common one would go to whichever group ends first, and a run would not repeat itself."""
 
 
 def closing_rules(spec: TaskSpec) -> ClosingRules:

@@ -1,7 +1,4 @@
-"""What a task asks of the base and its sampler: refused at its start, in words, where they cannot give it.
-
-A spec and the stages flow in; nothing flows out but a refusal. What the environment must give is its own business.
-"""
+"""Whether the base and its samplers can do what a task asks of them: checked at its start."""
 
 from __future__ import annotations
 

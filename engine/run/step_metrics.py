@@ -23,7 +23,7 @@ class StepTally:
     groups: list[ClosedGroup] = field(default_factory=list)
     stats: list[GroupStats] = field(default_factory=list)
     weights: dict[int, bytes] = field(default_factory=dict)
-    """Importance weights of the groups that passes were made over, by number, as the store keeps them."""
+    """Importance weights of the groups that were trained on, by number, as the store keeps them."""
 
     def add(self, groups: Sequence[ClosedGroup], stats: GroupStats) -> None:
         """Count the groups of one call to the trainer."""
@@ -31,7 +31,7 @@ class StepTally:
         self.stats.append(stats)
 
     def keep_weights(self, groups: Sequence[ClosedGroup], trained: Sequence[TrainGroup], stats: GroupStats) -> None:
-        """Take over what the trainer found of ``groups``, of which it was given ``trained``."""
+        """Keep the importance weights that the trainer found for ``trained``, its part of ``groups``."""
         for closed, own in zip(groups, trained, strict=True):
             if own.number in stats.weights:
                 self.weights[own.number] = spread(closed.group, own, stats.weights[own.number]).tobytes()

@@ -1,6 +1,6 @@
-"""The queue's life: which task runs, which waits and why, what commands do, what is tried again.
+"""The queue: which task runs, which waits and why, what commands do, what is tried again.
 
-It starts and ends runs (``run``) on the workers that the fleet has. Its decision is a pure function of the queue.
+It starts and ends runs (``run``) on the workers that the fleet has. The decision is a pure function of the queue.
 """
 
 from ..door import door

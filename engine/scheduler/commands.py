@@ -1,6 +1,6 @@
-"""Carries out what the app asked for: a task's next state, a tenant's share, what to delete, undo or reload, an end.
+"""Carries out the app's commands: a task's next state, a tenant's share, deletion, rollback, a reload, the end.
 
-A command flows in; it is done, or the one sentence that says why not becomes its outcome.
+A command's outcome is empty where it was done, else the one sentence that says why not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAUSED = Reason(ReasonCode.PERSON, "paused by a person")
 
 
 class Commands:
-    """The acts of one engine."""
+    """Carries out the commands of one engine."""
 
     def __init__(
         self,
@@ -39,12 +39,12 @@ class Commands:
         self._drain = drain
         self._reload = reload
         self._reloads: dict[int, asyncio.Task[None]] = {}
-        """Under way, by command."""
+        """Reloads under way, by the command's number."""
 
     async def carry_out(self, command: Command) -> None:
-        """Do it and record the outcome; a plugin is imported meanwhile, which takes its time and holds up nobody."""
+        """Do it and record the outcome; a reload, which may take long, goes on in the background."""
         if command.kind in YIELDS:
-            return  # they are heard by ``rests``, which no call of a stage holds up
+            return  # ``fleet.yielding`` hears them, which no call of a stage holds up
         if command.kind == "reload":
             if command.id not in self._reloads:
                 self._reloads[command.id] = asyncio.ensure_future(self._reloaded(command))
@@ -79,7 +79,7 @@ class Commands:
             outcome = str(error)
         finally:
             del self._reloads[command.id]
-        with contextlib.suppress(StoreError):  # on a full disk it is done again
+        with contextlib.suppress(StoreError):  # on a full disk the command is carried out again
             self._store.tasks.finish_command(command.id, outcome)
 
     async def _steer(self, kind: str, task: int) -> None:

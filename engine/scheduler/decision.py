@@ -28,7 +28,7 @@ class Act(Enum):
     FAIL = auto()
     """It can never start."""
     HOLD = auto()
-    """It runs and has to stand still at its last commit."""
+    """It runs, and has to stop at its last commit until it may go on."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Situation:
-    """The world around the queue at one moment."""
+    """What the decision depends on beside the queue, at one moment."""
 
     now: float
     """Seconds since 1970."""
@@ -51,12 +51,12 @@ class Situation:
     blocked: Mapping[int, str]
     """Why tasks could not run when it was their turn: no environment served them, or the disk had no room."""
     resting: Set[int]
-    """Those of them that were tried a moment ago; the others may be tried again where a slot is free."""
+    """Blocked tasks that were tried a moment ago; the others may be tried again where a slot is free."""
     tenant: Callable[[str], Tenant]
     used: Mapping[str, int]
     """Tokens that tenants have used in the day of ``now``."""
     rest: str = ""
-    """Why no task may run, whichever; empty where tasks may."""
+    """Why no task at all may run; empty where tasks may."""
 
     def spent(self, tenant: str) -> bool:
         """Whether a tenant has used up its tokens of the day."""
@@ -88,7 +88,7 @@ def decide(tasks: Sequence[QueuedTask], situation: Situation) -> dict[int, Verdi
 
 
 def _own_obstacle(task: QueuedTask, situation: Situation) -> Verdict | None:
-    """What keeps a task back whatever else runs."""
+    """What keeps a task waiting, whatever else runs; None where nothing does."""
     if task.needs:
         return _dependency(task)
     if situation.rest:
@@ -141,7 +141,7 @@ def _share_out(
 
 
 def _over_quota(name: str, quota: int, runs: int, planned: int, waiting: Sequence[QueuedTask]) -> dict[int, Verdict]:
-    """Why tasks of a tenant wait that runs, or will run before them, as many as it may."""
+    """Why tasks wait whose tenant runs as many as its quota allows, or will before their turn."""
     verdicts = {}
     for place, task in enumerate(waiting, planned):
         reason = f"tenant {name} runs {runs} of {quota} {_tasks(quota)} at the same time"
@@ -189,7 +189,7 @@ def _tasks(count: int) -> str:
 
 
 def _about(count: int) -> str:
-    """A count, exact where it is small; a large one changes its words rarely."""
+    """A count, exact where it is small, else rounded down: then its words rarely change."""
     if count <= EXACT:
         return str(count)
     scale: int = 10 ** (len(str(count - 1)) - 1)
@@ -197,5 +197,5 @@ def _about(count: int) -> str:
 
 
 def _coarse(seconds: float) -> str:
-    """A time that is over by then: in tens of seconds, then in minutes, so that its row is seldom written."""
+    """A time rounded up, to tens of seconds, then to minutes, so that its row is seldom written."""
     return f"{math.ceil(seconds / 10) * 10} s" if seconds <= 60 else f"{math.ceil(seconds / 60)} min"

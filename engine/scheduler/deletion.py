@@ -1,7 +1,4 @@
-"""Carries out *delete*: adapter versions of a finished task leave the disk, their rows stay.
-
-A command's task and version flow in; what goes wrong flows out as one sentence.
-"""
+"""Carries out *delete*: adapter versions of a finished task leave the disk, their rows stay."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ async def delete_versions(store: Store, task: int, number: int | None, policy: s
     """Delete the versions of a task, or the one with this number; ``policy``: only those of the policy of this name.
 
     Raises ``ConfigError`` for a task that is not finished: it goes on from its newest version. Raises ``AdapterError``
-    where there is no such version, and where the disk keeps a file.
+    where there is no such version, and where a file cannot be removed.
     """
     state = store.tasks.state(task)
     if state not in FINISHED:
@@ -43,15 +40,15 @@ async def delete_versions(store: Store, task: int, number: int | None, policy: s
     store.versions.prune(*(version.id for version in versions))
     store.telemetry.event("adapter", f"Deleted: {', '.join(version.name for version in versions)}.", task)
     files = [Path(version.path) for version in versions]
-    if number is None and policy is None:  # also what a step left that was never committed
+    if number is None and policy is None:  # also files of steps that were never committed
         own = {file.parent for file in files if file.parent.name == f"task-{task}"}
         files += [file for folder in own for file in (*folder.glob("*.safetensors"), folder / MARK)]
     await asyncio.to_thread(_remove, store, files)
 
 
 def _check(folders: Set[Path]) -> None:
-    """Raises ``AdapterUnreachable`` for a folder that is not there: its files would come back with it, and nobody would
-    know them any more."""
+    """Raise ``AdapterUnreachable`` for a folder that is not there, such as one on a disk that is not mounted: its files
+    would come back with it, and no row would name them."""
     for folder in folders:
         if not folder.is_dir():
             raise AdapterUnreachable(
@@ -61,7 +58,7 @@ def _check(folders: Set[Path]) -> None:
 
 
 def _remove(store: Store, files: Sequence[Path]) -> None:
-    """Waits for the disk, so in a thread."""
+    """Remove the files; call it in a thread, for it waits for the disk."""
     store.barrier()  # else a power cut could bring back rows whose files are gone
     for file in files:
         try:

@@ -1,7 +1,7 @@
 """Carries out *extend*: a task that waits, runs or is done gets more steps, and goes on from its last commit.
 
-A command's task and its steps all told flow in; what goes wrong flows out as one sentence. Refused is what would not be
-the same run made longer: a learning rate that has begun to fall, a task that ended for another reason than its steps.
+Refused where the result would not be the same run made longer: where the learning rate has begun to fall, or where the
+task ended for another reason than its number of steps.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ..submission import next_state
 
 
 async def extend(store: Store, task: int, steps: object, end_run: Callable[[int], Awaitable[None]]) -> None:
-    """Give a task ``steps`` steps all told; carried out twice it is done once.
+    """Give a task ``steps`` steps in total; carrying it out twice changes nothing.
 
-    ``end_run`` stops the task at its last commit, if it runs: there is one way in for what goes on. Raises
-    ``ConfigError`` or ``AdapterError`` where that cannot be, and changes nothing then.
+    ``end_run`` stops the task at its last commit, if it runs: a longer run starts like every other. Raises
+    ``ConfigError`` or ``AdapterError`` where that cannot be done, and then changes nothing.
     """
     before = store.tasks.spec(task)
     if not isinstance(steps, int) or isinstance(steps, bool) or steps < before.steps:
@@ -36,10 +36,10 @@ async def extend(store: Store, task: int, steps: object, end_run: Callable[[int]
 
 
 def _check(store: Store, task: int, before: TaskSpec, steps: int) -> str:
-    """The task's state afterwards."""
+    """The state that the task will have; raises ``ConfigError`` or ``AdapterError`` where it cannot be extended."""
     state = store.tasks.state(task)
     after = next_state("extend", state)
-    parse(replace(before, steps=steps).to_json(), f"task {task}")  # what a task file may not say, neither may this
+    parse(replace(before, steps=steps).to_json(), f"task {task}")  # the bounds of task files hold here, too
     if store.tasks.base(task) not in ("", store.fingerprint):
         raise ConfigError("It belongs to another base than the one that this home has.")
     made = store.tasks.steps_made(task)
@@ -55,7 +55,7 @@ def _check(store: Store, task: int, before: TaskSpec, steps: int) -> str:
 
 
 def _check_ended(store: Store, task: int, spec: TaskSpec, made: int) -> None:
-    """A done task goes on if its steps were what ended one of its policies, and all of its adapters are still there."""
+    """A done task can go on if one of its policies ended by its number of steps, and all of its adapters are there."""
     if made < spec.steps:
         raise ConfigError(
             f"It was done at step {made} of {spec.steps}, before its last: more steps would change nothing.",

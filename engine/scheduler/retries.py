@@ -1,6 +1,6 @@
-"""When a task is tried again that something outside of it brought down, and when a person hears of one that is blocked.
+"""When a task that failed for an outside reason is tried again, and when a person is told of one that is blocked.
 
-The pauses grow from try to try. A task that has been blocked for long is told of once. Pure but for the clock.
+The pauses grow from try to try. Pure but for the clock.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Stalls:
     """Remembers since when tasks are blocked."""
 
     def __init__(self, patience: float, clock: Callable[[], float] = monotonic) -> None:
-        """``patience`` in seconds."""
+        """``patience``: seconds that a task is blocked before somebody is told."""
         self._patience = patience
         self._clock = clock
         self._since: dict[int, float] = {}
@@ -46,11 +46,11 @@ class Stalls:
         return True
 
     def moved(self, task: int) -> None:
-        """It runs: whatever blocks it next is another matter."""
+        """The task runs: forget since when it was blocked."""
         self._since.pop(task, None)
         self._told.discard(task)
 
     def only(self, waiting: Set[int]) -> None:
-        """Forget those that do not wait any more."""
+        """Forget all tasks but those that wait."""
         for task in self._since.keys() - waiting:
             self.moved(task)

@@ -1,8 +1,7 @@
 """Carries out *rollback*: a task that does not run goes on from an earlier version; the steps after it are void.
 
-A command's task and version flow in; what goes wrong flows out as one sentence. Nothing is copied: the version becomes
-the newest, and the next start of the task takes the way that every start takes (``recovery.open_policy``), also with a
-new optimizer where only the adapter was kept.
+Nothing is copied: the version becomes the newest, and the task starts from it as it always does
+(``recovery.open_policy``), with a new optimizer where only the adapter was kept.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ async def roll_back(store: Store, task: int, number: object, policy: str | None 
 
     Groups that the voided steps had consumed wait again where a version up to this one sampled them. Raises
     ``ConfigError`` for a task in a wrong state, of another base or with nothing left to train; ``AdapterError`` where
-    the version is gone or damaged, or a later one is what another task has need of.
+    the version is gone or damaged, or another task needs a later one.
     """
     state = next_state("rollback", store.tasks.state(task))
     if store.tasks.base(task) not in ("", store.fingerprint):
@@ -48,11 +47,11 @@ async def roll_back(store: Store, task: int, number: object, policy: str | None 
     how = "" if version.resumable else ", with a new optimizer: its moments had been given up for room"
     store.telemetry.event("task", f"The task is {state} again: it goes on from {version.name}{how}.", task)
     store.tasks.set_state(task, state, fresh=True)  # last: where the engine dies before, all is done again
-    await asyncio.to_thread(store.barrier)  # else a power cut brings back rows whose files go
+    await asyncio.to_thread(store.barrier)  # else a power cut could bring back rows whose files are gone
 
 
 def _check_wanted(store: Store, version: Version) -> None:
-    """Later versions lose their files; a task that begins from one of them, or plays with it, must not lose it."""
+    """Raise ``AdapterError`` where another task begins from a later version or plays with it: its file would go."""
     for wanted, waiting in store.versions.wanted(version.policy).items():
         if wanted > version.number:
             raise AdapterError(
@@ -62,7 +61,7 @@ def _check_wanted(store: Store, version: Version) -> None:
 
 
 def _check_file(version: Version) -> None:
-    """Waits for the disk, so in a thread. Raises ``AdapterError`` for a file that is not what was trained."""
+    """Raise ``AdapterError`` for a damaged file; call it in a thread, for it waits for the disk."""
     read_expected(Path(version.path), version.checksum, moments=True)
 
 

@@ -1,6 +1,6 @@
-"""The engine's centre: commands in, tasks started and stopped, states out. One event loop, no tensor work.
+"""Runs the queue: carries out commands, starts and stops tasks, and records their states.
 
-Thin on purpose: what may run is decided in ``decision``, how a task runs in ``task_run``, what lives in ``supervisor``.
+What may run is decided in ``decision``; ``task_run`` runs a task; ``fleet.supervisor`` keeps the workers alive.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .task_run import Ending, failed, run_task
 POLL = 0.2
 """Seconds between looks at the database for new commands."""
 REVIEW = 1.0
-"""Seconds after which the queue is looked through although nobody changed it: time passes, steps are made, a blocked
-task may be tried again."""
+"""Seconds after which the queue is looked through although nothing changed it: a pause may be over, and a blocked task
+may be tried again."""
 TRIES = 20.0
 """Blocked tasks that are tried again each second, at most: a thousand of one broken environment must not keep the
-engine busy. Where it is mended, all are tried at once."""
+engine busy. When it is repaired, all are tried at once."""
 STARTING = Reason(ReasonCode.STARTING, "is starting")
 INTERRUPTED = Reason(ReasonCode.INTERRUPTED, "was interrupted")
 
@@ -53,7 +53,7 @@ class Scheduler:
         self._commands = Commands(store, self._end_run, self.stop, self.drain, supervisor.reload)
         self._runs: dict[int, asyncio.Task[Ending]] = {}
         self._learners: dict[int, Learner] = {}
-        """Those of runs that nothing blocks."""
+        """Learners of the runs that are not blocked, by task."""
         self._unwritten: dict[int, Ending] = {}
         self._since: dict[int, float] = {}
         self._blocked: dict[int, tuple[str, float]] = {}
@@ -67,7 +67,7 @@ class Scheduler:
         self._stopping = False
 
     async def run(self) -> None:
-        """Serve until told to stop; running tasks then stand at their last commit, in state *running*."""
+        """Serve until told to stop; running tasks then stop at their last commit, in state *running*."""
         try:
             while not self._stopping:
                 try:
@@ -94,7 +94,7 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        """Whether a task runs, or begins to; one that is blocked and looks whether it still is does not."""
+        """Whether a task runs, or begins to; one that only looks whether it is still blocked does not count."""
         return any(task not in self._blocked for task in self._runs)
 
     def stop(self) -> None:
@@ -119,9 +119,9 @@ class Scheduler:
         return f"{left} {'task finishes' if left == 1 else 'tasks finish'} the step under way; then the engine stops."
 
     def wake(self, mended: Set[str] = frozenset()) -> None:
-        """An environment changed, or a rest began or ended.
+        """An environment changed, or yielding began or ended.
 
-        Tasks of environments in ``mended``, which have a new version, wait for no try.
+        Tasks of environments in ``mended``, which have a new version, are tried at once.
         """
         with contextlib.suppress(StoreError):  # they are tried when they are due
             self._store.tasks.hurry(mended)
@@ -142,13 +142,13 @@ class Scheduler:
         if not self._supervisor.draining.is_set():
             await self._go_through_the_queue()
         elif self._held():
-            await self._end_runs(list(self._runs))  # they stand at their last commit, and nothing is left to finish
+            await self._end_runs(list(self._runs))  # without workers no step can be finished
             self.stop()
         elif not self._runs:
             self.stop()
 
     def _collect(self) -> None:
-        """Record how finished runs ended; what the disk refuses now is recorded later."""
+        """Record how finished runs ended; what the disk refuses is recorded later."""
         if any(run.done() for run in self._runs.values()):
             self.account()
         for task, run in list(self._runs.items()):
@@ -192,13 +192,13 @@ class Scheduler:
             self._told[task] = reason.words
 
     async def _go_through_the_queue(self) -> None:
-        """Start what may run, stop what may not, and say of all others why they wait."""
+        """Start the tasks that may run, stop those that may not, and record why the others wait."""
         tasks = self._store.tasks.unfinished()
         waiting = {task.id for task in tasks if task.state == "queued"}
         self._blocked = {task: block for task, block in self._blocked.items() if task in waiting}
         self._told = {task: reason for task, reason in self._told.items() if task in waiting}
         situation = self._situation()
-        self._stalls.only(set() if situation.rest else waiting)  # who is held up is not stalled
+        self._stalls.only(set() if situation.rest else waiting)  # while the engine yields no task is stalled
         self._learners = {task: learner for task, learner in self._learners.items() if task in self._runs}
         verdicts = decide(tasks, situation)
         stopped = {number: verdict.reason for number, verdict in verdicts.items() if verdict.act is Act.HOLD}
@@ -210,7 +210,7 @@ class Scheduler:
             verdict = verdicts.get(task.id)
             if verdict is None:
                 if task.id in self._runs and task.state != "running" and task.reason.code != ReasonCode.STARTING:
-                    reasons[task.id] = STARTING  # it was blocked and is not any more
+                    reasons[task.id] = STARTING  # it was blocked before
                 elif task.id in self._learners and task.reason.words != (note := self._learners[task.id].waits_for):
                     notes[task.id] = note
             elif verdict.act is Act.START:
@@ -235,7 +235,7 @@ class Scheduler:
                 self._store.telemetry.event("task", f"The task waits: {reason.words}.", task)
 
     def _held(self) -> str:
-        """Why no task may run at the moment; empty where tasks may, be it that they have to start the workers."""
+        """Why no task may run at the moment; empty where tasks may, even if workers must be started for them."""
         rest = self._supervisor.resting
         return waits_for(rest, self._clock()) if rest is not None and rest.holds else ""
 

@@ -1,4 +1,4 @@
-"""Processes of our own: started with a socket, called like objects, watched, and ended.
+"""Worker processes: started with a socket, called like objects, watched, and ended.
 
 A worker is a plain class with async methods that does not know where it runs. Frames are pickled dataclasses whose
 arrays travel as bytes.

@@ -1,4 +1,4 @@
-"""How numpy arrays are pickled between our processes: a vector of plain numbers is its bytes and one letter.
+"""Pickles numpy arrays between the engine and its workers: a vector of plain numbers is its bytes and one letter.
 
 numpy's own pickles describe every array's type anew, which costs several times what a short vector does. Imports numpy
 only where it is needed: a child reads its first frame before it may import what starts threads.
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PLAIN = frozenset("bBhHiIlLqQefd?")
-"""Letters of the types of numbers; both ends run on one machine, so their bytes mean the same."""
+"""Numpy's letters for plain numbers; both ends run on one machine, so their bytes mean the same."""
 
 Reducers = Mapping[type, Callable[[Any], Any]]
 _reducers: dict[type, Callable[[Any], Any]] = {}
 
 
 def reducers() -> Reducers:
-    """What a pickler needs to know of types (``Pickler.dispatch_table``)."""
+    """The ``Pickler.dispatch_table`` to use; it covers arrays once numpy is imported."""
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return copyreg.dispatch_table
@@ -41,7 +41,7 @@ def _reduce(array: NDArray[Any]) -> Any:
 
 
 def rebuild(data: bytearray, letter: str) -> NDArray[np.generic]:
-    """The array again, over the memory of ``data``."""
+    """The array, over the memory of ``data``."""
     import numpy
 
     return numpy.frombuffer(data, letter)

@@ -49,7 +49,7 @@ def _known(number: int) -> bool:
 
 
 def signal_name(number: int) -> str:
-    """What people call it; its number where it has no name here."""
+    """A signal's name, or its number where this platform has no name for it."""
     if not _known(number):
         return str(number)
     return "SIGILL (illegal instruction)" if number == signal.SIGILL else signal.Signals(number).name

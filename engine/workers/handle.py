@@ -74,10 +74,10 @@ class WorkerHandle:
         """Start a child that builds ``factory`` (``"module:Class"``) with ``kwargs``, and wait until it takes calls.
 
         ``cores`` pins it, one thread each; empty leaves it free. It has this process's environment, with what
-        ``environment`` sets (the cards that it may see, say), and lets others go first on the cores by ``nice``, 0 to
-        19. Standard output and error are appended to ``log_path``.
-        Raises what the constructor raised if that is a ``MarlaasError`` or ``ValueError``, ``CallFailed``
-        for any other exception, and ``WorkerDied`` with the last line of the log when the process just ended.
+        ``environment`` sets (the cards that it may see, say), and runs at niceness ``nice``, 0 to 19. Standard output
+        and error are appended to ``log_path``. Raises what the constructor raised if that is a ``MarlaasError`` or
+        ``ValueError``, ``CallFailed`` for any other exception, and ``WorkerDied`` with the last line of the log when
+        the process just ended.
         """
         log_path.parent.mkdir(parents=True, exist_ok=True)
         ours, theirs = socket.socketpair()
@@ -111,7 +111,7 @@ class WorkerHandle:
 
     @property
     def alive(self) -> bool:
-        """Whether calls still make sense."""
+        """Whether the process has not ended."""
         return not self.died.is_set()
 
     async def call(self, method: str, *args: Any) -> Any:
@@ -198,7 +198,7 @@ class WorkerHandle:
             self._writer.close()
 
     async def _look_after(self) -> None:
-        """Kill a worker whose event loop answers nothing any more: whoever waits for it then learns that it died."""
+        """Kill a worker whose event loop does not answer: whoever waits for it then learns that it died."""
         asked, missed = asyncio.ensure_future(self._ask()), 0
         try:
             while missed < MISSED:
@@ -230,7 +230,7 @@ class WorkerHandle:
             self._writer.write(frame)
 
     def _refuse(self, message: Message, error: Exception) -> None:
-        """The arguments of a call cannot travel."""
+        """Fail a call whose arguments cannot be pickled."""
         if isinstance(message, Call) and message.id is None:
             self._loop.call_exception_handler({"message": f"{message.method} was not posted", "exception": error})
         answer = self._waiting.get(message.id) if isinstance(message, Call) and message.id is not None else None
@@ -244,7 +244,7 @@ class WorkerHandle:
                 os.kill(self._process.pid, signal.SIGKILL)
 
     def death(self, starting: bool = False) -> WorkerDied:
-        """What to tell of its end, once it has ended: ``OutOfMemory`` where it ended for that."""
+        """The error that says how the worker ended: ``OutOfMemory`` where memory was short."""
         if self._hung:
             return WorkerDied(
                 f"Worker {self.name} answered nothing for {BEAT * MISSED:.0f} s and was ended.",
@@ -276,5 +276,5 @@ class _Proxy:
             handle.post(path, *args)
 
         method = post if name in self._posted else call
-        setattr(self, name, method)  # found without __getattr__ from now on
+        setattr(self, name, method)  # the next look-up needs no __getattr__
         return method

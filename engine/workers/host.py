@@ -2,7 +2,7 @@
 
 ``python -P -m marlaas.engine.workers.host NAME FD PARENT CORES NICE`` with CORES such as ``0,1`` or ``any``. Frames
 come in over the inherited socket FD; answers go out as they are ready. When the engine closes the socket, or dies, the
-child ends at once: everything that must survive is written atomically by the object itself. So does it when a method
+child ends at once: everything that must survive is written atomically by the object itself. It also ends when a method
 raises ``OutOfMemory``. Must not import anything heavy before the cores are pinned and the threads are limited, because
 thread pools read both when they are loaded.
 """
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> None:
 
 
 def die_with(parent: int) -> None:
-    """Ask the kernel to end this process with its parent; a closed socket says the same where it cannot."""
+    """Ask the kernel to end this process with its parent; on other systems than Linux the closed socket ends it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before the kernel could be asked
@@ -68,8 +68,8 @@ def pin(cores: str) -> None:
 async def serve(connection: socket.socket) -> None:
     """Build the object named in the first frame, then run every call as a task of its own.
 
-    Where the object has a method ``tidy``, that is called once the engine is gone: to remove what nobody will need, at
-    once and without waiting for calls under way.
+    Where the object has a method ``tidy``, that is called once the engine is gone, without waiting for calls under way:
+    it removes files that nobody will need.
     """
     reader, writer = await asyncio.open_connection(sock=connection)
 

@@ -3,7 +3,7 @@
 A frame holds all messages of one turn of the sender's event loop, and those before them that could wait: one write, one
 wake-up of the receiver, and one pickle, in which names and array types are written once. Both ends are our own
 processes over a private socketpair that no other account can reach, so pickle is safe here. Arrays travel as their
-bytes (``arrays``). Knows no sockets' origin, no worker class and no asyncio task.
+bytes (``arrays``).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any
 from . import arrays
 
 HEADER = struct.Struct("<Q")
-"""Bytes of the pickle that follows."""
+"""Number of bytes of the pickle that follows."""
 COMPANY = 0.005
-"""Seconds that a message without haste waits for another one to travel with."""
+"""Seconds that a message without haste waits for others to share its frame."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Ready:
-    """First frame back: the object stands and takes calls."""
+    """First frame back: the object is built and takes calls."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class Failed:
 
 
 PING = "?"
-"""The method of a call that the host answers itself: whether its event loop still turns. No method of a worker can be
-called so."""
+"""The method of a call that the host answers itself: whether its event loop still runs. No method of a worker can have
+this name."""
 
 Message = Start | Ready | Call | Answer | Failed
 
@@ -106,7 +106,7 @@ class Outbox:
         self._refuse = refuse
         self._messages: list[Message] = []
         self._flushing = False
-        """Whether what is gathered goes at the end of this turn."""
+        """Whether the gathered messages are sent at the end of this turn."""
 
     def send(self, message: Message, haste: bool = True) -> None:
         """Write a message at the end of this turn of the loop; one without ``haste`` with the next frame, soon."""

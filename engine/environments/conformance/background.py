@@ -1,7 +1,6 @@
-"""Checks what was promoted, in the background: one environment after the other, and only while nothing newer comes.
+"""Checks promoted versions in the background, one environment after the other, unless a newer version comes.
 
-Names of plugins flow in as versions of them are promoted; findings flow out with the version that they are about. What
-was found of a version once is not looked for again.
+A version is checked once.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ SETTLED = 2.0
 PROMPTS, SECONDS, REST = 32, 30.0, 0.01
 
 Known = Callable[[str, str], bool]
-"""Whether the findings of an environment's version are known."""
+"""Says whether the findings of an environment's version are known."""
 Found = Callable[[str, str, list[Finding]], None]
 """Takes the findings of an environment's version."""
 
@@ -93,13 +92,13 @@ class Background:
         try:
             held = await self._service.bind(info.name, info.version, {})
         except MarlaasError:
-            return  # it rests, which its state says: of the version itself nothing is known, and it may do well later
+            return  # it rests, as its state says, but the version may work later
         try:
             with held as lease:
                 self._found(info.name, info.version, await check_version(lease, self._scope))
         except MarlaasError as error:  # no fresh process of it can be started
             self._found(info.name, info.version, [Finding("load", "error", error.message)])
-        except Exception as error:  # a fault of a check is no reason for an engine to end
+        except Exception as error:  # a bug in a check must not end the engine
             text = f"The check itself failed: {type(error).__name__}: {error}."
             self._found(info.name, info.version, [Finding("check", "note", text)])
 

@@ -1,7 +1,6 @@
-"""Every check of one environment, in order.
+"""Every check of one environment, in order; findings are sorted, the worst first.
 
-Flows in: an environment that is served, and how much may be spent on it. Flows out: findings, the worst first. What a
-check found may spare the next one its work; what they cost together is bounded.
+What a check found may spare the next one its work; what they cost together is bounded.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ from .subject import Subject
 
 @dataclass(frozen=True)
 class Scope:
-    """How much is looked at."""
+    """How much is checked, and how long that may take."""
 
     prompts: int = 64
     """Instances of each split."""
     seconds: float = 60.0
-    """After which the checks come to their end; what one episode takes may come on top."""
+    """Time after which the checks end; one episode may come on top."""
     rest: float = 0.0
     """Seconds between two episodes in which others have the processor."""
     ruler: Ruler | None = None
-    """Of the base that is trained, where one is known."""
+    """Measures prompts as the base that is trained does, where one is known."""
 
 
 async def check(
@@ -87,7 +86,7 @@ async def check_version(lease: Lease, scope: Scope) -> list[Finding]:
 
 
 async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = time.monotonic) -> list[Finding]:
-    """Look, then judge; raises ``BrokenPlugin`` where a fresh process cannot be started."""
+    """Play episodes, then judge them; raises ``BrokenPlugin`` where a fresh process cannot be started."""
     pace = Pace(scope.seconds, scope.rest, clock)
     start = await subject.renew()
     splits: tuple[Split, Split] = ("train", "eval")
@@ -105,7 +104,7 @@ async def examine(subject: Subject, scope: Scope, clock: Callable[[], float] = t
     several = any(len(one.agents) > 1 for one in constant)
     contested = await floor.contests(subject, usable, pace, share=0.97) if several else []
     repeated = await rewards.look(subject, [*odd, *constant], pace, share=1.0)
-    turns = [seconds for one in constant or odd for seconds in one.turns]  # by then, all processes have started
+    turns = [seconds for one in constant or odd for seconds in one.turns]  # by then all processes run
     return _sorted(
         [
             *instances.judge([*seen, *distant]),

@@ -1,7 +1,7 @@
-"""Check: an instance is the same whenever, wherever and for whomever of a group it is drawn.
+"""Check: an instance is the same each time, in every process and for every member of a group.
 
-The advantage of an answer is its reward minus that of other answers to the same prompt; and a run that is taken up
-again draws its instances anew. Draws flow in; those whose first ask changes flow out.
+The advantage of an answer is its reward minus that of other answers to the same prompt; and a run that goes on draws
+its instances anew.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .subject import Subject
 
 CHECK = "determinism"
 INSTANCES = 5
-"""Of each split."""
+"""Instances of each split that are drawn again."""
 _SHOWN = 24
 _BEFORE = 8
 
@@ -48,11 +48,11 @@ class Repeats:
     elsewhere: Draw
     """In a fresh process, and in another order."""
     neighbour: Draw
-    """There, by another member of the group."""
+    """In the fresh process, by another member of the group."""
 
 
 async def look(subject: Subject, seen: Sequence[Draw], pace: Pace, share: float) -> list[Repeats]:
-    """Draw some instances again that had a first prompt; the subject goes on in a fresh process."""
+    """Draw some instances that had a first prompt again; the subject then has a fresh process."""
     chosen = [one for split in ("train", "eval") for one in _some(seen, split)]
     again = [await draw(subject, one.split, one.index, pace) async for one in pace.take(chosen, share)]
     await subject.renew()
@@ -67,7 +67,7 @@ async def look(subject: Subject, seen: Sequence[Draw], pace: Pace, share: float)
 def judge(repeats: Sequence[Repeats]) -> list[Finding]:
     """One error for each way in which instances change."""
     findings = []
-    told: set[int] = set()  # what changes in one process changes in the next, and that is said once
+    told: set[int] = set()  # what changes in one process changes in the next, and is reported once
     for (what, cure), pairs in (
         (_AGAIN, [(one.first, one.again) for one in repeats]),
         (_ELSEWHERE, [(one.first, one.elsewhere) for one in repeats]),
@@ -100,7 +100,7 @@ def _differ(one: Draw, other: Draw) -> bool:
 
 
 def _contrast(one: Draw, other: Draw) -> str:
-    """Both where they part."""
+    """Both texts around the place where they begin to differ."""
     if isinstance(other.reached, EpisodeOutcome):
         failure = other.reached.failure
         return f"it has none then ({said(failure) if failure else other.reached.status})"

@@ -1,6 +1,6 @@
-"""What a check has to say: one sentence for the author of an environment. Standard library only; knows no check.
+"""What a check found: one sentence for the author of an environment. Standard library only.
 
-A sentence may quote what a plugin said, and a plugin may fail in as many ways as it likes: what is kept is bounded.
+A sentence may quote what a plugin said, and a plugin may fail in endless ways: what is kept is bounded.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ Level = Literal["error", "warning", "note"]
 """error: training on it goes wrong; warning: it may, or for nothing; note: a figure worth knowing."""
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 LONGEST = 2000
-"""Characters of a message that is kept."""
+"""Most characters of a message that are kept."""
 MOST = 100
-"""Findings of one run that are kept."""
+"""Most findings of one run that are kept."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Finding:
     """Name of the check, one word."""
     level: Level
     message: str
-    """What, where, and how to mend it. It may quote the plugin: hostile text."""
+    """What, where, and how to repair it. It may quote the plugin: hostile text."""
 
 
 def count(findings: Collection[Finding], level: Level) -> int:
@@ -35,7 +35,7 @@ def count(findings: Collection[Finding], level: Level) -> int:
 
 
 def bounded(findings: Sequence[Finding]) -> list[Finding]:
-    """The first of them, which are the worst, with long messages cut; what is left out is said."""
+    """The first findings, which are the worst, with long messages cut; the last says how many are left out."""
     kept = [replace(finding, message=_cut(finding.message)) for finding in findings[:MOST]]
     if len(findings) > MOST:
         kept.append(Finding("check", "note", f"{len(findings) - MOST:,} more findings are left out."))

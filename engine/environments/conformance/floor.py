@@ -1,8 +1,8 @@
 """Check: rewards cannot be had without reading the prompt.
 
-Constant answers flow in, each given to many instances; the best of their mean scores is the floor. A policy that does
-not score higher has learned nothing but that answer. Where agents play against each other it says nothing: one of them
-wins whatever all of them say.
+Each constant answer is given to many instances; the best of their mean scores is the constant-answer baseline. A policy
+that does not score higher has learned nothing but that answer. Where agents play against each other it says nothing:
+one of them wins whatever all of them say.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ CHECK = "floor"
 HIGH = 0.5
 """Mean score from which a constant answer is worth a warning: rewards are mostly 0 to 1."""
 BROKEN = 0.9
-"""… and from which the environment teaches nothing."""
+"""Mean score of a constant answer from which the environment teaches nothing."""
 ALIKE = 0.05
 CONTESTS = 4
 """Instances on which agents say different things."""
 FEW = 16
-"""Instances below which chance may have done it."""
+"""Instances below which a result may be chance."""
 _SCALE = 1.0
-"""Where rewards go beyond it, the mean score of an answer does not tell how much of them it gets."""
+"""Largest reward up to which a mean score is taken as a share of what can be earned."""
 
 
 @dataclass(frozen=True)
 class Constant:
-    """What one answer gets from everybody."""
+    """The mean score of one constant answer over instances."""
 
     reply: Canned
     mean: float
@@ -66,7 +66,7 @@ def constants(played: Sequence[Played]) -> list[Constant]:
 
 
 def zero_sum(played: Sequence[Played]) -> float | None:
-    """What the rewards of several agents sum to in every episode though they change, or None."""
+    """The sum of several agents' rewards, where it is the same in all episodes though the rewards change, or None."""
     rewards = {tuple(one.rewards.values()) for one in played if one.rewards}
     totals = [math.fsum(some) for some in rewards]
     same = all(math.isclose(total, totals[0], abs_tol=1e-9) for total in totals)
@@ -76,8 +76,8 @@ def zero_sum(played: Sequence[Played]) -> float | None:
 def judge(played: Sequence[Played], ranked: bool = False, contested: Sequence[Played] = ()) -> list[Finding]:
     """One finding about the best constant answer.
 
-    ``ranked``: in training, others than these rewards count. ``contested``: what came of agents that said different
-    things, where there are several.
+    ``ranked``: whether a ranking replaces these rewards in training. ``contested``: episodes in which several agents
+    said different things.
     """
     found = constants(played)
     if not found:

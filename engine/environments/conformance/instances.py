@@ -1,4 +1,4 @@
-"""Check: instances can be drawn. Draws flow in; what is said of those that reach no first prompt flows out."""
+"""Check: instances can be drawn, and reach a first prompt."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Check: whatever the model says, the episode ends in time and with a finite reward.
-
-Canned replies flow in; which of them end an episode without a reward, and why, flows out.
-"""
+"""Check: whatever the model says, the episode ends in time and with a finite reward."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ def judge(played: Sequence[Played]) -> list[Finding]:
 
 
 def _way(one: Played) -> tuple[object, ...]:
-    """What is the same for two episodes that fail for one reason: the words may quote the reply."""
+    """A key that is equal for episodes that fail alike; without the message, which may quote the reply."""
     if one.outcome is None or one.outcome.failure is None:
         return (one.outcome is None or one.outcome.status,)
     failure = one.outcome.failure
@@ -73,7 +70,7 @@ def _finding(outcome: EpisodeOutcome | None, replies: str) -> Finding:
 
 
 def _named(replies: Sequence[Canned]) -> str:
-    """The first few, and how many others."""
+    """The labels of the first few replies, and how many others there are."""
     labels = list(dict.fromkeys(reply.label for reply in replies))
     if len(labels) <= _MOST_NAMED:
         return " or ".join(labels)

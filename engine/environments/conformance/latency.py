@@ -1,7 +1,4 @@
-"""Check: the environment is quick enough that the model need not wait for it.
-
-Seconds of the environment's own flow in: until its first prompt, and for each turn. Their median and worst flow out.
-"""
+"""Check: the environment is quick enough that the model need not wait for it."""
 
 from __future__ import annotations
 
@@ -12,13 +9,13 @@ from .finding import Finding
 
 CHECK = "latency"
 SLOW_TURN = 1.0
-"""Seconds: of the median turn."""
+"""Seconds of the median turn from which an environment is slow."""
 SLOWEST_TURN = 5.0
 SLOW_START = 10.0
 
 
 def judge(start: float, first: float, turns: Sequence[float]) -> list[Finding]:
-    """``start``: seconds until the process served; ``first``: until the first prompt of all; ``turns``: each turn's."""
+    """Findings on seconds: ``start`` until the process served, ``first`` until the first prompt, and for each turn."""
     findings = []
     begin = f"Its process takes {_spoken(start)} to start and {_spoken(first)} to its first prompt"
     if start + first > SLOW_START:

@@ -1,8 +1,8 @@
-"""Check: the held-out instances are held out.
+"""Check: the two splits do not share instances.
 
-Training leaves out every prompt that is also a held-out one, so a few that meet cost nothing. Where many meet, the
-space of prompts is too small; where they meet in order, the two splits are one sequence, entered at two places: that
-is what seeding with ``seed + index`` does. Draws of both splits flow in, what they share flows out.
+Training leaves out every prompt that is also held out, so a few shared ones cost nothing. Where many are shared, the
+space of prompts is too small; where they are shared in order, both splits are one sequence, entered at two places: that
+is what seeding with ``seed + index`` does.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ MOST_SHARED = 0.3
 RUN = 3
 """Pairs at the same distance from which two splits count as one sequence."""
 FEW = 8
-"""Different prompts below which they meet in order by chance."""
+"""Different prompts below which shared ones may be in order by chance."""
 _FAR = sorted({*(10**power for power in range(2, 9)), *(1 << power for power in (7, 10, 12, 16, 20, 24, 26))})
-"""Training draws as far out as that where a group is filled again and again."""
+"""Distant indices of the train split; training draws as far out where a group is filled again and again."""
 
 
 def far() -> Iterator[tuple[Split, int]]:
-    """Train instances where an eval split may begin that is the train split from some round number on."""
+    """Train instances at which an eval split may begin that continues the train split from a round number."""
     return (("train", begin + offset) for begin in _FAR for offset in range(RUN))
 
 
@@ -38,7 +38,7 @@ def judge(train: Sequence[Draw], held_out: Sequence[Draw], distant: Sequence[Dra
     drawn = [draw for draw in train if draw.prompt is not None]
     shared = sum(draw.prompt in places for draw in drawn)
     if not drawn or len(places) < 2:
-        return []  # one prompt tells no instance from another
+        return []  # a prompt that is always the same does not identify instances
     if len(places) >= FEW and (moved := _shift([*train, *distant], places)):
         return [moved]
     text = f"{shared} of {len(drawn)} train prompts are held-out ones, too"
@@ -55,7 +55,7 @@ def judge(train: Sequence[Draw], held_out: Sequence[Draw], distant: Sequence[Dra
 
 
 def _shift(train: Sequence[Draw], places: dict[str, list[int]]) -> Finding | None:
-    """The error where most of what meets does so at one distance."""
+    """The error where most shared prompts have the same distance between their indices."""
     meeting = [(draw, index) for draw in train for index in places.get(draw.prompt or "", ())]
     if not meeting:
         return None

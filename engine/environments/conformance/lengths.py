@@ -1,7 +1,4 @@
-"""Check: first prompts leave room for an answer.
-
-Draws and a ruler of the base flow in; the longest and the mean flow out, in tokens. Without a ruler, in characters.
-"""
+"""Check: first prompts leave room for an answer. Lengths are in tokens, or without a ruler in characters."""
 
 from __future__ import annotations
 
@@ -23,21 +20,21 @@ CROWDED = 0.75
 
 
 class Ruler(Protocol):
-    """Measures as the base does that is trained."""
+    """Counts the tokens of prompts as the trained base does."""
 
     @property
     def context(self) -> int:
         """Tokens that a conversation may grow to."""
 
     async def tokens(self, ask: Ask) -> int:
-        """Of a first prompt; of one that is much too long, as many as it has at least.
+        """Tokens of a first prompt; for one that is much too long, a lower bound.
 
         Raises ``ValueError`` or ``BaseModelError`` where the base's template refuses it."""
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """What was measured."""
+    """The lengths of first prompts."""
 
     by_draw: tuple[tuple[Draw, int], ...]
     context: int | None

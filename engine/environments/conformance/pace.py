@@ -1,7 +1,4 @@
-"""How much time a check may take, and how much it leaves to others.
-
-Things to play flow in, as many of them flow out as there is time for, one after the other.
-"""
+"""How much time a check may take, and how much it leaves to others."""
 
 from __future__ import annotations
 
@@ -13,11 +10,11 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 LEAST = 2
-"""Items of each part that are played however little time is left."""
+"""Items of each part that are played even if no time is left."""
 
 
 class Pace:
-    """Counts from the moment when it is made."""
+    """Counts the time since it was made."""
 
     def __init__(self, seconds: float, rest: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
         """``rest``: seconds that are left to others after each item."""

@@ -14,7 +14,7 @@ from .replies import Canned
 from .subject import Subject, instance
 
 MOST_TURNS = 1000
-"""Of one episode: a real one has used up its context by then."""
+"""Most turns of one episode: a real one has used up its context by then."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class Played:
     outcome: EpisodeOutcome | None
     """None where it still asked after ``MOST_TURNS``."""
     turns: tuple[float, ...] = ()
-    """Seconds of the environment's own before each ask, and before its end."""
+    """Seconds that the environment itself took before each ask, and before the end."""
     agents: frozenset[str] = frozenset()
-    """Those that were asked."""
+    """The agents that were asked."""
 
     @property
     def rewards(self) -> dict[str, float]:
-        """By agent; empty where there are none."""
+        """Rewards by agent; empty where there are none."""
         return self.outcome.rewards if self.outcome is not None else {}
 
     @property
@@ -42,13 +42,13 @@ class Played:
 
 
 class _Endless(Exception):
-    """The episode goes on and on."""
+    """The episode has had ``MOST_TURNS``."""
 
 
 async def play(subject: Subject, index: int, reply: Canned, pace: Pace, others: Canned | None = None) -> Played:
     """Play it to its end, or up to ``MOST_TURNS``; all but the first agent that is asked say ``others``, if given."""
     turns: list[float] = []
-    replies: Counter[tuple[str, int]] = Counter()  # by conversation: each numbers its own
+    replies: Counter[tuple[str, int]] = Counter()  # by conversation, each of which counts its own
     resumed = pace.clock()
 
     async def answer(ask: Ask) -> Reply:

@@ -1,7 +1,7 @@
-"""Replies that no prompt asked for: what an untrained, a collapsed or a cunning policy says.
+"""Canned replies, such as an untrained, a collapsed or a cheating policy gives.
 
-``JUNK`` has to be survived by every environment; ``CONSTANTS`` are tried as answers to everything, for the best of
-their scores is what a policy gets without reading.
+Every environment must survive ``JUNK``; ``CONSTANTS`` are tried as answers to everything, for the best of their scores
+is what a policy gets without reading.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from marlaas.plugins.messages import Ask, Reply, ToolCall
 
 _LONGEST_TOKEN = 8
-"""Characters; of what an environment limits in tokens, so much is said."""
+"""Characters for each token that an environment allows."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,10 @@ class Canned:
     """How a sentence names it."""
     text: str
     calls: bool = False
-    """It calls the first tool that there is, with an argument that none has."""
+    """Whether it calls the first tool, with an argument that no tool has."""
 
     def reply(self, ask: Ask, turn: int) -> Reply:
-        """What is said to ``ask``: up to its stops and its limit; an agent's tools are named in its first."""
+        """The reply to ``ask``, up to its stops and its limit; an agent's tools are named in its first ask."""
         if self.calls:
             name = str(ask.tools[0].get("function", {}).get("name", "tool")) if ask.tools else "tool"
             return Reply("", "tool", turn, (ToolCall(name, {"": [None]}),))

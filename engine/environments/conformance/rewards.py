@@ -1,7 +1,4 @@
-"""Check: rewards are of a usable size, and the same reply earns the same reward.
-
-Episodes with canned replies flow in; the range and the spread of their rewards flow out.
-"""
+"""Check: rewards are of a usable size, and the same reply earns the same reward."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ AGAIN = 8
 
 
 async def look(subject: Subject, played: Sequence[Played], pace: Pace, share: float) -> list[tuple[Played, Played]]:
-    """Play some episodes again, the same to the last word."""
+    """Play some episodes again with the same replies; returns pairs."""
     chosen = [one for one in played if one.score is not None][:: max(1, len(played) // AGAIN)]
     return [(one, await play(subject, one.index, one.reply, pace)) async for one in pace.take(chosen, share)]
 

@@ -1,7 +1,6 @@
 """Check: the agents that speak are those that the environment declares.
 
-A task says which policy speaks for which agent; what is declared is what it is checked against before it waits in the
-queue. Episodes with canned replies flow in; who was never asked, and who is not declared, flows out.
+A task says which policy speaks for which agent; at its submission that is checked against the declared agents.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _MOST_NAMED = 8
 
 
 def judge(played: Sequence[Played], declared: Sequence[str]) -> list[Finding]:
-    """A warning for agents that never speak; a note of several that speak. One that is not declared fails by itself."""
+    """A warning for agents that never speak; a note of several that speak. An undeclared one fails its episode."""
     asked = frozenset[str]().union(*(one.agents for one in played))
     if not declared:
         if len(asked) < 2:
@@ -41,7 +40,7 @@ def judge(played: Sequence[Played], declared: Sequence[str]) -> list[Finding]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The first few, and how many others."""
+    """The first few names, and how many others there are."""
     if len(names) <= _MOST_NAMED:
         return ", ".join(names)
     return f"{', '.join(names[:_MOST_NAMED])} and {len(names) - _MOST_NAMED} others"

@@ -1,7 +1,7 @@
 """A version of an environment in a process of its own, to be checked.
 
-Junk may kill that process or block it: no group plays there, and nobody is told of its deaths. It computes only what
-running episodes leave over.
+Junk may kill that process or block it: no group plays there, and its deaths are not reported. It runs at a low
+priority, so that it does not slow the episodes of groups down.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NICENESS = 15
 
 
 class Stand:
-    """A ``subject.Subject`` for as long as its ``async with`` block; hold the lease as long."""
+    """A ``subject.Subject`` during its ``async with`` block, for which the lease must be held."""
 
     def __init__(self, lease: Lease) -> None:
         self.config = lease.config
@@ -52,7 +52,7 @@ class Stand:
     async def play(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         """See ``subject.Subject``."""
         serving = self._serving
-        if serving is None or serving.health.resting is not None:  # it died too often: what killed it has been told
+        if serving is None or serving.health.resting is not None:  # it died too often, which was reported
             await self.renew()
             return await self.play(spec, answer)
         self._calm(serving.pids)

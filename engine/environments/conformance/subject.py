@@ -20,25 +20,25 @@ class Subject(Protocol):
 
     @property
     def timeout(self) -> float:
-        """Seconds of its own that an episode may take."""
+        """Seconds that an episode may take, without the model's."""
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """Those that it declares; empty where it declares none."""
+        """The agents that it declares; empty where it declares none."""
 
     @property
     def ranked(self) -> bool:
-        """Whether a ranking of its groups takes the place of its own rewards in training."""
+        """Whether a ranking of its groups replaces its own rewards in training."""
 
     async def play(self, spec: EpisodeSpec, answer: Answer) -> EpisodeOutcome:
         """Play one episode. Raises what ``answer`` raises; what the plugin does wrong is in the outcome."""
 
     async def renew(self) -> float:
-        """Go on in a fresh process; the seconds that its start took. Raises ``BrokenPlugin``."""
+        """Start a fresh process; returns the seconds that this took. Raises ``BrokenPlugin``."""
 
 
 def limit_of(subject: Subject) -> float:
-    """Seconds of its own that an episode may take while it is checked."""
+    """Seconds that an episode may take while it is checked, without the model's."""
     return min(PATIENCE, subject.timeout)
 
 

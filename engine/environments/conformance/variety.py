@@ -1,4 +1,4 @@
-"""Check: different instances have different first prompts. Draws flow in; the share that differs flows out."""
+"""Check: different instances have different first prompts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .finding import Finding
 
 CHECK = "variety"
 ENOUGH = 8
-"""Prompts of a split below which their being equal says nothing."""
+"""Prompts of a split below which equal ones mean nothing."""
 
 
 def judge(draws: Sequence[Draw]) -> list[Finding]:
-    """A warning for splits whose prompts are all the same; of the others how many differ."""
+    """A warning for splits whose prompts are all the same; for the others, how many differ."""
     alike, shares = [], []
     for split in ("train", "eval"):
         prompts = [draw.prompt for draw in draws if draw.split == split and draw.prompt is not None]

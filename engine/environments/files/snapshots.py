@@ -1,7 +1,7 @@
 """The kept contents of plugins, a folder for each version: what lies there never changes while it is kept.
 
-Contents flow in; paths to import flow out, also when the plugin itself has long gone: a pinned task goes on with what
-it began with. What nobody needs is removed, the oldest first.
+So a pinned task can go on with its version when the plugin itself has long gone. Versions that nobody needs are
+removed, the oldest first.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from .source import MANIFEST, UNFINISHED, Source
 
 SPARE = 32
-"""Versions, the newest ones, that stay although nobody needs them: an edit may be taken back."""
+"""How many of the newest versions stay although nobody needs them: an edit may be taken back."""
 ABANDONED = 3600.0
-"""Seconds after which what is half written or half removed belongs to an engine that has ended."""
+"""Seconds after which a half written or half removed folder must be that of an engine that has ended."""
 
 
 @dataclass(frozen=True)
@@ -28,17 +28,17 @@ class Kept:
 
     plugin: str
     path: Path
-    """What is to be imported."""
+    """The path to import."""
 
 
 class Snapshots:
-    """One folder of them; calls wait for the disk."""
+    """A folder of snapshots; calls wait for the disk."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def write(self, source: Source) -> Path:
-        """Keep a content and return the path to import."""
+        """Write a snapshot of ``source`` and return the path to import."""
         return source.write(self._folder)
 
     def find(self, version: str) -> Kept | None:
@@ -53,7 +53,7 @@ class Snapshots:
         return Kept(plugin, folder / entry) if (folder / entry).exists() else None
 
     def tidy(self, needed: Set[str]) -> int:
-        """Remove all but the ``needed`` versions and the newest others; returns how many went."""
+        """Remove all but the ``needed`` versions and the newest others; returns how many were removed."""
         kept: list[tuple[float, os.DirEntry[str]]] = []
         with contextlib.suppress(FileNotFoundError), os.scandir(self._folder) as entries:
             for entry in entries:
@@ -69,7 +69,7 @@ class Snapshots:
         return len(surplus)
 
     def _remove(self, folder: Path) -> None:
-        """Out of sight first: what is half removed must not be taken for a version."""
+        """Rename the folder, then remove it: a half removed one must not be taken for a version."""
         hidden = folder.with_name(f"{UNFINISHED}{folder.name}")
         with contextlib.suppress(OSError):
             folder.rename(hidden)

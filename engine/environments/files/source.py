@@ -1,7 +1,6 @@
 """A plugin's files as they are at one moment: read once, named by their content, kept in a snapshot.
 
-Flows in: the path of a ``.py`` file or of a package folder. Flows out: a version and a folder that never changes again.
-What is hashed is what is written, byte for byte, however the author edits meanwhile.
+The bytes that are hashed are those that are written, however the author edits meanwhile.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from pathlib import Path
 API_VERSION = 1
 """Part of every plugin version: raise it when the same file would behave differently under a newer author API."""
 SUFFIXES = (".py", ".toml")
-"""Of plugins that are one file."""
+"""Endings of plugins that are one file."""
 MANIFEST = ".plugin"
-"""In a snapshot: the name of the plugin and what is to be imported, a line each."""
+"""File in a snapshot with the name of the plugin and the path to import, a line each."""
 UNFINISHED = ".new-"
-"""Begins the name of a snapshot that is not complete."""
+"""Prefix of the name of a snapshot that is not complete."""
 _LARGEST = 256 << 20
 _MOST_FILES = 10_000
 _LONGEST_NAME = 64
 _CLOCK_GRAIN_NS = 1_000_000_000
 _FOLDER_SIGNS = ("__init__.py", "openenv.yaml")
 _NO_PLUGINS = ("pyproject.toml", "ruff.toml")
-"""Of a project whose folder the plugin folder is."""
+"""Files that are no plugins: a project's folder may be the plugin folder."""
 _IGNORED_SUFFIXES = (".pyc", ".swp", ".swx", ".tmp", "~")
 
 
@@ -44,12 +43,12 @@ class SourceError(ValueError):
 
 
 def ignored(name: str) -> bool:
-    """Files that editors and Python leave behind, and what an author hides."""
+    """Whether a file was left behind by editors or Python, or is hidden by its author."""
     return name.startswith(".") or name == "__pycache__" or name.endswith(_IGNORED_SUFFIXES)
 
 
 def shown(text: str) -> str:
-    """A file's name or path as it may be stored and printed."""
+    """A file's name or path in a form that can be stored and printed."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
@@ -67,15 +66,16 @@ class Found:
     """What lies in the plugin folders."""
 
     served: dict[str, Path]
-    """By name."""
+    """Plugins by name."""
     hidden: dict[Path, str]
-    """Plugins that another one keeps from being served, with the name that they share."""
+    """Plugins that are not served because another has their name, with that name."""
     unread: frozenset[Path] = frozenset()
     """Folders that are there and could not be read: what lies in them is not known."""
 
 
 def discover(folders: Sequence[Path]) -> Found:
-    """The plugins of several folders: of one name a later folder's counts, and in one folder as in ``plugin_paths``."""
+    """The plugins of several folders. Of one name a later folder's counts, and within a folder as in
+    ``plugin_paths``."""
     served: dict[str, Path] = {}
     hidden: dict[Path, str] = {}
     unread: set[Path] = set()
@@ -84,7 +84,7 @@ def discover(folders: Sequence[Path]) -> Found:
             entries = _entries(folder)
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except OSError:  # no descriptors left, or a disk of the network that does not answer
+        except OSError:  # no descriptors left, or a network disk that does not answer
             unread.add(folder)
             continue
         for name, path in entries:
@@ -103,7 +103,7 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
         path = Path(entry.path)
         if entry.name.startswith("_") or ignored(entry.name) or entry.name in _NO_PLUGINS:
             continue
-        if any(os.path.isfile(path / sign) for sign in _FOLDER_SIGNS):  # Path.is_file raises where nobody may look
+        if any(os.path.isfile(path / sign) for sign in _FOLDER_SIGNS):  # Path.is_file raises without permission
             forms[1].append(path)
         elif path.suffix in SUFFIXES and (os.path.isfile(path) or _leads_nowhere(path)):
             forms[2 if path.suffix == ".py" else 0].append(path)
@@ -111,7 +111,7 @@ def _entries(folder: Path) -> list[tuple[str, Path]]:
 
 
 def _leads_nowhere(path: Path) -> bool:
-    """A link to what is not there."""
+    """Whether a path is a link to nothing."""
     return os.path.islink(path) and not os.path.exists(path)
 
 
@@ -140,7 +140,7 @@ class Source:
 
     @cached_property
     def content(self) -> str:
-        """A digest of the content alone: the same under another name."""
+        """A digest of the content alone, without the plugin's name."""
         digest = sha256()
         for path, content in self.files:
             digest.update(f"\0{path.removeprefix(self.name)}\0{len(content)}\0".encode("utf-8", "surrogateescape"))
@@ -151,7 +151,7 @@ class Source:
         """Keep the content under ``snapshots/<version>`` and return the path to import."""
         folder = snapshots / self.version
         if folder.is_dir():
-            os.utime(folder)  # it is of use again: none of the old ones
+            os.utime(folder)  # it is used again, so it does not count as old
             return folder / self.entry
         snapshots.mkdir(parents=True, exist_ok=True)
         unfinished = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=snapshots))
@@ -173,7 +173,7 @@ class Source:
 
 
 def read_source(path: Path) -> Source:
-    """Read a plugin's files; ``FileNotFoundError`` where it has gone, ``SourceError`` where it is no plugin."""
+    """Read a plugin's files; raises ``FileNotFoundError`` where it has gone, ``SourceError`` where it is no plugin."""
     name = _name(path)
     if not name.isprintable() or len(name) > _LONGEST_NAME:
         raise SourceError(f"the name of a plugin has at most {_LONGEST_NAME} printable characters: rename it")
@@ -189,7 +189,7 @@ def read_source(path: Path) -> Source:
 
 
 def stamp(path: Path) -> Stamp:
-    """A cheap look at the same files: while it stays the same and is not fresh, the content does too."""
+    """The files' sizes and times: while these stay the same and are not fresh, so does the content."""
     found = []
     for relative, file in _files(path):
         status = file.stat()
@@ -205,8 +205,8 @@ def fresh(seen: Stamp) -> bool:
 def _files(path: Path) -> list[tuple[str, Path]]:
     """The plugin's files, sorted, each with its path relative to what is imported.
 
-    The plugin itself may be a link, to a working copy somewhere else. Links in it may not lead out of it: what lies
-    there is not the plugin's to read out, and changes unseen.
+    The plugin itself may be a link, to a working copy somewhere else. Links in it may not lead out of it: a plugin must
+    not read other files, and their changes are not watched.
     """
     if path.is_dir():
         found = sorted((f"{path.name}/{relative}", path / relative) for relative in _package_files(path))

@@ -1,7 +1,7 @@
-"""Tells when something in the plugin folders may have changed. Only when: what changed is read from the files.
+"""Tells when something in the plugin folders may have changed, not what: that is read from the files.
 
-File events get lost (a folder that is deleted and made anew, a link to somewhere else), so silence ends in a hint too.
-On network file systems there are none: their folders are looked through.
+File events get lost (a folder that is deleted and made anew, a link to somewhere else), so a hint also comes after some
+seconds without any. On network file systems there are no events, so their folders are polled.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ async def hints(folders: Sequence[Path]) -> AsyncGenerator[None, None]:
                 yield
                 if _identities([folder for folder in folders if folder.is_dir()]) != seen:
                     break
-        except FileNotFoundError:  # gone between the look and the watch
+        except FileNotFoundError:  # a folder has gone in between
             await asyncio.sleep(_DEBOUNCE_MS / 1000)
-        except (OSError, ExceptionGroup):  # no watches left to give, or an entry that cannot even be looked at
+        except (OSError, ExceptionGroup):  # no watches left, or an entry without permission
             refused = True
             if polling:
                 await asyncio.sleep(_SILENCE_MS / 1000)

@@ -1,1 +1,1 @@
-"""One process of a plugin version: how it is started, what is kept from it, what is said to it and believed of it."""
+"""One process of a plugin version: how it is started and confined, and the protocol on its socket, with validation."""

@@ -1,7 +1,7 @@
 """One process of one plugin version, and the episodes that it plays.
 
-Flows in: episodes to play and someone who answers their asks. Flows out: exactly one outcome per episode, whatever the
-process does. It never restarts itself: its owner hears of its death once and decides.
+Each episode gets exactly one outcome, whatever the process does. The process is never restarted here: its owner is told
+once of its death, and decides.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from .wire import Asked, Broken, Described, Ended, Hello, Outcome, Pong, WireErr
 BEAT = 1.0
 """Seconds between two pings while episodes are under way."""
 _MOST_VALUES = 3 * MOST_VALUES
-"""Of one message: an author's lists count twice, as entries and as lists, and the protocol adds some."""
+"""Most JSON values of one message: an author's lists count twice, as entries and as lists; the protocol adds some."""
 _INTERRUPT_AFTER = 3
 _KILL_AFTER = 6
 READ_RATE = 32 << 20
-"""Bytes that are read of a process in a second: more prompts than any sampler reads, and parsing them takes less than a
-tenth of that second."""
+"""Bytes that are read from a process in a second: more prompts than any sampler takes, and parsing them takes less than
+a tenth of that second."""
 UNSTOPPABLE = "the plugin blocked its process and did not stop when it was interrupted"
 _CLOSING = 3.0
 """Seconds for a process that is told to end and has something to close first."""
@@ -46,11 +46,11 @@ class BrokenPlugin(EnvironmentFailure):
         super().__init__(failure.message)
         self.failure = failure
         self.died = died
-        """The process ended without a word: the plugin need not be what is wrong, another try may do."""
+        """Whether the process ended without a message: the plugin may be right, and another try may succeed."""
 
 
 class Owner(Protocol):
-    """Whoever keeps a child."""
+    """What a child tells its owner."""
 
     def died(self, failure: Failure) -> None:
         """The process died by itself, or had to be killed; told once."""
@@ -64,9 +64,9 @@ class _Play:
     """An episode, a scoring or a ranking under way."""
 
     answer: Answer | None
-    """None where nothing may be asked: in scoring."""
+    """None in scoring and ranking, where nothing may be asked."""
     outcomes: tuple[type, ...]
-    """How it may end."""
+    """The types of outcome with which it may end."""
     ended: asyncio.Future[Outcome]
     began: float
     asks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -79,7 +79,7 @@ class Child:
         self.environments: dict[str, Described] = {}
         self.dead: Failure | None = None
         self._closing = False
-        """Whether the process ends by itself, once it has closed what it has."""
+        """Whether the process was told to end, and still closes what it has open."""
         self._process = process
         self._channel: Channel | None = None
         self._owner: Owner | None = owner
@@ -87,11 +87,11 @@ class Child:
         self._hello: asyncio.Future[Hello] = self._loop.create_future()
         self._plays: dict[int, _Play] = {}
         self._cancelled: dict[int, int] = {}
-        """Episodes whose end is still to come, and the asks of each since."""
+        """Cancelled episodes that have not ended yet, with the number of asks of each since."""
         self._started = 0
         self._unanswered = 0
         self._stuck: Failure | None = None
-        """Where it was interrupted, since it answers no ping."""
+        """Where the process was interrupted, because it answered no ping."""
         self._heart: asyncio.Task[None] | None = None
 
     @classmethod
@@ -99,7 +99,7 @@ class Child:
         """Start a process and wait until it has imported the plugin; ``BrokenPlugin`` if that fails."""
         try:
             child = cls(await launch(path, folders), owner)
-        except OSError as error:  # its Python has gone, or there are no processes to be had
+        except OSError as error:  # its Python is gone, or no process can be had
             raise BrokenPlugin(Failure(f"its process cannot be started: {error}"), died=True) from error
         try:
             await child._connect(patience)
@@ -115,7 +115,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process."""
+        """Process id."""
         return self._process.pid
 
     @property
@@ -132,8 +132,8 @@ class Child:
     async def score(self, environment: str, played: Unscored, transcript: Transcript, timeout: float) -> EpisodeOutcome:
         """Score what was played. Raises ``ValueError`` where that is too large to be sent.
 
-        The process may be busy for ``timeout`` seconds without a sign of life, so it is not asked for any: whoever
-        waits has to interrupt it, and in the end to kill it.
+        The process may be busy for ``timeout`` seconds without answering pings, so none are sent: the caller has to
+        interrupt it, and in the end to kill it.
         """
         ended = self._run(lambda n: encode_score(n, environment, played, transcript, timeout), None, (EpisodeOutcome,))
         return cast(EpisodeOutcome, await ended)
@@ -147,7 +147,7 @@ class Child:
         return cast(Ranking | EpisodeOutcome, await ended)
 
     def interrupt(self) -> None:
-        """Have the plugin's code break off at the line where it stands."""
+        """Have the plugin's code raise at the line that it is at."""
         self._process.interrupt()
 
     async def _run(
@@ -170,8 +170,8 @@ class Child:
                 self._send({"op": "cancel", "episode": number})
 
     def kill(self, reason: str, cut: bool = False) -> None:
-        """End the process; episodes under way end as errors, or as cancelled where they were ``cut`` off through no
-        fault of theirs. The owner, who wants it so, is not told."""
+        """End the process without telling the owner; episodes under way end as errors, or as cancelled if ``cut``,
+        where they are not to blame."""
         self._owner = None
         self._closing = any(found.closes for found in self.environments.values())
         self._die(Failure(reason), status="cancelled" if cut else "error")
@@ -193,7 +193,7 @@ class Child:
             async with asyncio.timeout(patience):
                 await asyncio.shield(self._hello)
         except TimeoutError:
-            self._process.interrupt()  # it can still say at which line it stands
+            self._process.interrupt()  # it can still say at which line it is
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(BEAT):
                     await asyncio.shield(self._hello)
@@ -231,8 +231,11 @@ class Child:
             self._die(Failure(f"its process broke the protocol: {error}"))
 
     def _too_late(self, record: Record) -> bool:
-        """Whether it is an ask of an episode that was cancelled. Nobody answers those, so there can only be as many as
-        may wait at the same time: a process that sends more does not keep to the protocol."""
+        """Whether a record is an ask of a cancelled episode.
+
+        These are not answered, so there can only be as many as may wait at the same time: a process that sends more
+        breaks the protocol.
+        """
         episode = record.get("episode")
         if record.get("op") != "ask" or type(episode) is not int or episode not in self._cancelled:
             return False
@@ -256,7 +259,7 @@ class Child:
         except asyncio.CancelledError:
             play.ended.cancel()
             raise
-        except Exception as error:  # the engine's own fault: it goes to whoever plays the episode
+        except Exception as error:  # the engine's own error: it is raised where the episode is played
             if not play.ended.done():
                 play.ended.set_exception(error)
 
@@ -314,7 +317,7 @@ class Child:
             self._heart = self._loop.create_task(self._heartbeat())
 
     async def _heartbeat(self) -> None:
-        """While episodes are under way, make sure that the loop of the process turns."""
+        """While episodes are under way, make sure that the event loop of the process runs."""
         while not self.idle:
             if self._unanswered == _INTERRUPT_AFTER:
                 self._process.interrupt()

@@ -1,7 +1,4 @@
-"""A plugin's process behind bubblewrap: no network, files read-only, homes out of sight.
-
-Flows in: what is to be hidden and what has to be readable all the same. Flows out: the command that goes before the
-process's own. What runs behind it is not known here.
+"""A plugin's process behind bubblewrap: no network, files read-only, home folders hidden.
 
 The kernel keeps this boundary, with namespaces of its own for users, processes, mounts and the network. It is as strong
 as they are: it does not keep a plugin from using the processor and the memory that it is given.
@@ -17,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _HIDDEN = tuple(Path(name) for name in ("/home", "/root", "/tmp", "/var/tmp", "/run"))
-"""Where people keep what is theirs, and where services listen."""
+"""Folders with people's files, and with the sockets of services."""
 _BASE = (
     "--die-with-parent",
     "--unshare-all",
@@ -32,11 +29,11 @@ _BASE = (
     "/proc",
 )
 _LAYERS = 2
-"""bwrap's processes around the one that it runs: one outside that waits, one inside that buries orphans."""
+"""bwrap's processes around the one that it runs: one outside that waits, one inside that reaps orphans."""
 _PATIENCE = 10.0
 _OF_PYTHON = ("bin", "lib", "lib64")
 _MOST_LINKS = 40
-"""As many as the kernel follows."""
+"""Most symbolic links that are followed for one path, as in the kernel."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class Confinement:
     """Folders and files that stay visible although they lie in hidden ones."""
 
     def command(self, snapshot: Path, scratch: Path) -> list[str]:
-        """What goes before the process's own command; only ``scratch`` can be written."""
+        """The words to put before the process's own command; only ``scratch`` can be written."""
         needed = [path for path in (*self.readable, snapshot) if path.exists()]
         hidden, shown = _hidden(self.hidden), {path.resolve() for path in needed}
         words = [shutil.which("bwrap") or "bwrap", *_BASE]
@@ -62,20 +59,20 @@ class Confinement:
         return [*words, "--bind", str(real), str(real), "--chdir", str(scratch), "--"]
 
     def contradiction(self) -> str:
-        """Why this cannot be kept, in a sentence: a folder cannot be out of sight and readable; empty where it can."""
+        """Why this cannot be done, in a sentence: a folder cannot be both hidden and readable; empty where it can."""
         both = sorted(_hidden(self.hidden) & {path.resolve() for path in self.readable if path.exists()})
         return f"Python's own files lie in {both[0]}, which is to be out of sight: choose another home" if both else ""
 
 
 def _hidden(folders: Iterable[Path]) -> set[Path]:
-    """Those that exist, of the usual ones and ``folders``, with links followed."""
+    """The usual hidden folders and ``folders``, as far as they exist, with links followed."""
     return {folder.resolve() for folder in (*_HIDDEN, Path.home(), *folders) if folder.is_dir()} - {Path("/")}
 
 
 def layers(hidden: Set[Path], shown: Set[Path]) -> list[Path]:
-    """What is to be mounted, each over the ones before it: of all that a path lies in, the innermost decides.
+    """The folders to mount, each over the ones before it: the innermost that a path is in decides.
 
-    So a home inside of a Python's folder stays hidden, and a virtual environment inside of that home is seen.
+    So a home inside a Python's folder stays hidden, and a virtual environment inside that home is visible.
     """
     marks: set[Path] = set()
     for path in sorted(hidden | shown, key=lambda path: (len(path.parts), path)):
@@ -85,17 +82,17 @@ def layers(hidden: Set[Path], shown: Set[Path]) -> list[Path]:
 
 
 def _decides(path: Path, marks: Set[Path]) -> Path | None:
-    """The innermost of ``marks`` that a path lies in."""
+    """The innermost of ``marks`` that a path is in."""
     return next((folder for folder in (path, *path.parents) if folder in marks), None)
 
 
 def links(path: Path) -> list[tuple[Path, str]]:
-    """The symbolic links that are followed on the way to a path, each with what it says."""
+    """The symbolic links that are followed on the way to a path, each with its target."""
     found: list[tuple[Path, str]] = []
     at, left = Path("/"), [*reversed(path.absolute().parts)]
     while left and len(found) < _MOST_LINKS:
         part = left.pop()
-        at = at.parent if part == ".." else at / part  # an absolute part begins anew
+        at = at.parent if part == ".." else at / part  # an absolute part starts at the root
         if at.is_symlink():
             found.append((at, os.readlink(at)))
             left += reversed(Path(found[-1][1]).parts)
@@ -104,9 +101,9 @@ def links(path: Path) -> list[tuple[Path, str]]:
 
 
 def readable_for(python: Path) -> tuple[Path, ...]:
-    """What an interpreter reads of its own installation, and of the one that it is a virtual environment of.
+    """The paths that an interpreter reads of its installation and, for a virtual environment, of the one below it.
 
-    Never the folder that these are in: others of its owner's may lie there, as in ``~/.local``.
+    Never the folder that these are in: its owner's other files may lie there, as in ``~/.local``.
     """
     own, base = python.absolute().parent.parent, python.resolve().parent.parent
     environment = [own / name for name in (*_OF_PYTHON, "pyvenv.cfg")] if (own / "pyvenv.cfg").exists() else []
@@ -114,7 +111,7 @@ def readable_for(python: Path) -> tuple[Path, ...]:
 
 
 def inner(pid: int) -> int | None:
-    """The process that bwrap, which is ``pid``, runs; None where it does not run yet or no more."""
+    """Id of the process that bwrap, which is ``pid``, runs; None before it starts and after it ends."""
     for _ in range(_LAYERS):
         try:
             children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -127,7 +124,7 @@ def inner(pid: int) -> int | None:
 
 
 def obstacle() -> str:
-    """Why no process can be confined on this machine; empty where it can. Tries it."""
+    """Why no process can be confined on this machine; empty where it can. Finds out by trying."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         return "bwrap (bubblewrap) is not installed"

@@ -1,8 +1,4 @@
-"""Starts the process of one plugin version: scrubbed environment, its own session, its prints in a log file.
-
-Flows in: the path to import, the folders to use and what runs it. Flows out: the process and our end of its socket.
-What is said over the socket is not known here.
-"""
+"""Starts the process of one plugin version: scrubbed environment, its own session, its prints in a log file."""
 
 from __future__ import annotations
 
@@ -21,22 +17,22 @@ from .confinement import Confinement, inner
 MEMORY_MB = 4096
 """Address space of a plugin's process; beyond it, allocations in the plugin fail."""
 NICE = 5
-"""What the processes of environments let others go first by, beside what the settings say: workers must not wait."""
+"""Added to the niceness of the settings for the processes of environments, so that workers need not wait for them."""
 LARGEST_LOG = 8 << 20
 KEPT_LOG = 256 << 10
-"""Bytes: when a log has become too large, its newest part stays."""
+"""Bytes of the newest part of a log that are kept when it has become too large."""
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
 _UNWATCHED = 0
-"""Stands for the engine's process id where bwrap is the parent, which ends what it runs when the engine dies."""
+"""Given in place of the engine's process id where bwrap is the parent: it ends what it runs when the engine dies."""
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """What the processes of one plugin version run on. The default is marlaas's own Python, in the open."""
+    """What the processes of one plugin version run on. The default is marlaas's own Python, not confined."""
 
     python: Path = Path(sys.executable)
     author_api: Path | None = None
-    """Where that Python finds ``marlaas.plugins``; None where it is installed beside it."""
+    """Where that Python finds ``marlaas.plugins``; None where it is installed there."""
     memory_mb: int = MEMORY_MB
     confinement: Confinement | None = None
     nice: int = NICE
@@ -69,26 +65,26 @@ class Launched:
 
     @property
     def pid(self) -> int:
-        """The process, and the session of all that it started."""
+        """Id of the process, and of the session of all that it started."""
         return self._process.pid
 
     def kill(self) -> None:
-        """End the process and everything in its session, now."""
+        """Kill the process and everything in its session."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def interrupt(self) -> None:
         """Ask the process to break out of what blocks it."""
-        if self._process.returncode is None:  # os.kill, because Popen's own would take the exit status from asyncio
+        if self._process.returncode is None:  # not Popen's own, which would take the exit status from asyncio
             host = inner(self._process.pid) if self._confined else self._process.pid
             if host is not None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(host, signal.SIGUSR1)
 
     async def wait(self) -> str:
-        """Wait for the end; a sentence about it."""
+        """Wait for the end; returns a sentence about it."""
         code = await self._process.wait()
-        if self._confined and code > 128:  # bwrap's way to say it
+        if self._confined and code > 128:  # bwrap's code for a signal
             code = 128 - code
         if code < 0:
             with contextlib.suppress(ValueError):
@@ -108,8 +104,8 @@ class Launched:
 
 
 def open_log(path: str | Path, flags: int) -> int:
-    """Open a plugin's log, for this account alone. The plugin can replace it by a link: the file behind it is not ours,
-    and the call fails with OSError."""
+    """Open a plugin's log, for this account alone. The plugin can replace it by a link, which is not followed: then
+    raises ``OSError``."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
@@ -155,8 +151,8 @@ def command(path: Path, folders: Folders, descriptor: int, parent: int) -> list[
 def variables(folders: Folders) -> dict[str, str]:
     """All that a plugin's process sees of the engine's environment variables, and what it gets of its own.
 
-    It sees no card: a library that it imports would make itself at home on one, where it was never counted. A plugin
-    that computes on a card sets the variable itself.
+    It sees no card: a library that it imports could take memory of one, which was not planned for. A plugin that
+    computes on a card sets the variable itself.
     """
     runtime = folders.runtime
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}

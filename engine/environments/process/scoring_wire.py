@@ -1,6 +1,6 @@
-"""What a scoring process is asked: one episode to score, or the members of one group to compare, as JSON.
+"""The messages to a scoring process: one episode to score, or the members of one group to compare, as JSON.
 
-Flows in: what was played and said. Flows out: records for the wire. What comes back is read in ``wire``.
+Its answers are read in ``wire``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The gate before a shared device: threads of sampler and trainer wait here for their turns.
 
-Puts ``turns`` to work with a lock and a clock. What a party has to do when the device comes to it or goes from it (to
-bring its weights, to take them away) is done here too, in the thread that gets the turn, and measured. Knows no tensor.
+Applies ``turns`` with a lock and a clock. What a party has to do when the device comes to it or goes from it (to bring
+its weights, to take them away) is done here too, in the thread that gets the turn, and measured.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from .turns import Party, Turns
 
 
 def nothing() -> None:
-    """Where coming and going take no effort."""
+    """For parties that have nothing to do when the device comes or goes."""
 
 
 @dataclass(frozen=True)
 class Move:
-    """What a party does at its turns' borders."""
+    """What a party does at the beginning and at the end of its turns."""
 
     come: Callable[[], None] = nothing
-    """Before its first pass of a turn: whatever it needs is on the device afterwards, or it raises and takes none."""
+    """Before the first pass of a turn: brings what the party needs to the device, or raises and brings nothing."""
     go: Callable[[], None] = nothing
-    """After its last: frees the device's memory."""
+    """After the last pass of a turn: frees the device's memory."""
 
 
 STAYS = Move()
@@ -44,7 +44,7 @@ class Gate:
         holder: Party | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """``slice`` in seconds, see ``Turns``; ``holder`` is who is on the device to begin with."""
+        """``slice`` in seconds, see ``Turns``; ``holder`` has the device to begin with."""
         self._turns = Turns(slice, holder)
         self._moves = moves or {}
         self._clock = clock
@@ -53,14 +53,14 @@ class Gate:
 
     @property
     def turns(self) -> Turns:
-        """The state at this moment."""
+        """The state of the device at this moment."""
         return self._turns
 
     @contextmanager
     def busy(self, party: Party) -> Iterator[None]:
         """Within, the party has work: between two passes it keeps the device for what is left of its slice.
 
-        Waits for nothing, so that an event loop may say so.
+        Does not wait, so an event loop may enter it.
         """
         with self._changed:
             self._calls[party] += 1
@@ -75,7 +75,7 @@ class Gate:
     def turn(self, party: Party) -> Iterator[None]:
         """Within, this thread computes and the other party does not; waits until that may be.
 
-        Raises what the party's coming raises; the device is then nobody's.
+        Raises what ``Move.come`` raises; then neither party has the device.
         """
         before = self._begin(party)
         try:
@@ -98,7 +98,7 @@ class Gate:
             return before
 
     def _rest(self, party: Party) -> None:
-        """Wake whoever waits, which a party that has no call under way no longer keeps from the device."""
+        """Wake the other party if it waits: this one has no call under way, and does not keep the device from it."""
         if not self._calls[party]:
             self._turns = self._turns.rest(party)
         self._changed.notify_all()

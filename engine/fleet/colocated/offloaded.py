@@ -1,9 +1,9 @@
-"""A base that is on the device for the trainer's turns alone: what it takes is freed after each, and brought before it.
+"""A base that is on the device during the trainer's turns alone: brought before each turn, freed after it.
 
 The base is frozen, so nothing is ever copied back: values stay in main memory, where a card's driver reads them fastest
-(pinned), and on the device they are written again into the same tensors. Those stay what they are to whoever holds
-them or views of them; only their storage comes and goes, as in PyTorch's FSDP. Bringing a base of 16 GB costs under a
-second over PCIe, a tenth of what vLLM takes to wake, and leaves that much to its keys and values meanwhile.
+(pinned), and on the device they are written again into the same tensors. The tensors and their views stay valid; only
+their storage comes and goes, as in PyTorch's FSDP. Bringing a base of 16 GB costs under a second over PCIe, a tenth of
+what vLLM takes to wake, and leaves that much to its keys and values meanwhile.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ class OffloadedBase:
 
     def __init__(self) -> None:
         self._kept: list[tuple[UntypedStorage, UntypedStorage]] = []
-        """On the device, and its values."""
+        """Each storage on the device, with its copy in main memory."""
 
     def pack(self, tensors: Iterator[Tensor]) -> None:
-        """Take charge of tensors, which are on the device; nobody may write to them from now on."""
+        """Manage these tensors, which are on the device; nobody may write to them any more."""
         found = {storage.data_ptr(): storage for storage in (tensor.untyped_storage() for tensor in tensors)}
         self._kept = [(storage, _copy(storage)) for storage in found.values() if storage.resizable()]
 
     @property
     def size(self) -> int:
-        """Bytes that come and go."""
+        """Bytes that are brought and freed."""
         return sum(values.nbytes() for _, values in self._kept)
 
     def come(self) -> None:
-        """Bring the values. Raises ``torch.OutOfMemoryError`` where there is no room for them, and leaves none."""
+        """Bring the values. Raises ``torch.OutOfMemoryError`` where not all fit, and then brings none."""
         try:
             for storage, values in self._kept:
                 storage.resize_(values.nbytes())
@@ -43,7 +43,7 @@ class OffloadedBase:
             raise
 
     def go(self) -> None:
-        """Free what they take of the device, for other programs and libraries, too."""
+        """Free the device's memory, for other programs and libraries, too."""
         for storage, _ in self._kept:
             storage.resize_(0)
         torch.cuda.empty_cache()  # does nothing where there is no card

@@ -1,7 +1,7 @@
-"""A trainer's model that computes in turns with whoever else uses its device.
+"""A trainer's model that computes in turns with the sampler on its device.
 
-Passes over the base go through the gate, one at a time; what costs nothing on the device does not. A pass is as long as
-the trainer's memory for it allows, tens to hundreds of milliseconds: so long the sampler may have to wait for its turn.
+Passes over the base go through the gate, one at a time; what costs nothing on the device does not. A pass takes tens to
+hundreds of milliseconds, as long as the trainer's memory for it allows, and the sampler may have to wait for its end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ B = TypeVar("B", bound=Batch)
 
 
 class Paced(Generic[B]):
-    """Implements ``training.model.Model`` over another one."""
+    """Implements ``training.model.Model`` over another model."""
 
     def __init__(self, model: Model[B], gate: Gate, device: str) -> None:
         self._model = model
@@ -71,6 +71,6 @@ class Paced(Generic[B]):
             self._finish()
 
     def _finish(self) -> None:
-        """Wait for the device: the turn ends with the pass, not with its being asked for."""
+        """Wait for the device: the turn ends when the pass is computed, not when it is queued."""
         if self._queued:
             torch.cuda.current_stream().synchronize()

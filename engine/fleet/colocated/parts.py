@@ -1,7 +1,7 @@
 """What the worker serves: a sampler and a trainer whose calls tell the gate that there is work.
 
-Calls flow through. A party with a call under way has more passes to come, and keeps the device between two of them for
-what is left of its slice; see ``turns``.
+A party with a call under way has more passes to come, and keeps the device between two of them for what is left of its
+slice; see ``turns``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NONE_YET = SamplerStats(0, 0, 0.0, 0, 0)
 
 
 class Announced:
-    """Any service of a worker: each call of its methods is work of ``party`` for as long as it lasts."""
+    """Wraps a service of a worker: while a call of its methods lasts, ``party`` has work."""
 
     def __init__(self, service: Any, gate: Gate, party: Party) -> None:
         self._service = service
@@ -40,10 +40,10 @@ class Announced:
 
 
 class LightSleeper:
-    """``Sampler`` over one that takes turns with the trainer and is woken for tokens alone, as waking costs seconds.
+    """``Sampler`` over one that takes turns with the trainer and is woken only to compute: waking costs seconds.
 
-    What can wait until it is awake anyway does: conversations and versions to be forgotten are, before anything that is
-    asked for later, and totals are those of its last turn.
+    Releasing conversations and retiring versions wait until it is awake, and come before whatever is asked later;
+    totals are those of its last turn.
     """
 
     def __init__(self, sampler: Sampler, gate: Gate) -> None:
@@ -69,7 +69,7 @@ class LightSleeper:
         return await self._awake(partial(self._sampler.score, version, tokens, start, temperature))
 
     async def release(self, conversation: str) -> None:
-        """See the protocol; a turn that is under way while the sampler sleeps is aborted when it next wakes."""
+        """See the protocol; a turn that is under way while the sampler sleeps is ended when it next wakes."""
         await self._when_awake(partial(self._sampler.release, conversation))
 
     async def retire(self, version: str) -> None:

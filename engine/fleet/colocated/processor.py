@@ -1,4 +1,4 @@
-"""Undoes what vLLM's CPU builds do to the process that they are in: on processors alone.
+"""Undoes what vLLM's CPU builds do to the process that they run in.
 
 There vLLM rewrites each matrix for its own products and frees the original, which leaves nothing to share
 (``model_executor/layers/utils.py: dispatch_cpu_unquantized_gemm``), and takes ``torch.set_num_threads`` away from
@@ -19,8 +19,8 @@ from ...rollout import environment
 
 @contextmanager
 def considerate_vllm() -> Iterator[None]:
-    """Within, an engine that is made keeps its matrices as they were loaded, and torch multiplies with them; threads
-    may be set as before once the block is left."""
+    """Within, vLLM keeps the matrices of an engine as they were loaded, and torch multiplies with them; after the block
+    ``torch.set_num_threads`` works again."""
     os.environ.update(environment("cpu"))  # read when vllm is imported
     from vllm.model_executor.layers import utils
 

@@ -1,4 +1,4 @@
-"""Who may compute on a device that a sampler and a trainer share: a record, and what follows from it.
+"""Who may compute on a device that a sampler and a trainer share.
 
 Each computes in passes (a step of the sampler, a batch of the trainer), which nothing interrupts. Between two passes
 the holder goes on until it has had its slice and as much time as the other, or has nothing to do; then whoever waits
@@ -15,9 +15,9 @@ from typing import Literal
 Party = Literal["sampler", "trainer"]
 
 SHARE = 0.1
-"""Of the time, the most that switches may take."""
+"""Largest share of the time that switches may take."""
 LATEST = 0.5
-"""Weight of the latest switch among those measured so far."""
+"""Weight of the latest switch in the moving mean of what a switch costs."""
 
 
 @dataclass(frozen=True)
@@ -29,26 +29,26 @@ class Turns:
     holder: Party | None = None
     """Who computed last, and has its weights on the device; None before the first turn."""
     since: float = 0.0
-    """When it got the device."""
+    """Time at which it got the device."""
     begun: float | None = None
-    """When the pass that runs began; None while none does."""
+    """Time at which the running pass began; None while none runs."""
     more: bool = False
     """Whether the holder has further passes to come."""
     waiting: frozenset[Party] = frozenset()
     lead: float = 0.0
-    """Seconds that the sampler has had beyond the trainer, of those in which the other waited: passes differ in length,
-    and turn about would give all the time to the longer ones. Who is alone owes nothing for it, and works off debts."""
+    """Seconds by which the sampler is ahead of the trainer, counting time in which the other waited: passes differ in
+    length, and mere alternation would give most of the time to the longer ones. Time alone only pays off arrears."""
     cost: float = 0.0
-    """Seconds of a switch, as measured: of one holder's leaving and the other's coming."""
+    """Measured seconds of a switch: one party's leaving and the other's coming."""
 
     @property
     def least(self) -> float:
-        """Seconds that a holder with work has the device for, where the other waits: two switches go with two slices,
-        which they may lengthen by ``SHARE``."""
+        """Seconds that a holder with work keeps the device while the other waits, long enough that switches take at
+        most ``SHARE`` of the time."""
         return max(self.slice, self.cost * (1.0 - SHARE) / SHARE)
 
     def delay(self, party: Party, now: float) -> float:
-        """Seconds until ``party`` may begin a pass; 0: now; infinite: not before something has changed."""
+        """Seconds until ``party`` may begin a pass; 0: at once; infinite: not before something has changed."""
         if self.begun is not None:
             return math.inf
         if self.holder is None:
@@ -83,12 +83,12 @@ class Turns:
         return replace(self, more=False) if self.holder == party else self
 
     def switched(self, seconds: float, now: float) -> Turns:
-        """The device went from one to the other, which took so long: slice and pass begin at the end of that."""
+        """The device went from one to the other, which took ``seconds``: slice and pass begin at the end of that."""
         cost = seconds if not self.cost else self.cost + LATEST * (seconds - self.cost)
         return replace(self, cost=cost, since=now, begun=now)
 
     def deserted(self) -> Turns:
-        """Who was to come could not: the device is nobody's."""
+        """The party that was to come could not: neither has the device."""
         return replace(self, holder=None, begun=None, more=False)
 
     def _left(self, holder: Party, now: float) -> float:

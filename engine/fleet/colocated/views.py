@@ -1,8 +1,8 @@
-"""The base's tensors as vLLM holds them, under the names of its folder: so that a trainer computes with the very same.
+"""The base's tensors as vLLM holds them, under the names of its folder, so that a trainer can share them.
 
-vLLM stacks q, k, v and gate, up as we do, and pads the rows of embedding and head, which ``base.tensors`` cuts off by a
-view; nothing here copies. What vLLM keeps otherwise (quantised, repacked for a processor, a part on each of several
-cards) cannot be shared and is refused. Knows torch modules, and nothing else of vLLM.
+vLLM stacks q, k, v and gate, up as our trainer does, and pads the rows of embedding and head, which ``base.tensors``
+cuts off by a view; nothing here copies. What vLLM keeps otherwise (quantised, repacked for a processor, a part on each
+of several cards) cannot be shared and is refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def named_tensors(model: nn.Module, config: BaseConfig, dtype: torch.dtype) -> d
 
 
 def _expected(config: BaseConfig) -> dict[str, tuple[int, int]]:
-    """Shape of every linear layer of the blocks, stacked."""
+    """Shape of every linear layer of the blocks, by its name, with stacked layers as one."""
     shapes = {name: shape for name, shape in linear_shapes(config).items() if name.startswith("model.layers.")}
     expected: dict[str, tuple[int, int]] = {}
     for module, (outputs, inputs) in shapes.items():
@@ -47,7 +47,7 @@ def _expected(config: BaseConfig) -> dict[str, tuple[int, int]]:
 
 
 def _stacked(module: str) -> str:
-    """The layer that vLLM has instead of this one."""
+    """The name of vLLM's stacked layer that holds this one."""
     for parts in (ATTENTION, FEED_FORWARD):
         for part in parts:
             if module.endswith(part):

@@ -1,12 +1,12 @@
 """The worker that samples with vLLM and trains, on one device: two services, each a part that a proxy is made for.
 
-The arguments of both ordinary workers flow in, ``sampler`` and ``trainer`` come out. With ``sharing = "base"`` the
-trainer computes with vLLM's own tensors, and there is one copy of the base. With ``"sleep"`` each has its own: while
-the trainer computes, vLLM's weights are in main memory and its keys and values are gone, and while vLLM samples the
-trainer's base is away. What vLLM was sampling it computes anew when it wakes, from the tokens that it had.
+With ``sharing = "base"`` the trainer computes with vLLM's own tensors, and there is one copy of the base. With
+``"sleep"`` each has its own: while the trainer computes, vLLM's weights are in main memory and its keys and values are
+gone, and while vLLM samples the trainer's base is not on the device. Sequences that vLLM was sampling it computes anew
+when it wakes, from their tokens.
 
-Run on a processor, with vLLM's CPU build; there vLLM's sleep does nothing. Written for cards by reading vLLM 0.32, and
-not run on one.
+It was run on a processor, with vLLM's CPU build, whose sleep does nothing. It is written for cards after vLLM 0.32, and
+was not run on one.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from .views import named_tensors
 Shared = Literal["base", "sleep"]
 
 SLICE = 0.05
-"""Seconds: some steps of the sampler, a small batch of the trainer. On two busy cores, with passes of a second and
-steps of fifty milliseconds, each then reached half of what it reached alone; so they did with slices of a second."""
+"""Seconds of a slice: some steps of the sampler, a small batch of the trainer. On two busy cores, with passes of a
+second and steps of fifty milliseconds, each reached half the speed that it had alone, as with slices of a second."""
 
 
 class ColocatedWorker:
@@ -64,12 +64,12 @@ class ColocatedWorker:
         self.sampler = LightSleeper(self._vllm, self._gate) if sharing == "sleep" else announced
 
     def tidy(self) -> None:
-        """Remove what both have on the disk for themselves."""
+        """Remove the files that both keep for themselves."""
         self._vllm.tidy()
         self._trainer.tidy()
 
     def _start_vllm(self, arguments: dict[str, Any], dozes: bool) -> VllmSampler:
-        """``dozes``: its memory can be given away; on processors vLLM refuses to start so."""
+        """``dozes``: whether vLLM can be put to sleep; on processors it refuses to start so."""
         extra = {**(arguments.get("extra") or {}), **({"enable_sleep_mode": True} if dozes else {})}
         with considerate_vllm() if self._compute.device.type == "cpu" else nullcontext():
             return VllmSampler(**{**arguments, "extra": extra, "gate": self._sampling})
@@ -84,9 +84,9 @@ class ColocatedWorker:
         return self._paced(self._decoder(load(base, self._compute.device, dtype, tensors)))
 
     def _lodge(self) -> Model[Any]:
-        """A model over tensors that are on the device in the trainer's turns, of which this is the first.
+        """A model over its own tensors, on the device during the trainer's turns, of which this is the first.
 
-        One of four bits is so small that it stays.
+        A base in four bits is so small that it stays.
         """
         with self._gate.turn("trainer"):
             if self._compute.precision == "nf4":
@@ -110,7 +110,7 @@ class ColocatedWorker:
         self._or_end(partial(self._vllm.engine.llm.sleep, level=1, mode="keep"))
 
     def _or_end(self, change: Callable[[], Any]) -> None:
-        """A vLLM that fell asleep or woke in part is of no more use, and the process ends."""
+        """Run ``change``; where it fails, vLLM is asleep in part and of no use, and the process ends."""
         try:
             change()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What the placement is told beside machine, software and base: the user's wishes, the stages' times. Data alone."""
+"""What the placement decides by beside machine, software and base: the user's wishes and the stages' times."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Choices:
     precision: str = "auto"
     """``precision`` under [training]."""
     share: str = "auto"
-    """``share`` under [resources]: how a card is shared by sampler and trainer; with vLLM on a processor, that too."""
+    """``share`` under [resources]: how sampler and trainer share a card, or, with vLLM, a processor."""
     llama: str = ""
-    """The key that only llama.cpp understands and that is set, ``weights`` or ``gguf`` under [rollout]."""
+    """The key under [rollout] that is set and that only llama.cpp understands, ``weights`` or ``gguf``."""
     without: Sequence[Sharing] = ()
     """Ways of sharing a card that failed when the workers were started."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """How long one card would work on each stage for a trained token, in any unit.
+    """How long one card takes at each stage for a trained token, in any unit.
 
     Before anything is measured, sampling is taken to be twice the work of training: published systems spend two to five
     times as long on it, and a card too many at rollout costs less than one too few, as training can wait for none.

@@ -1,4 +1,4 @@
-"""Posts of a plan: what was decided about a worker flows in, its name and place and base flow out. Pure."""
+"""Makes the assignments of a plan: a worker's name, its device, and how it keeps the base. Pure."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ TRAINER = "training"
 
 
 def processor_sampler_assignment(where: Place, wanted: Wanted, choices: Choices, times: Times) -> SamplerAssignment:
-    """The only sampler, on cores."""
+    """The only sampler, on the processor."""
     return SamplerAssignment("rollout", processor_sampler(wanted, choices, times), where)
 
 
 def processor_trainer_assignment(where: Place, choices: Choices) -> TrainerAssignment:
-    """The trainer on cores: four bits are for cards."""
+    """The trainer on the processor, where it cannot keep the base in four bits."""
     precision: Precision = "bf16" if choices.precision == "bf16" else "f32"
     return TrainerAssignment(TRAINER, where, precision)
 
 
 def sampler_assignment(card: Card, number: int) -> SamplerAssignment:
-    """Sampler ``number``, from 1, on a card of its own; all that it could run there is of one kind."""
+    """Sampler ``number``, from 1, on a card of its own, which can run one kind of sampler."""
     kind = card.samplers[0][0]
     room = chosen([room for _, room in card.samplers], card.usable)
     where = Place(gpus=(card.gpu.uuid,), memory=room.of_use(card.usable))
@@ -37,7 +37,7 @@ def sampler_assignment(card: Card, number: int) -> SamplerAssignment:
 
 
 def trainer_assignment(cards: Sequence[Card]) -> TrainerAssignment:
-    """On cards of its own; of each as much as the one with the least has, for batches are alike on all."""
+    """The trainer on cards of its own; of each as much as the one with the least has, for batches are alike."""
     where = Place(gpus=tuple(card.gpu.uuid for card in cards), memory=min(card.usable for card in cards))
     return TrainerAssignment(TRAINER, where, cards[0].trainers[0][0])
 

@@ -1,9 +1,8 @@
-"""When a card moves from one stage to the other: what both did flows in, now and then a better placement flows out.
+"""When a card moves from one stage to the other, by how busy both stages were. A pure state machine.
 
-A pure state machine. Work for each trained token is learnt from the time that cards were busy, in units of one
-reference card, so that it stays the same when cards move. A move must be worth more than it costs for the time that it
-is expected to last, must have looked so for a while, and comes no sooner than some time after the one before: a load
-that wavers moves nothing. Carries nothing out, and knows no process.
+Work for each trained token is learnt from the time that cards were busy, in units of one reference card, so that it
+stays the same when cards move. A move must be worth more than it costs over the time that it is expected to last, must
+have looked so for a while, and comes no sooner than some time after the one before: a load that wavers moves nothing.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from .division import apart_speed, shared_speed
 from .speed import rates_of, sampling_speed, training_speed
 
 HALF_LIFE = 600.0
-"""Seconds after which what was seen counts half."""
+"""Seconds after which a window counts half."""
 ENOUGH = 300.0
-"""Seconds that must have been seen, and for which a move must have looked worth while."""
+"""Seconds of windows that are needed, and for which a move must have looked worth while."""
 WORTH = 0.15
-"""Of the speed, that a move must gain."""
+"""Share of the speed that a move must gain."""
 DWELL = 900.0
 """Seconds between two moves, at least."""
 LASTS = 1800.0
 """Seconds for which a gain is taken to last: tasks end, and others begin."""
 MOST = 20.0
-"""How many times as long as the other a stage is taken to be at most: beyond that it was hardly seen."""
+"""Largest ratio of the stages' times that is believed: beyond that the shorter one was hardly measured."""
 
 
 @dataclass(frozen=True)
@@ -36,23 +35,23 @@ class Window:
 
     seconds: float
     tokens: float
-    """Trained on."""
+    """Tokens trained on."""
     sampling: float
-    """Seconds in which cards sampled, added up by ``card_seconds``."""
+    """Seconds of a reference card in which cards sampled, as ``card_seconds`` counts them."""
     training: float
-    """Likewise."""
+    """The same for training."""
 
 
 @dataclass(frozen=True)
 class Balance:
-    """What was seen, and since when a move looks worth while."""
+    """The windows so far, and since when a move looks worth while."""
 
     restart: float
-    """Seconds in which nothing is done while workers start anew, as measured."""
+    """Measured seconds in which nothing is done while workers start anew."""
     moved: float = 0.0
     """When the present placement began."""
     seen: Window = Window(0.0, 0.0, 0.0, 0.0)
-    """All windows, older ones counting less."""
+    """The sum of all windows, older ones counting less."""
     worth_since: float | None = None
     """Since when the same better placement has been worth its cost."""
     better: tuple[frozenset[str], frozenset[str]] | None = None
@@ -69,9 +68,9 @@ class Balance:
     def after(
         self, window: Window, now: float, present: Placement, machine: Machine, place: Callable[[Times], Placement]
     ) -> tuple[Balance, Placement | None]:
-        """With one more window, and the placement to move to, if it is time. ``now`` in seconds of any clock.
+        """The state after one more window, and the placement to move to, if it is time. ``now`` is in seconds.
 
-        ``place`` says where everything would go at such times. Whoever moves calls ``begun`` of the state next.
+        ``place`` makes a placement for given times of the stages. After a move, call ``begun`` of the returned state.
         """
         state = replace(self, seen=_together(self.seen, window))
         times = state.times
@@ -88,26 +87,26 @@ class Balance:
         return state, other if due else None
 
     def begun(self, now: float, restart: float | None = None) -> Balance:
-        """A placement begins at ``now``, after ``restart`` seconds of starting where that was measured."""
+        """The state after a placement began at ``now``; ``restart``: measured seconds of starting it."""
         cost = self.restart if restart is None else restart
         return replace(self, moved=now, worth_since=None, better=None, restart=cost)
 
 
 def card_seconds(place: Place, machine: Machine, busy: float, stage: str) -> float:
-    """Seconds of a reference card that ``busy`` seconds of a worker's cards stand for; ``stage`` is its name."""
+    """``busy`` seconds of a worker's cards at a stage, in seconds of a reference card."""
     speed = sampling_speed if stage == "rollout" else training_speed
     return busy * sum(speed(rates_of(gpu, machine.gpus)) for gpu in machine.gpus if gpu.uuid in place.gpus)
 
 
 def cards(placement: Placement) -> tuple[frozenset[str], frozenset[str]]:
-    """Those that sample, and those that train."""
+    """Ids of the cards that sample, and of those that train."""
     return frozenset(uuid for assignment in placement.samplers for uuid in assignment.place.gpus), frozenset(
         placement.trainer.place.gpus
     )
 
 
 def modelled(placement: Placement, machine: Machine, times: Times) -> float:
-    """How fast a placement is, in trained tokens a second at these times; 0 where a stage is on no card."""
+    """Modelled speed of a placement in trained tokens a second at these times; 0 where a stage is on no card."""
     sampling, training = cards(placement)
     rates = {gpu.uuid: rates_of(gpu, machine.gpus) for gpu in machine.gpus}
     if not sampling or not training or not sampling | training <= set(rates):

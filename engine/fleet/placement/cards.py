@@ -1,7 +1,6 @@
-"""What each card can do for a base: which sampler, which trainer, and why not, in words.
+"""What each card can do for a base: which sampler, which trainer, and why not, in words. Pure.
 
-Machine, software, sizes and wishes flow in; a ``Card`` for each card flows out. Pure. Looks at one card at a time: who
-does what is decided from the whole row of them.
+Looks at one card at a time; who does what is decided over all of them, in ``place``.
 
 vLLM is built for cards of compute capability 7.5 and more, and computes bfloat16, which is what the base is kept in
 here, from 8.0 on (``vllm/platforms/cuda.py: check_if_supports_dtype``, 0.26 to 0.33).
@@ -19,16 +18,16 @@ from .speed import rates_of
 from .words import size
 
 BF16_FROM = (8, 0)
-"""Compute capability of cards that multiply bfloat16, by vLLM and torch alike."""
+"""Compute capability from which vLLM and torch multiply bfloat16."""
 NF4_FROM = (7, 5)
-"""Of cards that bitsandbytes has its kernels for, and current builds of torch."""
+"""Compute capability from which bitsandbytes, and current builds of torch, have kernels."""
 TORCH_KINDS = ("cuda", "rocm")
 """Cards that torch trains on."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """A card, and what it could do if it had nothing else to do."""
+    """A card, and what it could do if all of it were free for that."""
 
     gpu: Gpu
     rates: Rates
@@ -36,11 +35,11 @@ class Card:
     usable: int
     """Bytes that may be planned with."""
     samplers: tuple[tuple[SamplerKind, SamplerRoom], ...]
-    """That fit, the preferred one first."""
+    """Samplers that fit, the preferred one first."""
     trainers: tuple[tuple[Precision, TrainerRoom], ...]
-    """Likewise, by how the base is kept."""
+    """Trainers that fit, by how they keep the base, the preferred one first."""
     no_sampler: str
-    """Why nothing can sample there, a clause; empty where something can."""
+    """Why nothing can sample there, as a clause; empty where something can."""
     no_trainer: str
 
 

@@ -1,4 +1,4 @@
-"""Workers on the processor alone: kinds of samplers and numbers of cores flow in, a placement flows out. Pure."""
+"""A placement of workers on the processor alone, from kinds of samplers and the numbers of the cores. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SAMPLER, TRAINER = "rollout", "training"
 def on_cores(kinds: Sequence[SamplerKind], cores: Sequence[int]) -> Placement:
     """Half of the cores for the samplers, half for the trainer, one thread for each core.
 
-    Spinning threads that share a core are ten times slower and more. Where there are fewer cores than workers each
-    sampler has one, and the trainer's only thread goes to whichever has time; a lone core is left to the system.
+    Spinning threads that share a core are ten times slower and more. Where there are fewer cores than workers, each
+    sampler has one, and the trainer's only thread is not pinned; on a single core no worker is.
     """
     assignments = [(SAMPLER if number == 1 else f"{SAMPLER}-{number}", kind) for number, kind in enumerate(kinds, 1)]
     many, own = len(cores), len(assignments)

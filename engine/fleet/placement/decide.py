@@ -1,6 +1,6 @@
-"""The decision for a home: its settings, its base and a look at the machine flow in, a placement flows out. Pure.
+"""The placement for a home, from its settings, its base and what was found on the machine. Pure.
 
-What ``place`` says is completed by what the guest's rules say: which cards are left alone, and why.
+To the reasons of ``place`` it adds which cards are left to other programs, and why.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def decide(
     times: Times | None = None,
     without: Sequence[Sharing] = (),
 ) -> Placement:
-    """Where everything goes, with reasons for what is used and for what is not.
+    """The placement, with reasons for what is used and for what is not.
 
     ``without`` names ways of sharing a card that failed when workers were started so. Raises ``ConfigError`` where
     settings contradict one another or this machine.

@@ -1,8 +1,8 @@
 """Several cards: which sample and which train, in proportion to how long the stages take. Pure.
 
-What each card is good for and how long the stages take flow in, the division that trains on the most tokens flows out.
-Cards stand in a row from those that are better at sampling to those that are better at training, and the row is cut
-where the slower stage is fastest (cards with much bandwidth sample, cards with much arithmetic train).
+Chosen is the division that trains on the most tokens. Cards stand in a row from those that are better at sampling to
+those that are better at training, and the row is cut where the slower stage is fastest (cards with much bandwidth
+sample, cards with much arithmetic train).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .cards import Card
 from .speed import sampling_speed, training_speed
 
 GAIN = 2.0
-"""How many times as fast a card that serves both stages must make the whole, before a division that keeps the stages
-apart is given up for it: workers on one card hold each other up in ways that this arithmetic does not know."""
+"""How many times as fast a division in which one card serves both stages must be to be preferred to one that keeps the
+stages apart: workers on one card hold each other up in ways that this arithmetic does not know."""
 DISTURBED = 0.5
-"""Of its speed at sampling, what a card keeps beside its trainer."""
+"""Share of its sampling speed that a card keeps beside a trainer."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Worth:
 
     @property
     def leaning(self) -> float:
-        """Towards training."""
+        """Speed at training over speed at sampling: cards are ordered by it."""
         if not self.sampling or not self.training:
             return math.inf if self.training else 0.0
         return self.training / self.sampling
@@ -40,15 +40,15 @@ class Worth:
 
 @dataclass(frozen=True)
 class Division:
-    """Who does what."""
+    """Which cards sample, and which train."""
 
     rollout: tuple[Card, ...]
-    """The one that trains, too, comes first."""
+    """A card that also trains comes first."""
     training: tuple[Card, ...]
     speed: float
-    """Of the slower stage; above 0."""
+    """Speed of the slower stage; above 0."""
     apart: float = 0.0
-    """What that would be at best with no card that does both; 0 where that cannot be."""
+    """The best ``speed`` of a division in which no card does both; 0 where there is none."""
 
     @property
     def shared(self) -> Card | None:
@@ -71,8 +71,8 @@ def divide(
     """The best division, or None where no cards are left for one of the stages.
 
     ``shareable`` are the ids of cards on which sampler and trainer fit together; ``together`` says that one of them
-    must do both. Else one card does both where the stages
-    cannot be kept apart, or where that is ``GAIN`` times as fast: beside a card that is far weaker.
+    must do both. Else one card does both where the stages cannot be kept apart, or where that is ``GAIN`` times as
+    fast, as it is where the other card is far weaker.
     """
     apart = None if together else max(_apart(worths, times), key=_best, default=None)
     both = max(_both(worths, times, shareable), key=_best, default=None)
@@ -82,12 +82,12 @@ def divide(
 
 
 def apart_speed(sampling: Sequence[float], training: Sequence[float], times: Times) -> float:
-    """Of the slower stage, each on cards of its own with these speeds."""
+    """Speed of the slower stage, where each has cards of its own with these speeds."""
     return min(sum(sampling) / times.sampling, sum(training) / times.training)
 
 
 def shared_speed(sampling: float, training: float, others: Sequence[float], times: Times) -> float:
-    """Of both stages where one card trains in a part of its time and samples in the rest, beside ``others``."""
+    """Speed of both stages, where one card trains and, for the rest of its time, samples beside ``others``."""
     kept = DISTURBED * sampling if others else sampling
     return (sum(others) + kept) / (times.sampling + kept * times.training / training)
 
@@ -116,7 +116,7 @@ def _both(worths: Sequence[Worth], times: Times, shareable: Collection[str]) -> 
 
 
 def _one_process(worths: Sequence[Worth]) -> list[Worth]:
-    """Cards that one trainer may have: of cards that are parts of others, a process computes on one alone."""
+    """Cards that one trainer may have: of the parts of a divided card (MIG), a process can use only one."""
     parts = [worth for worth in worths if worth.card.gpu.part is not None]
     whole = [worth for worth in worths if worth.card.gpu.part is None]
     best = max(parts, key=lambda worth: worth.training, default=None)

@@ -1,7 +1,6 @@
 """What workers may take of the memory assigned to them: conversations, slots, bytes for caches and passes. Pure.
 
-Posts and a base's sizes flow in, numbers for the workers' arguments flow out: the same arithmetic that the assignments'
-bytes were planned by, taken apart again.
+The same arithmetic by which the bytes were planned gives the numbers for the workers' arguments.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ _NOTHING = MemoryPlan(sequences=0, context=0, weights="", room=0, slots=0, held=
 
 @dataclass(frozen=True)
 class SamplerLimits:
-    """Of a sampler on a card."""
+    """Limits of a sampler on a card."""
 
     sequences: int
     """Conversations at the same time."""
     context: int
-    """Tokens of each."""
+    """Tokens of a conversation."""
     slots: int
     """Adapters in one pass."""
     cache: int
@@ -51,18 +50,18 @@ class SamplerLimits:
 
 @dataclass(frozen=True)
 class TrainerLimits:
-    """Of a trainer on cards."""
+    """Limits of a trainer on cards."""
 
     room: int
     """Bytes that a pass may take."""
     slots: int
     """Policies of the usual rank that there is room for."""
     held: int
-    """Bytes for them."""
+    """Bytes for these policies."""
 
 
 def sampler_limits(assignment: SamplerAssignment, wanted: Wanted) -> SamplerLimits:
-    """For an assignment on a card; ``assignment.place.memory`` holds the base, too, whoever shares it."""
+    """Limits for an assignment on a card; ``assignment.place.memory`` includes the base, also where it is shared."""
     room = _room(assignment, wanted)
     fitting = room.conversations(assignment.place.memory)
     sequences = min(wanted.sequences or fitting, fitting)
@@ -70,7 +69,7 @@ def sampler_limits(assignment: SamplerAssignment, wanted: Wanted) -> SamplerLimi
 
 
 def trainer_limits(assignment: TrainerAssignment, wanted: Wanted) -> TrainerLimits:
-    """For an assignment on cards: passes as long as leave room for a few policies, and policies in what is left."""
+    """Limits for an assignment on cards: passes as long as possible beside a few policies, then more policies."""
     own = 0 if assignment.sharing == "base" else PROGRAM + base_bytes(wanted, assignment.precision)
     left, context = assignment.place.memory - own, context_of(wanted)
     policy, stepping = slot_bytes(wanted.config, context), STEPPING * adapter_bytes(wanted.config, RANK)
@@ -79,7 +78,7 @@ def trainer_limits(assignment: TrainerAssignment, wanted: Wanted) -> TrainerLimi
         return max(card_pass_bytes(wanted.config, context, room, assignment.precision), stepping)
 
     few = min(wanted.slots or wanted.tasks, FEW_SLOTS)
-    # with "sleep" they stay while the sampler computes
+    # with "sleep" policies stay on the card while the sampler computes
     slots = few if assignment.sharing == "sleep" else wanted.slots or wanted.tasks
     rooms = [room for room in (PASS, PASS // 2, *ROOMS) if takes(room) + few * policy <= left] or [ROOMS[-1]]
     spare = max(0, left - takes(rooms[0]))
@@ -88,7 +87,7 @@ def trainer_limits(assignment: TrainerAssignment, wanted: Wanted) -> TrainerLimi
 
 
 def memory_plans(placement: Placement, wanted: Wanted, free: int) -> tuple[MemoryPlan, ...]:
-    """One for each sampler, of what it and, for the first, the trainer take; ``free`` are bytes of main memory.
+    """One plan for each sampler; the first includes the trainer. ``free`` are bytes of main memory.
 
     A part on a card is counted there, and nothing of it in main memory. Raises ``BaseModelError`` where what is to be
     computed on the processor does not fit.

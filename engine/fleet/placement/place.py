@@ -1,8 +1,8 @@
 """The decision: which samplers and which trainer are started where, and why.
 
-A machine (what a guest may use of it), what is installed, a base with its settings, the user's wishes and the stages'
-times flow in; a ``Placement`` flows out. Pure: the same in, the same out. It never plans with more than a card's free
-memory less a reserve, and has a plan for every machine: what does not fit a card is computed on the processor.
+It follows from the machine, as far as the engine may use it, what is installed, a base with its settings, the user's
+wishes and the stages' times. Pure. It never plans with more than a card's free memory less a reserve, and has a plan
+for every machine: what does not fit a card is computed on the processor.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from .wishes import Wishes, checked
 KINDS: tuple[SamplerKind, ...] = ("vllm", "llama.cpp")
 """Samplers on cards, the preferred one first; all cards of a plan have the same."""
 EXACT: tuple[Precision, ...] = ("bf16", "f32")
-"""Bases that are as the sampler has them; four bits are for where neither fits."""
+"""Precisions that keep the trainer's base as the sampler has it; four bits are for where neither fits."""
 
 
 def place(
     machine: Machine, software: Software, wanted: Wanted, choices: Choices | None = None, times: Times | None = None
 ) -> Placement:
-    """Raises ``ConfigError`` where the wishes contradict one another or cannot be met here."""
+    """The placement. Raises ``ConfigError`` where the wishes contradict one another or cannot be met here."""
     choices, times = choices or Choices(), times or Times()
     wishes = checked(machine, software, choices)
     unnamed = wishes.rollout is None and wishes.training is None and choices.sampler != "vllm"
@@ -62,7 +62,7 @@ def place(
 
 
 def _preferences() -> Iterator[tuple[tuple[SamplerKind, ...], tuple[Precision, ...]]]:
-    """What cards may run, from best to least."""
+    """Kinds of samplers and precisions that cards may run, the preferred combination first."""
     for kind in KINDS:
         yield (kind,), EXACT[:1]
         yield (kind,), EXACT[1:]

@@ -38,24 +38,24 @@ def usual_sampler(config: BaseConfig, parameters: int) -> SamplerKind:
 
 
 def halves(cpu: Cpu) -> tuple[Place, Place]:
-    """For sampler and trainer, cores of their own where there are two or more, one thread each; else none is pinned."""
+    """Places of sampler and trainer: cores of their own where there are two or more, one thread each; else unpinned."""
     cores = allowed(cpu)
     half = len(cores) // 2
     return (Place(cores[:half]), Place(cores[half:])) if half else (Place(), Place())
 
 
 def together(cpu: Cpu) -> tuple[Place, Place]:
-    """For sampler and trainer in one process: the same cores."""
+    """Places of sampler and trainer in one process: the same cores."""
     cores = allowed(cpu)
     return Place(cores), Place(cores)
 
 
 def alone(cpu: Cpu) -> Place:
-    """For the only worker that computes on the processor: all cores but one, which feeds the cards."""
+    """Place of the only worker on the processor: all cores but one, which feeds the cards."""
     cores = allowed(cpu)
     return Place(cores[1:]) if len(cores) > 1 else Place()
 
 
 def allowed(cpu: Cpu) -> tuple[int, ...]:
-    """Cores that may be pinned: no more of them than there is time for."""
+    """Cores to pin workers to: no more than the processor time that this process may have."""
     return tuple(sorted(cpu.cores))[: max(1, cpu.count)]

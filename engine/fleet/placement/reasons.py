@@ -1,7 +1,4 @@
-"""The plan in words: sentences on what was decided, and why, with the numbers that decided it. Pure.
-
-Decisions flow in, short plain sentences flow out, in the order in which a person would ask.
-"""
+"""The plan in words: sentences on what was decided, and why, with the numbers that decided it. Pure."""
 
 from __future__ import annotations
 
@@ -31,12 +28,12 @@ def too_small(wanted: Wanted) -> str:
 
 
 def no_cards() -> str:
-    """On a machine without cards, or with none that may be used."""
+    """For a machine without cards that may be used."""
     return "There is no card that may be used, so sampler and trainer divide the cores."
 
 
 def on_processor(assignment: SamplerAssignment | TrainerAssignment, stage: str) -> str:
-    """A worker on the processor; ``stage`` begins the sentence."""
+    """Where a worker on the processor runs; the sentence begins with ``stage``."""
     with_ = (
         f"with {_kind(assignment.kind)}"
         if isinstance(assignment, SamplerAssignment)
@@ -48,7 +45,7 @@ def on_processor(assignment: SamplerAssignment | TrainerAssignment, stage: str) 
 def samplers(
     assignments: Sequence[SamplerAssignment], on: Sequence[Card], way: Way | None, software: Software
 ) -> Iterator[str]:
-    """Samplers on cards; those that are alike in one sentence."""
+    """Which samplers run on cards; those that are alike in one sentence."""
     alike: dict[tuple[str, str, str, int, int], list[Card]] = {}
     for assignment, where in zip(assignments, on, strict=True):
         rooms = [
@@ -68,7 +65,7 @@ def samplers(
 
 
 def trainer(assignment: TrainerAssignment, on: Sequence[Card], way: Way | None) -> str:
-    """A trainer on cards."""
+    """Where a trainer on cards runs, and how it keeps the base."""
     where = _on(on)
     base = f"over the base in {BASES[assignment.precision]}"
     if way and way.sharing == "base":
@@ -78,7 +75,7 @@ def trainer(assignment: TrainerAssignment, on: Sequence[Card], way: Way | None) 
 
 
 def divided(division: Division, able: int, stages: Times) -> Iterator[str]:
-    """Why so many cards do this and so many that, where several are ``able`` to do something."""
+    """Why the cards are divided so between the stages, where several are ``able`` to do something."""
     count = len({each.gpu.uuid for each in (*division.rollout, *division.training)})
     if able < 2:
         return

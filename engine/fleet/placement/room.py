@@ -1,6 +1,6 @@
-"""What sampler and trainer of a base take of a card, in bytes: the least they can do with, and what is of use. Pure.
+"""Bytes of a card that sampler and trainer of a base need at least, and that they can make use of. Pure.
 
-Sizes follow the tensors; what libraries take beside them was read in their sources and has been measured on no card.
+Sizes follow the tensors; what libraries take beside them was read in their sources, not measured on a card.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from ...devices import Gpu, Precision
 
 MEBIBYTE = 1 << 20
 RESERVE, RESERVED = 512 * MEBIBYTE, 0.03
-"""Bytes, and the share of a card's memory, that are left free whatever fits: for other programs' windows, and for what
-libraries take that nobody has counted."""
+"""Bytes, and the share of a card's memory, that are left free: for other programs' windows, and for what libraries take
+beyond what is counted here."""
 PROGRAM = 600 * MEBIBYTE
 """What a process takes of a card before it has a tensor there: context, kernels, workspaces of matrix products."""
 GRAPHS = 1024 * MEBIBYTE
@@ -49,7 +49,7 @@ CROWD = 128
 MOST = 512
 """Conversations beyond which a sampler on a card gains little: its passes are bound by arithmetic by then."""
 CONTEXT = 2048
-"""Tokens of a conversation, where neither settings nor base say less: longer is for a person to ask for."""
+"""Tokens of a conversation, unless the settings ask for another length or the base has less."""
 PASS = 4 * ROOMS[0]
 """Bytes for a training pass on a card: it takes longer batches than a core to be busy."""
 NF4 = 0.5625
@@ -68,13 +68,13 @@ def context_of(wanted: Wanted) -> int:
 
 @dataclass(frozen=True)
 class SamplerRoom:
-    """A sampler on one card."""
+    """What a sampler takes of one card, in bytes."""
 
     weights: int
     fixed: int
-    """All that does not grow with conversations, the weights among it."""
+    """Bytes that do not grow with conversations, the weights included."""
     each: int
-    """Of a conversation at its longest."""
+    """Bytes of a conversation at its longest."""
     stored: str
     """How the weights are kept: ``bf16``, or a type of llama.cpp's."""
     slots: int
@@ -82,15 +82,15 @@ class SamplerRoom:
 
     @property
     def least(self) -> int:
-        """Bytes with which it is worth while."""
+        """Bytes from which on it is worth while."""
         return self.fixed + LEAST * self.each
 
     def conversations(self, memory: int) -> int:
-        """How many fit, none where there is not even room for the weights."""
+        """How many conversations fit into ``memory`` bytes; 0 where there is not even room for the weights."""
         return min(MOST, max(0, memory - self.fixed) // self.each)
 
     def of_use(self, memory: int) -> int:
-        """Of so many bytes, those that it can make use of."""
+        """How many of ``memory`` bytes it can make use of."""
         return min(memory, self.fixed + MOST * self.each)
 
 
@@ -124,24 +124,24 @@ def llama_room(wanted: Wanted, stored: str) -> SamplerRoom:
 
 
 def chosen(rooms: Sequence[SamplerRoom], memory: int) -> SamplerRoom:
-    """The first that leaves room for enough conversations in ``memory``, else the one with room for most."""
+    """The first of ``rooms`` with enough conversations in ``memory`` bytes, else the one with the most."""
     enough = (room for room in rooms if room.conversations(memory) >= ENOUGH)
     return next(enough, None) or max(rooms, key=lambda room: room.conversations(memory))
 
 
 @dataclass(frozen=True)
 class TrainerRoom:
-    """A trainer on one card."""
+    """What a trainer takes of one card, in bytes."""
 
     base: int
     least: int
-    """Few policies at a time and small batches; the base among it."""
+    """Bytes for few policies at a time and small batches, the base included."""
     good: int
-    """All policies at once, and batches as large as are of use."""
+    """Bytes for all policies at once and for batches as large as are of use."""
 
     @property
     def beside(self) -> int:
-        """The least without the base and without a process of its own: what it adds to a sampler whose base it uses."""
+        """The least bytes that it adds to a sampler's process whose base it uses."""
         return self.least - self.base - PROGRAM
 
 

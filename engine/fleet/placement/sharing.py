@@ -1,7 +1,6 @@
-"""How one card serves sampler and trainer at a time: with one copy of the base, a part of the memory each, or in turns.
+"""How one card serves both sampler and trainer: with one copy of the base, a part of the memory each, or in turns.
 
-A card and what it could do flow in, ways that fit flow out, with the tokens a second that each is modelled to train on.
-Pure arithmetic; its constants were read in sources and have been measured on no card.
+Pure arithmetic; its constants were read in sources, not measured on a card.
 
 One copy takes the least and is the fastest wherever vLLM keeps the base as the trainer reads it. Where it must not be,
 two copies leave less room for conversations; where that makes passes so short that reading the weights dominates,
@@ -21,7 +20,7 @@ from .room import CROWD, PROGRAM, SamplerRoom, TrainerRoom, context_of
 from .speed import BUS, REACHED, READ, sampled_per_second, trained_per_second
 
 GAIN = 1.2
-"""How many times as fast taking turns must be: it holds up every turn that is under way."""
+"""How many times as fast taking turns must be to be preferred: it holds up all replies that are being sampled."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +35,14 @@ class Way:
     sampler: int
     """Bytes of the card that the sampler may take; its base is among them."""
     trainer: int
-    """Bytes that the trainer may take: beside the sampler's, but for taking turns, where either has most of the card
-    while the other sleeps."""
+    """Bytes that the trainer may take, beside the sampler's; where they take turns, each has most of the card."""
     conversations: int
     rate: float
     """Tokens a second that are sampled and trained on, as modelled."""
 
 
 def ways(card: Card, machine: Machine, wanted: Wanted, choices: Choices) -> list[Way]:
-    """All that fit and are allowed, the best first; a base in four bits is worse than any other."""
+    """All ways that fit and are allowed, the best first; those with a base in four bits come last."""
     found: list[Way] = []
     for kind, sampler in card.samplers:
         for precision, trainer in card.trainers:
@@ -73,7 +71,7 @@ def _ways(
     room = card.usable
 
     def way(sharing: Sharing, least: int, good: int, most: int) -> Iterator[Way]:
-        """With between ``least`` and ``good`` bytes for the trainer of ``most`` for both, if that leaves enough."""
+        """The way with ``least`` to ``good`` bytes for the trainer, of ``most`` for both, if that leaves enough."""
         spare = most - sampler.fixed - CROWD * sampler.each
         given = max(least, min(good, spare))
         memory = sampler.of_use(most - given)
@@ -87,7 +85,7 @@ def _ways(
     if card.gpu.mode != "exclusive":
         yield from way("memory", trainer.least, trainer.good, room)
     if kind == "vllm" and precision != "nf4" and sampler.weights + trainer.base <= machine.cpu.memory:
-        asleep = trainer.beside  # its policies stay
+        asleep = trainer.beside  # its policies stay on the card
         memory = sampler.of_use(room - asleep)
         conversations = sampler.conversations(memory)
         given = room - (sampler.fixed - sampler.weights)  # keys, values and weights go, the rest stays
@@ -97,7 +95,7 @@ def _ways(
 
 
 def _rate(way: Way, rates: Rates, wanted: Wanted, sampler: SamplerRoom, trainer: TrainerRoom) -> float:
-    """Of both stages, one after the other, and of what goes over the bus once for each wave of conversations."""
+    """Tokens a second through both stages in turn, with what goes over the bus for each wave of conversations."""
     sampled = sampled_per_second(rates, wanted.parameters, sampler.weights, way.conversations, sampler.each)
     seconds = 1 / sampled + 1 / trained_per_second(rates, wanted.parameters)
     if way.sharing == "sleep":

@@ -1,4 +1,4 @@
-"""How fast cards are at each stage, from their measured rates: numbers that are compared with one another. Pure.
+"""How fast cards are at each stage, from their measured rates: relative numbers, for comparing cards. Pure.
 
 Training and reading prompts take arithmetic, writing replies reads the weights again and again. The unit is a card of
 ``REFERENCE``; what the arithmetic leaves out is the same for all cards, as far as it goes.
@@ -12,15 +12,15 @@ from ...devices import Gpu, Rates
 
 REFERENCE = Rates(matrix=100e12, bandwidth=1e12)
 WRITING = 0.8
-"""Of the time that a card of ``REFERENCE`` samples, the share in which it writes replies: what bandwidth bounds."""
+"""Share of a reference card's sampling time in which it writes replies, which is bound by bandwidth."""
 BUS = 20e9
 """Bytes a second between main memory and a card; PCIe 4.0 with 16 lanes reaches a little more."""
 LAUNCHES = 3e-3
-"""Seconds of a sampler's pass that go by whatever it computes."""
+"""Seconds that every pass of a sampler takes, whatever it computes."""
 REACHED = 0.4
-"""Of the matrix rate, in training."""
+"""Share of the matrix rate that training reaches."""
 TRAINED, READ = 8, 2
-"""Operations for a token and a weight: forwards, backwards and forwards once more; and forwards alone."""
+"""Operations per token and weight: in training (forwards, backwards, forwards once more), and in reading a prompt."""
 
 
 def rates_of(gpu: Gpu, gpus: Sequence[Gpu]) -> Rates:
@@ -34,23 +34,23 @@ def rates_of(gpu: Gpu, gpus: Sequence[Gpu]) -> Rates:
 
 
 def sampling_speed(rates: Rates) -> float:
-    """Of a reference card's."""
+    """Speed at sampling, as a multiple of a reference card's."""
     reading = (1 - WRITING) * REFERENCE.matrix / rates.matrix
     return 1 / (reading + WRITING * REFERENCE.bandwidth / rates.bandwidth)
 
 
 def training_speed(rates: Rates) -> float:
-    """Of a reference card's."""
+    """Speed at training, as a multiple of a reference card's."""
     return rates.matrix / REFERENCE.matrix
 
 
 def sampled_per_second(rates: Rates, parameters: int, weights: int, conversations: int, each: int) -> float:
-    """Tokens of ``conversations`` at a time, half grown; ``each`` is the memory of one at its longest."""
+    """Sampled tokens a second of ``conversations`` half-grown conversations; ``each``: bytes of one at its longest."""
     reading = (weights + conversations * each / 2) / rates.bandwidth
     computing = READ * parameters * conversations / (REACHED * rates.matrix)
     return conversations / (LAUNCHES + reading + computing)
 
 
 def trained_per_second(rates: Rates, parameters: int) -> float:
-    """Tokens, where batches are long."""
+    """Trained tokens a second, where batches are long."""
     return REACHED * rates.matrix / (TRAINED * parameters)

@@ -1,6 +1,6 @@
-"""What ``marlaas.toml`` says about devices, checked against the machine: names become cards, contradictions an error.
+"""What ``marlaas.toml`` says about devices, checked against the machine. Pure.
 
-Pure. Knows nothing of sizes: whether a base fits is asked later.
+Names become cards, and contradictions an error. Whether a base fits is checked later.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ CPU = "cpu"
 
 @dataclass(frozen=True)
 class Wishes:
-    """Where the user wants the stages; None: wherever it is best."""
+    """On which devices the user wants each stage; None: on the best ones."""
 
     rollout: tuple[str, ...] | None
-    """Ids of cards; none: on the processor."""
+    """Ids of cards; empty: on the processor."""
     training: tuple[str, ...] | None
 
     @property
@@ -35,12 +35,12 @@ class Wishes:
         return self.rollout is None or uuid in self.rollout
 
     def may_train(self, uuid: str) -> bool:
-        """Likewise."""
+        """Whether the card may train: it is named, or nothing is."""
         return self.training is None or uuid in self.training
 
 
 def checked(machine: Machine, software: Software, choices: Choices) -> Wishes:
-    """Raises ``ConfigError`` where names are none of this machine's, and where wishes contradict one another."""
+    """The wishes. Raises ``ConfigError`` for names that this machine does not have, and for contradictions."""
     rollout = _devices(choices.rollout, machine, "[rollout]")
     training = _devices(choices.training, machine, "[training]")
     _check_sampler(machine, software, choices, rollout)

@@ -11,7 +11,7 @@ SHARED = {
     "memory": "each with a part of its memory",
     "sleep": "taking turns, the weights of one in main memory meanwhile",
 }
-"""How a card is shared, by ``plan.Sharing``."""
+"""How a card is shared, by ``Sharing``."""
 
 
 def size(bytes_: float) -> str:
@@ -35,7 +35,7 @@ def together(words: Sequence[str]) -> str:
 
 
 def cores(place: Place) -> str:
-    """Of a worker on the processor."""
+    """The cores of a worker on the processor."""
     if not place.cores:
         return "the processor"
     return "1 core" if len(place.cores) == 1 else f"{len(place.cores)} cores"

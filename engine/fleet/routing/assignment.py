@@ -1,9 +1,8 @@
 """Which tasks are sampled where, when samplers differ: by each task's mix of prefilled and sampled tokens.
 
-What a token costs at each sampler and what tasks ask for flow in; each task's samplers flow out. A sampler on a card
-with much arithmetic reads prompts cheaply, one with much bandwidth writes replies cheaply; so tasks stand in the order
-of their mix, samplers in the order of what suits them, and the row is cut where all are busy for equally long (the
-hardware affinity of RollArt, arXiv 2512.22560, with the map found instead of written by hand). Pure; knows no process.
+A sampler on a card with much arithmetic reads prompts cheaply, one with much bandwidth writes replies cheaply; so tasks
+stand in the order of their mix, samplers in the order of what suits them, and the row is cut where all are busy for
+equally long (the hardware affinity of RollArt, arXiv 2512.22560, with the map found instead of written by hand). Pure.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from typing import TypeAlias
 from ...fairness import PREFILLED, SAMPLED, rollout_cost
 
 WORTH = 0.1
-"""Of the busiest sampler's time, that must be gained before tasks change their samplers: what moves loses its
-conversations' memory there, and its versions are loaded anew."""
+"""Share of the busiest sampler's time that must be gained before tasks change their samplers: a task that moves loses
+its conversations' caches, and its versions are loaded anew."""
 LEAST_PART = 0.1
-"""Of a task's groups, for which its versions are kept at a further sampler."""
+"""Smallest part of a task's groups for which its versions are kept at a further sampler."""
 CELLS = 4
-"""Mixes in so many classes an octave: tasks of one class are alike, and stay where they are rather than in order."""
+"""Classes of mixes per octave: tasks of one class count as alike, and stay where they are rather than be sorted."""
 HALVINGS = 40
-"""Of the interval that the busiest sampler's time is looked for in."""
+"""How often the interval is halved in which the busiest sampler's time is looked for."""
 GOLDEN = (math.sqrt(5) - 1) / 2
 """Multiples of it, less their whole part, fill the interval from 0 to 1 evenly, however many there are."""
 
@@ -42,14 +41,14 @@ class TokenCosts:
 class Demand:
     """Tokens that a task asks for, in any unit that is the same for all tasks.
 
-    Best are those of an episode times the episodes that it keeps under way: a task that waits does not look small then.
+    Best are those of an episode times the episodes that the task keeps under way, so that waiting does not shrink it.
     """
 
     task: str
     prefilled: float
     sampled: float
     only: tuple[str, ...] = ()
-    """Samplers that may serve it; none: all may."""
+    """Samplers that may serve it; empty: all may."""
     whole: bool = False
     """Whether it must not be at two samplers at a time."""
 
@@ -63,7 +62,7 @@ class Share:
 
 
 Routes: TypeAlias = Mapping[str, tuple[Share, ...]]
-"""By task; the parts of each add up to 1, the largest first."""
+"""Shares by task; the parts of each add up to 1, the largest first."""
 
 
 def route(
@@ -71,15 +70,15 @@ def route(
 ) -> dict[str, tuple[Share, ...]]:
     """The routes that keep the busiest sampler busy for the shortest time, to within a class of mixes.
 
-    At most one task fewer than there are samplers is at several of them. The routes ``before`` stay where nothing gains
-    more than ``worth``; tasks that they do not know are then added where there is the most room. Raises ``ValueError``
-    where a task has no sampler.
+    At most one task fewer than there are samplers is at several of them. The routes ``before`` stay where no others
+    gain more than ``worth``; new tasks are then added where there is the most room. Raises ``ValueError`` for a task
+    without a sampler.
     """
     _check(samplers, demands)
     samplers = sorted(samplers, key=lambda sampler: sampler.name)
     demands = sorted(demands, key=lambda demand: demand.task)
     routes = _completed(samplers, demands, before or {})
-    while True:  # alike tasks stand in the row as they are placed, so that another cut may be better still
+    while True:  # the order of alike tasks follows their placement, so that another cut may be better still
         other = _cut(samplers, demands, routes)
         now, then = (max(busy_seconds(samplers, demands, one).values(), default=0.0) for one in (routes, other))
         if now <= (1 + worth) * then:
@@ -88,9 +87,9 @@ def route(
 
 
 def sampler_of(shares: Sequence[Share], group: int) -> str:
-    """Who serves a group, by its number: always the same one, and each sampler its part of any run of numbers.
+    """The sampler that serves a group, by its number alone; each sampler gets its part of any run of numbers.
 
-    A group's members stay together, for they share a prompt.
+    A group's episodes stay together, for they share a prompt.
     """
     place = math.modf(group * GOLDEN)[0]
     for share, reached in zip(shares, accumulate(share.part for share in shares), strict=True):
@@ -102,9 +101,9 @@ def sampler_of(shares: Sequence[Share], group: int) -> str:
 def guess(
     task: str, prompt: int, reply: int, others: Iterable[Demand] = (), only: tuple[str, ...] = (), whole: bool = False
 ) -> Demand:
-    """What a task is taken to ask for until that is measured: its first prompt's tokens and the longest reply.
+    """A guess at what a task asks for until that is measured: its first prompt's tokens and the longest reply.
 
-    It is taken to cost as much as the others do on average.
+    It is scaled so that the task costs as much as the others do on average.
     """
     costs = [PREFILLED * other.prefilled + SAMPLED * other.sampled for other in others]
     mean = math.fsum(costs) / len(costs) if costs else 1.0
@@ -141,7 +140,7 @@ def _check(samplers: Sequence[TokenCosts], demands: Sequence[Demand]) -> None:
 def _completed(
     samplers: Sequence[TokenCosts], demands: Sequence[Demand], before: Routes
 ) -> dict[str, tuple[Share, ...]]:
-    """The routes as they were, as far as they are possible; the rest is added, the largest first."""
+    """The routes ``before``, as far as they are possible; other tasks are added, the largest first."""
     routes: dict[str, tuple[Share, ...]] = {}
     for demand in demands:
         possible = {sampler.name for sampler in samplers if _allowed(sampler, demand)}
@@ -162,7 +161,7 @@ def _add(
     busy: dict[str, float],
     routes: dict[str, tuple[Share, ...]],
 ) -> None:
-    """Each to the one sampler that has then the least to do; ``busy`` and ``routes`` grow."""
+    """Give each task to the sampler that then has the least to do; changes ``busy`` and ``routes``."""
     for demand in sorted(demands, key=lambda demand: (-_seconds(samplers[0], demand), demand.task)):
         able = [sampler for sampler in samplers if _allowed(sampler, demand)]
         chosen = min(able, key=lambda sampler: (busy[sampler.name] + _seconds(sampler, demand), sampler.name))
@@ -171,14 +170,14 @@ def _add(
 
 
 def _cut(samplers: Sequence[TokenCosts], demands: Sequence[Demand], before: Routes) -> dict[str, tuple[Share, ...]]:
-    """The row of tasks, cut between the samplers; those that only some samplers may serve come before all others."""
+    """Cut the row of tasks between the samplers; tasks that only some samplers may serve are placed before that."""
     routes: dict[str, tuple[Share, ...]] = {}
     busy = {sampler.name: 0.0 for sampler in samplers}
     _add(samplers, [demand for demand in demands if demand.only], busy, routes)
     order = sorted(samplers, key=lambda sampler: (sampler.prefilled / sampler.sampled, sampler.name))
     row = _row([demand for demand in demands if not demand.only], [sampler.name for sampler in order], before)
     everything = math.fsum(_seconds(order[0], demand) for demand in row)
-    least, most = 0.0, (1 + 1e-9) * (max(busy.values()) + everything)  # sums round
+    least, most = 0.0, (1 + 1e-9) * (max(busy.values()) + everything)  # sums are rounded
     for _ in range(HALVINGS):
         middle = (least + most) / 2
         least, most = (least, middle) if _filled(order, row, busy, middle) is not None else (middle, most)
@@ -188,7 +187,7 @@ def _cut(samplers: Sequence[TokenCosts], demands: Sequence[Demand], before: Rout
 
 
 def _row(demands: Sequence[Demand], order: Sequence[str], before: Routes) -> list[Demand]:
-    """From those that mostly read to those that mostly write; alike ones as their samplers stand."""
+    """The tasks from those that mostly read to those that mostly write; alike ones in the order of their samplers."""
 
     def place(demand: Demand) -> tuple[float, float, str]:
         mix = math.log2((1e-9 + demand.prefilled) / (1e-9 + demand.sampled))
@@ -201,9 +200,9 @@ def _row(demands: Sequence[Demand], order: Sequence[str], before: Routes) -> lis
 def _filled(
     order: Sequence[TokenCosts], row: Sequence[Demand], busy: Mapping[str, float], time: float
 ) -> list[dict[str, float]] | None:
-    """Each task's part at each sampler, if these, one after the other, take from the row what they can do in ``time``.
+    """Each task's part at each sampler, if these, one after the other, take what they can do in ``time`` from the row.
 
-    None where something of the row is left.
+    None where some of the row is left.
     """
     parts: list[dict[str, float]] = [{} for _ in row]
     at, left = 0, 1.0
@@ -222,7 +221,7 @@ def _filled(
 
 
 def _shares(parts: Mapping[str, float], whole: bool) -> tuple[Share, ...]:
-    """The largest first; small ones go to the largest, and all do where the task must be in one place."""
+    """The parts as shares, the largest first; small parts, or all where ``whole``, are added to the largest."""
     ranked = sorted(parts.items(), key=lambda item: (-item[1], item[0]))
     total = math.fsum(parts.values())
     large = [(name, part) for name, part in ranked if part >= LEAST_PART * total and not whole] or ranked[:1]

@@ -1,8 +1,4 @@
-"""From live sampler workers to the endpoints that tasks use: limits, slots in fair order, precision, what tokens take.
-
-Handles of workers flow in, endpoints with their tolerances flow out; while they work, their totals flow in and costs
-flow out to the router.
-"""
+"""Makes the sampler endpoints that tasks use from live workers, and measures what tokens cost at each."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ from .token_costs import CostMeter, guessed
 
 
 class SamplerEndpoints:
-    """The endpoints of one incarnation, in the order of the placement."""
+    """The endpoints of one incarnation of the workers, in the order of the placement."""
 
     def __init__(
         self, endpoints: Sequence[SamplerEndpoint], tolerances: Mapping[str, Tolerance], base: BaseModel
@@ -32,23 +28,23 @@ class SamplerEndpoints:
         self.tolerances = tolerances
         size = parameters(base)
         self._known: dict[str, SamplerStats] = {}
-        """By endpoint, as it has last answered."""
+        """The last totals of each endpoint, by name."""
         self._classes = {endpoint.name: endpoint.alike or endpoint.name for endpoint in endpoints}
         self._meters = {name: CostMeter(guessed(name, size, 4 * size, None)) for name in self._classes.values()}
-        """One for all that are alike: one that is asked little has few conversations in each of its passes, would
-        therefore look slow, and be asked even less."""
+        """One meter for all endpoints that are alike: one of them that is asked little has few conversations in each
+        pass, would therefore look slow, and be asked even less."""
 
     def costs(self) -> list[TokenCosts]:
-        """What a token takes at each of them, as far as is known."""
+        """What a token costs at each endpoint, as far as is known."""
         return [replace(self._meters[alike].costs, name=name) for name, alike in self._classes.items()]
 
     @property
     def conversations(self) -> dict[str, int]:
-        """That each of them holds at the same time."""
+        """How many conversations each endpoint holds at the same time, by name."""
         return {name: endpoint.slots.count for name, endpoint in self.by_name.items()}
 
     async def stats(self, patience: float) -> dict[str, SamplerStats]:
-        """Their totals, of those that answer within ``patience`` seconds."""
+        """The totals of the endpoints that answer within ``patience`` seconds, by name."""
         asked = await asyncio.gather(*(self._ask(endpoint, patience) for endpoint in self.by_name.values()))
         answers = dict(answer for answer in asked if answer is not None)
         self._known |= answers
@@ -59,8 +55,8 @@ class SamplerEndpoints:
         return answers
 
     async def _ask(self, endpoint: SamplerEndpoint, patience: float) -> tuple[str, SamplerStats] | None:
-        with contextlib.suppress(Exception):  # a dying worker is the supervisor's business
-            async with asyncio.timeout(patience):  # Python 3.11's wait_for may swallow what is to end the caller
+        with contextlib.suppress(Exception):  # the supervisor replaces a dying worker
+            async with asyncio.timeout(patience):  # Python 3.11's wait_for may swallow the caller's cancellation
                 return endpoint.name, await endpoint.sampler.stats()
         return None
 
@@ -73,9 +69,9 @@ def open_endpoint(
     line: Line[Waiter],
     machine: Machine | None = None,
 ) -> SamplerEndpoint:
-    """An endpoint over a live worker, whose matrices are ``stored`` so; turns wait for its slots in ``line``.
+    """An endpoint over a live worker, which keeps its matrices as ``stored``; turns wait for its slots in ``line``.
 
-    ``machine``: whose cards the assignment names.
+    ``machine`` has the cards that the assignment names.
     """
     slots, device = SamplerSlots(limits.sequences, line), device_of(assignment, machine)
     alike = f"{assignment.kind}, {stored}, {device}" if device else ""
@@ -85,7 +81,7 @@ def open_endpoint(
 
 
 def device_of(assignment: SamplerAssignment, machine: Machine | None) -> str:
-    """The device in words, which are the same for devices that are alike; empty where nobody knows."""
+    """The device in words, the same for devices that are alike; empty where it is not known."""
     if not assignment.place.gpus:
         return f"{len(assignment.place.cores)} cores"
     names = {gpu.uuid: gpu.name for gpu in machine.gpus} if machine else {}
@@ -97,7 +93,7 @@ def device_of(assignment: SamplerAssignment, machine: Machine | None) -> str:
 
 
 def repeats(assignment: SamplerAssignment, stored: str) -> bool:
-    """Whether a sampler says the same to the last bit whatever else it is asked: neither a card's do, nor vLLM's."""
+    """Whether a sampler repeats a result to the last bit, whatever else it is asked: not on a card, and not vLLM."""
     return assignment.kind != "vllm" and not assignment.place.gpus and stored in REPEATABLE
 
 
@@ -108,7 +104,7 @@ def precision(
     memory: MemoryPlan,
     trainer: TrainerAssignment | None = None,
 ) -> tuple[str, Tolerance]:
-    """How a sampler keeps the base's matrices, and how far it may be from the trainer for it."""
+    """How a sampler keeps the base's matrices, and how far it may therefore be from the trainer."""
     own = of_kind(settings, assignment.kind)
     stored = stored_as(base, own, memory)
     exact = not assignment.place.gpus and (trainer is None or (trainer.precision == "f32" and not trainer.place.gpus))

@@ -1,8 +1,7 @@
-"""Which endpoints serve which policy: what its turns ask for against what each sampler takes for it.
+"""Which endpoints serve which policy, by the tokens that its turns take and what they cost at each sampler.
 
-Mixes of tokens and measured costs flow in, each policy's shares flow out, for its next version: it changes its homes at
-the border between two versions alone. Policies of one task may ask for very different amounts. A deterministic task has
-one home for ever, of one kind of sampler, and takes the same after a restart. Knows no worker's process and no text.
+A policy changes its endpoints between two versions alone. Policies of one task may ask for very different amounts. A
+deterministic task has one endpoint for ever, and one of the same kind of sampler after a restart.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ class _Routed:
 
     spec: TaskSpec
     policies: Mapping[str, tuple[str, ...]]
-    """Those that are served, each with all who speak at its homes: itself, and pools of its own versions."""
+    """Those that are served, each with all that its endpoints serve: itself, and pools of its own versions."""
     only: tuple[str, ...]
-    """Its only home, where it must have one."""
+    """Its only endpoint, where it must have one."""
 
     @property
     def under_way(self) -> int:
-        """Episodes that it keeps under way, if nothing holds it up: as many as all of its policies allow."""
+        """Episodes that it keeps under way, if nothing holds it up: as many as the strictest of its policies allows."""
         return min(under_way(spec_of(self.spec, name)) for name in agent_map_of(self.spec).trained)
 
 
@@ -50,8 +49,7 @@ class Router:
         mixes: Mapping[int, Mapping[str, Mix]],
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """``costs`` tells what a token takes at each endpoint by now; ``mixes`` grows as turns end, by task and by who
-        spoke."""
+        """``costs`` tells what a token costs at each endpoint; ``mixes``, by task and speaker, grow as turns end."""
         self._endpoints = endpoints
         self._costs = costs
         self._mixes = mixes
@@ -61,7 +59,7 @@ class Router:
         self._looked = -math.inf
 
     def join(self, task: int, spec: TaskSpec, kind: str = "") -> str:
-        """A task begins to train; one that must repeat itself goes on at a sampler of ``kind``, if it was at one.
+        """A task begins to train; a deterministic one goes on at a sampler of ``kind``, if it was at one.
 
         Returns the kind of its only sampler, empty where it may be at any. Raises ``Fruitless`` where there is none.
         """
@@ -71,7 +69,7 @@ class Router:
         return home.kind if home else ""
 
     def leave(self, task: int) -> None:
-        """A task does not train any more; one that never did is fine."""
+        """A task does not train any more; one that never did is ignored."""
         routed = self._tasks.pop(task, None)
         for policy in routed.policies if routed is not None else ():
             self._routes.pop(_key(task, policy), None)
@@ -79,7 +77,7 @@ class Router:
     def shares(self, task: int, policy: str) -> tuple[Share, ...]:
         """Where the next version of a policy of a task that has joined is to be served.
 
-        Who only takes part in measurements is served where the first policy is.
+        A version that only plays in evaluations is served where the first policy is.
         """
         if len(self._endpoints) == 1:
             return (Share(self._endpoints[0].name, 1.0),)
@@ -92,7 +90,7 @@ class Router:
         return self._routes[key]
 
     def demands(self) -> list[Demand]:
-        """Of every policy what its task keeps under way, measured where an episode of that has ended."""
+        """What every policy asks for with the episodes that its task keeps under way; guessed until one has ended."""
         known = {task: self._measured(task, routed) for task, routed in self._tasks.items()}
         others = tuple(demand for demands in known.values() for demand in demands)
         return [
@@ -102,7 +100,7 @@ class Router:
         ]
 
     def _measured(self, task: int, routed: _Routed) -> list[Demand]:
-        """None as long as nothing is known of the task; a policy that has not spoken by then asks for nothing."""
+        """A task's measured demands; empty until an episode has ended; nothing for a policy that has not spoken."""
         mixes = self._mixes.get(task, {})
         heard = {speaker: mix.of_one for speaker, mix in mixes.items() if mix.of_one is not None}
         if not heard:
@@ -116,8 +114,10 @@ class Router:
 
 
 def only_home(endpoints: Sequence[SamplerEndpoint], kind: str) -> SamplerEndpoint:
-    """Where a task is sampled that must repeat itself: always at the first that can, and of the same kind as before,
-    for two kinds do not say the same to the last bit. Raises ``Fruitless`` where there is none."""
+    """The endpoint of a deterministic task: the first that can repeat itself, of the same ``kind`` as before, if given.
+
+    Two kinds do not give the same result to the last bit. Raises ``Fruitless`` where there is none.
+    """
     able = [endpoint for endpoint in endpoints if endpoint.repeatable and endpoint.kind == (kind or endpoint.kind)]
     if not able:
         raise Fruitless(
@@ -129,7 +129,7 @@ def only_home(endpoints: Sequence[SamplerEndpoint], kind: str) -> SamplerEndpoin
 
 
 def served(spec: TaskSpec) -> dict[str, tuple[str, ...]]:
-    """The policies of a task that have homes, each with itself and the pools of its own versions, which are served
+    """The policies of a task that have endpoints, each with itself and the pools of its own versions, which are served
     there, too."""
     policies = agent_map_of(spec).policies
     return {

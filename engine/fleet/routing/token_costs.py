@@ -1,8 +1,7 @@
-"""What a prefilled and a sampled token take at a sampler, learnt while it works. Pure.
+"""Seconds that a prefilled and a sampled token take at a sampler, learnt from its totals (``SamplerStats``). Pure.
 
-Totals of a sampler (``SamplerStats``) flow in, seconds per token flow out. A guess gives the shape, what was busy gives
-the scale, and windows of different mixes tell the two kinds of token apart: where all are alike nothing can, and the
-guess's proportion stays.
+A guess gives the proportion, and the busy seconds give the scale. Windows of different mixes tell the two kinds of
+token apart: where all mixes are alike, the guess's proportion stays.
 """
 
 from __future__ import annotations
@@ -15,17 +14,18 @@ from .assignment import TokenCosts
 HALF_LIFE = 60.0
 """Busy seconds after which a window counts half: tasks come and go, and contexts grow."""
 SHORTEST = 1e-3
-"""Busy seconds of a window."""
+"""Least busy seconds of a window."""
 PULL = 0.02
-"""Towards the guess's proportion, as a share of what was measured."""
+"""Pull towards the guess's proportion, as a share of what was measured."""
 LEAST = 0.05
-"""Of the guess, scaled: neither kind of token is ever taken for free."""
+"""Least cost of either kind of token, as a share of the scaled guess: none is free."""
 ROWS = 32
 """Conversations that a guess takes to be sampled in one pass."""
 REACHED = 0.5
-"""Of a device's measured rates, in such passes; a guess."""
+"""Share of a device's measured rates that such passes reach; a guess."""
 PROPORTION = 3.0
-"""Sampled over prefilled, where no rates are known: 1 to 11 was measured on a processor (``fairness/costs.py``)."""
+"""Cost of a sampled token over a prefilled one, where no rates are known: 1 to 11 was measured on a processor
+(``fairness/costs.py``)."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,12 @@ class CostMeter:
     totals: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """Prefilled and sampled tokens and busy seconds, as they were last seen."""
     products: tuple[float, float, float, float, float] = (0.0,) * 5
-    """Of the guessed seconds for either kind and the busy seconds, per window, forgotten over time: prefilled squared,
-    prefilled times sampled, sampled squared, prefilled times busy, sampled times busy."""
+    """Sums over windows, older ones counting less, of products of the guessed seconds for prefilled and for sampled
+    tokens and the busy seconds: prefilled squared, prefilled times sampled, sampled squared, prefilled times busy,
+    sampled times busy."""
 
     def seen(self, prefilled: float, sampled: float, busy: float) -> CostMeter:
-        """With a sampler's totals; those that are less than before are of a fresh worker, which began at 0."""
+        """The meter after a sampler's new totals; lower ones than before are those of a new worker."""
         totals = (prefilled, sampled, busy)
         fell = any(now < then for now, then in zip(totals, self.totals, strict=True))
         before = (0.0, 0.0, 0.0) if fell else self.totals
@@ -51,14 +52,14 @@ class CostMeter:
         if read + written <= 0:
             return replace(self, totals=totals)
         kept = 0.5 ** (spent / HALF_LIFE)
-        # each window weighs as much as it was long: a product of two sums over it, by its seconds
+        # dividing by its seconds, each window weighs as much as it was long
         fresh = (read * read, read * written, written * written, read * spent, written * spent)
         products = tuple(kept * old + new / spent for old, new in zip(self.products, fresh, strict=True))
         return replace(self, totals=totals, products=products)
 
     @property
     def measured(self) -> bool:
-        """Whether anything was seen."""
+        """Whether any window was seen."""
         return any(self.products)
 
     @property
@@ -77,7 +78,7 @@ class CostMeter:
 
 
 def guessed(name: str, parameters: int, weight_bytes: int, rates: Rates | None) -> TokenCosts:
-    """Of a base with so many parameters, held in so many bytes: prompts take arithmetic, replies read the weights."""
+    """A guess for a base of so many parameters and bytes: prompts take arithmetic, replies read the weights."""
     if rates is None:
         return TokenCosts(name, 1e-4, PROPORTION * 1e-4)
     prefilled = 2 * parameters / (REACHED * rates.matrix)

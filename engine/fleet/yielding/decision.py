@@ -1,7 +1,4 @@
-"""Whether the engine leaves the machine to others, and why: a pure decision.
-
-A yield, active hours and idleness flow in, a ``Rest`` flows out, or None while workers may run.
-"""
+"""Whether the engine leaves the machine to others, and why: a pure decision."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from ...store import HOURS, IDLE, YIELDED, Rest, YieldRequest
 
 
 def yield_at(now: float, yielded: YieldRequest | None, hours: ActiveHours, idle: bool) -> Rest | None:
-    """The rest of this moment: a person's word comes before the hours, these before idleness."""
+    """Why the engine yields at ``now``, or None: a person's request comes first, then active hours, then idleness."""
     if yielded is not None and (yielded.until is None or now < yielded.until):
         return Rest(YIELDED, yielded.until)
     if not hours.active(now):

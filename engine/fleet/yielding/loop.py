@@ -1,7 +1,6 @@
-"""Has the supervisor leave the machine to others and come back: the loop round ``yield_at``.
+"""The loop round ``yield_at``: has the supervisor leave the machine to others and come back.
 
-Yields, active hours and whether anything runs flow in; the supervisor's workers end, and may start again. It waits for
-no stage: also where workers are starting, or are at a call that takes minutes, they are gone within seconds.
+It waits for no stage: workers that are starting, or are at a call that takes minutes, are gone within seconds, too.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class YieldLoop:
         changed: Callable[[], None] = lambda: None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """``busy`` says whether a task runs or is about to; ``changed`` is told when other tasks may run than before.
+        """``busy`` says whether a task runs or is about to; ``changed`` is called when other tasks may run than before.
         ``now`` gives seconds since 1970."""
         self._store = store
         self._supervisor = supervisor
@@ -61,7 +60,7 @@ class YieldLoop:
             await asyncio.sleep(POLL)
 
     async def look(self) -> None:
-        """Hear what people want, and let the workers end if that, the hours or idleness ask for it."""
+        """Carry out people's commands, and end the workers if these, the active hours or idleness ask for it."""
         commands = self._commands()
         outcomes = {command.id: self._hear(command) for command in commands}
         now = self._now()
@@ -82,11 +81,11 @@ class YieldLoop:
         if seen == self._seen:
             return []
         found = [command for command in self._store.tasks.new_commands() if command.kind in YIELDS]
-        self._seen = -1 if found else seen  # until they are finished
+        self._seen = -1 if found else seen  # read them again until they are finished
         return found
 
     def _hear(self, command: Command) -> str:
-        """Remember what a person wants; why that cannot be had, or nothing."""
+        """Remember what a person asked for; returns why it cannot be done, or nothing."""
         if command.kind == "yield":
             until = command.arguments.get("until")
             self._yielded = YieldRequest(None if until is None else float(until))
@@ -102,7 +101,7 @@ class YieldLoop:
         return f"The engine has not yielded the machine: it is outside of its active hours{goes_on}. {hint}"
 
     def _idle(self) -> bool:
-        """Whether nothing has run for long; what rests stays so until a task wants workers."""
+        """Whether nothing has run for long; while the engine yields, True until a task wants workers."""
         if self._supervisor.resting is not None:
             return True
         if self._busy() or not self._supervisor.ready:

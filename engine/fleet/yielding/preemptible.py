@@ -1,7 +1,4 @@
-"""Work that is done while it is wanted: it can be broken off at any moment, and begun anew later.
-
-That it is to rest, or to go on, flows in; whether work ran to its end flows out. Knows nothing of what is done.
-"""
+"""Work that can be broken off at any moment, while the engine yields, and begun anew later."""
 
 from __future__ import annotations
 
@@ -13,21 +10,21 @@ from ...store import Rest
 
 
 class Preemptible:
-    """Between working and resting."""
+    """Runs work, but not while the engine yields."""
 
     def __init__(self) -> None:
         self.resting: Rest | None = None
-        """Why there is no work at the moment."""
+        """Why the engine yields; None while work may run."""
         self._wanted = asyncio.Event()
         self._wanted.set()
         self._work: asyncio.Future[None] | None = None
 
     async def wanted(self) -> None:
-        """Wait until there is no rest."""
+        """Wait until the engine does not yield."""
         await self._wanted.wait()
 
     async def during(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do it, unless there is a rest, and until one begins. Raises what it raises."""
+        """Run ``work``, unless the engine yields, and cancel it when that begins. Raises what it raises."""
         if self.resting is not None:
             work.close()
             return
@@ -41,19 +38,19 @@ class Preemptible:
             task.result()
 
     def begin(self, rest: Rest) -> None:
-        """Break off what is being done, and let nothing begin; another rest may follow one."""
+        """Break off running work, and let none begin; may be called again with another reason."""
         self.resting = rest
         self._wanted.clear()
         if self._work is not None:
             self._work.cancel()
 
     async def begun(self) -> None:
-        """Wait until what was broken off is over."""
+        """Wait until the work that was broken off has ended."""
         if self._work is not None:
             await asyncio.gather(self._work, return_exceptions=True)
 
     def end(self) -> None:
-        """Let work begin again, unless a rest is to be kept whoever wants to work."""
+        """Let work begin again, unless ``Rest.holds`` says that no task may end the yielding."""
         if self.resting is not None and not self.resting.holds:
             self.resting = None
             self._wanted.set()

@@ -1,4 +1,4 @@
-"""A rest in words, for tasks that wait for its end and for whoever looks at the engine. Pure, but for the time zone."""
+"""Why the engine yields, in words for waiting tasks and for the engine's state. Pure, but for the time zone."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from datetime import datetime
 from ...store import HOURS, YIELDED, Rest
 
 WEEK = 7
-"""Days; before they are over, a day of the week tells which day is meant."""
+"""Days ahead within which the name of a weekday is clear."""
 TAKEN_BACK = "`marlaas engine resume` takes it back"
 
 
 def clock(moment: float, now: float) -> str:
-    """A moment to come on the clock of this machine: 14:05, Tue 14:05, or 2026-11-30 14:05."""
+    """A future moment on this machine's clock: 14:05, Tue 14:05, or 2026-11-30 14:05."""
     then, today = datetime.fromtimestamp(moment), datetime.fromtimestamp(now)
     days = (then.date() - today.date()).days
     if days == 0:
@@ -21,13 +21,13 @@ def clock(moment: float, now: float) -> str:
 
 
 def state(rest: Rest, now: float) -> str:
-    """What the engine does instead of working: yielded until 14:05."""
+    """The state of an engine that yields, such as ``yielded until 14:05``."""
     until = f" until {clock(rest.until, now)}" if rest.until is not None else ""
     return {YIELDED: f"yielded{until}", HOURS: f"off duty{until}"}.get(rest.kind, rest.kind)
 
 
 def reason(rest: Rest, now: float) -> str:
-    """Why a task waits that could run otherwise."""
+    """Why tasks wait while the engine yields."""
     if rest.kind == YIELDED:
         until = f" until {clock(rest.until, now)}" if rest.until is not None else ""
         return f"the engine has yielded the machine{until}; {TAKEN_BACK}"

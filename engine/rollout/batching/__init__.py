@@ -1,7 +1,7 @@
 """A sampler over any context that decodes rows: many conversations and adapter versions, repeatable to the last bit.
 
-From the outside in: ``sampler`` (asyncio and the thread), ``answers`` (the way back), ``scheduler`` (who is decoded
-when), ``order`` (whose turn it is), ``pace`` (how many at once, for how long), ``prefill`` (what turns begin with),
+From the outside in: ``sampler`` (asyncio and the thread), ``answers`` (the way back), ``scheduler`` (what is decoded
+when), ``order`` (which turn is next), ``pace`` (how many at once, for how long), ``prefill`` (what turns begin with),
 ``burst`` (the inner loop), ``turn`` and ``prompts`` (memory), ``slots`` (which sequence ids and rows), ``versions``
 (adapters), ``context`` (what llama.cpp or torch has to do).
 """

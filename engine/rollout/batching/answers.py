@@ -1,6 +1,6 @@
-"""The way back from the sampler's thread to the event loop: answers of one step are delivered together.
+"""Carries answers from the sampler's thread to the event loop: those of one step are delivered together.
 
-Waking the loop costs as much as sampling a token, and more where both share a core. Knows nothing of what is answered.
+Waking the loop costs as much as sampling a token, and more where both share a core.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Answers:
-    """Answers that are ready and not delivered yet. Belongs to the thread."""
+    """Answers that are ready and not delivered yet. Only the sampler's thread uses it."""
 
     def __init__(self) -> None:
         self._ready: list[tuple[asyncio.Future[Any], Any, BaseException | None]] = []
@@ -22,7 +22,7 @@ class Answers:
         self._ready.append((future, value, error))
 
     def flush(self) -> None:
-        """Deliver what is ready; callers whose loop is closed are gone."""
+        """Deliver the answers that are ready; those of callers whose loop is closed are dropped."""
         ready, self._ready = self._ready, []
         for loop in {future.get_loop() for future, _, _ in ready}:
             if not loop.is_closed():
@@ -30,7 +30,7 @@ class Answers:
 
 
 class Answer(Generic[T]):
-    """What one caller waits for: made in its event loop, given on the thread, once."""
+    """What one caller waits for: made in its event loop, and given once, on the thread."""
 
     def __init__(self, answers: Answers) -> None:
         self.future: asyncio.Future[T] = asyncio.get_running_loop().create_future()

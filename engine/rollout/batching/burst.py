@@ -1,7 +1,7 @@
 """The inner loop: running turns, decoded together token after token until one of them may have ended.
 
-Turns flow in, their tokens and log-probabilities flow out as arrays, and no Python runs for a single row. Which rows a
-call holds is up to ``slots``; what becomes of a finished turn is the scheduler's business.
+Works on arrays; no Python runs for a single row. Which rows a call holds is decided in ``slots``; finished turns are
+the scheduler's to handle.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .slots import rows_with_fillers
 from .turn import Turn
 
 Pressed = Callable[[], bool]
-"""Whether somebody waits for the thread."""
+"""Says whether a call waits for the thread."""
 NOTHING = -1
-"""Stands where a turn has fewer stop tokens than another; no token has this id."""
+"""Pads the stop tokens of a turn that has fewer than another; no token has this id."""
 
 
 def never() -> bool:
-    """Nobody waits."""
+    """No call waits for the thread."""
     return False
 
 

@@ -1,4 +1,4 @@
-"""What computes for the scheduler: sequences with memory, decoded in rows under adapters.
+"""What a backend implements for the batch scheduler: sequences with memory, decoded in rows under adapters.
 
 Knows sequences by number and adapters by handle; nothing of conversations, versions or sampling. Not safe for threads.
 """
@@ -40,20 +40,20 @@ class Context(Protocol):
         """Run one call: one token of each of several sequences, or several tokens of one (of several if it ``mixes``).
 
         All arguments are (n,); the tokens of a sequence are neighbours. Returns float32 (outputs.sum(), V), valid until
-        the next call. The last bits of a row depend on its own sequence alone, as long as the calls keep to the
-        scheduler's habits. Raises ``DecodeFailed``; the sequences of the call are then in an unknown state.
+        the next call. The last bits of a row depend on its own sequence alone, as long as calls are made as the batch
+        scheduler makes them. Raises ``DecodeFailed``; the sequences of the call are then in an unknown state.
         """
 
     def cut(self, sequence: int, length: int) -> None:
-        """Forget what a sequence holds from position ``length`` on; 0 empties it, whatever a failed call left there."""
+        """Forget what a sequence holds from position ``length`` on; 0 empties it, also after a failed call."""
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Give ``target``, which is empty, the first ``length`` tokens of ``source``."""
 
     def use(self, adapters: Handles) -> None:
-        """Compute the rows of the following calls under these: (n,), one for each row; (1,), one for all; (0,), none.
+        """Set the adapters of the following calls: (n,), one for each row; (1,), one for all; (0,), none.
 
-        They are equal unless the context ``mixes``.
+        All are the same unless the context ``mixes``.
         """
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
@@ -64,4 +64,4 @@ class Context(Protocol):
         """Give an adapter's memory back."""
 
     def close(self) -> None:
-        """Give everything back; the object is of no use afterwards. Adapters must have been freed before."""
+        """Free everything; the object cannot be used afterwards. Adapters must have been freed before."""

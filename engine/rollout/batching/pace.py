@@ -1,4 +1,4 @@
-"""How many rows go into one decode call, and how many calls in a row they get: arithmetic of the processor's cache.
+"""How many rows go into one decode call, and how many calls in a row they get, by the size of the processor's cache.
 
 With a small base a call's time goes to reading the memory of its sequences. A few rows whose memory stays in the cache
 are then faster than many whose memory does not, if they stay for some tokens, and another adapter or other rows cost a
@@ -10,21 +10,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CACHE = 16 << 20
-"""Bytes of weights that may be taken to stay in the cache of a processor of today."""
+"""Bytes of weights that are assumed to stay in a processor's cache."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """The scheduler's measures."""
+    """How many rows and tokens the batch scheduler decodes at a time."""
 
     rows: int
-    """Of one decode call, at most."""
+    """Most rows of one decode call."""
     tokens: int
-    """Sampled in a row for the same turns before others get their part."""
+    """Tokens sampled in a row for the same turns before others get their part."""
 
 
 def pace_of(weights: int, exact: bool) -> Pace:
-    """For a base of so many bytes. ``exact`` reads the memory of 256 tokens and more, however few a sequence holds."""
+    """The pace for a base of ``weights`` bytes. An ``exact`` context reads the memory of 256 tokens and more, however
+    few a sequence holds."""
     if weights > CACHE:
         return Pace(rows=256, tokens=1)
     return Pace(rows=8 if exact else 16, tokens=32)

@@ -1,7 +1,7 @@
-"""Computing what turns begin with: prompts, and what was appended to a conversation.
+"""Computes what turns begin with: prompts, and what was appended to a conversation.
 
-Parts flow in, the logits behind each part's last token flow out. A context that mixes takes all parts in one call; for
-others each part is a call of its own, because a row's last bits depend on its call there.
+A context that mixes takes all parts in one call; in others each part is a call of its own, because there a row's last
+bits depend on its call.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class Part:
     """Two tokens or more at the end of one sequence."""
 
     turns: list[Turn]
-    """The first has the sequence; the others share this prompt."""
+    """The first has the sequence; the others share its prompt."""
     new: Tokens
     """int32 (n,)"""
 
     @property
     def sequence(self) -> int:
-        """Where it is computed."""
+        """The sequence in which it is computed."""
         return self.turns[0].conversation.sequence
 
 
 def prefill(context: Context, parts: Sequence[Part]) -> Iterator[tuple[list[Part], list[Logits] | CallFailed]]:
-    """Yield the parts of each call with the logits (V,) behind them, valid until the next; or with why it failed."""
+    """Yield the parts of each call with the logits (V,) after each, valid until the next call, or with its failure."""
     for call in [list(parts)] if context.mixes and parts else [[part] for part in parts]:
         try:
             logits = _decode(context, call)

@@ -1,7 +1,4 @@
-"""First prompts whose memory some sequence still begins with, so that members of a group who come late copy it.
-
-A prompt's key, the sequences that hold it and the logits behind its last token; nothing of turns or of llama.cpp.
-"""
+"""First prompts that some sequence still begins with: later episodes of a group copy their memory."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ class Prompts:
         self._prompts[prompt.key] = prompt
 
     def leave(self, prompt: Prompt, sequence: int) -> None:
-        """A sequence holds it no longer; the last one takes it along."""
+        """A sequence does not hold the prompt any more; after the last one it is forgotten."""
         prompt.holders.discard(sequence)
         if not prompt.holders and self._prompts.get(prompt.key) is prompt:
             del self._prompts[prompt.key]

@@ -20,7 +20,7 @@ SPARE = 2
 
 
 class BatchingSampler(ThreadedSampler):
-    """``protocol.Sampler`` on a context. Lives in a worker process, or in a test's own."""
+    """``protocol.Sampler`` over a context."""
 
     def __init__(self, base: BaseModel, context: Context, length: int, pace: Pace) -> None:
         """Serve ``base`` from ``context``, whose conversations may grow to ``length`` tokens."""

@@ -1,9 +1,9 @@
 """Continuous batching: which conversations are prefilled and decoded next, under which adapter version.
 
-Requests come in, futures are answered. Everything here runs on one thread and never waits. Results are repeatable to
-the last bit, whatever else is on the scheduler, because every prompt or appended turn of two tokens and more is
-computed with two output rows (``prefill``), and all other calls hold one token per sequence: of any versions where the
-context mixes them, else of one, in runs of at least two neighbours (``slots``).
+Everything here runs on one thread and never waits. Results are repeatable to the last bit, whatever else is scheduled,
+because every prompt or appended turn of two tokens and more is computed with two output rows (``prefill``), and all
+other calls hold one token per sequence: of any versions where the context mixes them, else of one, in runs of at least
+two neighbours (``slots``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .versions import Versions
 
 
 class BatchScheduler:
-    """All conversations of one context. ``slots`` of its sequences are handed out; ``length`` tokens fit in each."""
+    """All conversations of one context, whose sequences ``slots`` hands out; ``length`` tokens fit in each."""
 
     def __init__(self, context: Context, versions: Versions, slots: Slots, length: int, pace: Pace) -> None:
         self._context = context
@@ -42,7 +42,7 @@ class BatchScheduler:
         self._prompts = Prompts()
         self._order = Order()
         self._running: dict[Turn, None] = {}
-        """Turns being decoded, the one that was served the longest ago first."""
+        """Turns being decoded, the one that was decoded longest ago first."""
         self._sampled = self._prefilled = 0
         self._seconds = 0.0
 
@@ -74,7 +74,7 @@ class BatchScheduler:
         version.users += 1
 
     def release(self, name: str) -> None:
-        """Forget a conversation and abort its turn; unknown names are fine."""
+        """Forget a conversation and abort its turn; unknown names are ignored."""
         conversation = self._conversations.get(name)
         if conversation is None:
             return
@@ -85,7 +85,7 @@ class BatchScheduler:
     def step(self, pressed: Pressed = never) -> None:
         """Prefill some of what waits, and decode some tokens of turns of the account that is behind.
 
-        It ends early, though never before it has sampled something, once ``pressed`` says that somebody waits.
+        It ends early, though never before it has sampled something, once ``pressed`` says that a call waits.
         """
         begin = time.perf_counter()
         fresh = self._admit()
@@ -96,7 +96,7 @@ class BatchScheduler:
         self._seconds += time.perf_counter() - begin
 
     def _decode_fresh(self, fresh: list[Turn], pressed: Pressed) -> None:
-        """What turns hold that have just begun is in the cache; those of accounts that are ahead have to wait."""
+        """Decode turns that have just begun, while their memory is in the cache; accounts that are ahead wait."""
         for version in dict.fromkeys(turn.version.name for turn in fresh):
             turns = [turn for turn in fresh if turn.version.name == version]
             if not self._order.ahead(turns[0].account, self._running):
@@ -108,9 +108,9 @@ class BatchScheduler:
             self._drop(conversation, error)
 
     def _admit(self) -> list[Turn]:
-        """Compute what waiting turns begin with, until there are enough for a decode call; returns those that run.
+        """Prefill waiting turns until there are enough for a decode call; returns those that run then.
 
-        An account that is ahead of one that runs gets nothing begun while those that run fill a call by themselves.
+        No turn begins for an account that is ahead of a running one, while the running turns fill a call.
         """
         fresh: list[Turn] = []
         parts: list[Part] = []
@@ -134,7 +134,7 @@ class BatchScheduler:
         return [turn for turn in fresh if turn in self._running]
 
     def _begin(self, turns: list[Turn], parts: list[Part]) -> int:
-        """First turns that share a prompt get sequences; the prompt is computed with ``parts``, or copied.
+        """Give sequences to first turns that share a prompt, which is computed with ``parts`` or copied.
 
         Returns the tokens to compute.
         """
@@ -154,9 +154,10 @@ class BatchScheduler:
         return first.begin(len(first.prompt))
 
     def _resume(self, turn: Turn, parts: list[Part]) -> int:
-        """A turn of a seated conversation: compute what was appended with ``parts``; returns the tokens to compute."""
+        """Continue a conversation that has a sequence: what was appended is computed with ``parts``; returns the number
+        of tokens to compute."""
         conversation = turn.conversation
-        if conversation.version != turn.version.name:  # memory of another adapter's making is of no use
+        if conversation.version != turn.version.name:  # memory that another adapter computed is of no use
             self._empty(conversation)
             conversation.version = turn.version.name
         conversation.tokens = turn.prompt
@@ -168,9 +169,9 @@ class BatchScheduler:
         return turn.begin(len(new))
 
     def _start(self, part: Part, logits: Logits) -> None:
-        """A part has been computed: its turns sample their first token."""
+        """Sample the first token of the turns of a computed part."""
         first = part.turns[0]
-        if len(part.new) < len(first.prompt):  # the end of a conversation, which is its own
+        if len(part.new) < len(first.prompt):  # it continues a conversation, so it shares nothing
             self._first_token(part.turns, logits)
             return
         prompt = Prompt(first.key, logits.copy(), {part.sequence})
@@ -197,9 +198,9 @@ class BatchScheduler:
         self._accept(turns, tokens[:, None], logprobs[:, None])
 
     def _next(self) -> list[Turn]:
-        """Of the account that is behind, the turn that was served the longest ago; and who can go with it.
+        """The turn, of the account that is behind, that was decoded longest ago, and the turns that can go with it.
 
-        That is everybody where versions mix, in the same order; else its neighbours under the same version.
+        Those are all turns where versions mix, in the same order; else its neighbours under the same version.
         """
         ordered = self._order.sort(self._running)
         if self._context.mixes:
@@ -210,7 +211,7 @@ class BatchScheduler:
         return turns[start : start + self._pace.rows]
 
     def _decode(self, turns: list[Turn], pressed: Pressed) -> None:
-        """Some tokens for each of ``turns``, which go into one call; then it is the others' turn."""
+        """Decode some tokens for each of ``turns``, which go into one call, and put them behind the others."""
         for turn in turns:
             del self._running[turn]
             self._running[turn] = None
@@ -227,7 +228,7 @@ class BatchScheduler:
                 return
 
     def _accept(self, turns: list[Turn], tokens: Tokens, logprobs: Logprobs) -> list[Turn]:
-        """Hand out what was sampled, (n, k) each; returns the turns that go on."""
+        """Give turns their sampled tokens and log-probabilities, (n, k) each; returns the turns that go on."""
         self._sampled += tokens.size
         on = []
         for turn, its_tokens, its_logprobs in zip(turns, tokens, logprobs, strict=True):
@@ -259,7 +260,7 @@ class BatchScheduler:
         self._forget(conversation)
 
     def _leave(self, turn: Turn) -> None:
-        """Take a turn off the scheduler, wherever it stands."""
+        """Take a turn off the scheduler, whether it waits or runs."""
         turn.conversation.turn = None
         self._running.pop(turn, None)
         self._order.leave(turn)

@@ -1,8 +1,8 @@
-"""The way from the event loop to a scheduler and back, with the computation on a thread of its own.
+"""Runs a scheduler on a thread of its own, for callers in an event loop.
 
 Async methods put work into an inbox and wait for a future; the thread takes all that has come in, then makes one step
 of the scheduler, for as long as there is anything to do. Only that thread touches what computes, and the event loop
-stays free. Knows nothing of what a scheduler computes with.
+stays free.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from .versions import Versions
 T = TypeVar("T")
 Work = Callable[[], None]
 Gate = Callable[[], AbstractContextManager[None]]
-"""Gives what a round of the thread is made in."""
+"""Makes the context in which the thread makes one round."""
 
 log = logging.getLogger(__name__)
 
 
 class SteppedScheduler(Protocol):
-    """Turns under way, taken on by steps. Belongs to the thread."""
+    """A scheduler that computes in steps. Only the thread uses it."""
 
     @property
     def busy(self) -> bool:
@@ -44,10 +44,10 @@ class SteppedScheduler(Protocol):
         """Queue a turn. Raises ``ValueError`` or ``AdapterError`` for what can never be served."""
 
     def release(self, name: str) -> None:
-        """Forget a conversation and abort its turn; unknown names are fine."""
+        """Forget a conversation and abort its turn; unknown names are ignored."""
 
     def step(self, pressed: Pressed) -> None:
-        """Take some turns on; may end early once ``pressed`` says that somebody waits for more than a turn."""
+        """Compute some tokens; may end early once ``pressed`` says that a call other than a turn waits."""
 
     def fail(self, error: Exception) -> None:
         """End every turn with ``error`` and start over with an empty scheduler."""
@@ -59,7 +59,7 @@ class SteppedScheduler(Protocol):
 class ThreadedSampler:
     """``protocol.Sampler`` but for ``score``, over a scheduler and the versions that it serves.
 
-    All calls under way raise ``OutOfMemory`` where memory runs out; the sampler is not to be asked again then.
+    Where memory runs out all calls under way raise ``OutOfMemory``; the sampler must not be used afterwards.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class ThreadedSampler:
         gate: Gate = nullcontext,
         idle: Callable[[], None] = lambda: None,
     ) -> None:
-        """Every round of the thread, a step at most, is made inside ``gate()``; ``idle`` is called after rounds that
-        left nothing to do. Whoever shares the device with it can hold it out there."""
+        """Every round of the thread, a step at most, is made inside ``gate()``, where one that shares the device can
+        make it wait; ``idle`` is called after rounds that left nothing to do."""
         self._scheduler = scheduler
         self._versions = versions
         self._limits = limits
@@ -111,12 +111,12 @@ class ThreadedSampler:
         return await self._do(self._scheduler.stats)
 
     async def close(self) -> None:
-        """End the thread, failing what is under way, and give the memory back."""
+        """End the thread, fail calls under way, and free the memory."""
         self._inbox.put(None)
         await asyncio.to_thread(self._thread.join)
 
     def _failed(self, error: Exception) -> None:
-        """A step of the scheduler has raised."""
+        """Called when a step of the scheduler has raised."""
         if ran_out(error):
             self._scheduler.fail(as_shortage(error))
             return
@@ -124,7 +124,7 @@ class ThreadedSampler:
         self._scheduler.fail(CallFailed(f"The sampler's step failed: {error}."))
 
     def _close(self) -> None:
-        """Give back what computes; the last thing that the thread does."""
+        """Free what computes; the last thing that the thread does."""
 
     async def _do(self, work: Callable[[], T], pressing: bool = False) -> T:
         """Run ``work`` on the thread between two steps and return its value."""
@@ -162,7 +162,7 @@ class ThreadedSampler:
             self._answers.flush()
 
     def _round(self, waited: list[Work | None]) -> bool:
-        """Do what has come in, then make a step; whether the thread goes on."""
+        """Do the work that has come in, then make a step; returns whether the thread goes on."""
         while waited or not self._inbox.empty():
             work = waited.pop() if waited else self._inbox.get()
             if work is None:

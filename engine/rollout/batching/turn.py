@@ -18,17 +18,17 @@ from .versions import Version
 
 @dataclass
 class Conversation:
-    """A name and the tokens seen so far; how many of them its sequence holds, the context knows."""
+    """A name and the tokens so far; the context knows how many of them its sequence holds."""
 
     name: str
     slot: int | None = None
     """Sequence id; None while it waits for one."""
     version: str = ""
-    """Under which the memory was computed."""
+    """The version under which the memory was computed."""
     tokens: Tokens = field(default_factory=lambda: np.empty(0, np.int32))
     turn: Turn | None = None
     prompt: Prompt | None = None
-    """What the memory begins with, where others may still want a copy."""
+    """The prompt that its memory begins with, where others may still want a copy."""
 
     @property
     def sequence(self) -> int:
@@ -58,7 +58,7 @@ class Turn:
         self.stop = request.stop
         self.account = request.account
         self.prefilled = 0
-        """Tokens of the context that were computed for it; what turns share is counted with the first of them."""
+        """Tokens of the context that were computed for it; a shared prompt counts for the first turn alone."""
         self.key = (version.name, request.tokens.tobytes())
         """Turns with equal keys share their prompt's computation."""
         self._tokens = np.empty(room, np.int32)
@@ -73,16 +73,16 @@ class Turn:
 
     @property
     def last(self) -> int:
-        """The token to decode next: the newest, of which the memory does not know yet."""
+        """The token to decode next: the newest, which is not in the memory yet."""
         return int(self._tokens[self._count - 1] if self._count else self.prompt[-1])
 
     def begin(self, tokens: int) -> int:
-        """So many tokens of its context are going to be computed; returns their number."""
+        """Note how many tokens of its context are going to be computed; returns that number."""
         self.prefilled = tokens
         return tokens
 
     def noise(self, count: int) -> Floats:
-        """For the next ``count`` tokens."""
+        """Noise for the next ``count`` tokens, float64 (count,)."""
         return self._noise[self._count : self._count + count]
 
     def accept(self, tokens: NDArray[np.int32], logprobs: NDArray[np.float32]) -> Finish | None:
@@ -95,7 +95,7 @@ class Turn:
         return None if self.room else "length"
 
     def result(self, finish: Finish) -> SampleResult:
-        """What goes back to the caller."""
+        """The result for the caller."""
         return SampleResult(
             tokens=self._tokens[: self._count].copy(),
             logprobs=self._logprobs[: self._count].copy(),

@@ -1,4 +1,4 @@
-"""The adapter versions that a sampler serves: immutable under their name, freed after their last request."""
+"""The adapter versions that a sampler serves: immutable under their names, freed after their last request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .context import Arrays
 
 
 class Adapters(Protocol):
-    """Where adapters are computed with; a ``Context`` is one."""
+    """What loads and frees adapters; a ``Context`` does."""
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
         """Take an adapter in (named as in state files) and return its handle. Raises ``AdapterError`` if it does not
@@ -44,12 +44,12 @@ class Versions:
         self._adapters = adapters
         self._versions: dict[str, Version] = {}
         self._checksums: dict[str, str] = {}
-        """Of every name that was ever loaded."""
+        """Checksum of every name that was ever loaded."""
 
     def load(self, name: str, path: Path) -> str:
         """Read the adapter of a state file and return the checksum of what was read.
 
-        Raises ``AdapterError`` for a name that stands for other bytes, another base, or tensors that do not fit.
+        Raises ``AdapterError`` where the name stands for other bytes, and for an adapter of another base or shape.
         """
         reach(Point.SAMPLER_LOADING)
         state = read_state(path, moments=False)
@@ -90,7 +90,7 @@ class Versions:
         self._free_if_unused(version)
 
     def close(self) -> None:
-        """Free all."""
+        """Free all adapters."""
         for version in self._versions.values():
             self._adapters.free_adapter(version.handle)
         self._versions.clear()

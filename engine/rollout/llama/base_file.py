@@ -1,7 +1,6 @@
-"""The file that llama.cpp reads the base from: one of ours in any precision, made once, or one that the user brought.
+"""The file that llama.cpp reads the base from: one that marlaas writes, or one that the user brought.
 
-A ``BaseModel`` and settings flow in; a path, and how the tensors in it are named, flow out. Files of ours are derived
-data, one for each base and precision, in a folder of the home.
+Files of ours are derived data, written once for each base and precision, in a folder of the home.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class BaseFile:
     path: Path
     names: GgufNames
     ours: bool
-    """Whether marlaas wrote it, and would again."""
+    """Whether marlaas wrote it, and can write it again."""
 
 
 def base_file(base: BaseModel, folder: Path, weights: str = "f32", gguf: str = "", threads: int = 1) -> BaseFile:
@@ -61,7 +60,7 @@ def ensure_base_gguf(base: BaseModel, folder: Path, weights: str = "f32", thread
     size = base_bytes(base, weights if weights in WRITTEN else "f32")
     if weights in WRITTEN:
         return ensure(path, size, partial(write_base, base, weights=weights))
-    quantised = int(size / 32 * (BITS[weights] + 1))  # a bit more: matrices that do not fit the type get a finer one
+    quantised = int(size / 32 * (BITS[weights] + 1))  # one bit more: matrices that do not fit the type get a finer one
     if verify(plain) is None:
         return ensure(path, quantised, lambda target: quantise(plain, target, weights, threads))
     return ensure(path, size + quantised, partial(_by_way_of_float32, base, weights, threads))

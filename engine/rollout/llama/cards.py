@@ -1,8 +1,8 @@
-"""The cards that the installed llama.cpp can compute on: ggml's list of devices flows in, ``Card``s flow out.
+"""The cards that the installed llama.cpp can compute on, from ggml's list of devices.
 
 ggml (https://github.com/ggml-org/llama.cpp/blob/master/ggml/include/ggml-backend.h) knows the devices of the backends
 that it was built with, CUDA, Vulkan, Metal or ROCm, as far as their own variables (``CUDA_VISIBLE_DEVICES``,
-``GGML_VK_VISIBLE_DEVICES``) show them. Knows nothing of models.
+``GGML_VK_VISIBLE_DEVICES``) show them.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from .native import llama
 GPU, INTEGRATED = 1, 2
 """GGML_BACKEND_DEVICE_TYPE_… in ggml-backend.h; 0 is the processor, others only help it."""
 KINDS: dict[str, Kind] = {"CUDA": "cuda", "MUSA": "cuda", "ROCm": "rocm", "Vulkan": "vulkan", "MTL": "metal"}
-"""By the names that ggml's backends give their devices, less the number."""
+"""Kinds of cards by the names of ggml's devices, without the number."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """One device of llama.cpp that is no processor."""
+    """One device of llama.cpp other than the processor."""
 
     name: str
-    """ggml's: ``Vulkan0``."""
+    """ggml's name, such as ``Vulkan0``."""
     description: str
-    """The maker's."""
+    """The maker's name for it."""
     kind: Kind
     handle: int
     """ggml's pointer to it; it lives as long as the process."""
 
 
 def cards() -> tuple[Card, ...]:
-    """Those that llama.cpp would take itself: cards with memory of their own, or else those that share the machine's.
+    """The cards that llama.cpp would use by default: those with their own memory, else those that share the machine's.
 
-    Devices of backends that are not in ``KINDS`` (remote ones) are none. Raises ``ConfigError`` without llama.cpp.
+    Devices of backends that are not in ``KINDS`` (remote ones) are left out. Raises ``ConfigError`` without llama.cpp.
     """
     ggml = _ggml()
     found: dict[int, list[Card]] = {GPU: [], INTEGRATED: []}
@@ -55,16 +55,16 @@ def cards() -> tuple[Card, ...]:
 
 
 def memory_of(card: Card) -> tuple[int, int]:
-    """(free, all) bytes, as its driver says. On CUDA the question itself takes some hundred megabytes of the card."""
+    """(free, total) bytes, as its driver says. On CUDA asking takes some hundred megabytes of the card."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     _ggml().ggml_backend_dev_memory(card.handle, ctypes.byref(free), ctypes.byref(total))
     return free.value, total.value
 
 
 def handles(names: Sequence[str]) -> Any:
-    """A list of devices as llama.cpp wants it: those of these names, then a zero; without names the processor alone.
+    """The array of devices for llama.cpp: those of these names, then a zero; without names, the processor alone.
 
-    Raises ``ConfigError`` for a name that is not there.
+    Raises ``ConfigError`` for an unknown name.
     """
     known = {card.name: card.handle for card in cards()} if names else {}
     missing = [name for name in names if name not in known]
@@ -78,7 +78,7 @@ def handles(names: Sequence[str]) -> Any:
 
 @cache
 def _ggml() -> Any:
-    """ggml's functions on devices, which llama_cpp has no names for."""
+    """ggml's functions on devices, which llama_cpp does not declare."""
     llama()  # the backends register themselves
     import llama_cpp._ggml
 

@@ -1,4 +1,4 @@
-"""One llama.cpp model and context: numpy arrays in, logits out. The only place that computes with llama.cpp.
+"""One llama.cpp model and context. The only place that computes with llama.cpp.
 
 Knows sequences by number and adapters by handle; nothing of conversations, versions or sampling. Not safe for threads.
 """
@@ -21,7 +21,7 @@ from .rows import Rows
 F32, F16 = 0, 1
 """GGML_TYPE_F32 and GGML_TYPE_F16 in ggml.h"""
 AUTO, OFF, ON = -1, 0, 1
-"""LLAMA_FLASH_ATTN_TYPE_… in llama.h; the first takes it where the card's backend has it for this base."""
+"""LLAMA_FLASH_ATTN_TYPE_… in llama.h; AUTO uses it where the card's backend has it for this base."""
 
 
 class NoRoom(BaseModelError):
@@ -29,7 +29,7 @@ class NoRoom(BaseModelError):
 
 
 class LlamaContext:
-    """``batching.context.Context``, in memory that is allocated here and now."""
+    """Implements ``batching.context.Context``; all memory is allocated at once."""
 
     def __init__(
         self,
@@ -47,8 +47,9 @@ class LlamaContext:
 
         ``exact`` keeps memory and attention in float32: the largest gap to torch's log-probabilities is then about 1e-5
         instead of 1e-2. Each step then reads full blocks of 256 tokens of every sequence, 0.5 MB on the tiny base,
-        where the other reads what is held. ``card`` says that the model is on one: keys and values are then beside it,
-        and its products are as exact as its backend makes them (CUDA: TF32, Vulkan: float16), whatever the memory is.
+        while flash attention reads only what is held. ``card`` says that the model is on one: keys and values are then
+        beside it, and its products are as exact as its backend makes them (CUDA: TF32, Vulkan: float16), whatever the
+        memory is.
         """
         self._llama = llama()
         parameters = self._llama.llama_context_default_params()
@@ -100,13 +101,13 @@ class LlamaContext:
         if count == 0:
             return np.empty((0, self.vocabulary), np.float32)
         pointer = self._llama.llama_get_logits(self._context)
-        # Making an array of a pointer takes longer than sampling a row, and the next call most often has the same.
+        # Making an array from a pointer takes longer than sampling a row, and most calls return the same pointer.
         if len(self._logits) != count or self._logits.ctypes.data != ctypes.addressof(pointer.contents):
             self._logits = np.ctypeslib.as_array(pointer, shape=(count, self.vocabulary))
         return self._logits
 
     def cut(self, sequence: int, length: int) -> None:
-        """Forget what a sequence holds from position ``length`` on; 0 empties it, whatever a failed call left there."""
+        """Forget what a sequence holds from position ``length`` on; 0 empties it, also after a failed call."""
         if length == 0 or self.held[sequence] > length:
             self._llama.llama_memory_seq_rm(self._memory, sequence, length, -1)
             self.held[sequence] = length
@@ -122,7 +123,7 @@ class LlamaContext:
         self._use(int(adapters[0]) if len(adapters) else None)
 
     def _use(self, adapter: int | None) -> None:
-        """Decode with this adapter, or with the bare base, until told otherwise."""
+        """Decode with this adapter, or with the bare base, until this is called again."""
         if adapter == self._adapter:
             return
         count = 0 if adapter is None else 1
@@ -148,10 +149,10 @@ class LlamaContext:
         """Give an adapter's memory back."""
         if adapter == self._adapter:
             self._use(None)
-        self._llama.llama_synchronize(self._context)  # a card may still compute a call of which nothing was asked
+        self._llama.llama_synchronize(self._context)  # a card may still compute a call whose logits were not read
         self._llama.llama_adapter_lora_free(ctypes.cast(adapter, self._llama.llama_adapter_lora_p_ctypes))
 
     def close(self) -> None:
-        """Give everything back; the object is of no use afterwards. Adapters must have been freed before."""
+        """Free everything; the object cannot be used afterwards. Adapters must have been freed before."""
         self._llama.llama_free(self._context)
         self._llama.llama_model_free(self._model)

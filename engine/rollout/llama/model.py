@@ -1,4 +1,4 @@
-"""The base in llama.cpp's memory and its cards': a file flows in, a handle flows out. Knows no sequences."""
+"""Loads the base into llama.cpp, in main memory and on cards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .cards import handles
 from .native import last_errors, llama
 
 ALL = -1
-"""Layers: as many as the base has, and its output matrix."""
+"""Number of layers that means all of them, and the output matrix."""
 DAMAGED = "Delete it; it is written again."
 BROUGHT = "It may be damaged, or of an architecture that this llama.cpp does not know."
 
@@ -28,7 +28,7 @@ def load_model(file: BaseFile, devices: Sequence[str] = (), layers: int = ALL) -
     # Repacked weights are a second copy in memory, make a row's last bits depend on the number of rows, and end the
     # process on processors with AMX (https://github.com/ggml-org/llama.cpp/issues/20824).
     settings.use_extra_bufts = False
-    chosen = handles(devices)  # a name of this function's, so that it lives for as long as the call
+    chosen = handles(devices)  # kept in a variable, so that it lives as long as the call
     settings.devices = ctypes.addressof(chosen)
     settings.n_gpu_layers = layers if devices else 0
     last_errors()
@@ -44,7 +44,7 @@ def load_model(file: BaseFile, devices: Sequence[str] = (), layers: int = ALL) -
 
 
 def _other_kind(library: Any, model: Any) -> str:
-    """What cannot forget the end of a sequence, or needs more than the tokens before, is no base for sampling."""
+    """Why a model cannot be sampled from, or nothing: it must forget a sequence's end, and need only earlier tokens."""
     for other, kind in (
         (library.llama_model_is_recurrent(model), "has recurrent layers"),
         (library.llama_model_is_hybrid(model), "has recurrent layers"),

@@ -13,7 +13,7 @@ ERROR_LEVEL = 4
 """GGML_LOG_LEVEL_ERROR in ggml.h"""
 
 _errors: deque[str] = deque(maxlen=3)
-"""The newest last; llama.cpp says the cause first and what it means for the caller after."""
+"""The last errors, the newest last; llama.cpp reports the cause first, then its effect."""
 _kept_alive: list[Any] = []
 """llama.cpp keeps only a pointer to the log function, which must live as long as the library."""
 
@@ -40,7 +40,7 @@ def llama() -> Any:
 
 
 def last_errors() -> str:
-    """What llama.cpp complained of since the last time, as `` (text)`` to be put before a full stop, or nothing."""
+    """llama.cpp's errors since the last call, as `` (text)`` to be put before a full stop, or nothing."""
     text = "; ".join(_errors)
     _errors.clear()
     return f" ({text})" if text else ""

@@ -1,6 +1,6 @@
-"""Opens a base for sampling, smaller than was wanted where memory is short: a file and wishes flow in, a context out.
+"""Opens a base for sampling, with less than was wanted where memory is short.
 
-What a plan took for free may be taken by the time that it is allocated, above all on a card that others use, too.
+Memory that was free in the plan may be taken by the time that it is allocated, above all on a card that others use.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Opened:
 
     context: LlamaContext
     layers: int
-    """On cards, or ``ALL``."""
+    """Number of layers on cards, or ``ALL``."""
     refused: str = ""
-    """What was said to the first wish, if another came true."""
+    """Why the first choice was refused, where another was taken."""
 
 
 def open_base(
@@ -36,11 +36,11 @@ def open_base(
     devices: Sequence[str] = (),
     layers: Sequence[int] = (ALL,),
 ) -> Opened:
-    """The base in ``file`` with the first number of ``sequences``, of ``length`` tokens, that there is memory for.
+    """Open the base in ``file`` with the first number of ``sequences``, of ``length`` tokens, that there is memory for.
 
-    With the first number of ``layers`` on the cards called ``devices``, the next where not even the last of
-    ``sequences`` fits, and at last on the processor alone. Raises ``BaseModelError`` where that does not fit, or the
-    file holds no base; ``ConfigError`` for a card that is not there.
+    The first number of ``layers`` is tried on the cards called ``devices``, the next where not even the last of
+    ``sequences`` fits, and at last the processor alone. Raises ``BaseModelError`` where that does not fit, or the file
+    holds no base; ``ConfigError`` for a card that is not there.
     """
     refused = ""
     for part in layers if devices else ():
@@ -52,7 +52,7 @@ def open_base(
 
 
 def fewer(sequences: int, least: int) -> tuple[int, ...]:
-    """``sequences``, then half of that again and again, even numbers, and ``least`` at the end."""
+    """``sequences``, then again and again half of that, as even numbers, and ``least`` at the end."""
     if sequences <= least:
         return (sequences,)
     return (sequences, *fewer(max(least, sequences // 4 * 2), least))

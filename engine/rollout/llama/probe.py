@@ -1,6 +1,6 @@
 """Prints the cards that llama.cpp reaches, and what they hold, as a line of JSON.
 
-On CUDA the question for the memory would itself take some of the card, and NVIDIA's own library answers it better.
+On CUDA asking for the memory would take some of the card's, and NVIDIA's own library answers it better.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from .cards import cards, memory_of
 
 
 def main() -> None:
-    """Raises ``ConfigError`` where llama.cpp cannot be loaded."""
+    """Print them. Raises ``ConfigError`` where llama.cpp cannot be loaded."""
     lines = []
     for card in cards():
         free, total = memory_of(card) if card.kind != "cuda" else (0, 0)

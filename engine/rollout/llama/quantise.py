@@ -1,4 +1,4 @@
-"""llama.cpp's own quantiser: a GGUF of float32 flows in, a smaller one flows out."""
+"""llama.cpp's quantiser: makes a smaller GGUF from one in float32."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker class on llama.cpp: settings flow in, a ``BatchingSampler`` over a ``LlamaContext`` comes out."""
+"""The worker class on llama.cpp: a ``BatchingSampler`` over a ``LlamaContext``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .opening import Opened, fewer, open_base
 MOST = 256 - SPARE
 """llama.cpp's own limit on sequences (LLAMA_MAX_SEQ), less the spare ones."""
 LEAST = 8
-"""Conversations that are tried, where memory is short, before there is none: a group of the usual size at once."""
+"""Fewest conversations that are tried where memory is short: a group of the usual size."""
 ON_CARD = Pace(rows=256, tokens=1)
-"""A call costs a card the same for one row as for many."""
+"""Pace on a card, where a call costs the same for one row as for many."""
 
 
 class LlamaSampler(BatchingSampler):
@@ -45,8 +45,8 @@ class LlamaSampler(BatchingSampler):
         taken instead. ``exact`` keeps memory and attention in float32, up to twice as slow.
 
         It computes on the cards called ``devices`` (see ``cards``), with as many layers there as ``memory`` bytes of
-        each hold (0: all of them), the last bits then depending on the company; without any on ``threads`` cores.
-        Raises ``BaseModelError`` or ``ConfigError``.
+        each hold (0: all of them), where the last bits of a row depend on the others; without any, on ``threads``
+        cores. Raises ``BaseModelError`` or ``ConfigError``.
         """
         model = load_base(base)
         count = min(max(sequences + sequences % 2, 2), MOST)
@@ -62,13 +62,13 @@ class LlamaSampler(BatchingSampler):
 
 
 def _choices(config: BaseConfig, layers: int) -> tuple[int, ...]:
-    """Numbers of layers on cards to be tried, the planned one first."""
+    """Numbers of layers on cards to try, the planned one first."""
     planned = config.layers + 1 if layers == ALL else layers
     return tuple(dict.fromkeys(part for part in (planned, planned // 2) if part))
 
 
 def _note(opened: Opened, wanted: int, length: int, devices: Sequence[str]) -> str:
-    """What became smaller than was wanted, in a sentence, or nothing."""
+    """What is smaller than was wanted, in a sentence, or nothing."""
     if not opened.refused:
         return ""
     held = opened.context.sequences - SPARE

@@ -1,7 +1,6 @@
 """Tool calls in what a model wrote: one small parser for each form, and which form a base has.
 
-The text of a reply flows in, the text without its calls and the calls flow out. What is not exactly a call stays text,
-so that the environment, and the reward, see what was really said. Pure; knows no tokens and no templates.
+What is not exactly a call stays text, so that the environment, and the reward, see what was really said. Pure.
 """
 
 from __future__ import annotations

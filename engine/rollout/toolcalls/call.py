@@ -11,7 +11,7 @@ from marlaas.plugins.messages import ToolCall, within_limits
 from ..vocabulary import well_formed
 
 LONGEST_NAME = 128
-"""Characters; as on the wire to environments."""
+"""Most characters of a tool's name; the same limit as on the wire to environments."""
 
 
 def read_call(text: str, arguments: str, required: bool = False) -> ToolCall | None:
@@ -43,11 +43,11 @@ def _clean(value: Any) -> Any:
 
 
 def _finite(number: str) -> float:
-    """JSON may write numbers beyond all floats, which would become infinities."""
+    """A float; raises ``ValueError`` for numbers so large that they would become infinite."""
     value = float(number)
     return value if math.isfinite(value) else _refuse(number)
 
 
 def _refuse(constant: str) -> NoReturn:
-    """NaN and infinities are no JSON and would break whoever reads it next."""
+    """Raise ``ValueError``: NaN and infinities are not JSON, and other readers would fail on them."""
     raise ValueError(f"{constant} is no JSON.")

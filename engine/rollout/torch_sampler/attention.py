@@ -1,8 +1,7 @@
-"""Attention over the key and value memory of sequences, for the two kinds of pass; worked out once for all layers.
+"""Attention over the key and value memory of sequences, for the two kinds of pass; prepared once for all layers.
 
-A layer's memory (2, sequences, K, C, D) and new queries, keys and values flow in; keys and values are written, and what
-was attended to flows out. Shapes: n rows, of which some are padding; K heads of keys, R query heads for each, D head
-size, C tokens of a sequence.
+A layer's memory is (2, sequences, K, C, D). Shapes: n rows, of which some are padding; K heads of keys, R query heads
+for each, D head size, C tokens of a sequence.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ its own length alone, and few shapes occur."""
 
 
 SPARSE = 2.5
-"""Rows among up to so many times as many sequences have the others computed for nothing; else theirs are copied, which
-takes longer than to compute them."""
+"""Rows that are spread over up to so many times as many sequences are computed with the sequences between them, for
+nothing; beyond that, their memory is copied, which takes longer than the computation."""
 
 
 class Attention(Protocol):
     """One pass."""
 
     def __call__(self, memory: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """(n, K · R · D) for queries (n, K, R, D), which are scaled, and keys and values (n, K, D).
+        """Write keys and values (n, K, D) to memory; returns (n, K · R · D) for queries (n, K, R, D), which are scaled.
 
-        What rows of padding get means nothing.
+        The results of padding rows are undefined.
         """
 
 
@@ -101,7 +100,7 @@ class OneEach:
 
 
 class _Part:
-    """Rows that read equally many tokens of memory: of their sequences and those between, or of copies of them."""
+    """Rows that read equally many tokens of memory: of their range of sequences, or of copies of their own."""
 
     def __init__(self, rows: Indices, sequences: Ints, positions: Ints, length: int) -> None:
         own = sequences[rows]
@@ -129,7 +128,7 @@ class _Part:
         attended[self._rows] = found if self._count == len(self._rows) else found[self._places]
 
     def _spread(self, q: Tensor) -> Tensor:
-        """The queries where their sequences are, and none between."""
+        """The queries at their sequences' places in the range, with zeros between."""
         asked = q.new_zeros(self._count, *q.shape[1:])
         asked[self._places] = q[self._rows]
         return asked

@@ -1,6 +1,6 @@
-"""The base's weights as a pass multiplies with them.
+"""The base's weights as a pass multiplies with them, one ``Block`` for each layer.
 
-The base's tensors flow in; one ``Block`` for each layer flows out. Matrices are stored (in, out), the order in which
+Matrices are stored (in, out), the order in which
 libraries read them fastest where rows are few; adapters are added beside them (``mixing``).
 """
 
@@ -20,7 +20,7 @@ class Linear:
     """y = x Wᵀ + b, and what each row's adapter adds."""
 
     number: int
-    """Among all fused layers of the base."""
+    """Its index among all fused layers of the base."""
     weight: Tensor
     """Wᵀ, (in, out)"""
     bias: Tensor | None

@@ -1,8 +1,6 @@
-"""The adapters of all live versions, side by side: what one pass over rows of many versions multiplies with.
+"""The adapters of all live versions, side by side, for passes over rows of many versions.
 
-A version's matrices as numpy arrays flow in and get a handle; a block's matrices by layer flow out.
-Adapters of like rank share a block, padded with zeros to its rank, which never depends on what else is
-there. Knows no rows.
+Adapters of similar rank share a block, padded with zeros to its rank, which never depends on what else is there.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ class Fused:
 
     modules: tuple[str, ...]
     outputs: tuple[int, ...]
-    """Of each."""
+    """Number of outputs of each."""
     inputs: int
 
 
@@ -41,7 +39,7 @@ class AdapterCache:
         self._handles = count(1)
 
     def add(self, adapter: Arrays, alpha: float) -> int:
-        """Take an adapter in and return its handle; it must fit the base."""
+        """Add an adapter, which must fit the base, and return its handle."""
         rank = _block_rank(max(len(a) for name, a in adapter.items() if name.endswith(".lora_A")))
         if rank not in self._blocks:
             self._blocks[rank] = RankBlock(rank, self._linears)
@@ -51,7 +49,7 @@ class AdapterCache:
         return handle
 
     def remove(self, handle: int) -> None:
-        """Its slot is free again; a block that holds nothing goes."""
+        """Free its slot; an empty block is removed."""
         place = self._places.pop(handle)
         block = self._blocks[place.rank]
         block.remove(place.slot)
@@ -83,11 +81,11 @@ class RankBlock:
 
     @property
     def empty(self) -> bool:
-        """Whether nobody lies here."""
+        """Whether it holds no adapter."""
         return len(self._free) == self._slots
 
     def add(self, adapter: Arrays, alpha: float) -> int:
-        """Returns the slot."""
+        """Add an adapter; returns its slot."""
         if not self._free:
             self._grow()
         slot = heapq.heappop(self._free)
@@ -109,7 +107,7 @@ class RankBlock:
         heapq.heappush(self._free, slot)
 
     def _grow(self) -> None:
-        """Half as many slots again: what is copied now and then stays less than what was loaded."""
+        """Grow by half, so that over time less is copied than was loaded."""
         more = max(2, self._slots // 2)
         for tensors in (self.downs, self.ups):
             for number, tensor in enumerate(tensors):

@@ -1,8 +1,8 @@
 """A context on torch: key and value memory for many sequences, and passes over it.
 
-Rows flow in as numpy arrays, logits flow out. The last bits of a row do not depend on its company: products give each
-row the same whatever their number (which is padded, since below four rows some libraries take another path), and how
-much memory attention reads depends on the row's own length. Knows nothing of conversations, versions or sampling.
+The last bits of a row do not depend on the other rows: products give each row the same whatever their number (which is
+padded, since below four rows some libraries take another path), and how much memory attention reads depends on the
+row's own length. Knows nothing of conversations, versions or sampling.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .tiles import TILE
 
 
 class TorchContext:
-    """``batching.context.Context``. Raises ``BaseModelError`` where the base cannot be read."""
+    """Implements ``batching.context.Context``. Raises ``BaseModelError`` where the base cannot be read."""
 
     def __init__(self, base: BaseModel, sequences: int, length: int) -> None:
         self._config = base.config
@@ -36,10 +36,10 @@ class TorchContext:
         self._base = replace(loaded, layers=())
         self._adapters: Handles = np.empty(0, np.int64)
         self._mixed: tuple[bytes, Mix] | None = None
-        """The last one that was asked for, and the adapters that it is for."""
+        """The last ``Mix``, with the adapters that it is for."""
         heads = self._base.heads
         self._memory = torch.zeros(len(self._blocks), 2, sequences, heads.keys, length, heads.size)
-        """Keys and values of every layer and sequence; pages that nobody has written take no room."""
+        """Keys and values of every layer and sequence; pages that were never written take no memory."""
         angles = torch.arange(length)[:, None] * self._base.frequencies
         self._cosine, self._sine = angles.cos().float()[:, None], angles.sin().float()[:, None]  # (C, 1, D/2)
         self.sequences = sequences
@@ -79,7 +79,7 @@ class TorchContext:
         return logits
 
     def _mix(self, rows: NDArray[np.int64]) -> Mix | None:
-        """The adapters of these rows, padded; decoding asks for the same again and again."""
+        """The adapters of these rows, padded; the last one is kept, for decoding often asks for the same."""
         if not len(self._adapters) or not len(rows):
             return None
         own = self._adapters if len(self._adapters) > 1 else np.repeat(self._adapters, rows[-1] + 1)
@@ -132,7 +132,7 @@ class TorchContext:
 
 
 def _padded(numbers: NDArray[np.integer[Any]]) -> Tensor:
-    """Indices, the last one repeated up to a multiple of ``TILE``; none stay none."""
+    """Indices, the last one repeated up to a multiple of ``TILE``; empty stays empty."""
     rows = -(-len(numbers) // TILE) * TILE
     padded = np.empty(rows, np.int64)
     padded[: len(numbers)] = numbers

@@ -1,7 +1,7 @@
 """The low-rank terms of one pass, each row under its own adapter: y += (alpha / r) x Aᵀ Bᵀ.
 
-The adapters of a pass's rows flow in once; then each fused layer's inputs and outputs, one layer after the other. The
-products run over tiles (``tiles``) of what lies in the ``cache``.
+Made once for the rows of a pass, then applied to one fused layer after the other. The products run over tiles
+(``tiles``) of the matrices in the ``cache``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .tiles import TILE, tiling
 
 
 class Mix:
-    """The adapters of some rows. Good for as long as all of them stay in the bank and no other is loaded."""
+    """The adapters of some rows. Valid as long as all of them stay in the cache and no other is loaded."""
 
     def __init__(self, cache: AdapterCache, adapters: NDArray[np.int64]) -> None:
         """``adapters`` (n,) are handles, one for each row."""
@@ -27,7 +27,7 @@ class Mix:
         self._rows, self._places = torch.from_numpy(plan.rows), torch.from_numpy(plan.places)
 
     def add(self, number: int, x: Tensor, y: Tensor) -> None:
-        """Add to ``y`` (n, out) what the adapters of fused layer ``number`` make of ``x`` (n, in)."""
+        """Add to ``y`` (n, out) the adapters' terms of fused layer ``number`` for inputs ``x`` (n, in)."""
         tiles = (x if self._plain else x.index_select(0, self._rows)).view(-1, TILE, x.shape[1])
         moved = y.new_empty(len(tiles), TILE, y.shape[1])
         for block, slots, part in self._segments:
@@ -38,5 +38,5 @@ class Mix:
 
 
 def _spread(matrices: Tensor, tiles: slice) -> Tensor:
-    """One matrix for each tile: they have one each, or share one."""
+    """One matrix for each tile, or one that all share."""
     return matrices.expand(tiles.stop - tiles.start, -1, -1)

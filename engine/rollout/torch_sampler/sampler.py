@@ -1,4 +1,4 @@
-"""The worker class on torch: settings flow in, a ``BatchingSampler`` over a ``TorchContext`` comes out."""
+"""The worker class on torch: a ``BatchingSampler`` over a ``TorchContext``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..batching.sampler import SPARE, BatchingSampler
 from .context import TorchContext
 
 MOST = 1024
-"""Conversations at the same time."""
+"""Most conversations at the same time."""
 PACE = Pace(rows=128, tokens=4)
-"""Products win by rows, whatever their versions; and whoever comes new joins soon."""
+"""More rows make products faster, whatever their versions; few tokens in a row let new turns join soon."""
 
 
 class TorchSampler(BatchingSampler):
@@ -26,7 +26,7 @@ class TorchSampler(BatchingSampler):
         ``BaseModelError``, also for a base that only llama.cpp should sample from.
         """
         torch.set_num_threads(threads)
-        library()  # what is wrong with it shows here
+        library()  # an error in it shows here
         model = load_base(base)
         reason = unsupported(model.config)
         if reason:

@@ -1,7 +1,7 @@
-"""Which rows of a pass stand in which tile, and which tiles are multiplied by one call. Pure.
+"""Which rows of a pass are in which tile, and which tiles are multiplied by one call. Pure.
 
-The place of each row's adapter flows in, a ``Tiling`` flows out. A tile is ``TILE`` rows of one adapter: every product
-has the same shape whatever the company, so that its last bits are the same, too. Knows no tensors and no weights.
+A tile is ``TILE`` rows of one adapter: every product has the same shape whatever other rows there are, so that its last
+bits are the same, too.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 TILE = 8
-"""Rows; what is missing is filled up. A group's members fill one, and wider ones multiply no faster."""
+"""Rows of a tile; missing ones are filled up. A usual group fills one, and wider tiles multiply no faster."""
 BRIDGE = 4
-"""Absent neighbours up to this many are computed for nothing: that is cheaper than one call more."""
+"""Up to this many empty slots between two are computed for nothing: that is cheaper than one call more."""
 
 Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Where an adapter lies: in the block for adapters of up to ``rank``, at ``slot``."""
+    """Where an adapter is: in the block for adapters of up to ``rank``, at ``slot``."""
 
     rank: int
     slot: int
@@ -30,7 +30,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Segment:
-    """Tiles for one call: one for each of neighbouring slots, or all for one slot."""
+    """Tiles for one call: one for each of several neighbouring slots, or several for one slot."""
 
     rank: int
     slots: slice
@@ -43,13 +43,13 @@ class Tiling:
 
     segments: tuple[Segment, ...]
     rows: Indices
-    """(tiles · TILE,): the row that stands there; row 0 where nobody does."""
+    """(tiles · TILE,): the row at each place; row 0 where the place is empty."""
     places: Indices
-    """(n,): where each row stands."""
+    """(n,): the place of each row."""
 
     @property
     def plain(self) -> bool:
-        """Whether tiles hold the rows just as they come, so that nothing has to be moved."""
+        """Whether tiles hold the rows in their order, so that nothing has to be moved."""
         return len(self.rows) == len(self.places) and bool((self.places == np.arange(len(self.places))).all())
 
 
@@ -73,14 +73,14 @@ def tiling(owners: Mapping[Place, Indices]) -> Tiling:
 
 _NOBODY: Indices = np.empty(0, np.int64)
 Call = tuple[slice, list[tuple[int, int]]]
-"""Slots, and the tiles in order: (slot, which one of that slot's)."""
+"""Slots, and the tiles in order as (slot, index among the slot's tiles)."""
 
 
 def _calls(counts: Mapping[int, int]) -> list[Call]:
-    """As few calls as may be for so many tiles of each slot.
+    """As few calls as possible for ``counts`` tiles of each slot.
 
-    For some levels neighbours go together, the first tile of each, then the second; from some level on each slot takes
-    all that it has left by itself.
+    Up to some level neighbouring slots share calls, one for the first tile of each, one for the second; from there on
+    each slot has one call for all its remaining tiles.
     """
     spent: list[Call] = []
     best = list(_apart(counts, 0))

@@ -1,9 +1,8 @@
-"""Adapters in vLLM: arrays flow in, a folder of its own for each is written and read by vLLM, a handle flows out.
+"""Adapters in vLLM, each with a folder of its own from which vLLM reads it.
 
 vLLM reads adapters from folders, and its whole engine dies where it looks for one that is gone. So every adapter has a
 folder that nothing else uses, below one that only this account may enter; vLLM reads it once, before its handle is
-given to anybody, and keeps what it has read until the handle is freed. A folder that somebody deletes or damages later
-is missed by nobody.
+given to anybody, and keeps what it has read until the handle is freed. Damage to a folder after that does no harm.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from ...home import PrivateFolder
 from ..batching.context import Arrays
 
 HANDLES = itertools.count(1)
-"""Never given twice in a process: vLLM finds what it has computed earlier by the handle."""
+"""Handles are never given twice in a process, for vLLM finds cached keys and values by them."""
 
 
 class AdapterEngine(Protocol):
-    """The part of ``Engine`` that is needed."""
+    """The part of ``Engine`` that is used here."""
 
     def add_adapter(self, handle: int, folder: Path) -> None:
         """Read an adapter and keep it in memory. Raises ``AdapterError``."""
@@ -33,7 +32,7 @@ class AdapterEngine(Protocol):
 
 
 class FolderAdapters:
-    """``versions.Adapters`` on vLLM, whose folders stand in ``folder``."""
+    """Implements ``versions.Adapters`` on vLLM; the adapters' folders are in ``folder``."""
 
     def __init__(self, engine: AdapterEngine, base: Path, folder: PrivateFolder, rank: int) -> None:
         """``rank`` is the largest that vLLM was started for."""
@@ -43,7 +42,7 @@ class FolderAdapters:
         self._rank = rank
 
     def load_adapter(self, adapter: Arrays, alpha: float) -> int:
-        """Have vLLM read an adapter. Raises ``AdapterError`` where its rank is too large, the disk refuses, vLLM does,
+        """Have vLLM read an adapter. Raises ``AdapterError`` where its rank is too large, the disk or vLLM refuses it,
         or the folder holds other bytes once vLLM has read it."""
         rank = max((array.shape[0] for name, array in adapter.items() if name.endswith(".lora_A")), default=0)
         if rank > self._rank:
@@ -74,7 +73,7 @@ class FolderAdapters:
         shutil.rmtree(self._of(adapter), ignore_errors=True)
 
     def _check(self, handle: int, folder: Path, expected: str) -> None:
-        """What vLLM has just read must be what was written."""
+        """Raise ``AdapterError`` unless the folder still holds what was written."""
         try:
             found = checksum(read_peft_folder(folder).adapter)
         except AdapterError:

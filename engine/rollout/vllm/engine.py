@@ -1,7 +1,6 @@
-"""vLLM itself, in this process: requests for tokens flow in, what a step gave flows out. The only file that knows it.
+"""vLLM's engine in this process. The only file of the sampler that imports vllm.
 
-Not safe for threads: whoever steps it does everything else with it, too. Written for vLLM 0.26 and later; run with
-0.32 on a processor. Knows nothing of conversations and versions.
+Not safe for threads: all calls must come from one. Written for vLLM 0.26 and later; run with 0.32 on a processor.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Ask:
     """One request for tokens that follow others."""
 
     name: str
-    """Unlike that of any other request under way."""
+    """Unique among the requests under way."""
     tokens: list[int]
     adapter: int
     """Handle of a loaded adapter."""
@@ -38,25 +37,25 @@ class Ask:
     """Below 2**63."""
     stop: tuple[int, ...] = ()
     target: int | None = None
-    """A token whose log-probability is wanted in place of the sampled one's, as the first to follow."""
+    """A token whose log-probability as the next token is wanted in place of the sampled one's."""
     whole: bool = False
-    """Whether the log-probabilities of ``tokens`` themselves are wanted, at temperature 1; computes all of them."""
+    """Whether the log-probabilities of all ``tokens`` themselves are wanted, at temperature 1."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What a request has got since it was last heard of."""
+    """What a request has got since its last progress."""
 
     name: str
     tokens: list[int]
     logprobs: list[float]
-    """Of the tokens; of the target where one was asked for."""
+    """Log-probabilities of the tokens, or of the target where one was asked for."""
     scored: list[float] | None
-    """Of the request's own tokens but the first, where that was asked for; once, with the first that follows."""
+    """Log-probabilities of the request's own tokens but the first, where asked for; with the first token alone."""
     finish: str | None
-    """vLLM's word: stop, length, abort, error; None while it goes on."""
+    """vLLM's reason: stop, length, abort or error; None while it goes on."""
     cached: int
-    """Of its tokens, those whose keys and values were there already."""
+    """How many of its tokens had their keys and values in the cache."""
 
 
 class Engine:
@@ -87,7 +86,7 @@ class Engine:
         self._adapters: dict[int, Any] = {}
         cache = self.llm.vllm_config.cache_config
         self.tokens: int = max(0, cache.num_gpu_blocks - SPARE) * cache.block_size
-        """Whose keys and values fit into the memory that vLLM has really taken."""
+        """How many tokens' keys and values fit into the memory that vLLM has really taken."""
 
     @property
     def model(self) -> torch.nn.Module:
@@ -112,11 +111,11 @@ class Engine:
         self.llm.remove_lora(handle)
 
     def holds(self, handle: int) -> bool:
-        """Whether vLLM has an adapter in memory; one that it has not it would look for on the disk, and die of it."""
+        """Whether vLLM has an adapter in memory; any other it would look for on the disk, and die of that."""
         return handle in self._adapters and handle in self.llm.list_loras()
 
     def add(self, ask: Ask) -> None:
-        """Take a request on. Raises ``ValueError`` where it can never be served."""
+        """Add a request. Raises ``ValueError`` where it can never be served."""
         parameters = self._sampling_params(
             temperature=ask.temperature,
             max_tokens=ask.max_tokens,
@@ -134,15 +133,15 @@ class Engine:
         self.llm.add_request(ask.name, prompt, parameters, lora_request=self._adapters[ask.adapter])
 
     def abort(self, names: Sequence[str]) -> None:
-        """Drop requests, wherever they stand; unknown names are fine."""
+        """Drop requests, whether they wait or run; unknown names are ignored."""
         self.llm.abort_request(list(names))
 
     def step(self) -> list[Progress]:
-        """Compute once for all requests that fit. Whatever it raises, the engine is of no more use."""
+        """Compute once for all requests that fit. After an error the engine cannot be used any more."""
         return [self._progress(output) for output in self.llm.step()]
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         shutdown = getattr(self.llm.engine_core, "shutdown", None)
         if shutdown is not None:
             shutdown()
@@ -160,24 +159,24 @@ class Engine:
 
 
 def _last_of_each(flat: Any) -> list[float]:
-    """Of ``vllm.logprobs.FlatLogprobs``: of each position the sampled token's, or the target's, which stands behind."""
+    """From ``vllm.logprobs.FlatLogprobs``, the last entry of each position: the sampled token's, or the target's."""
     if flat is None:
         return []
     return [
         flat.logprobs[end - 1]
         for begin, end in zip(flat.start_indices, flat.end_indices, strict=True)
-        if end > begin  # nothing is said of the first token
+        if end > begin  # the first token has none
     ]
 
 
 def _named_architecture(settings: VllmSettings) -> dict[str, Any]:
-    """What a configuration without ``architectures`` leaves open."""
+    """The architecture, where the base's configuration names none."""
     config = json.loads(Path(settings.path, "config.json").read_text("utf-8"))
     known = ARCHITECTURES.get(settings.config.architecture)
     return {} if config.get("architectures") or not known else {"hf_overrides": {"architectures": [known]}}
 
 
 def _first_line(error: Exception) -> str:
-    """What an exception of vLLM's says, as a part of a sentence of ours."""
+    """The first line of vLLM's exception, to be a part of a sentence."""
     line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return line if line.endswith(".") else f"{line}."

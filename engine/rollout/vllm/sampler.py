@@ -1,4 +1,4 @@
-"""The worker class on vLLM: settings flow in, ``protocol.Sampler`` over a running engine comes out."""
+"""The worker class on vLLM: ``protocol.Sampler`` over a running engine."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from .settings import VllmSettings
 log = logging.getLogger(__name__)
 PREFIX = "vllm-"
 MOST = 1024
-"""Conversations at the same time."""
+"""Most conversations at the same time."""
 
 
 class EngineSampler(ThreadedSampler):
-    """``protocol.Sampler`` on an engine that somebody else has started, and may look into."""
+    """``protocol.Sampler`` on an engine that the caller has started, and may use as well."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class EngineSampler(ThreadedSampler):
         return await answer.future
 
     def tidy(self) -> None:
-        """Remove the adapters' folders; called once nobody asks any more."""
+        """Remove the adapters' folders; called once no more calls come."""
         self._folder.remove()
 
     def _failed(self, error: Exception) -> None:
-        """vLLM cannot go on after a step that failed: the process ends, and whoever started it starts another."""
+        """End the process: vLLM cannot go on after a step that failed, and the supervisor starts another worker."""
         log.error("vLLM's engine has failed.", exc_info=error)
         end_process(f"vLLM's engine has failed: {error}", error)
 
@@ -72,7 +72,7 @@ class EngineSampler(ThreadedSampler):
 
 
 class VllmSampler(EngineSampler):
-    """``protocol.Sampler`` on a vLLM of its own."""
+    """``protocol.Sampler`` on an engine of its own."""
 
     def __init__(
         self,
@@ -131,9 +131,9 @@ def limits_of(settings: VllmSettings, fitting: int) -> SamplerLimits:
 
 
 def limit_threads(threads: int) -> None:
-    """Have torch compute on so many, wherever it does."""
+    """Limit torch to this many threads, if it is installed."""
     try:
         import torch
-    except ImportError:  # said in words by whoever needs it
+    except ImportError:  # reported where torch is needed
         return
     torch.set_num_threads(threads)

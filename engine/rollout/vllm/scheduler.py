@@ -1,8 +1,9 @@
-"""Turns and scores under way in vLLM, which batches them by itself: requests flow in, futures are answered.
+"""Turns and scores under way in vLLM, which batches them by itself.
 
-Everything here runs on one thread and never waits. vLLM forgets a request that has ended; what a conversation may say
-next is remembered here, and its keys and values are found again by vLLM's prefix cache, as long as there is room. That
-cache is apart for every adapter. The noise of a turn is its own: vLLM takes a seed for each request, not for positions.
+Everything here runs on one thread and never waits. vLLM forgets a request that has ended; the tokens of conversations
+are remembered here, and their keys and values are found again by vLLM's prefix cache, which is separate for every
+adapter, as long as there is room. vLLM takes a seed for each request, not for positions, so noise does not follow the
+protocol's rule of positions.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from ..seeds import noise_seed
 from .engine import Ask, Engine, Progress
 
 LEAST_TEMPERATURE = 0.01
-"""vLLM takes a larger one for smaller ones above 0."""
+"""Least temperature above 0: vLLM raises smaller ones."""
 LOGITS = 1 << 26
-"""That one score may make at once: a quarter of a gigabyte, of which vLLM's own planning does not know."""
+"""Most logits that one score may make at once, a quarter of a gigabyte, which vLLM's own planning does not include."""
 
 
 @dataclass
@@ -45,7 +46,7 @@ class Turn:
     """One request on its way, and what it has sampled so far."""
 
     name: str
-    """Of its request in vLLM."""
+    """Name of its request in vLLM."""
     request: SampleRequest
     conversation: Conversation
     version: Version
@@ -55,7 +56,7 @@ class Turn:
     prefilled: int = 0
 
     def result(self, finish: Finish) -> SampleResult:
-        """What goes back to the caller."""
+        """The result for the caller."""
         return SampleResult(
             tokens=np.array(self.tokens, np.int32),
             logprobs=np.array(self.logprobs, np.float32),
@@ -68,13 +69,13 @@ class Turn:
 
 @dataclass
 class Score:
-    """Log-probabilities that are asked for, of one request or of one for each token."""
+    """Log-probabilities under way, by one request or by one for each token."""
 
     version: Version
     answer: Answer[Logprobs]
     values: Logprobs
     missing: int
-    """Requests that have not answered."""
+    """How many requests have not answered."""
 
 
 class VllmScheduler:
@@ -87,7 +88,7 @@ class VllmScheduler:
         self._vocabulary = engine.settings.config.vocab_size
         self._conversations: dict[str, Conversation] = {}
         self._waiting: dict[str, Callable[[Progress], None]] = {}
-        """By the name of a request, who hears of it."""
+        """By the name of a request, the function that gets its progress."""
         self._scores: dict[str, Score] = {}
         self._numbers = itertools.count()
         self._sampled = self._prefilled = 0
@@ -134,9 +135,9 @@ class VllmScheduler:
     def score(self, name: str, tokens: Tokens, start: int, temperature: float, answer: Answer[Logprobs]) -> None:
         """Ask for the log-probabilities of ``tokens[start:]``, float32 (T-start,).
 
-        vLLM tells those of a request's own tokens at temperature 1 alone, and for all of them at once. At others, and
-        where that would be too many logits, each token is asked for by a request of its own, that continues the tokens
-        before it; they share what they have in common. Raises ``ValueError`` or ``AdapterError``.
+        vLLM gives those of a request's own tokens at temperature 1 alone, and all at once. At other temperatures, and
+        where that would be too many logits, each token has a request of its own that continues the tokens before it;
+        the prefix cache serves what they share. Raises ``ValueError`` or ``AdapterError``.
         """
         version = self._serving(name)
         _check_score(tokens, start, temperature, self._length, self._vocabulary)
@@ -165,7 +166,7 @@ class VllmScheduler:
             self._waiting[ask.name] = partial(self._learn, score, None if whole else offset)
 
     def release(self, name: str) -> None:
-        """Forget a conversation and abort its turn; unknown names are fine."""
+        """Forget a conversation and abort its turn; unknown names are ignored."""
         conversation = self._conversations.get(name)
         if conversation is None:
             return
@@ -175,7 +176,7 @@ class VllmScheduler:
         del self._conversations[name]
 
     def step(self, pressed: Pressed) -> None:
-        """Compute once for all that fits. What it raises leaves vLLM unusable."""
+        """Compute once for all requests that fit. After an error vLLM cannot be used any more."""
         begin = time.perf_counter()
         for progress in self._engine.step():
             hear = self._waiting.get(progress.name)
@@ -204,7 +205,7 @@ class VllmScheduler:
         return version
 
     def _move(self, turn: Turn, progress: Progress) -> None:
-        """A turn has got some tokens."""
+        """Give a turn its new tokens."""
         if not turn.tokens:
             turn.prefilled = len(turn.request.tokens) - progress.cached
             self._prefilled += turn.prefilled
@@ -233,7 +234,7 @@ class VllmScheduler:
         self._versions.leave(turn.version)
 
     def _learn(self, score: Score, offset: int | None, progress: Progress) -> None:
-        """A score has got one of its values, or all of them."""
+        """Give a score one of its values, or all of them."""
         if progress.finish is None:
             return
         del self._waiting[progress.name], self._scores[progress.name]

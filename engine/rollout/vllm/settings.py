@@ -1,4 +1,4 @@
-"""What vLLM is started with: a base's sizes and a few numbers flow in, its arguments and environment flow out. Pure.
+"""vLLM's arguments and environment, from a base's sizes and a few numbers. Pure.
 
 The names are vLLM's own (0.26 to 0.33): https://docs.vllm.ai/en/latest/configuration/engine_args.html
 """
@@ -14,7 +14,7 @@ ADAPTERS = 1 << 16
 """Adapters that vLLM may keep in main memory: more than can be live. It reads an adapter's folder again once it has
 dropped it, and dies where the folder is gone; so it never drops one by itself."""
 INTERVAL = 8
-"""Tokens after which the sampler hears of a turn that goes on: each hearing costs as much as a small model's row."""
+"""Tokens after which vLLM reports a turn that goes on: each report costs as much as a small model's row."""
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine in this process: a worker is one already
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",  # a score asks for one token more than the context holds, and drops it
@@ -27,10 +27,10 @@ ON_CPU = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the worker is pinned already; vLLM would take the first core for itself
 }
 ADAPTED = ("qkv_proj", "o_proj", "gate_up_proj", "down_proj")
-"""What vLLM calls the layers that our adapters sit on, in the families whose every layer we know. Left to itself it
-keeps room for the embedding and the output head, too, and scores of whole requests then fail on a processor."""
+"""vLLM's names of the layers that our adapters adapt, in the families whose layers are all known. By default vLLM keeps
+room for the embedding and the output head, too, and scores of whole requests then fail on a processor."""
 ARCHITECTURES = {"qwen3": "Qwen3ForCausalLM", "qwen2": "Qwen2ForCausalLM", "llama": "LlamaForCausalLM"}
-"""By ``model_type``, for bases whose configuration names none."""
+"""Architecture by ``model_type``, for bases whose configuration names none."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class VllmSettings:
     context: int = 512
     """Tokens that each may grow to."""
     largest_rank: int = 64
-    """Of adapters; vLLM's next larger one is taken."""
+    """Largest rank of adapters; vLLM is started for the next one that it knows."""
     slots: int = SLOTS
     """Adapters in one pass; requests for others wait for a slot."""
     memory: int = 0
-    """Bytes for keys and values; 0: as all conversations need at their longest on a processor, and what vLLM finds
-    free on a card."""
+    """Bytes for keys and values; 0: on a processor as many as all conversations need at their longest, on a card what
+    vLLM finds free."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """Further arguments of vLLM's, for whoever shares the device with it."""
+    """Further arguments of vLLM's, used where it shares its device."""
 
     @property
     def known(self) -> bool:
@@ -62,12 +62,12 @@ class VllmSettings:
 
     @property
     def rank(self) -> int:
-        """That vLLM is started for. Raises ``ValueError`` beyond the largest that it knows."""
+        """The rank that vLLM is started for. Raises ``ValueError`` beyond the largest that it knows."""
         return rank_class(self.largest_rank)
 
 
 def environment(device: Device) -> dict[str, str]:
-    """Variables that must stand before vllm is imported."""
+    """Environment variables that must be set before vllm is imported."""
     return ENVIRONMENT | (ON_CPU if device == "cpu" else {})
 
 
@@ -77,7 +77,7 @@ def engine_arguments(settings: VllmSettings) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "model": settings.path,
         "skip_tokenizer_init": True,  # token ids in and out
-        "generation_config": "vllm",  # a base's own would change how is sampled
+        "generation_config": "vllm",  # a base's own would change how it is sampled
         "logprobs_mode": "processed_logprobs",  # of the distribution that was sampled from
         "dtype": "float32" if cpu else "bfloat16",
         "max_model_len": settings.context + 1,

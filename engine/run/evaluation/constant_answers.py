@@ -1,8 +1,8 @@
-"""The floor of a policy: what it would score on the held-out prompts if it always said the same, as collapsed ones do.
+"""The constant-answer baseline: what a policy would score on the held-out prompts if it always said the same.
 
-The sittings of an examination and what the policy said in them flow in, the best score of such texts flows out. The
-agents of others speak as in the examination, so a game's floor is what a constant player wins of it. Where nobody else
-speaks no model is asked, and tasks on the same prompts share what was measured (``baselines``).
+Collapsed policies do that. The agents of other policies speak as in the evaluation, so in a game the baseline is what a
+constant player wins. Where nobody else speaks no model is asked, and tasks on the same prompts share what was measured
+(``baselines``).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ USUAL = ("", "0", "1", "yes", "no")
 MOST = 12
 """How many of the policy's own most frequent replies are tried."""
 USUAL_BESIDE, MOST_BESIDE = USUAL[:2], 3
-"""Likewise where others speak, too: each text costs their turns on all prompts."""
+"""Usual texts and own replies to try where others speak, too: each text costs their turns on all prompts."""
 
 
 @dataclass(frozen=True)
 class Sitting:
-    """One held-out prompt: what is played, and who speaks."""
+    """One held-out prompt: the episode to play, and who speaks in it."""
 
     spec: EpisodeSpec
     match: Match
@@ -43,7 +43,7 @@ class Constant:
     """An ``Answer`` that says the same to every ask, for some agents; other asks go on to ``others``."""
 
     def __init__(self, text: str, agents: frozenset[str] | None, others: Answer | None = None) -> None:
-        """``agents``: for whom it speaks; None: for all, and there are no others."""
+        """``agents``: those it speaks for; None: all, and ``others`` is not needed."""
         self.asked: set[str] = set()
         """The agents that it has spoken for."""
         self._text = text
@@ -69,7 +69,7 @@ class Constant:
 
 
 class ConstantAnswers:
-    """Measures what one policy of a task would get for them."""
+    """Measures what one policy of a task would score with constant answers."""
 
     def __init__(self, services: Services, policy: str) -> None:
         """``policy``: its name in the task."""
@@ -78,7 +78,7 @@ class ConstantAnswers:
         self._numbers = count()
 
     async def floor(self, lease: Lease, sittings: Sequence[Sitting], said: Iterable[str]) -> float | None:
-        """The best mean of one text given to every ask of the policy's agents; None where none of the texts has one.
+        """The best mean score of one text given to every ask of the policy's agents; None where no text has a score.
 
         ``said`` are the policy's replies. Raises ``Replaced`` where the lease was cut off meanwhile, ``WorkerDied``.
         """

@@ -1,7 +1,7 @@
 """Whether held-out scores are a reason to end a task before its last step, and what to say of them at its end. Pure.
 
-Scores of one evaluation series by version number flow in, decisions and a sentence flow out. Version 0 is untrained: it
-reaches no target, but it is what the first trained versions have to beat.
+Scores are those of one evaluation series, by version number. Version 0 is untrained: it reaches no target, but it is
+what the first trained versions have to beat.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Held-out evaluation: the same prompts at every version, none of them ever trained on.
 
-A version flows in, one ``Evaluation`` row flows out. Who speaks on which prompt is fixed before the first is played.
-The floor beside the score is the best that a constant answer gets on the same prompts: what a collapsed policy would
-score.
+Who speaks on which prompt is fixed before the first is played. Beside each score stands the constant-answer baseline on
+the same prompts.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from .constant_answers import ConstantAnswers, Sitting
 from .held_out import EVAL_SEED, held_out_specs
 
 ATTEMPTS = 3
-"""At one held-out prompt."""
+"""Tries at one held-out prompt."""
 
 
 class Evaluator:
@@ -44,7 +43,7 @@ class Evaluator:
         environment: TaskEnvironment,
         participants: Participants,
     ) -> None:
-        """``policy`` is its number in the store, ``name`` that in its task."""
+        """``policy`` is the policy's number in the store, ``name`` its name in the task."""
         self._services = services
         self._spec = spec
         self._policy = policy
@@ -57,15 +56,15 @@ class Evaluator:
     async def evaluate(self, version: Version, lease: Lease) -> Evaluation:
         """Play every held-out prompt with a version that the caller holds, record the score and return it.
 
-        Raises ``Replaced`` where the lease was cut off meanwhile; where no episode counts ``Paused``, but ``Replaced``
-        if the task plays on a newer version by now, and ``Blocked`` if none serves it.
+        Raises ``Replaced`` where the lease was cut off meanwhile. Where no episode has a reward, raises ``Paused``, or
+        ``Replaced`` if the task plays on a newer environment version by then, or ``Blocked`` if none serves it.
         """
         specs, measure = held_out_specs(lease, self._spec.eval.prompts), self._spec.eval
         lineups = [
             self._participants.examination(self._name, version, measure.agents, spec.index if measure.rotate else 0)
             for spec in specs
         ]
-        async with self._participants.playing(lineups[0]):  # all of them are of the same versions
+        async with self._participants.playing(lineups[0]):  # all matches have the same versions
             sittings = [
                 Sitting(spec, match, self._roles(spec.index, match)) for spec, match in zip(specs, lineups, strict=True)
             ]
@@ -85,7 +84,7 @@ class Evaluator:
     async def _stored(
         self, version: Version, lease: Lease, lineups: Sequence[Match], played: Sequence[Played]
     ) -> list[Played]:
-        """What is the policy's own of the prompts; all that was said is kept. Raises ``Replaced``."""
+        """Store everything that was said, and return the policy's own part of each prompt. Raises ``Replaced``."""
         if lease.cut and any(one.episode.status == "cancelled" for one in played):
             raise Replaced
         found, store = [], self._services.store
@@ -106,14 +105,14 @@ class Evaluator:
         return found
 
     def _worthless(self, played: Sequence[Played], own: Sequence[Played]) -> Paused:
-        """Why there is no score."""
+        """The error for an evaluation without a score."""
         if any(one.episode.trajectories for one in played) and not any(one.episode.trajectories for one in own):
             agents = [agent for agent, speaker in self._participants.cast.agents.items() if speaker == self._name]
             return never_spoke(agents, self._name, f"{len(played)} held-out episodes")
         return Paused(f"No held-out episode has a reward: {first_failure(played)}.")
 
     async def _still_plays_on(self, environment_version: str) -> None:
-        """Raise ``Replaced`` where the author has mended meanwhile what failed, ``Blocked`` where it rests by now."""
+        """Raise ``Replaced`` where the environment has a newer version meanwhile, ``Blocked`` where it rests."""
         async with self._environment.bound() as lease:
             if lease.environment_version != environment_version:
                 raise Replaced
@@ -125,7 +124,7 @@ class Evaluator:
         return match.roles(endpoints, self._spec.sampling, self._spec.eval.temperature, noise)
 
     async def _prompt(self, version: Version, lease: Lease, sitting: Sitting) -> Played:
-        """One prompt; again where it failed, since its process may have died under another episode."""
+        """Play one prompt; again where it failed, since another episode may have killed the process."""
         player = self._environment.player(lease)
         for attempt in range(ATTEMPTS):
             name = f"{version.name}/e{sitting.spec.index}.{attempt}"
@@ -135,7 +134,8 @@ class Evaluator:
         return played
 
     async def _floor(self, lease: Lease, sittings: Sequence[Sitting], own: Sequence[Played]) -> float | None:
-        """Of a series: where others speak, as it was when the series began, for they may have learned meanwhile."""
+        """The constant-answer baseline of a series; where others speak, as it was when the series began, for they may
+        have learned meanwhile."""
         others = any(set(sitting.match.agents.values()) - {self._name} for sitting in sittings)
         known = self._services.store.versions.floor(self._policy, lease.environment_version) if others else None
         if known is not None:

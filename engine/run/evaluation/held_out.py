@@ -1,7 +1,7 @@
 """The held-out prompts of one task: what its policies are measured on, and what they are never trained on.
 
-A lease flows in, the prompts' hashes flow out. They follow from the environment's version and the task's parameters, so
-a task that follows to a newer version has others to keep out of training from its first group on. No model is asked.
+They follow from the environment's version and the task's parameters, so a task that goes over to a newer version has
+others to keep out of training from its first group on. No model is asked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...fleet import Services
 from ...rollout import PromptHash, Unplayable
 
 EVAL_SEED = 0
-"""Of every run: all runs and tenants are measured on the same instances."""
+"""Seed of every evaluation: all runs and tenants are measured on the same instances."""
 
 
 def held_out_specs(lease: Lease, prompts: int) -> list[EpisodeSpec]:
@@ -25,7 +25,7 @@ def held_out_specs(lease: Lease, prompts: int) -> list[EpisodeSpec]:
 
 
 class HeldOutPrompts:
-    """Looked for once in each environment version."""
+    """The hashes of one task's held-out prompts, computed once for each environment version."""
 
     def __init__(self, services: Services, task: int, prompts: int) -> None:
         self._services = services
@@ -45,7 +45,7 @@ class HeldOutPrompts:
             if version not in self._known:
                 found = await self._look(lease)
                 if lease.cut:
-                    return found  # of those that were reached; nothing that is played on this lease will be kept
+                    return found  # incomplete, but nothing that is played on a cut lease is kept
                 self._known[version] = found
         return self._known[version]
 

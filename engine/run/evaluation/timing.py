@@ -1,8 +1,7 @@
 """When a policy is measured: untrained and every so many steps, both beside training, and at its end.
 
-Versions flow in as they are committed; scores flow out to the store. Says when the scores end the task. Scores compare
-only on one environment version: where training has gone over to another one, a new series begins with the untrained
-policy and the version that training has come to, and the old series ends.
+Also says when the scores end the task. Scores compare only on one environment version: where training has gone over to
+another one, a new series begins with the untrained policy and the version that training has come to.
 """
 
 from __future__ import annotations
@@ -75,20 +74,20 @@ class Measuring:
             await asyncio.sleep(0)  # lets a failure cancel the training loop before it goes on
 
     def first(self, version: Version, background: Background) -> None:
-        """Measure the untrained policy, unless that was done; called when the groups of a step have come in, so that
-        the first step waits for no measurement."""
+        """Measure the untrained policy, unless that was done. Called when the first step has its groups, so that it
+        waits for no measurement."""
         if version.number == 0:
             self._start(version, background)
 
     def again(self, version: Version, background: Background) -> None:
-        """Measure the version that a run goes on from, if it is time and what was before cut its measurement off."""
+        """Measure the version that a run goes on from, if it is time and the run before did not finish that."""
         if version.number > 0:
             self.beside(version, background)
 
     def beside(self, version: Version, background: Background) -> None:
         """Measure a version that is being served while training goes on, if it is time or a series has to begin.
 
-        It takes hold of the version in its first turn of the loop, long before the next one can supersede it.
+        It holds the version from its first turn of the event loop on, long before the next one can replace it.
         """
         if self._spec.every and (version.number % self._spec.every == 0 or self._switched):
             self._start(version, background)
@@ -104,9 +103,9 @@ class Measuring:
 
     @property
     def _switched(self) -> bool:
-        """Whether training goes on on another environment version than the newest series is of.
+        """Whether training plays on another environment version than that of the newest series.
 
-        Not while something is being measured: many edits in a row cost one series, on the last of them.
+        False while something is being measured: many edits in a row cost one series, on the last of them.
         """
         return not self._running and self._versions.series(self._policy) not in (None, self._environment.version)
 
@@ -139,8 +138,11 @@ class Measuring:
         return True
 
     async def _measure_first(self, like: Version, lease: Lease) -> None:
-        """Measure version 0: itself where it was given, and so kept unless a person deleted it; else its file has
-        long gone, and it added nothing, as an adapter of zeros does."""
+        """Measure version 0.
+
+        Where its weights were given, its file is kept unless a person deleted it. Else the file is gone by then, and an
+        adapter of zeros stands in, which adds nothing to the base either.
+        """
         first = self._versions.first(self._policy)
         if self._retention.given:
             if is_there(Path(first.path)):

@@ -25,7 +25,7 @@ from .participants import Opponents
 
 
 class FrozenPolicies:
-    """Of one task and one incarnation of the workers."""
+    """The frozen policies of one task, in one incarnation of the workers."""
 
     def __init__(self, services: Services, task: int, spec: TaskSpec, policies: Sequence[TrainedPolicy]) -> None:
         self._services = services
@@ -53,14 +53,14 @@ class FrozenPolicies:
         return Opponents(frozen, pools, hosts)
 
     async def leave(self) -> None:
-        """Free the sampler, and remove what was made for it."""
+        """Free the samplers, and remove the files that were written for them."""
         await asyncio.gather(self._published.clear(), return_exceptions=True)
         for path in self._made:
             with suppress(OSError):  # then the task's next start removes it
                 path.unlink()
 
     def _invited(self) -> dict[str, str]:
-        """By whom matches call them: the words that say which version it is."""
+        """By the name under which matches know it, the words that say which version plays."""
         frozen = {name: policy.frozen for name, policy in self._spec.policies.items() if policy.frozen}
         others = (words for words in self._spec.eval.agents.values() if words not in self._spec.policies)
         return frozen | {words: words for words in others}
@@ -82,7 +82,7 @@ class FrozenPolicies:
         return self._lent(lent, words)
 
     def _lent(self, version: Version, words: str) -> Version:
-        """A version under a name of this task's own, since others serve it, too, and retire it when they are done."""
+        """A version under a name of this task's own: other tasks may serve it, too, and retire it when they end."""
         if not is_there(Path(version.path)):
             raise AdapterError(
                 f"The version {version.name}, which this task plays with as {words!r}, was deleted.",
@@ -91,7 +91,7 @@ class FrozenPolicies:
         return replace(version, name=self._name(words, version.checksum))
 
     async def _blank(self, first: Version, policy: TrainedPolicy, words: str) -> Version:
-        """An adapter that adds nothing: the base, and what an untrained policy begins as."""
+        """A version whose adapter adds nothing to the base, as that of an untrained policy."""
         path = self._path()
         digest = await asyncio.to_thread(write_blank, Path(policy.published.now().path), path)
         return replace(first, name=self._name(words, digest), number=0, path=str(path), checksum=digest)
@@ -104,20 +104,20 @@ class FrozenPolicies:
         return Version(0, 0, 0, self._name(folder.name, digest), digest, str(path), path.stat().st_size)
 
     def _name(self, words: str, digest: str) -> str:
-        """Of this incarnation and of these bytes alone: the name of a version never stands for others, and a folder
-        may hold others when the task goes on after a pause."""
+        """A version name for these bytes in this incarnation: a folder may hold other bytes after a pause, and a name
+        never stands for two versions."""
         plain = "".join(c if c.isalnum() else "-" for c in words)[:40]
         return f"task-{self._task}/guest-{plain}-{digest}-i{self._services.store.incarnation}"
 
     def _path(self) -> Path:
-        """Of a file that is removed at the end of the run."""
+        """The path of a new file, which ``leave`` removes."""
         folder, incarnation = self._services.home.adapters / f"task-{self._task}", self._services.store.incarnation
         path = folder / f"guest-{next(self._numbers)}-i{incarnation}.safetensors"
         self._made.append(path)
         return path
 
     def _kept(self, policy: TrainedPolicy) -> Callable[[], Sequence[Version]]:
-        """Its versions whose files are really there: somebody may have removed some by hand."""
+        """Lists the policy's versions whose files are on the disk: somebody may have removed some by hand."""
         versions = self._services.store.versions
         return lambda: [version for version in versions.candidates(policy.number) if is_there(Path(version.path))]
 

@@ -1,7 +1,4 @@
-"""Which version speaks for which agent in one play: fixed before the first member begins, the same for all of them.
-
-The task's cast and versions flow in; for each agent a policy, its version and a voice flow out. Pure.
-"""
+"""Which version speaks for which agent in one play: fixed before its first episode begins, the same for all. Pure."""
 
 from __future__ import annotations
 
@@ -16,15 +13,15 @@ from ...store import Version
 
 @dataclass(frozen=True)
 class Match:
-    """The parts of one play."""
+    """The agent map of one play, and the version of each policy in it."""
 
     agents: Mapping[str, str]
     """Who speaks for each agent, a key of ``versions``; empty: the only policy speaks for all."""
     versions: Mapping[str, Version]
-    """By the policy's name, or by the words that mean a version of another policy."""
+    """By the policy's name, or by the words that stand for a version, such as those of ``[eval.agents]``."""
 
     def speaker(self, agent: str) -> str:
-        """Who speaks for an agent. Raises ``ConfigError`` for one that the task file does not name."""
+        """The policy that speaks for an agent. Raises ``ConfigError`` for an agent that the task file does not name."""
         if not self.agents:
             return ONLY
         if agent not in self.agents:
@@ -35,13 +32,13 @@ class Match:
         return self.agents[agent]
 
     def agents_of(self, speaker: str) -> frozenset[str] | None:
-        """The agents that somebody speaks for; None: all that there are."""
+        """The agents that a policy speaks for; None: all."""
         return frozenset(a for a, s in self.agents.items() if s == speaker) if self.agents else None
 
     def roles(
         self, endpoints: Mapping[str, SamplerEndpoint], sampling: SamplingSpec, temperature: float, seed: int
     ) -> Roles:
-        """How the agents speak in one episode; ``endpoints`` says where, by speaker."""
+        """How the agents speak in one episode; ``endpoints`` are by policy."""
 
         def role(agent: str) -> Role:
             speaker = self.speaker(agent)

@@ -1,7 +1,6 @@
-"""A pool of what a trained policy was: which versions are in it, and which one plays next.
+"""A pool of a trained policy's earlier versions: which are in it, and which one plays next.
 
-The policy's kept versions and their held-out scores flow in, a version for each play flows out. The pool's files stay
-on the disk (``retention``); a version is brought to the sampler when it plays.
+The pool's files stay on the disk (``retention``); a version is loaded into the sampler when it plays.
 
 Sampling opponents from the past, rather the young ones, keeps self-play from running in circles (Bansal et al., arXiv
 1710.03748, section 4.2); that one among them be strong is the idea of prioritised fictitious self-play (Vinyals et al.,
@@ -23,13 +22,13 @@ from ...store import Version
 from ..serving.published import PublishedVersions
 
 HALF = 0.5
-"""How much less often the next older version of a pool of recent ones plays."""
+"""With ``pick = "recent"``, how often a version plays relative to the next younger one."""
 SHARPNESS = 4.0
-"""A version whose held-out score is higher by a quarter of the pool's range plays e times as often."""
+"""With ``pick = "score"``, a version that scores a quarter of the pool's range more plays e times as often."""
 
 
 def in_pool(numbers: Sequence[int], policy: NamedPolicySpec) -> tuple[int, ...]:
-    """Which of these versions, oldest first, are in a pool: every so many steps one, the youngest of them."""
+    """Which of these versions are in a pool, oldest first: every ``every``-th, and of those the ``size`` youngest."""
     entered = sorted(number for number in numbers if number % policy.every == 0)
     return tuple(entered[-policy.size :])
 
@@ -37,7 +36,7 @@ def in_pool(numbers: Sequence[int], policy: NamedPolicySpec) -> tuple[int, ...]:
 def weights(numbers: Sequence[int], pick: str, scores: Mapping[int, float]) -> list[float]:
     """How often each of a pool's versions, oldest first, plays; they add up to 1.
 
-    A version that was not measured counts as one of the pool's middle score.
+    A version that was not measured counts as one of the pool's median score.
     """
     if pick == "recent":
         raw = [HALF**age for age in range(len(numbers) - 1, -1, -1)]
@@ -64,7 +63,7 @@ class OpponentPool:
         scores: Callable[[], Mapping[int, float]],
         published: PublishedVersions,
     ) -> None:
-        """``kept`` are the policy's versions whose files are on the disk, ``published`` where they are served."""
+        """``kept`` lists the policy's versions whose files are on the disk; ``published`` serves them."""
         self._name = name
         self._policy = policy
         self._seed = seed
@@ -83,7 +82,7 @@ class OpponentPool:
         return {*in_pool(numbers, self._policy), *(+self._lent)}
 
     def draw(self, number: int, attempt: int) -> Version:
-        """Who plays group ``number``. Raises ``AdapterError`` where no version of the policy is left."""
+        """The version that plays group ``number``. Raises ``AdapterError`` where no version of the policy is left."""
         versions = {version.number: version for version in reversed(self._kept())}
         pool = in_pool(sorted(versions), self._policy) or tuple(sorted(versions)[-1:])
         if not pool:
@@ -99,8 +98,8 @@ class OpponentPool:
 
     @contextmanager
     def hold(self, version: Version) -> Iterator[None]:
-        """Keep the file of one of the pool while the block runs: entered in the same turn as the draw, so that no
-        tidying comes between."""
+        """Keep the file of a version while the block runs. Enter it in the same turn of the event loop as the draw, so
+        that retention cannot remove the file in between."""
         self._lent[version.number] += 1
         try:
             yield
@@ -109,7 +108,7 @@ class OpponentPool:
 
     @asynccontextmanager
     async def lent(self, version: Version) -> AsyncIterator[None]:
-        """Serve one of the pool while the block runs; a version that stands there already is loaded once."""
+        """Serve a version of the pool while the block runs; it is loaded only where it is not served already."""
         with self.hold(version):
             async with self._published.lent(version):
                 yield

@@ -1,4 +1,4 @@
-"""The policies of a task while it runs: who stands where, who plays next, and what is held for as long as they play.
+"""All policies that play in a running task: who speaks for which agent in each play, with which version, served where.
 
 Makes a ``Match`` for each play. Decides about versions alone, never about groups or steps.
 """
@@ -19,7 +19,7 @@ from .opponent_pool import OpponentPool
 
 @dataclass(frozen=True)
 class Opponents:
-    """Who plays in a task without being trained there, while it runs."""
+    """All that play in one task; ``frozen_policies`` and ``opponent_pool`` are set once they are known."""
 
     frozen: Mapping[str, Version] = field(default_factory=dict)
     """What is never trained: by the policy's name, or by the words of ``[eval.agents]``."""
@@ -57,8 +57,8 @@ class Participants:
     def examination(self, name: str, version: Version, opponents: Mapping[str, str], turns: int) -> Match:
         """Who plays a held-out prompt on which ``version`` of the policy ``name`` is measured.
 
-        ``opponents`` says who speaks for agents that do not play as in training, but that a policy of which nothing
-        would be left keeps its own; all change places ``turns`` times.
+        ``opponents`` says who speaks for which agents instead of those who do in training; where no agent would be left
+        to the policy, it keeps its own. Then each agent gets the policy of the agent ``turns`` places on, in a ring.
         """
         own = dict.fromkeys(self.agents_of(name), name)
         agents = {**self.cast.agents, **opponents}
@@ -71,15 +71,15 @@ class Participants:
         return Match(agents, {**self.opponents.frozen, **drawn, **self._current(), name: version})
 
     def endpoints(self, match: Match, group: int) -> dict[str, SamplerEndpoint]:
-        """Where everybody of a match is asked when a group of this number is played, by speaker."""
+        """The endpoint of each policy of a match for the group of this number, by policy."""
         published_versions = {**self.opponents.hosts, **self._published_versions}
         return {name: published_versions[name].endpoint(version, group) for name, version in match.versions.items()}
 
     @asynccontextmanager
     async def playing(self, match: Match) -> AsyncIterator[None]:
-        """Keep the versions of a match served while the block runs, which for those of a pool may have to begin."""
+        """Keep the versions of a match served while the block runs; those of a pool may have to be loaded first."""
         async with AsyncExitStack() as stack:
-            for name, published in self._published_versions.items():  # before anything is waited for
+            for name, published in self._published_versions.items():  # hold everything before the first await
                 stack.enter_context(published.hold(match.versions[name]))
             for name, opponent_pool in self.opponents.pools.items():
                 stack.enter_context(opponent_pool.hold(match.versions[name]))

@@ -1,12 +1,12 @@
-"""Published means served: after a publish, samplers and trainer must have moved alike on tokens of the policy's own.
+"""The canary: after a publish, samplers and trainer must have moved alike on tokens that the policy wrote itself.
 
-Tokens of a batch flow in before its optimizer step; a report flows out once the sampler serves the new version. Two
-questions are asked. Do both give the same log-probabilities, up to rounding? And did the sampler's change from version
-to version as the trainer's did? The second finds an adapter handle that was mixed up: its checksum is right, and one
-step at a small learning rate moves the policy by less than what rounding may explain.
+The tokens are those of a batch before its optimizer step. Two questions are asked. Do both give the same
+log-probabilities, up to rounding? And did the sampler's change from version to version as the trainer's did? The second
+finds an adapter handle that was mixed up: its checksum is right, and one step at a small learning rate moves the policy
+by less than what rounding may explain.
 
 Every endpoint that is to serve the version is asked, each with the tolerance of its own arithmetic. The trainer is
-asked before the next step, because its weights are a version's only until then.
+asked before the next step, because until then its weights are those of the version.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ...training import ClosedGroup, PolicyTrainer
 from ...trajectories import Logprobs, Tokens, Trajectory
 
 RENEW = 8
-"""Versions that are compared on the same tokens, which saves asking about the version before."""
+"""Versions that are compared on the same tokens; then the version before need not be asked again."""
 SEVERAL = 4
-"""Trajectories that are looked at where single tokens are rounded too much."""
+"""Trajectories that are compared where a sampler's rounding of single tokens is large."""
 
 Nats = NDArray[np.float64]
 Scores = Callable[[str, Tokens, int, float], Awaitable[Logprobs]]
@@ -37,7 +37,7 @@ Scores = Callable[[str, Tokens, int, float], Awaitable[Logprobs]]
 
 @dataclass(frozen=True)
 class CanaryReport:
-    """What one canary saw, in nats over the policy's own tokens; of several samplers, the worst of each."""
+    """What one canary found, in nats over the policy's own tokens; of several samplers, the worst of each."""
 
     gap: float
     """Largest difference between sampler and trainer under the new version."""
@@ -45,7 +45,7 @@ class CanaryReport:
     moved: float
     """Largest change from the version before, as the trainer computes it."""
     followed: float
-    """Of the trainer's change, the share that the sampler made, too: 1 up to ``doubt``; 0 where it stands still."""
+    """Share of the trainer's change that the sampler made, too: 1 up to ``doubt``; 0 where it did not change."""
     doubt: float
     """How far rounding alone can push that share; infinite where nothing moved."""
 
@@ -55,21 +55,21 @@ class CanaryReport:
         return self.doubt < 0.5
 
     def metrics(self) -> dict[str, float]:
-        """As they are recorded beside the step's own."""
+        """The figures that are recorded with the step's metrics, by name."""
         seen = {"gap_max": self.gap, "gap_mean": self.mean_gap, "gap_resolved": float(self.resolved)}
         return seen | ({"gap_followed": self.followed} if self.resolved else {})
 
 
 @dataclass(frozen=True)
 class _Probe:
-    """Tokens of some trajectories, and what both sides said of them under the newest version that was compared."""
+    """Trajectories, and both sides' log-probabilities of them under the newest version that was compared."""
 
     chosen: tuple[Trajectory, ...]
     trained: Nats
     served: Mapping[str, Nats]
     """By endpoint."""
     age: int = 0
-    """Versions compared on them."""
+    """How many versions were compared on them."""
 
 
 class Canary:
@@ -78,20 +78,20 @@ class Canary:
     def __init__(
         self, trainer: PolicyTrainer, tolerances: Mapping[str, Tolerance], policy: str, temperature: float
     ) -> None:
-        """``tolerances`` are those of all endpoints, by name."""
+        """``tolerances`` are by endpoint."""
         self._trainer = trainer
         self._tolerances = tolerances
         self._policy = policy
         self._temperature = temperature
         self._probe: _Probe | None = None
         self._rounding = {name: tolerance.rounding for name, tolerance in tolerances.items()}
-        """Largest difference from the trainer on any token so far, or what it may be where few have been seen."""
+        """By endpoint, the largest difference from the trainer on any token so far; at first the tolerance's."""
 
     async def before(self, version: str, endpoints: Sequence[SamplerEndpoint], groups: Sequence[ClosedGroup]) -> None:
-        """Look at the version that is about to be stepped from, on the endpoints that will serve the next one and have
-        this one loaded, if new tokens are due or an endpoint is new to the policy.
+        """Before a step, score new tokens under the present version if they are due or an endpoint is new.
 
-        ``groups`` are those that the step consumes. Raises what the workers raise.
+        ``endpoints`` will serve the next version and have this one loaded; ``groups`` are those that the step consumes.
+        Raises what the workers raise.
         """
         probe, homes = self._probe, {endpoint.name for endpoint in endpoints}
         if probe is not None and probe.age < RENEW and homes <= probe.served.keys():
@@ -164,17 +164,17 @@ class Canary:
         return {endpoint.name: one for endpoint, one in zip(endpoints, said, strict=True)}
 
     async def _ask(self, score: Scores, name: str, chosen: Sequence[Trajectory]) -> Nats:
-        """What one side says of the policy's own tokens in all the trajectories, one after the other."""
+        """One side's log-probabilities of the policy's own tokens in all trajectories, joined."""
         said = []
         for one in chosen:
             start = int(np.argmax(one.mask))
             logprobs = await score(name, one.tokens, start, self._temperature)
-            said.append(logprobs[one.mask[start:].astype(bool)])  # what others wrote may be all noise
+            said.append(logprobs[one.mask[start:].astype(bool)])  # tokens that others wrote may differ widely
         return np.concatenate(said).astype(np.float64)
 
 
 def choose(groups: Sequence[ClosedGroup], most: int) -> tuple[Trajectory, ...]:
-    """Up to ``most`` trajectories with tokens of the policy's own: those that teach something, then the longest."""
+    """Up to ``most`` trajectories with tokens of the policy's own: those with an advantage first, then the longest."""
     trajectories = [t for c in groups for e in c.group.episodes for t in e.trajectories if t.mask.any()]
     trajectories.sort(key=lambda t: (t.advantage != 0.0, np.count_nonzero(t.mask)), reverse=True)
     return tuple(trajectories[:most])
@@ -194,7 +194,7 @@ def compare(moved: Nats, followed: Nats, gaps: Nats, rounding: float) -> CanaryR
 
 
 def worst(reports: Sequence[CanaryReport]) -> CanaryReport:
-    """Of one or several samplers' reports on the same tokens, the largest gaps and what stands furthest apart."""
+    """Of one or several samplers' reports on the same tokens, the worst of each figure."""
     return CanaryReport(
         max(report.gap for report in reports),
         max(report.mean_gap for report in reports),

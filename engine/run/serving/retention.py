@@ -1,7 +1,4 @@
-"""Which versions of a policy are named, what stays of them on the disk, and which trajectories keep their tokens.
-
-Scores flow in from the store; files that are written again or removed wait for the disk in a thread.
-"""
+"""Which versions of a policy are named, what stays of them on the disk, and which trajectories keep their tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from ...faults import Point, reach
 from ...store import Store, Version
 
 INTERVAL = 1.0
-"""Seconds between two tidyings."""
+"""Seconds between two calls of ``retain`` by ``tidy``."""
 
 
 class Retention:
@@ -34,10 +31,10 @@ class Retention:
         played: Callable[[Sequence[int]], Set[int]] = lambda numbers: frozenset(),
         given: bool = False,
     ) -> None:
-        """``every`` n-th version stays; trajectories of the last ``token_steps`` steps keep their tokens, 0: of all.
+        """Every ``every``-th version stays; trajectories of the last ``token_steps`` steps keep their tokens, 0: all.
 
-        ``played`` says which versions (numbers) of those that there are others play with; ``given`` whether version 0
-        holds weights that were trained elsewhere.
+        ``played`` says which of the given version numbers are played as opponents; ``given`` whether version 0 holds
+        weights that were trained elsewhere.
         """
         self.given = given
         """Whether version 0 holds weights that were trained elsewhere."""
@@ -66,10 +63,10 @@ class Retention:
         self._versions.label(self._policy, labels)
 
     async def retain(self, pending: Set[int]) -> None:
-        """Remove state files that nobody will go on from or take away, and moments and tokens that nobody needs.
+        """Remove state files that are not to be kept, and moments and tokens that nobody needs.
 
         ``pending`` are versions whose score is not known yet: one may turn out to be the best. A kept file that is
-        damaged, or that the disk does not let be written again, stays as it is and is told of once.
+        damaged, or that cannot be written again, stays as it is and is reported once.
         """
         async with self._tidying:
             surplus, heavy = self._prune(pending)
@@ -85,11 +82,11 @@ class Retention:
         """``retain``, unless that was done less than a second ago."""
         if monotonic() >= self._due:
             self._due = monotonic() + INTERVAL
-            with contextlib.suppress(DatabaseLocked):  # there will be a next time
+            with contextlib.suppress(DatabaseLocked):  # the next call does it
                 await self.retain(pending)
 
     def _prune(self, pending: Set[int]) -> tuple[list[Path], list[Version]]:
-        """Record which versions go and return their files; and the versions of which only the adapter stays."""
+        """Record which versions go; return their files, and the versions of which only the adapter stays."""
         candidates, scores = self._versions.candidates(self._policy), self._versions.scores(self._policy)
         last = candidates[0]
         known = (RetentionVersion(v.number, v.resumable, scores.get(v.number), v is last) for v in candidates)
@@ -103,7 +100,8 @@ class Retention:
         return [Path(version.path) for version in surplus], heavy
 
     def _make_room(self, surplus: list[Path], heavy: list[Version]) -> tuple[dict[int, int], list[str]]:
-        """Waits for the disk, so in a thread; returns the sizes of stripped files, by version, and what went wrong."""
+        """Remove and strip files, in a thread, for it waits for the disk; returns the sizes of stripped files, by
+        version, and what went wrong."""
         self._versions.barrier()  # else a power cut could bring back rows whose files or moments are gone
         reach(Point.RETAIN_MARKED)
         sizes, problems = {}, []
@@ -126,7 +124,7 @@ class Retention:
             self._telemetry.event("adapter", problem, self._task, "warning")
 
     async def _shrink(self) -> None:
-        """In small transactions, so that nobody waits for long."""
+        """Drop tokens that nobody needs, in small transactions, so that nobody waits for long."""
         if self._token_steps:
             newest = self._versions.candidates(self._policy)[0].number
             while self._experience.shrink(self._policy, newest - self._token_steps):

@@ -1,7 +1,6 @@
 """Is this machine fit for this base? Real workers, one precision after another, on the default task's step.
 
-A base and a home's settings flow in; what was planned, written and measured flows out, precision by precision. The
-trainer stays while samplers come and go. Needs no engine and touches no database.
+The trainer stays while samplers of one precision after the other come and go. Needs no engine and no database.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ from .step import Trial, measure
 
 @dataclass(frozen=True)
 class Tried:
-    """One precision."""
+    """What was planned, written and measured for one precision."""
 
     weights: str
     memory: MemoryPlan
     file: str
-    """That llama.cpp reads; empty where torch samples."""
+    """The file that llama.cpp reads; empty where torch samples."""
     file_bytes: int
     resident: int
-    """Bytes of both workers after the step, pages of the mapped file included."""
+    """Resident bytes of both workers after the step, pages of the mapped file included."""
     agreement: Agreement
     trial: Trial
 

@@ -1,8 +1,7 @@
-"""One step of the default task with real workers: what it takes on this machine, before a person spends hours on it.
+"""One step of the default task with real workers: how long it takes on this machine.
 
-A base and the plan of its workers flow in, seconds and differences flow out. Prompts are sums; replies are sampled to
-their full length, so the figure is that of the longest step. A machine that is slow is measured on one group of the
-step's eight, and the rest is reckoned.
+Prompts are sums; replies are sampled to their full length, so the figure is that of the longest step. A slow machine is
+measured on one of the step's eight groups, and the whole is estimated from that.
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ TASK = TaskSpec(tenant="trial", name="trial", environment="arithmetic")
 """The default task: 8 groups of 8, replies of up to 32 tokens."""
 POLICY = "trial"
 PATIENCE = 20.0
-"""Seconds that a whole step may be expected to take, each way, to be measured whole."""
+"""Seconds that sampling, and training, may be expected to take for the step to be measured whole."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A step, measured."""
+    """The measurements of one step."""
 
     groups: int
-    """Measured, of the step's; the seconds below are of a whole step."""
+    """How many of the step's groups were measured; the seconds below are of a whole step."""
     prompt_tokens: int
-    """Of one episode."""
+    """Tokens of one episode's prompt."""
     sampled_tokens: int
-    """Of a whole step."""
+    """Tokens of a whole step."""
     sampling: float
     training: float
-    """Forward and backward passes and the optimizer step."""
+    """Seconds for forward and backward passes and the optimizer step."""
     gap_mean: float
-    """Between the sampler's and the trainer's log-probabilities (nats) of the sampled tokens."""
+    """Mean difference between the sampler's and the trainer's log-probabilities (nats) of the sampled tokens."""
     gap_max: float
 
     @property
@@ -58,7 +57,7 @@ class Trial:
 
     @property
     def seconds(self) -> float:
-        """Of a step where sampling and training overlap, as they do by default on two cores and more."""
+        """Seconds of a step where sampling and training overlap, as they do by default on two cores and more."""
         return max(self.sampling, self.training)
 
 
