@@ -61,14 +61,20 @@ _AROUND = 4
 
 def layout(width: int) -> tuple[Column, ...]:
     """The columns for a terminal that is ``width`` cells wide."""
-    columns = WIDE if width >= 200 else NORMAL if width >= 116 else NARROW
-    left = max(0, width - _AROUND - sum(column.width + 1 for column in columns))
+    room = width - _AROUND
+    columns = next((columns for columns in (WIDE, NORMAL) if cells(columns) <= room), NARROW)
+    left = max(0, room - cells(columns))
     grown: dict[str, int] = {}
     for name, most in _GROWS.items():
         if any(column.name == name for column in columns):
             grown[name] = min(left, most)
             left -= grown[name]
     return tuple(replace(column, width=column.width + grown.get(column.name, 0)) for column in columns)
+
+
+def cells(columns: Sequence[Column]) -> int:
+    """The width of a table with these columns."""
+    return sum(column.width + 1 for column in columns)
 
 
 @dataclass(frozen=True)

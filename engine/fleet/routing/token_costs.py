@@ -15,6 +15,8 @@ HALF_LIFE = 60.0
 """Busy seconds after which a window counts half: tasks come and go, and contexts grow."""
 SHORTEST = 1e-3
 """Least busy seconds of a window."""
+NOTHING = 1e-9
+"""Seconds, by the guess, of a window in which nothing was computed: squares of much less would not be numbers."""
 PULL = 0.02
 """Pull towards the guess's proportion, as a share of what was measured."""
 LEAST = 0.05
@@ -49,7 +51,7 @@ class CostMeter:
         read, written, spent = window[0] * self.guess.prefilled, window[1] * self.guess.sampled, window[2]
         if spent < SHORTEST:
             return replace(self, totals=before)
-        if read + written <= 0:
+        if read + written < NOTHING:
             return replace(self, totals=totals)
         kept = 0.5 ** (spent / HALF_LIFE)
         # dividing by its seconds, each window weighs as much as it was long

@@ -178,7 +178,7 @@ async def test_checks_get_what_others_leave(world: World, monkeypatch: pytest.Mo
     await world.service.start()
     await check(world.service, "echo", scope=Scope(prompts=2))
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    assert set(seen) == {own + 5, stand.NICENESS}  # the process that serves, and the one that is checked
+    assert set(seen) == {min(own + 5, 19), stand.NICENESS}  # the process that serves, and the one that is checked
 
 
 class Kept:

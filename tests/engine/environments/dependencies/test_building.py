@@ -49,9 +49,7 @@ def wheels(tmp_path: Path) -> EnvironmentSettings:
     return EnvironmentSettings(wheels=str(folder), offline=True)
 
 
-async def test_a_plugins_python_has_its_libraries_and_our_api(
-    tmp_path: Path, wheels: EnvironmentSettings
-) -> None:
+async def test_a_plugins_python_has_its_libraries_and_our_api(tmp_path: Path, wheels: EnvironmentSettings) -> None:
     venv, said = a_venv(tmp_path, "tiny==1.0"), list[str]()
     await build(venv, wheels, said.append)
     assert venv.built and "tiny" in " ".join(said) and "tiny" in venv.log.read_text()

@@ -82,4 +82,5 @@ def test_twenty_steps_together_lead_where_twenty_alone_do(
         np.testing.assert_allclose(ours.optimised.moment1, expected.moment1, atol=0.02 * scale + 1e-6)
         clear = expected.moment2.sqrt() > 1e-3 * scale  # Adam moves by whole steps along noise, too
         apart = (ours.optimised.weights - expected.weights)[clear].abs()
-        assert apart.numel() == 0 or float(apart.max()) < 0.1 * 20 * ours.config.learning_rate
+        farthest = ours.optimised.step * ours.config.learning_rate  # that Adam gets: a step is at most one rate long
+        assert apart.numel() == 0 or float(apart.max()) < 0.1 * farthest
