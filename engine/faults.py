@@ -81,7 +81,7 @@ class Point(StrEnum):
     RECOVER_READY = "recover.ready"
     """Engine: a policy is about to be opened at its newest version."""
     RECOVER_VOIDED = "recover.voided"
-    """Engine: versions that did not verify are void; groups that cannot be trained on any more are there."""
+    """Engine: versions that did not verify are void; groups that cannot be trained on have not been removed yet."""
     RECOVER_DONE = "recover.done"
     """Engine: a policy stands at a version that verified."""
     PAGE_OUT = "page.out"

@@ -59,7 +59,7 @@ class GuardedConnection(sqlite3.Connection):
         return True
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
-        """As sqlite3's."""
+        """As in sqlite3, but raises ``StoreError``."""
         try:
             done = super().execute(*arguments)
         except sqlite3.Error as error:
@@ -70,7 +70,7 @@ class GuardedConnection(sqlite3.Connection):
         return done
 
     def executemany(self, *arguments: Any) -> sqlite3.Cursor:
-        """As sqlite3's."""
+        """As in sqlite3, but raises ``StoreError``."""
         try:
             return super().executemany(*arguments)
         except sqlite3.Error as error:

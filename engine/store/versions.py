@@ -260,7 +260,7 @@ class VersionTable:
         reach(Point.EVALUATION_STORED)
 
     def floor(self, policy: int, environment_version: str) -> float | None:
-        """The newest floor of one evaluation series; None where there is none."""
+        """The newest constant-answer baseline of one evaluation series; None where there is none."""
         rows = self._db.query(
             "SELECT floor FROM evals WHERE policy = ? AND environment_version = ? ORDER BY id DESC LIMIT 1",
             [policy, environment_version],

@@ -157,7 +157,7 @@ class StepResult:
     learning_rate: float = 0.0
     """Learning rate of this step, by the schedule."""
     notice: str = ""
-    """As in ``GroupStats``."""
+    """A sentence for the event log, as in ``GroupStats``."""
 
 
 class PolicyTrainer(Protocol):

@@ -98,14 +98,14 @@ class Grouped:
 
     jagged: Jagged
     scales: tuple[float, ...]
-    """Of each policy."""
+    """The factor s of each policy."""
     a: Tensor
     """(policies, layers · ranks, in)"""
     layers: tuple[Layered, ...]
     grad_a: tuple[Tensor, ...]
     """The gradient of A of each policy and layer, (r, in)."""
     ranks: tuple[int, ...]
-    """Of each policy."""
+    """The rank of each policy."""
 
     def add(self, y: Tensor, x: Tensor, spans: Spans) -> Downs:
         """See ``Adapters``."""
