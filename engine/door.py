@@ -1,7 +1,8 @@
-"""The door of a package: the names that its stub lists are imported from their modules when they are asked for.
+"""Lazy imports for a package (PEP 562): each name that its stub lists is imported when it is first needed.
 
-So ``from ..store import Reader`` loads no writer, and the command line no arrays (PEP 562). A type checker reads the
-stub, ``__init__.pyi``. Nothing is kept: whoever replaces a name in its module replaces it for all who ask later.
+So ``from ..store import Reader`` does not load the writer, and the command line does not load numpy. A type checker
+reads the stub, ``__init__.pyi``. Names are not cached: one that is replaced in its module is replaced for all who ask
+later.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 
 def door(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """``__getattr__``, ``__dir__`` and ``__all__`` of a package, by the stub beside its ``__init__.py``."""
+    """Make ``__getattr__``, ``__dir__`` and ``__all__`` of a package from the stub beside its ``__init__.py``."""
     modules: dict[str, str] = {}
     for node in ast.parse(Path(file).with_suffix(".pyi").read_text("utf-8")).body:
         if isinstance(node, ast.ImportFrom):
@@ -23,7 +24,7 @@ def door(package: str, file: str) -> tuple[Callable[[str], object], Callable[[],
         if name not in modules:
             raise AttributeError(f"The package {package} has no {name!r}.")
         module = modules[name]
-        if not module:  # a module that is exported whole
+        if not module:  # ``from . import MODULE``: the module itself is exported
             return import_module(f"{package}.{name}")
         return getattr(import_module(f"{package}.{module}"), name)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 LONGEST = 4000
-"""Characters of a sentence. Some quote what a file says, and files say what they like."""
+"""Characters of an error's sentence. It may quote a file, whose text can be of any length."""
 
 
 class MarlaasError(Exception):
@@ -70,7 +70,7 @@ class AdapterMissing(AdapterError):
 
 
 class AdapterUnreachable(AdapterError):
-    """A state file or its folder cannot be reached, which says nothing of what it holds: it may be so for a moment."""
+    """A state file or its folder cannot be reached, perhaps only for a moment; the file may be sound."""
 
 
 class HomeLocked(MarlaasError):
@@ -102,7 +102,7 @@ class WorkerDied(MarlaasError):
 
 
 class OutOfMemory(WorkerDied):
-    """A worker has no memory for what it is at: its process ends, and another one may go on with less."""
+    """A worker ran out of memory: its process ends, and the one that replaces it may go on with less."""
 
 
 class CallFailed(MarlaasError):
@@ -114,7 +114,7 @@ class EnvironmentFailure(MarlaasError):
 
 
 def _readable(message: str) -> str:
-    """A message without the middle of what is too long to be read: its end says what is allowed."""
+    """Cut the middle out of a message that is too long to read; its end, which says what is allowed, stays."""
     if len(message) <= LONGEST:
         return message
     return f"{message[: LONGEST // 2]} … {message[-LONGEST // 4 :]}"
@@ -129,8 +129,8 @@ class Paused(MarlaasError):
 
 
 class Fruitless(Paused):
-    """It would end the same way at every further try: the task itself is the cause, and a person has to see to it."""
+    """The task pauses because every further try would end the same way; a person has to change something."""
 
 
 class Replaced(Exception):
-    """A newer environment version took the place of the one that was measured on, which did not get to a score."""
+    """A newer environment version replaced the one under evaluation before there was a score."""

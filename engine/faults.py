@@ -1,9 +1,9 @@
-"""Named moments at which a process may be made to die, so that recovery is tried where it is hardest.
+"""Fault injection: named points at which a test can make a process die, to try recovery where it is hardest.
 
-Off, and then nothing but one comparison, unless the environment variable ``MARLAAS_FAULTS`` names a folder; worker
-processes inherit it, environments do not. There whoever tries recovery writes a file named as a point (``arm``); the
-first process to reach that point as often as the file says removes the file and dies by SIGKILL. The file ``reached``
-of the folder says who reached what and where a death happened. Standard library only: every stage imports this.
+Off, at the cost of one comparison, unless the environment variable ``MARLAAS_FAULTS`` names a folder; worker processes
+inherit it, environments do not. In that folder a test writes a file named after a point (``arm``). The first process to
+reach the point as often as the file says removes the file and dies by SIGKILL. The folder's file ``reached`` records
+which process reached which point, and where one died. Standard library only: every stage imports this.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VARIABLE = "MARLAAS_FAULTS"
 
 
 class Point(StrEnum):
-    """Every moment that can be named; the text says what has happened there and what has not."""
+    """All points; the text of each says what has happened there and what has not."""
 
     GROUP_CLOSED = "group.closed"
     """Engine: a group is complete; nothing of it is stored."""
@@ -35,11 +35,11 @@ class Point(StrEnum):
     STEP_READY = "step.ready"
     """Trainer: all groups of the step are in; the optimizer has not moved."""
     STATE_WRITING = "state.writing"
-    """Trainer: the state file is open under its passing name; nothing is in it."""
+    """Trainer: the state file is open under a temporary name; nothing is in it."""
     STATE_WRITTEN = "state.written"
-    """Trainer: all of it is written; it does not bear its name."""
+    """Trainer: all of it is written, still under the temporary name."""
     STATE_NAMED = "state.named"
-    """Trainer: the file bears its name; no row names it."""
+    """Trainer: the file has its final name; no row of the database names it."""
     STEP_MADE = "step.made"
     """Trainer: the step is made in memory and on the disk; the engine has not heard."""
     COMMIT_READY = "commit.ready"
@@ -57,9 +57,9 @@ class Point(StrEnum):
     PUBLISH_DONE = "publish.done"
     """Engine: the version is served; no group has begun under it."""
     SAMPLER_RETIRED = "sampler.retired"
-    """Sampler: a version was given up."""
+    """Sampler: a version was unloaded."""
     CANARY_DONE = "canary.done"
-    """Engine: sampler and trainer were compared; the finding is not stored."""
+    """Engine: sampler and trainer were compared; the result is not stored."""
     EVALUATION_READY = "evaluation.ready"
     """Engine: a held-out score is known; it is not stored."""
     EVALUATION_STORED = "evaluation.stored"
@@ -69,30 +69,30 @@ class Point(StrEnum):
     RETAIN_REMOVED = "retain.removed"
     """Engine: the first of their files is gone."""
     STRIP_WRITTEN = "strip.written"
-    """Engine: a kept version was written again without its moments; that file does not bear its name."""
+    """Engine: a kept version was written again without its optimizer's moments, under a temporary name."""
     STRIP_NAMED = "strip.named"
-    """Engine: the file without moments has taken the place of the one with; the row does not say so."""
+    """Engine: the file without moments has replaced the one with; the row does not say so yet."""
     SHRINK_INSIDE = "shrink.inside"
     """Engine: tokens of old trajectories are gone from their rows; the transaction is open."""
     SHRINK_DONE = "shrink.done"
-    """Engine: they are gone."""
+    """Engine: they are gone, and the transaction is committed."""
     BARRIER_DONE = "barrier.done"
-    """Engine: all commits so far were brought to the disk."""
+    """Engine: all commits so far are flushed to the disk."""
     RECOVER_READY = "recover.ready"
     """Engine: a policy is about to be opened at its newest version."""
     RECOVER_VOIDED = "recover.voided"
-    """Engine: versions that did not verify are void; groups that cannot be trained on any more are there."""
+    """Engine: versions that did not verify are void; groups that cannot be trained on have not been removed yet."""
     RECOVER_DONE = "recover.done"
     """Engine: a policy stands at a version that verified."""
     PAGE_OUT = "page.out"
     """Trainer: a policy left the memory for the disk; its slot is free."""
     PAGE_IN = "page.in"
-    """Trainer: it is back."""
+    """Trainer: a policy is in memory again."""
 
 
 @dataclass(frozen=True)
 class Reached:
-    """One line of the record."""
+    """One line of the file ``reached``; ``when`` is in seconds since 1970."""
 
     when: float
     pid: int
@@ -111,7 +111,7 @@ class Faults:
         self._record = os.open(folder / "reached", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def reach(self, point: Point) -> None:
-        """Record it, and die where this is what was armed."""
+        """Record that ``point`` was reached, and die if it is armed."""
         dies = self._dies(point)
         line = f"{time():.6f} {os.getpid()} {self._process} {point} {'died' if dies else ''}".rstrip()
         os.write(self._record, f"{line}\n".encode())  # one write, so that lines of processes never mix
@@ -119,7 +119,7 @@ class Faults:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _dies(self, point: Point) -> bool:
-        """Whether it was armed and reached often enough since; who removes the file is the one to die."""
+        """Whether ``point`` was armed and has been reached often enough; the process that removes the file dies."""
         armed = self._folder / point
         try:
             text = armed.read_text()
@@ -144,20 +144,20 @@ def switch_on(process: str) -> None:
 
 
 def reach(point: Point) -> None:
-    """Say that the process has come to ``point``: it may die there."""
+    """Mark that the process has come to ``point``; it dies here if the point is armed."""
     if _faults is not None:
         _faults.reach(point)
 
 
 def arm(folder: Path, point: Point, count: int, token: str) -> None:
-    """Have the process die that reaches ``point`` for the ``count``-th time from now on; ``token`` is never reused."""
+    """Make the process die that is the first to reach ``point`` ``count`` times; ``token`` is never used twice."""
     partial = folder / f".{point}"
     partial.write_text(f"{count} {token}")
     partial.replace(folder / point)
 
 
 def disarm(folder: Path, point: Point) -> bool:
-    """Take the arming back; False if a process has died of it already, or it was never armed."""
+    """Disarm ``point``; False if a process has died there already, or it was never armed."""
     try:
         (folder / point).unlink()
     except FileNotFoundError:
@@ -166,7 +166,7 @@ def disarm(folder: Path, point: Point) -> bool:
 
 
 def recorded(folder: Path) -> list[Reached]:
-    """What the processes wrote down, in their order."""
+    """What the processes wrote to ``reached``, in that order."""
     try:
         lines = (folder / "reached").read_text().splitlines()
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""What crosses the stage borders: episodes, their trajectories, and the groups in which they are trained.
+"""What the stages hand to each other: episodes, their trajectories, and the groups that are trained on.
 
-Flows from the environments (rewards) and the rollout (tokens) through the store to the trainer. Frozen, picklable,
-numpy at most: a stage that needs tensors makes them itself.
+Rewards come from the environments, tokens from the rollout; both go through the store to the trainer. The classes are
+frozen, picklable and hold numpy arrays at most: a stage that needs tensors makes them itself.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ class Trajectory:
     advantage: float = 0.0
     """Fixed when the group closes."""
     cut: bool = False
-    """Whether the length limit ended what the agent said last in this episode; the same for all its trajectories."""
+    """Whether the length limit ended the agent's last reply in this episode; equal in all its trajectories."""
 
 
 @dataclass(frozen=True)
 class TurnReward:
-    """What an agent was paid while it played: part of its reward, for people to see where it came from."""
+    """A part of an agent's reward that was paid during the episode; kept so that people see where it came from."""
 
     agent: str
     turns: int
-    """Replies that the agent had had by then."""
+    """Replies that the agent had given by then."""
     amount: float
     name: str = ""
 
@@ -106,19 +106,18 @@ class Group:
     environment_version: str
     episodes: tuple[Episode, ...]
     replaced: int = 0
-    """Groups of equal rewards, played under this number, that it took the place of (dynamic sampling)."""
+    """Earlier groups of this number that it replaced because their rewards were equal (dynamic sampling)."""
 
 
 @dataclass(frozen=True)
 class Transcript:
     """A trajectory as people read it: (role, text) per turn, thinking as a turn of its own before its answer.
 
-    Of an agent's later trajectories only what is said there for the first time: one after the other they are the whole
-    conversation, once.
+    An agent's later trajectories hold only what is new in them, so that all of them in order are the conversation.
     """
 
     turns: tuple[tuple[str, str], ...] = ()
 
 
 Transcripts = dict[tuple[int, str, int], Transcript]
-"""Of the members of a group, by (member, agent, place among the agent's trajectories)."""
+"""The transcripts of a group, by (member, agent, place among the agent's trajectories)."""

@@ -1,7 +1,6 @@
-"""Take an adapter away: from a state file to a folder that PEFT, and if asked llama.cpp, can load.
+"""Exports an adapter: from a state file to a new folder that PEFT, and if asked llama.cpp, can load.
 
-A state file and the base it was trained on flow in; a new folder flows out, whole or not at all. Nothing is ever
-overwritten, and no torch is loaded.
+The folder is written whole or not at all. Nothing is ever overwritten, and torch is not loaded.
 """
 
 from __future__ import annotations

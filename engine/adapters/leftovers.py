@@ -1,8 +1,8 @@
-"""Files of a task's folder that no version names: removed as a rule, kept in lost+found once a version was voided.
+"""Removes files of a task's folder that no version names; after a version was voided, moves them to lost+found.
 
-That a version was void may turn out to be a mistake, and then its file is wanted. The mark ``.spared`` in the folder
-says that its next sweep moves files and removes none; it is on the disk before a row changes, so it holds whatever dies
-in between. Folders and names flow in, what was moved flows out.
+Voiding a version may turn out to be a mistake, and then its file is wanted. The file ``.spared`` in the folder makes
+the next sweep move files instead of removing them. It is on the disk before a row changes, so it also holds if a
+process dies in between.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Swept:
     """What became of the files of a folder."""
 
     moved: tuple[Path, ...] = ()
-    """Where files lie now."""
+    """The new paths of files that were moved."""
     problems: tuple[str, ...] = ()
-    """Of files that the disk did not let go, in sentences."""
+    """A sentence for each file that could not be moved or removed."""
 
 
 def spare(folder: Path) -> None:
-    """Have the next sweep of a folder remove nothing. Raises ``AdapterUnreachable`` where that cannot be noted."""
+    """Make the next sweep of a folder remove nothing. Raises ``AdapterUnreachable`` where it cannot be marked."""
     try:
         (folder / MARK).touch()
         sync_names(folder)
@@ -42,9 +42,9 @@ def spare(folder: Path) -> None:
 
 
 def sweep(folder: Path, known: Set[str], lost: Path) -> Swept:
-    """Clear a folder of all files whose names are not ``known``; those of a spared one go to the folder ``lost``.
+    """Remove all files of a folder whose names are not ``known``; if it is spared, move them to the folder ``lost``.
 
-    Nothing there is overwritten. Raises ``AdapterUnreachable`` where the folder cannot be listed.
+    Nothing in ``lost`` is overwritten. Raises ``AdapterUnreachable`` where the folder cannot be listed.
     """
     spared = folder / MARK
     moved, problems = [], []
@@ -86,7 +86,7 @@ class Lost:
 
 
 def lost_files(lost: Path) -> list[Lost]:
-    """What lies in a home's lost+found, by task; what others keep in a folder of that name is left out."""
+    """The contents of a home's lost+found, by task; other files in it are left out."""
     found = []
     for folder in sorted(lost.glob("task-*")):
         files = [path for path in folder.rglob("*") if path.is_file()]

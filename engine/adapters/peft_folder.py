@@ -1,6 +1,6 @@
 """An adapter in the format of Hugging Face PEFT: a folder with a configuration, safetensors weights and a README.
 
-The adapter part of a state file flows in, files flow out; numpy only, so that exporting needs no torch. Format:
+numpy only, so that an export needs no torch. Format:
 https://huggingface.co/docs/peft/developer_guides/checkpoint
 """
 
@@ -22,7 +22,7 @@ from .tensor_file import Array
 
 CONFIG, WEIGHTS, README = "adapter_config.json", "adapter_model.safetensors", "README.md"
 OURS = "marlaas"
-"""Among the weights' metadata: what a state file says of itself, so that training can begin from the folder."""
+"""Key of the state file's header in the weights' metadata, so that training can begin from the folder."""
 _PREFIX, _SUFFIX = "base_model.model.", ".weight"
 
 
@@ -41,7 +41,7 @@ def write_peft_folder(folder: Path, state: PolicyState, base: Path, task: str) -
 def read_peft_folder(folder: Path) -> PolicyState:
     """The adapter in a folder that marlaas has written, without moments.
 
-    Raises ``AdapterError`` where there is none, or only one that others wrote: nobody knows which base that fits.
+    Raises ``AdapterError`` where there is none, or where another program wrote it: then its base is not known.
     """
     path = folder / WEIGHTS
     try:
@@ -58,7 +58,7 @@ def read_peft_folder(folder: Path) -> PolicyState:
 
 
 def peft_config(state: PolicyState, base: Path) -> dict[str, Any]:
-    """What PEFT needs to rebuild the layers; everything left out is PEFT's default."""
+    """The configuration that PEFT needs to rebuild the layers; what is left out has PEFT's default."""
     alpha = state.header.alpha
     modules = {name.rpartition(".lora_")[0] for name in state.adapter}
     return {
@@ -82,7 +82,7 @@ def peft_tensors(adapter: dict[str, Array]) -> dict[str, Array]:
 
 
 def readme(header: StateHeader, base: Path, task: str) -> str:
-    """Return a few lines for whoever finds the folder. Names are quoted as JSON: a task's author may write anything."""
+    """The text of the README. Names are quoted as JSON, because a task's author may write anything."""
     return f"""---
 base_model: {json.dumps(str(base))}
 library_name: peft

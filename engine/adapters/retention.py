@@ -1,7 +1,4 @@
-"""Which versions of a policy keep their state file, and which of these their moments.
-
-Versions flow in, numbers flow out. Pure.
-"""
+"""Retention: which versions of a policy keep their state file, and which of these their moments. Pure."""
 
 from __future__ import annotations
 
@@ -10,37 +7,37 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 RESUMABLE_KEPT = 2
-"""The newest to go on from, and one more should the disk have damaged it."""
+"""Versions that keep their moments: the newest, and one more in case the disk has damaged that."""
 
 
 @dataclass(frozen=True)
 class RetentionVersion:
-    """What decides about one version."""
+    """What decides whether a version is kept."""
 
     number: int
     resumable: bool
-    """Its file holds the optimizer's moments."""
+    """Whether its file holds the optimizer's moments."""
     score: float | None
-    """Of the newest evaluation series; None where it was not evaluated."""
+    """Score in the newest evaluation series; None where it was not evaluated."""
     is_final: bool
-    """The last version of a finished task."""
+    """Whether it is the last version of a finished task."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """By number."""
+    """The versions that are kept, by number."""
 
     files: frozenset[int]
     moments: frozenset[int]
-    """Those of them that training can go on from."""
+    """Those of them that keep their moments, so that training can go on from them."""
 
 
 def keep(versions: Iterable[RetentionVersion], every: int = 0, given: bool = False) -> Kept:
-    """What stays: the last two resumable versions whole; the best, the final and each ``every``-th without moments.
+    """Keep the last two resumable versions whole, and the best, the final and each ``every``-th without moments.
 
     The best is the newest of those with the highest score. Version 0 is never kept for being best: it is the base
-    itself, and can be made again from its seed; but where it was ``given``, the weights of another task's version, it
-    always stays. ``every`` = 0 keeps none for its number.
+    itself, and can be made again from its seed. But if it was ``given``, as another task's version, it is always kept.
+    ``every`` = 0 keeps none for its number.
     """
     known = list(versions)
     resumable = frozenset(sorted(v.number for v in known if v.resumable)[-RESUMABLE_KEPT:])

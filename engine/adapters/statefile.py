@@ -3,8 +3,8 @@
 The trainer writes it (write, fsync, rename, fsync of the folder), the sampler and the exporters read its adapter part.
 numpy only. Keys are ``adapter/<module>.lora_A`` (r, in) and ``.lora_B`` (out, r), and ``moment1/…``, ``moment2/…``
 under the same names, where <module> is the path in the Hugging Face model, say ``model.layers.0.self_attn.q_proj``.
-The metadata are ``marlaas``, the header as JSON, and ``sha256``, the seal over the header and all arrays; files of
-format 1 have no seal. What goes on from a file reads all of it, and so verifies the seal.
+The metadata are ``marlaas``, the header as JSON, and ``sha256``, the file's checksum over the header and all arrays;
+files of format 1 have none. Training that goes on from a file reads all of it, and so verifies this checksum.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from ..faults import Point, reach
 from .tensor_file import Array, Contents, damaged, pieces, read_arrays, read_contents
 
 FORMAT = 2
-"""Of the files that are written."""
+"""The format of files that are written."""
 READ = (1, 2)
-"""Those that can be read."""
+"""Formats that can be read."""
 
 
 @dataclass(frozen=True)
 class StateHeader:
-    """What the file says of itself."""
+    """What a state file says of its policy version."""
 
     rank: int
     alpha: float
     step: int
-    """Steps made: the version's number."""
+    """Optimizer steps made, which is the version's number."""
     base: str
     """Fingerprint of the base model that the adapter belongs to."""
     format: int = FORMAT
@@ -48,7 +48,7 @@ class StateHeader:
 
 @dataclass(frozen=True)
 class PolicyState:
-    """A policy at rest. ``moments`` is empty in files that cannot be resumed from."""
+    """The contents of a state file. ``moments`` is empty where training cannot go on from it."""
 
     header: StateHeader
     adapter: dict[str, Array]
@@ -62,7 +62,7 @@ class PolicyState:
 
 
 def checksum(adapter: dict[str, Array]) -> str:
-    """First 16 hex digits of SHA-256 over names, shapes and bytes in sorted order: what trainer and sampler compare."""
+    """First 16 hex digits of SHA-256 over names, shapes and bytes, sorted by name; trainer and sampler compare it."""
     digest = hashlib.sha256()
     _digest(digest, adapter)
     return digest.hexdigest()[:16]
@@ -78,9 +78,9 @@ def _digest(digest: hashlib._Hash, arrays: Mapping[str, Array]) -> None:
 def write_state(path: Path, state: PolicyState, sync: bool = True) -> int:
     """Write atomically and return the size in bytes; ``sync`` makes it survive a power cut.
 
-    Version 0 makes the folder of its task; later versions find it there: in the place of one that is gone for a while
-    (unmounted, say), no other is made. Raises ``AdapterUnreachable`` then, and ``AdapterError`` when the disk refuses;
-    a file that stood there before is untouched.
+    Version 0 creates the folder of its task; later versions do not, because a folder that is missing may only be
+    unmounted. Raises ``AdapterUnreachable`` then, and ``AdapterError`` when the disk refuses; an older file of that
+    path then stays as it is.
     """
     return _replace(path, state, sync, Point.STATE_WRITTEN, Point.STATE_NAMED)
 
@@ -120,10 +120,10 @@ def _with_new_optimizer(state: PolicyState) -> PolicyState:
 
 
 def write_blank(like: Path, path: Path) -> str:
-    """Write the adapter of an untrained policy, in the shapes of another file's, and return its checksum.
+    """Write an adapter of zeros with the shapes of the file ``like``, and return its checksum.
 
-    It is all zeros: that adds nothing to the base, as a fresh one does whose second factor is zero. Raises
-    ``AdapterError`` where a file or the disk does not do.
+    It adds nothing to the base, like an untrained adapter, whose second factor is zero. Raises ``AdapterError`` where
+    a file cannot be read or written.
     """
     state = read_state(like, moments=False)
     zeros = {name: np.zeros_like(array) for name, array in state.adapter.items()}
@@ -132,10 +132,10 @@ def write_blank(like: Path, path: Path) -> str:
 
 
 def read_state(path: Path, moments: bool = True) -> PolicyState:
-    """Read a state file, all of it and verified by its seal, or only its adapter, which is not.
+    """Read a whole state file and verify its checksum, or without ``moments`` only its adapter, unverified.
 
     Raises ``AdapterDamaged`` where its bytes are proven wrong, ``AdapterMissing`` where it is gone, and
-    ``AdapterUnreachable`` where that cannot be told.
+    ``AdapterUnreachable`` where neither can be told.
     """
     contents, arrays = read_arrays(path, lambda key: moments or key.startswith("adapter/"))
     header, text = _header(path, contents)
@@ -153,7 +153,7 @@ def read_state(path: Path, moments: bool = True) -> PolicyState:
 
 
 def read_expected(path: Path, expected: str, moments: bool = False) -> PolicyState:
-    """``read_state``, which raises ``AdapterDamaged`` as well where the adapter's checksum is another one."""
+    """As ``read_state``, but raises ``AdapterDamaged`` also where the adapter's checksum is not ``expected``."""
     state = read_state(path, moments)
     if (found := checksum(state.adapter)) != expected:
         raise damaged(path, f"it holds {found}, not {expected}")
@@ -199,7 +199,7 @@ def _replace(path: Path, state: PolicyState, sync: bool, written: Point, named: 
 
 
 def _sealed(state: PolicyState) -> Iterator[bytes | memoryview]:
-    """The whole file, piece by piece."""
+    """The bytes of the whole file with its checksum, piece by piece."""
     parts = {"adapter": state.adapter, "moment1": state.moment1, "moment2": state.moment2}
     arrays = {f"{part}/{name}": array for part, named in parts.items() for name, array in named.items()}
     text = json.dumps(asdict(replace(state.header, format=FORMAT)))
@@ -207,15 +207,17 @@ def _sealed(state: PolicyState) -> Iterator[bytes | memoryview]:
 
 
 def _seal(header: str, arrays: Mapping[str, Array]) -> str:
-    """SHA-256 over the header's text and all arrays: names, shapes and bytes in sorted order."""
+    """SHA-256 over the header's text and the names, shapes and bytes of all arrays, sorted by name."""
     digest = hashlib.sha256(header.encode())
     _digest(digest, arrays)
     return digest.hexdigest()
 
 
 def sync_names(*folders: Path) -> None:
-    """Bring to the disk which files lie in folders: a new name does not survive a power cut by itself. Raises
-    ``OSError``."""
+    """Flush the entries of folders to the disk: a new file name does not survive a power cut by itself.
+
+    Raises ``OSError``.
+    """
     for folder in folders:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -228,10 +230,10 @@ def sync_names(*folders: Path) -> None:
 
 
 def _header(path: Path, contents: Contents) -> tuple[StateHeader, str]:
-    """The header, and the text that it was read from."""
+    """The header, and its text."""
     try:
         text = contents.metadata["marlaas"]
-        text.encode()  # what holds half of a character has no checksum
+        text.encode()  # raises for a lone surrogate, which has no bytes to sum
         header = StateHeader(**json.loads(text))
         numbers = (header.rank, header.step, header.format, header.updates or 0)
         if not all(type(number) is int for number in numbers) or not isinstance(header.base, str):

@@ -1,9 +1,8 @@
-"""A safetensors file of float32 arrays, read and written as plainly as can be: the header first, then the arrays.
+"""Reads and writes safetensors files of float32 arrays.
 
-A path and which arrays are wanted flow in; metadata and arrays flow out, or an error that says whether the bytes are
-wrong (``AdapterDamaged``), the file is gone (``AdapterMissing``), or nobody can tell (``AdapterUnreachable``). Nothing
-is mapped into memory: a disk that fails then is an error of one read, not the end of the process. Format:
-https://huggingface.co/docs/safetensors
+An error says whether the bytes are wrong (``AdapterDamaged``), the file is gone (``AdapterMissing``), or neither can be
+told (``AdapterUnreachable``). Files are not mapped into memory: so a disk that fails is an error of one read, and not
+the end of the process. Format: https://huggingface.co/docs/safetensors
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ from ..errors import AdapterDamaged, AdapterMissing, AdapterUnreachable
 
 Array = NDArray[np.float32]
 LONGEST_HEADER = 100_000_000
-"""Bytes, as safetensors has it."""
+"""The most bytes of a header, as in safetensors."""
 _AGAIN = "It is tried again by itself: bring the folder back, mend its permissions, or mount its disk."
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where an array lies."""
+    """The place of one array in a file."""
 
     name: str
     shape: tuple[int, ...]
     offset: int
-    """From the beginning of the file."""
+    """Bytes from the beginning of the file."""
     size: int
 
 
@@ -52,20 +51,20 @@ class Contents:
 
 
 def read_contents(path: Path) -> Contents:
-    """The header alone. Raises as the module says."""
+    """Read the header alone. Raises as the module says."""
     with _opened(path) as file:
         return _contents(path, file)
 
 
 def read_arrays(path: Path, wanted: Callable[[str], bool]) -> tuple[Contents, dict[str, Array]]:
-    """The header, and the arrays whose names are ``wanted``. Raises as the module says."""
+    """Read the header, and the arrays whose names are ``wanted``. Raises as the module says."""
     with _opened(path) as file:
         contents = _contents(path, file)
         return contents, {entry.name: _array(path, file, entry) for entry in contents.entries if wanted(entry.name)}
 
 
 def pieces(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
-    """A whole file, piece by piece: the same contents are always the same bytes."""
+    """The bytes of a whole file, piece by piece; equal contents give equal bytes."""
     ordered = {name: np.ascontiguousarray(arrays[name], "<f4") for name in sorted(arrays)}
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     end = 0
@@ -73,14 +72,14 @@ def pieces(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> Iterator
         header[name] = {"dtype": "F32", "shape": array.shape, "data_offsets": (end, end + array.nbytes)}
         end += array.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # arrays begin where their numbers may lie
+    text += b" " * (-len(text) % 8)  # pads, so that arrays are aligned
     yield len(text).to_bytes(8, "little") + text
     for array in ordered.values():
         yield array.reshape(-1).view(np.uint8).data
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is such a file. Raises ``AdapterUnreachable`` where nobody can tell."""
+    """Whether there is such a file. Raises ``AdapterUnreachable`` where that cannot be told."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except FileNotFoundError:
@@ -91,9 +90,9 @@ def is_there(path: Path) -> bool:
 
 
 def absent(path: Path) -> AdapterMissing:
-    """What to say of a file that is not there while others lie beside it.
+    """The error for a file that is missing while others are in its folder.
 
-    Raises ``AdapterUnreachable`` where its folder is empty or gone, too: its disk may not be mounted.
+    Raises ``AdapterUnreachable`` where the folder is empty or missing, too: its disk may not be mounted.
     """
     folder = path.parent
     try:
@@ -108,13 +107,13 @@ def absent(path: Path) -> AdapterMissing:
 
 
 def unreachable(path: Path, error: OSError) -> AdapterUnreachable:
-    """What to say where the system does not let a file or folder be read."""
+    """The error where the system does not let a file or folder be read."""
     why = "it is a link, which may lead out of the home" if error.errno == errno.ELOOP else error.strerror or error
     return AdapterUnreachable(f"{path} cannot be read: {why}.", _AGAIN)
 
 
 def damaged(path: Path, why: str) -> AdapterDamaged:
-    """What to say of a file whose bytes are wrong."""
+    """The error for a file whose bytes are wrong."""
     return AdapterDamaged(f"The state file {path} is damaged: {why}.")
 
 
@@ -157,8 +156,8 @@ def _contents(path: Path, file: BufferedReader) -> Contents:
 
 
 def _entry(name: str, said: dict[str, Any], start: int) -> Entry:
-    """Raises ``ValueError``, ``KeyError`` or ``TypeError`` for what is no array of ours."""
-    name.encode()  # what holds half of a character has no checksum
+    """One entry of the header. Raises ``ValueError``, ``KeyError`` or ``TypeError`` where it is none of float32."""
+    name.encode()  # raises for a lone surrogate, which has no bytes to sum
     shape, (begin, end) = tuple(said["shape"]), said["data_offsets"]
     if said["dtype"] != "F32" or len(shape) > 8 or not all(type(number) is int for number in (*shape, begin, end)):
         raise ValueError

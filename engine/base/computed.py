@@ -1,4 +1,4 @@
-"""Which bases our own passes over torch tensors compute. Pure; imports no torch, for the engine asks, too."""
+"""Which bases our own forward passes can compute. Pure; imports no torch, because the engine asks, too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .rope import COMPUTED
 
 
 def unsupported(config: BaseConfig) -> str:
-    """Why they cannot compute this base, or nothing."""
+    """Why our own passes cannot compute this base; empty where they can."""
     if config.architecture not in FAMILIES:
         return f"its architecture is {config.architecture}"
     if config.rope_scaling.get("rope_type", "default") not in COMPUTED:

@@ -1,4 +1,4 @@
-"""The sizes of a base model, from its ``config.json``, under one name in all architectures.
+"""The sizes of a base model from its ``config.json``, with the same names for all architectures.
 
 Standard library only. Knows no weights and no tokenizer.
 """
@@ -14,34 +14,34 @@ from typing import Any
 from ..errors import BaseModelError
 
 FAMILIES = ("qwen3", "qwen2", "llama")
-"""Architectures of which every tensor is known by name and shape: our GGUF writer and our own passes cover them."""
+"""Architectures whose tensors are all known by name and shape: our GGUF writer and our own passes cover them."""
 ALIASES = {
     "hidden_size": ("n_embd", "d_model"),
     "num_hidden_layers": ("n_layer", "n_layers"),
     "num_attention_heads": ("n_head", "n_heads"),
     "max_position_embeddings": ("n_positions", "max_seq_len", "seq_length"),
 }
-"""What other architectures call the sizes that none can do without."""
+"""Other architectures' keys for the sizes that are required."""
 ROPE_SETTINGS = {
     "linear": ("factor",),
     "yarn": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
 }
-"""What stretched rotary positions cannot do without, by their type."""
+"""Required settings of scaled rotary positions, by type of scaling."""
 
 ROPE_TYPES = ("default", "dynamic", "longrope", *ROPE_SETTINGS)
-"""All that transformers computes; which of them are covered here is asked where they are computed."""
+"""All types that transformers supports; ``rope`` says which of them are supported here."""
 
 
 @dataclass(frozen=True)
 class BaseConfig:
-    """The sizes that the GGUF writer, the sampler and the trainer need, under one name in all architectures."""
+    """The sizes that the GGUF writer, the sampler and the trainer need."""
 
     architecture: str
     """Hugging Face's ``model_type``: qwen3, qwen2, llama, …"""
     hidden_size: int
     intermediate_size: int
-    """0 where the architecture does not say; never so for ``FAMILIES``. ``norm_eps`` likewise."""
+    """0 where the configuration does not say, which it does for ``FAMILIES``. ``norm_eps`` likewise."""
     layers: int
     heads: int
     kv_heads: int
@@ -58,7 +58,7 @@ class BaseConfig:
 
 
 def read_config(path: Path) -> BaseConfig:
-    """Read ``config.json``; understands old (``rope_theta``, ``rope_scaling``) and new (``rope_parameters``) keys.
+    """Read ``config.json``, with old (``rope_theta``, ``rope_scaling``) or new (``rope_parameters``) keys.
 
     Raises ``BaseModelError`` where it cannot be read, describes no language model, or lacks a size that is needed.
     """
@@ -122,7 +122,7 @@ def _size(raw: dict[str, Any], key: str) -> int:
 
 
 def _positive(value: Any, name: str) -> float:
-    """A finite number above 0: llama.cpp ends its process for others. Raises ``ValueError``."""
+    """A finite number above 0, because llama.cpp ends its process for others. Raises ``ValueError``."""
     number = float(value)
     if not 0.0 < number < math.inf:
         raise ValueError(f"{name} is {number}")

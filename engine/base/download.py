@@ -1,8 +1,8 @@
 """Fetches a base from the Hugging Face hub into the local cache, when a person asks for it.
 
-A name flows in, the folder of a whole entry flows out; progress goes to standard error. Whatever goes wrong is one
-sentence; what has come stays in the cache, and the next download goes on from there. Where the hub and the cache are
-(``HF_ENDPOINT``, ``HF_HOME``) and who asks (``HF_TOKEN``) are huggingface_hub's own settings.
+Progress goes to standard error. After an error, what was downloaded stays in the cache, and the next download goes on
+from there. The addresses of hub and cache (``HF_ENDPOINT``, ``HF_HOME``) and the account (``HF_TOKEN``) are
+huggingface_hub's own settings.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ..errors import BaseModelError
 from .find import HubName, find_base, hub_name
 
 WANTED = ("*.json", "*.jinja", "*.safetensors", "tokenizer.model", "merges.txt", "vocab.txt", "spiece.model")
-"""Configuration, template, weights and tokenizer; no other form of the weights."""
+"""Configuration, template, weights and tokenizer; no other format of the weights."""
 UNWANTED = ("*/*",)
 """Folders within a repository hold other forms of it: onnx, original, gguf."""
 AGAIN = "What has come stays in the Hugging Face cache; the same command goes on from there."
 
 
 def download_base(name: HubName) -> Path:
-    """Bring everything that a base needs into the cache and return its snapshot.
+    """Download everything that a base needs into the cache and return the folder of its snapshot.
 
-    Raises ``BaseModelError``: no network, no such repository or revision, no leave to read it, a full disk, a cut
+    Raises ``BaseModelError``: no network, no such repository or revision, no permission to read it, a full disk, a cut
     connection, and a repository that is no base. Runs in a process of its own, which Ctrl-C ends at once:
     huggingface_hub's threads would finish the files under way first. ``KeyboardInterrupt`` passes through.
     """
@@ -51,7 +51,7 @@ def download_base(name: HubName) -> Path:
 
 
 def fetch(name: HubName) -> None:
-    """The download itself. Raises ``BaseModelError``."""
+    """Download in this process. Raises ``BaseModelError``."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -86,7 +86,7 @@ def fetch(name: HubName) -> None:
                 f"The disk is full: {name} does not fit into the cache.", f"Free space. {AGAIN}"
             ) from error
         raise BaseModelError(f"The download of {name} was cut: {_reason(error)}.", AGAIN) from error
-    except Exception as error:  # its HTTP library's own, and what its threads raise
+    except Exception as error:  # also errors of its HTTP library and its threads
         if type(error).__module__.startswith("httpx"):
             raise BaseModelError(f"The connection to the Hugging Face hub broke: {_reason(error)}.", AGAIN) from error
         raise BaseModelError(f"{name} cannot be downloaded: {_reason(error)}.") from error
@@ -100,9 +100,9 @@ def _reason(error: BaseException) -> str:
 
 
 def main() -> int:
-    """The process: a name comes in as its argument; a refusal goes out as JSON, its sentence and its hint."""
+    """The process: downloads the base that its argument names; prints an error as JSON, its sentence and hint."""
     name = hub_name(sys.argv[1])
-    assert name is not None  # the parent has made it from one
+    assert name is not None  # the parent passes a valid name
     try:
         fetch(name)
     except BaseModelError as error:

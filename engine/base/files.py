@@ -1,6 +1,6 @@
 """Which files of a folder are a base's weights, by the names that Hugging Face's libraries give them.
 
-A folder comes in, paths go out. Standard library only; reads the index of shards, no weights.
+Standard library only; reads the index of shards, no weights.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
 
 
 def indexed(index: Path) -> list[str]:
-    """Names of the files that an index of shards speaks of, sorted. Raises ``BaseModelError`` for a damaged one."""
+    """Names of the files in an index of shards, sorted. Raises ``BaseModelError`` for a damaged index."""
     try:
         names = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
         if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):

@@ -1,7 +1,7 @@
-"""From a name to the folder of a base model: shipped, a folder, or a name in the local Hugging Face cache.
+"""Finds the folder of a base model by name: shipped, a folder, or a name in the local Hugging Face cache.
 
-A name comes in, a folder goes out, or one sentence on what is missing and the command that mends it. Standard library
-only; nothing is downloaded, and no weight is read. The cache's layout is huggingface_hub's: ``models--ORG--MODEL`` has
+An error says what is missing and names the command that fetches it. Standard library only; nothing is downloaded, and
+no weight is read. The cache's layout is huggingface_hub's: ``models--ORG--MODEL`` has
 ``refs/REVISION`` (a file with a commit's hash), ``snapshots/COMMIT`` (a folder of links) and ``blobs``.
 """
 
@@ -40,17 +40,17 @@ class CachedBase:
     """An entry of the Hugging Face cache."""
 
     name: str
-    """As ``find_base`` understands it."""
+    """The name by which ``find_base`` finds it."""
     folder: Path
     """The snapshot; the entry's own folder where it has none."""
     problem: str = ""
-    """What is missing, in one sentence; empty for a whole entry."""
+    """What is missing, in one sentence; empty for a complete entry."""
 
 
 def find_base(name: str | Path) -> Path:
     """The folder of the base model called ``name``; a relative folder counts from the working folder.
 
-    A folder of that name goes before a name in the cache. Raises ``BaseModelError``.
+    A folder of that name takes precedence over a name in the cache. Raises ``BaseModelError``.
     """
     text = str(name)
     if text in SHIPPED:
@@ -69,7 +69,7 @@ def find_base(name: str | Path) -> Path:
 
 
 def hub_name(name: str) -> HubName | None:
-    """``org/model[@revision]`` taken apart; None for what cannot be such a name."""
+    """Parse ``org/model[@revision]``; None for what cannot be such a name."""
     found = _NAME.fullmatch(name)
     if found is None or "--" in name or ".." in name or name in SHIPPED:
         return None
@@ -77,7 +77,7 @@ def hub_name(name: str) -> HubName | None:
 
 
 def anchored(name: str, folder: Path) -> str:
-    """``name`` as it is understood from anywhere: a relative folder below ``folder`` becomes an absolute one."""
+    """``name`` with a relative folder, which counts from ``folder``, made absolute."""
     if name in SHIPPED or not name:
         return name
     path = folder / _expanded(name)
@@ -85,7 +85,7 @@ def anchored(name: str, folder: Path) -> str:
 
 
 def cache_folder() -> Path:
-    """Where Hugging Face's libraries keep models, by their own environment variables."""
+    """The folder where Hugging Face's libraries keep models, by their own environment variables."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if os.environ.get(variable):
             return _expanded(os.environ[variable])
@@ -95,7 +95,7 @@ def cache_folder() -> Path:
 
 
 def cached_bases() -> list[CachedBase]:
-    """Every model of the cache, one entry for each of its named revisions, by name."""
+    """Every model of the cache, one entry for each of its named revisions, sorted by name."""
     try:
         entries = sorted(entry for entry in cache_folder().glob("models--*") if entry.is_dir())
     except OSError:
@@ -125,7 +125,7 @@ def _cached(wanted: HubName) -> Path:
 
 
 def _entry(entry: Path) -> Iterator[CachedBase]:
-    """One model of the cache under each name that leads to a snapshot; half-downloaded ones with what they lack."""
+    """One model of the cache, under each name that leads to a snapshot; incomplete ones with what they lack."""
     repository = "/".join(entry.name.split("--")[1:])
     refs = sorted(str(path.relative_to(entry / "refs")) for path in (entry / "refs").rglob("*") if path.is_file())
     revisions = refs or sorted(path.name for path in (entry / "snapshots").glob("*") if path.is_dir()) or [MAIN]
@@ -176,7 +176,7 @@ def _missing_shards(snapshot: Path) -> list[str]:
 
 
 def _expanded(text: str) -> Path:
-    """``~`` made a folder where the user has one."""
+    """``text`` with ``~`` replaced by the user's home folder, if there is one."""
     try:
         return Path(text).expanduser()
     except RuntimeError:

@@ -1,6 +1,5 @@
-"""Does a base fit this machine, and how many conversations of which length fit beside it? Decided before it is loaded.
+"""Plans memory before a base is loaded: whether it fits, and with how many conversations of which length.
 
-A base's sizes, settings and free memory flow in; a ``MemoryPlan`` flows out, or the reason why there is none, in words.
 Pure arithmetic over ``needs``; knows no machine.
 """
 
@@ -15,49 +14,50 @@ from .precision import PRECISIONS
 from .sizes import FLOAT, PASS_BYTES
 
 SMALL = 64 << 20
-"""Bytes of float32 weights up to which a base is sampled as it is trained."""
+"""Bytes of float32 weights up to which the sampler, too, keeps a base in float32."""
 LONG = 8192
-"""Tokens from which on a base counts as made for long contexts."""
+"""Context length in tokens from which on a base counts as made for long contexts."""
 CONTEXTS = (2048, 1024, 512)
-"""Chosen from where the settings leave the choice; all but the last for bases made for long contexts only.
+"""Context lengths to choose from where the settings have none; those before the last only for bases made for long ones.
 
-Longer ones fill the memory of a machine that others use, too: that is for a person to ask for."""
+Longer ones would fill the memory of a machine that others use, too: a person has to ask for them."""
 MOST = {"llama.cpp": 128, "torch": 384, "vllm": 128}
-"""Conversations, likewise. A pass of the torch sampler costs little more with many rows than with few, and a
-conversation that keeps its place while its environment waits for a tool is not read anew: with 32 tasks of slow tools
-384 took half the processor time of 128, and more gained nothing."""
+"""The most conversations where the settings have no number. A pass of the torch sampler costs little more with many
+rows than with few, and a conversation that keeps its slot while its environment waits for a tool is not read anew: with
+32 tasks of slow tools 384 took half the processor time of 128, and more gained nothing."""
 LEAST, STEP = 8, 8
 ENOUGH = 32
-"""Conversations that a context above the least must leave room for."""
+"""Conversations that a plan with a longer context than the shortest must have room for."""
 SHARE = 0.7
-"""Of the free memory that may be filled for the sake of longer contexts."""
+"""Share of the free memory that a plan with a longer context may fill."""
 FEW_SLOTS = 4
-"""Policies that the trainer has room for in any case, unless the settings say otherwise: the base's weights take as
-much as dozens of them."""
+"""The least policies that the trainer has room for, unless the settings say otherwise: the base's weights take as much
+as dozens of them."""
 SHARE_HELD = 0.5
-"""Of what a plan leaves free, that policies of larger ranks may take before they are paged out."""
+"""Share of the memory which a plan leaves free that policies of larger ranks may take before they are paged out."""
 ROOMS = (PASS_BYTES, PASS_BYTES // 4)
-"""Bytes for a training pass: the second trains in smaller batches."""
+"""Bytes for a training pass; with the second, batches are smaller."""
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What fits."""
+    """How memory is used: the numbers that fit, and what each part takes."""
 
     sequences: int
     """Conversations at the same time."""
     context: int
-    """Tokens of each."""
+    """Tokens of each conversation."""
     weights: str
     """How llama.cpp keeps the base, one of ``precision.PRECISIONS``."""
     room: int
-    """Bytes that a training pass may take, if one sequence alone needs no more."""
+    """Bytes that a training pass may take, unless one sequence alone needs more."""
     slots: int
     """Policies of the usual rank that the trainer has room for; others are paged out."""
     held: int
-    """Bytes for them before they are; more than planned where memory stays free, for larger ranks; 0: no limit."""
+    """Bytes that policies may take before they are paged out: those of ``slots``, and a share of what stays free for
+    larger ranks. 0: no limit."""
     parts: tuple[tuple[str, int], ...]
-    """What takes how many bytes, in words."""
+    """(what, in words; bytes) of each part."""
 
     @property
     def total(self) -> int:
@@ -65,16 +65,16 @@ class MemoryPlan:
         return sum(size for _, size in self.parts)
 
     def lines(self) -> tuple[tuple[str, int], ...]:
-        """(what, bytes) of each part, the largest first, and the sum."""
+        """(what, bytes) of each part, the largest first; the last is the sum."""
         return (*sorted(self.parts, key=lambda part: -part[1]), ("together", self.total))
 
 
 def plan_memory(wanted: Wanted, free: int) -> MemoryPlan:
     """The best plan that takes at most ``free`` bytes. Raises ``BaseModelError`` where not even the least one fits.
 
-    That is the longest context that leaves room for ``ENOUGH`` conversations, with as many as there is room for. Where
-    there is less, policies are paged out, and passes and weights become smaller, before conversations become fewer.
-    What the settings say stays.
+    The best has the longest context that leaves room for ``ENOUGH`` conversations, with as many as there is room for.
+    With less memory, first policies are paged out, and passes and weights become smaller; then conversations become
+    fewer. What the settings fix is not changed.
     """
     plan = _best(wanted, free)
     if plan is None:
@@ -84,7 +84,7 @@ def plan_memory(wanted: Wanted, free: int) -> MemoryPlan:
 
 
 def least_plan(wanted: Wanted) -> MemoryPlan:
-    """What the base needs at least under these settings."""
+    """The plan that takes the least memory under these settings."""
     return tuple(_plans(wanted))[-1]
 
 
@@ -95,7 +95,7 @@ def _best(wanted: Wanted, free: int) -> MemoryPlan | None:
 
 
 def _plans(wanted: Wanted) -> Iterator[MemoryPlan]:
-    """From best to least; the last takes less than any other."""
+    """All plans from best to worst; the last takes less memory than any other."""
     sequences, contexts, precisions = _sequences(wanted), _contexts(wanted), _precisions(wanted)
     for context in contexts:
         for count in sequences:
@@ -123,11 +123,11 @@ def _slots(wanted: Wanted) -> tuple[int, ...]:
 
 
 def _precisions(wanted: Wanted) -> tuple[str, ...]:
-    """Those that may be chosen from, the preferred one first.
+    """The precisions to choose from, the preferred one first.
 
-    A base that no cache holds takes as long as its bytes where few conversations run, as long as its arithmetic where
-    many do: eight bits for each weight are then as fast as 32 (32 rows), before up to 2.4 times as fast (one row), at a
-    quarter of the memory. Smaller types are no faster, only smaller.
+    A base that is larger than the caches is limited by memory bandwidth with few conversations, and by arithmetic with
+    many: with one row, eight bits for each weight are up to 2.4 times as fast as 32, with 32 rows as fast, and they
+    take a quarter of the memory. Smaller types are no faster, only smaller.
     """
     if wanted.sampler != "llama.cpp" or wanted.gguf_bytes:
         return ("f32",)
@@ -159,7 +159,7 @@ def _refusal(wanted: Wanted, free: int) -> BaseModelError:
 
 
 def _ways_out(wanted: Wanted, free: int) -> str:
-    """What would fit, the mildest first."""
+    """A hint with changes of the settings that would fit, the smallest changes first."""
     found = []
     for words, other in _alternatives(wanted):
         plan = _best(other, free)
@@ -171,7 +171,7 @@ def _ways_out(wanted: Wanted, free: int) -> str:
 
 
 def _alternatives(wanted: Wanted) -> Iterator[tuple[str, Wanted]]:
-    """Changes of the settings, one at a time, then all together."""
+    """Changes of the settings, first one at a time, then all together."""
     free_choice = replace(wanted, sequences=0, context=0)
     if wanted.sequences:
         yield "`sequences = {plan.sequences}`", replace(wanted, sequences=0)

@@ -1,17 +1,16 @@
-"""Which library multiplies rows with the base's matrices in float32 on the processor: said here, once for a process.
+"""Chooses the library that multiplies rows with the base's matrices in float32 on the processor, once in a process.
 
-PyTorch's default library (MKL) leaves AVX-512 unused on processors not made by Intel; oneDNN, which PyTorch also holds,
-does not: on an AMD Zen 5 core it multiplies at 245 GFLOP/s instead of 110. PyTorch's own switch for it is one for the
-whole process, all its threads, and is meant for bfloat16. It stays untouched: ``product`` calls oneDNN by name, which
-then computes in true float32 (log-probabilities have to agree with the sampler's), and a probe makes sure of it.
+PyTorch's default library (MKL) does not use AVX-512 on processors not made by Intel; oneDNN, which PyTorch also
+includes, does: on an AMD Zen 5 core it multiplies at 245 GFLOP/s instead of 110. PyTorch's own switch for it holds for
+all threads of a process, and is meant for bfloat16. It is not used: ``product`` calls oneDNN by name, which then
+computes in true float32 (log-probabilities have to agree with the sampler's), and a probe makes sure of it.
 
-Only products with the base go through here. Those of attention and adapters call torch, hence the default library,
-whatever is chosen: oneDNN prepares each new shape for a third of a millisecond, which many small products of ever new
-shapes do not earn back.
+Only products with the base go through here. Attention and adapters call torch, and so the default library: oneDNN takes
+a third of a millisecond to prepare each new shape, which many small products of ever new shapes do not earn back.
 
-What it prepares is code. Where there is no room for that, it multiplies nothing new in that thread from then on, also
-when there is room again, or the process ends by a signal. So a process with a limit on its addresses does without it,
-and one in which it has failed goes on without it.
+What it prepares is code. Where there is no memory for that, it either refuses every new shape in that thread for good,
+or the process ends by a signal. So a process with a limit on its address space does not use it, and one in which it has
+failed goes on without it.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ Library = Literal["mkl", "onednn"]
 VARIABLE = "MARLAAS_KERNELS"
 """Environment variable that names the library; unset or empty: chosen by the processor."""
 TOLERANCE = 1e-5
-"""Relative; float32 stays around 1e-6 in the probe, bfloat16 is beyond 1e-3."""
+"""Largest relative error in the probe: float32 has about 1e-6, bfloat16 more than 1e-3."""
 
 REMEMBERED = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "128", "LRU_CACHE_CAPACITY": "128"}
-"""Shapes whose code oneDNN, and PyTorch for it, keep. Left alone they keep 1024, which took 550 MB; these take 120."""
+"""Limits of shapes whose code oneDNN, and PyTorch for it, keep. Their default, 1024, took 550 MB; this takes 120."""
 _failed = Event()
 
 
@@ -65,7 +64,7 @@ def library() -> Library:
 
 
 def product(left: Tensor, right: Tensor, bias: Tensor | None = None, room: Tensor | None = None) -> Tensor:
-    """(n, m) of (n, k) and (k, m), both float32, plus ``bias`` (m,). The result may lie in ``room`` (n, m)."""
+    """The product (n, m) of (n, k) and (k, m), both float32, plus ``bias`` (m,); perhaps stored in ``room`` (n, m)."""
     result = _tried(left, right, bias)
     if result is not None:
         return result
@@ -88,7 +87,7 @@ def by_onednn(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor
 
 
 def _tried(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor | None:
-    """The product by oneDNN; None where that is not to be used."""
+    """The product by oneDNN; None where it is not used."""
     if left.device.type != "cpu" or library() != "onednn" or _failed.is_set() or address_space() is not None:
         return None
     try:
@@ -102,7 +101,7 @@ def _tried(left: Tensor, right: Tensor, bias: Tensor | None) -> Tensor | None:
 
 
 def onednn_is_faster() -> bool:
-    """Whether oneDNN is: MKL uses all of a processor made by Intel, and of others all but AVX-512."""
+    """Whether oneDNN is faster than MKL, which does not use AVX-512 on processors not made by Intel."""
     if torch.backends.cpu.get_cpu_capability() != "AVX512":
         return False
     try:
@@ -112,7 +111,7 @@ def onednn_is_faster() -> bool:
 
 
 def _right() -> bool:
-    """Whether oneDNN is here, may run what it compiles, and multiplies in float32: the factors need all 24 bits."""
+    """Whether oneDNN exists here, may run code that it compiles, and keeps all 24 bits of float32 factors."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     os.environ.update(REMEMBERED | os.environ)  # read at its first use

@@ -1,9 +1,8 @@
-"""What a llama.cpp context takes beside the weights, which are mapped from their file; and all of it on a card. Pure.
+"""Bytes that a llama.cpp context takes beside the weights, which are mapped from their file; and all of it on a card.
 
-The sizes of a base and of a context flow in, bytes flow out. Buffers are reserved for a full micro-batch. In main
-memory only what is written becomes memory, on a card all of it does; keys and values (``sizes.key_value_bytes``) are
-written at the start. The card's numbers are those of its Vulkan backend, measured on a software device; what CUDA takes
-besides (``BACKEND``) is NVIDIA's word, not measured here.
+Pure. Buffers are reserved for a full micro-batch. In main memory only what is written takes memory, on a card all of it
+does; keys and values (``sizes.key_value_bytes``) are written at the start. The card's numbers were measured with the
+Vulkan backend on a software device; what CUDA takes besides (``BACKEND``) is NVIDIA's figure, not measured here.
 """
 
 from __future__ import annotations
@@ -12,43 +11,43 @@ from .config import BaseConfig
 from .sizes import FLOAT, key_value_bytes, linear_sizes, scored_rows
 
 MICRO_BATCH = 256
-"""Rows that llama.cpp computes at once: all sequences of a decode call (it knows 256 at most), and prompts no slower
-than 512 do."""
+"""Rows that llama.cpp computes at once: all sequences of a decode call (it allows 256), and prompts no slower than with
+512."""
 BLOCK = 256
-"""Tokens by which llama.cpp keeps the memory of a sequence."""
+"""Tokens in a unit of a sequence's memory in llama.cpp."""
 GRAPHS = 24 << 20
-"""Graphs, batches and what threads work with."""
+"""Bytes of graphs, batches and threads' buffers."""
 BACKEND = 512 << 20
-"""What a card's libraries take for themselves: CUDA's context, and the workspace of cuBLAS."""
+"""Bytes that a card's libraries take for themselves: CUDA's context, and the workspace of cuBLAS."""
 
 
 def whole_blocks(length: int) -> int:
-    """Tokens for which a sequence of up to ``length`` is given memory."""
+    """Tokens that memory is reserved for, in whole blocks, for a sequence of up to ``length``."""
     return -(-length // BLOCK) * BLOCK
 
 
 def logits_bytes(config: BaseConfig, sequences: int) -> int:
-    """In the graph's buffer, then in the caller's, for all rows that may want them."""
+    """Bytes of logits in the graph's buffer and in the caller's, for as many rows as may need them."""
     return 2 * FLOAT * max(sequences, scored_rows(config.vocab_size)) * config.vocab_size
 
 
 def work_bytes(config: BaseConfig, length: int, exact: bool) -> int:
-    """What layers compute with; attention that is not fused (``exact``) writes all its scores."""
+    """Bytes of the layers' buffers; attention that is not fused (``exact``) stores all its scores."""
     scores = config.heads * whole_blocks(length) if exact else 0
     widest = max(3 * config.intermediate_size, config.heads * config.head_dim)
     return FLOAT * min(MICRO_BATCH, whole_blocks(length)) * (scores + widest + 6 * config.hidden_size) + GRAPHS
 
 
 def context_bytes(config: BaseConfig, sequences: int, length: int, exact: bool) -> int:
-    """All of it; ``sequences`` counts the sampler's spare ones, too."""
+    """Bytes of a whole context; ``sequences`` includes the sampler's spare ones."""
     memory = _memory(config, sequences, length, exact)
     return memory + logits_bytes(config, sequences) + work_bytes(config, length, exact)
 
 
 def card_bytes(config: BaseConfig, weights: int, sequences: int, length: int, exact: bool, layers: int) -> int:
-    """What it takes of a card with ``layers`` there, the output matrix counting as the last; 0 for none.
+    """Bytes that llama.cpp takes of a card with ``layers`` on it, of which the output matrix counts as the last.
 
-    ``weights`` are the bytes of the file. Adapters come on top. The embedding stays in main memory.
+    0 for no layers. ``weights`` are the bytes of the file. Adapters come on top. The embedding stays in main memory.
     """
     if layers == 0:
         return 0
@@ -60,7 +59,7 @@ def card_bytes(config: BaseConfig, weights: int, sequences: int, length: int, ex
 
 
 def layers_on_card(config: BaseConfig, weights: int, sequences: int, length: int, exact: bool, room: int) -> int:
-    """How many layers ``room`` bytes of cards hold, the output matrix counting as the last; 0 where none fits."""
+    """How many layers fit into ``room`` bytes of cards, where the output matrix counts as the last; 0 if none does."""
     numbers = range(config.layers + 1, 0, -1)
     fits = (many for many in numbers if card_bytes(config, weights, sequences, length, exact, many) <= room)
     return next(fits, 0)

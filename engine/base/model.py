@@ -1,7 +1,7 @@
 """Finds a base model and reads what all stages must agree on: its sizes and its fingerprint.
 
-A name or folder comes in, a ``BaseModel`` goes out. Reads ``config.json`` and hashes files, but never the weights'
-meaning; standard library only, so that the engine and the command line may import it.
+It reads ``config.json`` and hashes files, but does not interpret the weights. Standard library only, so that the engine
+and the command line may import it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .find import SHIPPED, find_base
 __all__ = ["SHIPPED", "BaseModel", "fingerprint", "load_base", "weight_files"]
 
 WHOLE = 64 << 20
-"""Weight files up to this size are hashed whole, larger ones by their size, first and last mebibyte."""
+"""Weight files up to so many bytes are hashed whole, larger ones by their size, first and last mebibyte."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def load_base(name: str | Path) -> BaseModel:
 def fingerprint(files: Iterable[Path]) -> str:
     """16 hex digits of SHA-256 over the files' names and bytes (of large files: over their ends, see ``WHOLE``).
 
-    The names are those in the folder, never those that links lead to: a copy of a snapshot has its fingerprint.
+    The names are those in the folder, not those of links' targets: so a copy of a snapshot has the same fingerprint.
     """
     digest = hashlib.sha256()
     for path in files:

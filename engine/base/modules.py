@@ -1,7 +1,7 @@
-"""The linear layers that an adapter may change: their names and shapes, and the check that an adapter fits.
+"""The linear layers that an adapter may change: their names and shapes, and the check that an adapter fits. Pure.
 
-Pure: a ``BaseConfig`` and numpy arrays come in. What is told apart here is said in the words of the model folder; of
-architectures whose shapes are not known, what loads the adapter refuses the layers that do not fit.
+Errors use the names of the model folder. For architectures whose shapes are not known, the program that loads the
+adapter refuses layers that do not fit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Array = NDArray[np.float32]
 
 
 def linear_shapes(config: BaseConfig) -> dict[str, tuple[int, int]]:
-    """(out, in) of every linear layer of ``FAMILIES`` that a LoRA may sit on, by its path in the Hugging Face model."""
+    """(out, in) of every linear layer of ``FAMILIES`` that LoRA may adapt, by its path in the Hugging Face model."""
     hidden, inner = config.hidden_size, config.intermediate_size
     queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
     block = {
@@ -37,7 +37,7 @@ def linear_shapes(config: BaseConfig) -> dict[str, tuple[int, int]]:
 
 
 def pairs(adapter: dict[str, Array]) -> Iterator[tuple[str, Array, Array]]:
-    """(module, A (r, in), B (out, r)) of every adapted module, sorted. Raises ``AdapterError`` where a half lacks."""
+    """(module, A (r, in), B (out, r)) of every adapted module, sorted. Raises ``AdapterError`` if A or B is missing."""
     for module in sorted({name.rpartition(".lora_")[0] for name in adapter}):
         try:
             yield module, adapter[f"{module}.lora_A"], adapter[f"{module}.lora_B"]

@@ -1,7 +1,6 @@
-"""What sampler and trainer of a base will take of the memory, part by part.
+"""How many bytes of memory sampler and trainer of a base take, part by part.
 
-A base's sizes and the settings flow in, bytes by part flow out. Pure arithmetic; its floors and factors are measured,
-on bases of 42 to 315 million parameters.
+Pure arithmetic; its constants were measured on bases of 42 to 315 million parameters.
 """
 
 from __future__ import annotations
@@ -17,54 +16,54 @@ from .vllm_memory import cache_bytes, gathered_bytes, rank_class, slots_bytes, s
 
 MEBIBYTE = 1 << 20
 SAMPLER_FLOOR, TORCH_FLOOR, VLLM_FLOOR = 60 * MEBIBYTE, 250 * MEBIBYTE, 700 * MEBIBYTE
-"""Interpreter and libraries of a worker with llama.cpp, with torch, and with vLLM."""
+"""Bytes of the interpreter and libraries of a worker with llama.cpp, with torch, and with vLLM."""
 SPARE = 2
 """Sequences that the sampler keeps for scoring."""
 RANK = 16
-"""Of adapters."""
+"""The usual rank of adapters."""
 VERSIONS = 3
-"""Of a policy that the sampler holds at a time: one more than staleness may be, by default."""
+"""Versions of a policy that the sampler holds at the same time: one more than the default ``max_staleness``."""
 FUSED = 2
-"""An adapter in the torch sampler, as a multiple: matrices of layers with one input lie on a common diagonal."""
+"""Size of an adapter in the torch sampler, in adapters: layers with the same input share one block-diagonal matrix."""
 COPIES, STEPPING = 4, 10
-"""Of an adapter: what the trainer holds of each policy, and what it takes besides while one of them steps."""
+"""What the trainer holds of each policy, and what it takes besides while one makes a step; both in adapters."""
 EPISODES, NOTED = 64, 13
-"""Of a step with several epochs: what a policy remembers, and the bytes of each of their tokens."""
+"""Episodes of a step that a policy remembers for several epochs, and bytes for each of their tokens."""
 GAPS = 256 * MEBIBYTE
-"""Between blocks of the memory that the trainer keeps from one pass to the next: passes of other shapes leave them."""
+"""Bytes of gaps between blocks of memory, which passes of different shapes leave in the trainer."""
 WHOLE_BLOCK = 256
 """Values that the smaller types store together; rows of another length get finer types."""
 FINER = {"q6_k": 8.5, "q5_k_m": 6.5, "q4_k_m": 5.6}
-"""Bits per weight where rows are no multiple of that."""
+"""Bits per weight where rows are no multiple of ``WHOLE_BLOCK``."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A base, and what the settings say; 0 and ``auto`` leave the choice to the plan."""
+    """A base and the settings for it; 0 and ``auto`` leave the choice to the plan."""
 
     config: BaseConfig
     parameters: int
-    """Of the base, from its files."""
+    """Number of the base's parameters, from its files."""
     sampler: str = "llama.cpp"
-    """Or ``torch``, or ``vllm``."""
+    """``llama.cpp``, ``torch`` or ``vllm``."""
     weights: str = "auto"
     gguf_bytes: int = 0
-    """Of a file that the user brings for llama.cpp instead."""
+    """Bytes of the base's GGUF file that the user provides; 0: none."""
     sequences: int = 0
     context: int = 0
     exact: bool = True
     largest_rank: int = 64
-    """Of adapters that vLLM is started for."""
+    """The largest rank of adapters that vLLM is started for."""
     tasks: int = 32
-    """That train at a time."""
+    """Tasks that train at the same time."""
     slots: int = 0
-    """Policies that the trainer holds at a time; others are paged out."""
+    """Policies that the trainer holds at the same time; others are paged out."""
     trains: bool = True
     """Whether there is a trainer beside the sampler."""
 
 
 def weight_bytes(config: BaseConfig, parameters: int, weights: str) -> int:
-    """Of the file that llama.cpp reads; the smaller types keep the embedding finer than the rest."""
+    """Bytes of the file that llama.cpp reads; the smaller types keep the embedding finer than the rest."""
     whole = config.hidden_size % WHOLE_BLOCK == 0
     bits = BITS[weights] if whole else FINER.get(weights, BITS[weights])
     finest = max(bits, BITS["q6_k"] if whole else FINER["q6_k"])
@@ -75,7 +74,7 @@ def weight_bytes(config: BaseConfig, parameters: int, weights: str) -> int:
 def needs(
     wanted: Wanted, weights: str, sequences: int, context: int, room: int, slots: int
 ) -> tuple[tuple[str, int], ...]:
-    """(what, in words; bytes) of every part, if these are chosen; ``room`` is what a training pass may take."""
+    """(what, in words; bytes) of every part for these choices; ``room`` is what a training pass may take."""
     trainer = _trainer(wanted, context, room, slots) if wanted.trains else ()
     vllm = wanted.sampler == "vllm"
     sampler = _vllm(wanted, sequences, context) if vllm else _sampler(wanted, weights, sequences, context)
@@ -83,22 +82,22 @@ def needs(
 
 
 def slot_bytes(config: BaseConfig, context: int) -> int:
-    """What a policy of the usual rank takes of the trainer's memory."""
+    """Bytes of the trainer's memory that a policy of the usual rank takes."""
     return policy_bytes(config, RANK, context)
 
 
 def policy_bytes(config: BaseConfig, rank: int, context: int) -> int:
-    """What a policy takes of the trainer's memory: its vectors, and what several epochs remember of a step."""
+    """Bytes of the trainer's memory that a policy takes: its vectors, and what several epochs remember of a step."""
     return COPIES * adapter_bytes(config, rank) + EPISODES * NOTED * context
 
 
 def version_bytes(config: BaseConfig, rank: int, torch: bool) -> int:
-    """What a version takes of the sampler's memory."""
+    """Bytes of the sampler's memory that a version takes."""
     return (FUSED if torch else 1) * adapter_bytes(config, rank)
 
 
 def torch_work_bytes(config: BaseConfig, length: int) -> int:
-    """What the torch sampler's layers compute with, for prompts that it takes together; their attention one by one."""
+    """Bytes of the torch sampler's buffers; it computes several prompts together, but their attention one by one."""
     layer = PREFILL * (4 * config.intermediate_size + 8 * config.hidden_size)
     unseen = length * max(length, PREFILL)
     return FLOAT * (layer + 3 * config.heads * length * length + unseen)
@@ -118,7 +117,7 @@ def _sampler(wanted: Wanted, weights: str, sequences: int, context: int) -> Iter
 
 
 def _vllm(wanted: Wanted, sequences: int, context: int) -> Iterator[tuple[str, int]]:
-    """On the processor, in float32."""
+    """The parts of vLLM on the processor, in float32."""
     config, rank, versions = wanted.config, rank_class(wanted.largest_rank), VERSIONS * wanted.tasks
     yield "the sampler's weights", FLOAT * wanted.parameters
     yield "keys and values of conversations", cache_bytes(config, sequences, context, "cpu")
@@ -133,8 +132,8 @@ def _trainer(wanted: Wanted, context: int, room: int, slots: int) -> Iterator[tu
     config = wanted.config
     adapter = adapter_bytes(config, RANK)
     yield "the trainer's weights", FLOAT * wanted.parameters
-    prepared = FLOAT * max(out * into for out, into in linear_sizes(config))  # a matrix in the order of the kernels
-    # a step uses what a pass has left
+    prepared = FLOAT * max(out * into for out, into in linear_sizes(config))  # a matrix in the kernels' order
+    # a step reuses the memory of a pass
     yield "a training pass", max(pass_bytes(config, context, room) + prepared, STEPPING * adapter)
     yield "gaps in the trainer's memory", GAPS
     yield "adapters and their moments in the trainer", slots * slot_bytes(config, context)

@@ -1,4 +1,4 @@
-"""Rotary positions of a base model: how fast they turn, and their settings in llama.cpp's terms. Pure arithmetic.
+"""Rotary positions of a base model: their frequencies, and their settings for llama.cpp. Pure arithmetic.
 
 Formulas: Llama 3.1's frequency bands as in Hugging Face's ``_compute_llama3_parameters``; llama.cpp takes them as one
 divisor for each frequency. YaRN as in ``_compute_yarn_parameters``.
@@ -16,9 +16,9 @@ from .config import BaseConfig
 Frequencies = NDArray[np.float64]
 
 COMPUTED = ("default", "linear", "llama3", "yarn")
-"""Types of scaling that are understood here; which of them llama.cpp understands: ``unreadable``."""
+"""Types of scaling that are supported here; ``unreadable`` tells which llama.cpp does not support."""
 BOUNDS = {"beta_fast": 32, "beta_slow": 1, "truncate": True}
-"""Settings of YaRN that llama.cpp has fixed for our architectures."""
+"""Settings of YaRN that are fixed in llama.cpp for our architectures."""
 
 
 def rope_fields(config: BaseConfig) -> dict[str, str | int | float]:
@@ -38,7 +38,7 @@ def rope_fields(config: BaseConfig) -> dict[str, str | int | float]:
 
 
 def unreadable(config: BaseConfig) -> str:
-    """Rotary positions that llama.cpp would compute in another way, in words; nothing where it is right."""
+    """What llama.cpp would compute differently, in words; empty where it computes these rotary positions right."""
     scaling = config.rope_scaling
     kind = scaling.get("rope_type", "default")
     if kind not in COMPUTED:
@@ -67,12 +67,12 @@ def frequencies(config: BaseConfig) -> Frequencies:
 def yarn_share(config: BaseConfig) -> Frequencies:
     """float64 (head_dim / 2,): how far each frequency is stretched, from 0 for the fastest to 1 for the slowest.
 
-    Peng et al., arXiv 2309.00071, section 3.2, with the ramp over the numbers of frequencies, as all have it.
+    Peng et al., arXiv 2309.00071, section 3.2, with the ramp over the index of frequencies, as in all implementations.
     """
     scaling, size = config.rope_scaling, config.head_dim
 
     def number(turns: float) -> float:
-        """Of the frequency that turns so often within the original context."""
+        """The index of the frequency that makes so many turns within the original context."""
         return size * math.log(_original(config) / (turns * 2 * math.pi)) / (2 * math.log(config.rope_theta))
 
     first, last = (number(float(scaling.get(key) or BOUNDS[key])) for key in ("beta_fast", "beta_slow"))
@@ -84,9 +84,9 @@ def yarn_share(config: BaseConfig) -> Frequencies:
 
 
 def attention_factor(config: BaseConfig) -> float:
-    """What queries and keys are multiplied by each: 1 but for YaRN.
+    """The factor on queries and on keys: 1 except for YaRN.
 
-    Section 3.4 of the paper is ``_stretched(factor)``: what llama.cpp does of its own accord.
+    Section 3.4 of the paper is ``_stretched(factor)``, which llama.cpp applies by itself.
     """
     scaling = config.rope_scaling
     if scaling.get("rope_type") != "yarn":
@@ -102,7 +102,7 @@ def _stretched(factor: float, weight: float = 1.0) -> float:
 
 
 def llama3_divisors(config: BaseConfig) -> NDArray[np.float32] | None:
-    """float32 (head_dim / 2,): what each frequency is divided by; None where the base has no such scaling."""
+    """float32 (head_dim / 2,): the divisor of each frequency; None where the base has no such scaling."""
     scaling = config.rope_scaling
     if scaling.get("rope_type") != "llama3":
         return None
@@ -121,5 +121,5 @@ def _plain(config: BaseConfig) -> Frequencies:
 
 
 def _original(config: BaseConfig) -> int:
-    """Tokens that the model knew before its positions were stretched."""
+    """The model's context length in tokens before its positions were scaled."""
     return int(config.rope_scaling.get("original_max_position_embeddings") or config.context_length)

@@ -1,7 +1,7 @@
-"""Large derived files, kept once and trusted only with their seal: written again when missing, unfinished or damaged.
+"""Large derived files that are kept, and written again when they are missing, unfinished or damaged.
 
-A path and a function that writes the file flow in, the path of a whole file flows out. Knows nothing of what is in it.
-Two processes may do the same at once: each writes a file of its own, and the last to finish stays.
+A file counts as complete only with its seal: a JSON file beside it with its size and fingerprint. Two processes may
+write the same file at once: each writes one of its own, and the last to finish stays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def ensure(path: Path, needed: int, write: Callable[[Path], None]) -> Path:
-    """``path``, which ``write`` has made (at another path, then renamed), now or earlier.
+    """Return ``path``; if there is no complete file, ``write`` it at another path first and rename it.
 
     ``needed`` is the number of bytes that writing takes. Raises ``BaseModelError`` where they are not free or the disk
     refuses, and what ``write`` raises; nothing is left behind then.
@@ -44,7 +44,7 @@ def ensure(path: Path, needed: int, write: Callable[[Path], None]) -> Path:
         seal.write_text(json.dumps({"size": path.stat().st_size, "fingerprint": fingerprint((path,))}))
         os.replace(seal, seal_of(path))  # last: a file without its seal counts as unfinished
     except OSError as error:
-        why = error.strerror or "the disk took a part of it only"  # numpy counts bytes and asks for no reason
+        why = error.strerror or "the disk took a part of it only"  # numpy's errors have no reason
         raise BaseModelError(f"The file {path} could not be written: {why}.", "Free some space.") from error
     finally:
         for left in (partial, seal):
@@ -54,7 +54,7 @@ def ensure(path: Path, needed: int, write: Callable[[Path], None]) -> Path:
 
 
 def verify(path: Path) -> str | None:
-    """None if the file is whole, else one sentence on what is wrong with it. Of large files it reads the ends only."""
+    """None if the file is complete, else one sentence on what is wrong. Of large files it reads the ends only."""
     try:
         seal = json.loads(seal_of(path).read_text())
         if path.stat().st_size != seal["size"]:
@@ -67,14 +67,14 @@ def verify(path: Path) -> str | None:
 
 
 def seal_of(path: Path) -> Path:
-    """Where the seal of the file lies."""
+    """The path of the file's seal."""
     return path.with_suffix(".json")
 
 
 def forget_others(folder: Path, mine: str) -> int:
-    """Remove the sealed files in ``folder`` whose names do not begin with ``mine``; how many bytes that gave back.
+    """Remove sealed files in ``folder`` whose names do not begin with ``mine``, and return how many bytes that freed.
 
-    What cannot be removed stays: it can be made again, and deleted by anybody.
+    Files that cannot be removed stay.
     """
     freed = 0
     for seal in folder.glob("*.json"):
@@ -89,7 +89,7 @@ def forget_others(folder: Path, mine: str) -> int:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """What a process that was killed had begun to write; its number is in the name."""
+    """Remove unfinished files of processes that have ended; the process id is in the name."""
     for left in path.parent.glob(f".{path.name}.*"):
         number = left.name.removeprefix(f".{path.name}.").partition(".")[0]
         if number.isdecimal() and not psutil.pid_exists(int(number)):

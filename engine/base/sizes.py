@@ -1,6 +1,6 @@
-"""How many bytes the parts of a base, and of passes over it, take: what is planned with, and what limits a pass.
+"""How many bytes the parts of a base, and passes over it, take: for memory plans, and for the limits of a pass.
 
-The sizes of a base flow in, bytes flow out. Pure arithmetic; knows no machine and no settings.
+Pure arithmetic; knows no machine and no settings.
 """
 
 from __future__ import annotations
@@ -12,40 +12,40 @@ from .config import BaseConfig
 FLOAT = 4
 """Bytes of a float32."""
 PASS_BYTES = 1 << 30
-"""Memory for what a training pass keeps and works with."""
+"""Default bytes for what a training pass keeps and works with."""
 LEAST_TOKENS, MOST_TOKENS = 512, 4096
-"""A training batch may always hold the first number, and gains nothing beyond the second on a processor."""
+"""Tokens that a training batch may always hold, and beyond which it gains nothing on a processor."""
 MOST_ON_CARD = 1 << 16
-"""On a card: enough rows for each product to fill it many times over."""
+"""The most tokens of a training batch on a card: enough rows for each product to fill it many times over."""
 PREFILL = 4096
 """Prompt tokens that a sampler computes before the running turns get their next part."""
 SCORED, SCORED_LOGITS = 128, 1 << 23
-"""A sampler scores at most so many tokens at once, and makes at most so many logits."""
+"""The most tokens that a sampler scores at once, and the most logits that it makes for them."""
 WORKING = 2.5
-"""What a layer works with on its way back, as a multiple of what it keeps; measured."""
+"""What a layer's backward pass works with, as a multiple of what the layer keeps; measured."""
 
 
 def linear_sizes(config: BaseConfig) -> tuple[tuple[int, int], ...]:
-    """(out, in) of a layer's products; those with the same input are one."""
+    """(out, in) of a layer's products, where linear layers with the same input are one product."""
     hidden, inner = config.hidden_size, config.intermediate_size
     queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
     return ((queries + 2 * keys, hidden), (hidden, queries), (2 * inner, hidden), (hidden, inner))
 
 
 def layer_bytes(config: BaseConfig) -> int:
-    """The layers that adapters sit on, in float32."""
+    """Bytes of all linear layers that adapters change, in float32."""
     return FLOAT * config.layers * sum(out * into for out, into in linear_sizes(config))
 
 
 def adapter_bytes(config: BaseConfig, rank: int) -> int:
-    """A and B on each linear layer, in float32."""
+    """Bytes of A and B for each linear layer, in float32."""
     (qkv, hidden), (_, queries), (gates, _), (_, inner) = linear_sizes(config)
     sums = (qkv + 3 * hidden) + (hidden + queries) + (gates + 2 * hidden) + (hidden + inner)
     return FLOAT * config.layers * rank * sums
 
 
 def key_value_bytes(config: BaseConfig, sequences: int, length: int, exact: bool) -> int:
-    """What sequences of so many tokens take as keys and values, in float32 where ``exact``, else in float16."""
+    """Bytes of keys and values of sequences of ``length`` tokens, in float32 where ``exact``, else in float16."""
     return config.layers * 2 * config.kv_heads * config.head_dim * (4 if exact else 2) * sequences * length
 
 
@@ -56,26 +56,26 @@ def scored_rows(vocabulary: int) -> int:
 
 @dataclass(frozen=True)
 class Kept:
-    """What the kernels of a training pass keep for the way back."""
+    """What the kernels of a training pass keep for the backward pass."""
 
     factor: int = FLOAT
-    """Bytes of each value that a matrix of the base is multiplied with; sums are float32."""
+    """Bytes of each value that a matrix of the base is multiplied with; sums are in float32."""
     scores: bool = True
     """Whether attention keeps its probabilities; else it is computed again."""
 
 
 EXACT = Kept()
-"""In float32 on a processor."""
+"""What is kept in float32 on a processor."""
 
 
 def kept_on_card(precision: str) -> Kept:
-    """By the kernels of cards."""
+    """What the kernels of cards keep, with the base in that precision."""
     return Kept(FLOAT if precision == "f32" else 2, scores=False)
 
 
 @dataclass(frozen=True)
 class PassSize:
-    """A training pass over ``tokens`` of which each sees at most ``longest``, itself included."""
+    """A training pass over ``tokens`` tokens, each of which attends to at most ``longest``, itself included."""
 
     config: BaseConfig
     tokens: int
@@ -89,13 +89,13 @@ class PassSize:
 
     @property
     def inputs(self) -> int:
-        """Bytes where layers keep their inputs alone and are computed once more."""
+        """Bytes where layers keep only their inputs and are computed once more (gradient checkpointing)."""
         inputs = self.config.layers * FLOAT * self.tokens * self.config.hidden_size
         return int(inputs + (1 + WORKING) * self._layer + self._head)
 
     @property
     def _layer(self) -> int:
-        """What a layer keeps: what it computes with linear layers, what these read, norms, and attention."""
+        """Bytes that a layer keeps: inputs and outputs of its linear layers, norms, and attention."""
         (qkv, hidden), (_, queries), (gates, _), (_, inner) = linear_sizes(self.config)
         normed = qkv if self.config.architecture == "qwen3" else 0
         scores = self.config.heads * self.longest if self.kept.scores else 0
@@ -105,7 +105,7 @@ class PassSize:
 
     @property
     def _head(self) -> int:
-        """Hidden states, their gradient and what goes between; the logits themselves are never held."""
+        """Bytes of hidden states, their gradient and what is between; all logits are never held at once."""
         return 4 * FLOAT * self.tokens * self.config.hidden_size
 
 
@@ -114,15 +114,15 @@ class Budget:
     """What a training pass may take."""
 
     room: int = PASS_BYTES
-    """Bytes."""
+    """Bytes of memory."""
     least: int = LEAST_TOKENS
-    """Tokens that a batch may hold whatever they take."""
+    """Tokens that a batch may hold, however many bytes they take."""
     most: int = MOST_TOKENS
-    """Tokens beyond which it gains nothing."""
+    """Tokens beyond which a batch gains nothing."""
     kept: Kept = EXACT
 
     def tokens(self, config: BaseConfig, longest: int) -> int:
-        """Of a batch whose sequences have up to ``longest``."""
+        """Tokens of a batch whose sequences have up to ``longest`` tokens."""
         fitting = self.room // PassSize(config, 1, longest, self.kept).inputs
         return min(max(self.least, fitting), self.most)
 
@@ -131,26 +131,26 @@ class Budget:
         return PassSize(config, tokens, longest, self.kept).all <= self.room
 
     def below(self, config: BaseConfig, tokens: int, longest: int) -> Budget:
-        """Half of what a pass over so many tokens takes."""
+        """A smaller budget: half of what a pass over so many tokens takes."""
         room = min(self.room, PassSize(config, tokens, longest, self.kept).all) // 2
         most = min(self.most, tokens) // 2
         return replace(self, room=room, least=min(self.least, most), most=most)
 
 
 def most_tokens(config: BaseConfig, longest: int, room: int = PASS_BYTES) -> int:
-    """Of a training batch whose sequences have up to ``longest`` tokens."""
+    """Tokens of a training batch whose sequences have up to ``longest`` tokens."""
     return Budget(room).tokens(config, longest)
 
 
 def pass_bytes(
     config: BaseConfig, longest: int, room: int = PASS_BYTES, kept: Kept = EXACT, most: int = MOST_TOKENS
 ) -> int:
-    """What training on sequences of up to ``longest`` tokens takes at most: one alone may need more than ``room``."""
+    """The most bytes that training on sequences of up to ``longest`` tokens takes; one may need more than ``room``."""
     alone = PassSize(config, max(LEAST_TOKENS, longest), longest, kept).inputs
     largest = PassSize(config, most, longest, kept)
     return max(alone, min(room, max(largest.all, largest.inputs)))
 
 
 def card_pass_bytes(config: BaseConfig, longest: int, room: int, precision: str) -> int:
-    """The same on a card, with the base in this precision."""
+    """As ``pass_bytes``, on a card with the base in this precision."""
     return pass_bytes(config, longest, room, kept_on_card(precision), MOST_ON_CARD)

@@ -1,8 +1,7 @@
-"""Everything that can be known to be wrong with a base before a weight is loaded: files, tokenizer, template.
+"""Checks a base's files, tokenizer and chat template before any weight is loaded.
 
-A ``BaseModel`` comes in; nothing goes out where it is sound, else one sentence and how to mend it. Reads the headers of
-weights, never their values, and imports numpy, tokenizers and jinja2 only when it is asked. What is wrong with a
-tokenizer is known to ``tokenizer_check``.
+Reads the headers of weights, never their values, and imports numpy, tokenizers and jinja2 only when it is called. The
+check of the tokenizer is in ``tokenizer_check``.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from .weights import Tensor
 
 EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight")
-"""How the names of embeddings end, by architecture."""
+"""Endings of the embedding's name in different architectures."""
 
 
 def check_base(base: BaseModel) -> None:
@@ -59,19 +58,19 @@ def tensor_shapes(base: BaseModel) -> dict[str, tuple[int, ...]]:
 
 
 def parameters(base: BaseModel) -> int:
-    """How many numbers the base has learned, counted from its files; a head that is tied to the embedding once."""
+    """The base's number of parameters, counted from its files; a head that is tied to the embedding counts once."""
     shapes = tensor_shapes(base)
     tied = base.config.tie_word_embeddings and embedding_rows(shapes) is not None
     return sum(math.prod(shape) for name, shape in shapes.items() if not (tied and name == "lm_head.weight"))
 
 
 def embedding_rows(shapes: dict[str, tuple[int, ...]]) -> int | None:
-    """Rows of the token embedding; None where no tensor is called like one."""
+    """Rows of the token embedding; None where no tensor has such a name."""
     return next((shape[0] for name, shape in shapes.items() if name.endswith(EMBEDDINGS) and len(shape) == 2), None)
 
 
 def _check_layers(base: BaseModel, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Of the families whose names are known: as many layers as the configuration says."""
+    """Check, for ``FAMILIES``, that there are as many layers as the configuration says."""
     if base.config.architecture not in FAMILIES:
         return
     held = {int(number) for name in shapes for number in re.findall(r"^model\.layers\.(\d+)\.", name)}
@@ -84,7 +83,7 @@ def _check_layers(base: BaseModel, shapes: dict[str, tuple[int, ...]]) -> None:
 
 
 def _bytes(tensor: Tensor) -> int:
-    """What a tensor takes in its file."""
+    """Bytes of a tensor in its file."""
     from .weights import STORED
 
     return math.prod(tensor.shape) * int(STORED[tensor.kind][2:])

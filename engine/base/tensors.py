@@ -1,7 +1,7 @@
-"""The frozen base as torch tensors by the role they play: for our own forward passes.
+"""The frozen base as torch tensors, for our own forward passes.
 
-A Hugging Face folder flows in, or tensors that another program holds already under the names of such a folder. Knows
-the parameter names of the Qwen2, Qwen3 and Llama families, and nothing of adapters. What our passes do not compute
+They come from a Hugging Face folder, or from another program that holds them already under the same names. Knows the
+parameter names of the Qwen2, Qwen3 and Llama families, and nothing of adapters. A base that our passes cannot compute
 (``computed.unsupported``) is trained through transformers and PEFT instead.
 """
 
@@ -26,43 +26,43 @@ M = TypeVar("M")
 ATTENTION = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 FEED_FORWARD = ("mlp.gate_proj", "mlp.up_proj")
 FUSED = {ATTENTION: "self_attn.qkv_proj", FEED_FORWARD: "mlp.gate_up_proj"}
-"""What programs that keep them one above the other, in this order, as we do, call them."""
+"""Names of fused linear layers in programs that stack them in the same order as here."""
 
 
 @dataclass(frozen=True)
 class HeadShape:
-    """How many heads of which size."""
+    """Number and size of the attention heads."""
 
     queries: int
     keys: int
     size: int
     sharpness: float = 1.0
-    """What queries and keys are multiplied by each, where stretched positions ask for it."""
+    """Factor on queries and on keys, for scaled rotary positions (``rope.attention_factor``)."""
 
     @property
     def fold(self) -> int:
-        """Query heads that share one head of keys and values, R."""
+        """R: query heads that share one head of keys and values."""
         return self.queries // self.keys
 
     @property
     def turned(self) -> int:
-        """Heads that know their position: queries and keys."""
+        """Number of heads with rotary positions: those of queries and keys."""
         return self.queries + self.keys
 
     @property
     def scale(self) -> float:
-        """Factor on scores."""
+        """Factor on attention scores."""
         return float(self.size**-0.5) * self.sharpness**2
 
 
 @dataclass(frozen=True)
 class Stacked:
-    """Linear layers with the same input, one above the other."""
+    """Linear layers with the same input, as one matrix with their rows one below the other."""
 
     modules: tuple[str, ...]
     """Their paths in the Hugging Face model: an adapter's matrices are ``<module>.lora_A`` and ``.lora_B``."""
     outputs: tuple[int, ...]
-    """Rows of each."""
+    """Rows of each layer."""
     weight: Tensor
     """(sum of outputs, in)"""
     bias: Tensor | None
@@ -70,7 +70,7 @@ class Stacked:
 
 @dataclass(frozen=True)
 class Layer(Generic[L]):
-    """One block: the base's own with ``Stacked`` linear layers, or whatever a pass has made of those."""
+    """One block: of the base with ``Stacked`` linear layers, or with what a pass has made of those."""
 
     attention_norm: Tensor
     """(H,)"""
@@ -85,7 +85,7 @@ class Layer(Generic[L]):
 
     @property
     def linears(self) -> tuple[L, L, L, L]:
-        """In the order in which the model applies them."""
+        """The linear layers in the order in which the model applies them."""
         return self.qkv, self.o, self.gate_up, self.down
 
     def map(self, change: Callable[[L], M]) -> Layer[M]:
@@ -96,14 +96,14 @@ class Layer(Generic[L]):
 
 @dataclass(frozen=True)
 class Base:
-    """All of it."""
+    """The whole base."""
 
     embedding: Tensor
     """(V, H)"""
     layers: tuple[Layer[Stacked], ...]
     norm: Tensor
     head: Tensor
-    """(V, H): the embedding itself where they are tied."""
+    """(V, H): the output matrix; the embedding itself where they are tied."""
     eps: float
     heads: HeadShape
     frequencies: Tensor
@@ -127,14 +127,14 @@ def load(
     given: Mapping[str, Tensor] | None = None,
     matrices: torch.device | None = None,
 ) -> Base:
-    """Bring the base to ``device``, its matrices in ``dtype``; norms, biases and positions are float32.
+    """Load the base to ``device``, its matrices in ``dtype``; norms, biases and positions are float32.
 
-    ``matrices`` is where those of linear layers wait instead for somebody who packs them one by one.
+    ``matrices`` is another device for those of linear layers, from which the caller moves them one by one.
 
     ``given`` are tensors by their names in the folder, or by those in ``FUSED``, to be used instead of the files: such
     a tensor is not copied where it has device and type already. Embedding and head may have more rows than the
-    vocabulary; they stay float32 unless ``dtype`` holds every value of theirs, so that reading them loses nothing.
-    Raises ``BaseModelError`` on damaged files or missing tensors.
+    vocabulary; they stay float32 unless ``dtype`` holds all of their values exactly. Raises ``BaseModelError`` on
+    damaged files or missing tensors.
     """
     config = base.config
     files = Weights(base.weight_files if given is None else ())

@@ -1,7 +1,6 @@
-"""Does a folder's tokenizer belong to its weights, as far as numbers tell?
+"""Checks by token ids that a folder's tokenizer belongs to its weights.
 
-A folder and the rows of its embedding flow in; nothing flows out where they go together, else one sentence and how to
-mend it. Imports tokenizers only when it is asked; knows no template.
+Imports tokenizers only when it is called; knows no template.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from ..errors import BaseModelError
 VOCABULARIES = ("vocab.json", "merges.txt", "tokenizer.model", "vocab.txt", "spiece.model")
 """Files from which transformers can make a ``tokenizer.json``."""
 FILLED = 0.9
-"""Share of an embedding's rows that a tokenizer reaches at least: embeddings are padded by a few per cent at most."""
+"""The least share of an embedding's rows that a tokenizer uses: embeddings are padded by a few per cent at most."""
 ENDS = ("config.json", "generation_config.json")
 """Files that name the tokens which end a text."""
 
 
 def check_tokenizer(folder: Path, rows: int) -> None:
-    """Raise ``BaseModelError`` unless the tokenizer fits an embedding of so many rows, and knows the ends of texts."""
+    """Raise ``BaseModelError`` unless the tokenizer fits an embedding of so many rows and has its end tokens."""
     known = token_ids(folder)
     largest = max(known, default=-1)
     if largest >= rows:
@@ -70,7 +69,7 @@ def token_ids(folder: Path) -> frozenset[int]:
 
 
 def _ends(folder: Path) -> Iterator[tuple[Path, int]]:
-    """The tokens that end a text, with the file that says so; what is no number is not looked at here."""
+    """The tokens that end a text, with the file that names each; entries that are no numbers are left out."""
     for name in ENDS:
         try:
             told = json.loads((folder / name).read_text("utf-8")).get("eos_token_id")

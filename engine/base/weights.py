@@ -20,12 +20,12 @@ from ..errors import BaseModelError
 Array = NDArray[np.float32]
 
 STORED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-"""How numpy reads each type; bfloat16 is read as its bits."""
+"""numpy's type for each stored type; bfloat16 is read as its bits."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """Where one tensor lies."""
+    """The place of one tensor in a file."""
 
     file: Path
     kind: str
@@ -34,7 +34,7 @@ class Tensor:
     """Bytes from the start of the file."""
 
     def load(self) -> Array:
-        """Its values, widened or narrowed to float32; a copy, not a view of the file."""
+        """Its values as float32; a copy, not a view of the file."""
         count = int(np.prod(self.shape, dtype=np.int64))
         raw = np.fromfile(self.file, STORED[self.kind], count, offset=self.offset)
         if raw.size != count:
@@ -46,7 +46,7 @@ class Tensor:
 def widen(bits: NDArray[np.uint16]) -> Array:
     """bfloat16 bits as float32: the same upper half, so every value is exact."""
     wide = bits.astype(np.uint32)
-    wide <<= 16  # in place: an embedding of 150,000 rows takes half a gigabyte as it is
+    wide <<= 16  # in place: an embedding of 150,000 rows takes half a gigabyte
     return wide.view(np.float32)
 
 
@@ -63,7 +63,7 @@ class Weights:
         return name in self._tensors
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Its shape, without reading the data."""
+        """The tensor's shape, without reading its data."""
         return self._find(name).shape
 
     def load(self, name: str) -> Array:

@@ -1,6 +1,6 @@
 """What the machine has, and how much of it marlaas may use: cards, cores, memory, drivers, installed libraries.
 
-Whatever may hang or crash is asked in a child process. Which worker goes where is decided elsewhere (``fleet``).
+What may hang or crash runs in a child process. Which worker goes where is decided in ``fleet/placement``.
 """
 
 from ..door import door

@@ -1,6 +1,6 @@
-"""What libraries say of the cards when they are asked: each in a short child process with a time limit.
+"""Asks the installed libraries which cards they reach, each in a short child process with a time limit.
 
-Cards that may be used flow in, ``Answers`` flow out. A child that hangs, crashes or prints nonsense is an answer, too.
+A child that hangs, crashes or prints nonsense is an answer, too.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from .machine import Gpu
 from .visible import environment
 
 LIMIT = 120.0
-"""Seconds for a child: PyTorch from a slow disk takes half of it."""
+"""Seconds for a child process. To load PyTorch from a slow disk takes half of it."""
 TORCH_CARDS = "marlaas.engine.devices.probes.torch_cards"
 LLAMA_CARDS = "marlaas.engine.rollout.llama.probe"
 """Programs that ask one library each."""
 KINDS = ("rocm", "metal", "vulkan")
-"""Of cards that llama.cpp alone knows of."""
+"""Kinds of cards that are known through llama.cpp alone."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Texts are empty, numbers 0, where nobody was asked."""
+    """What the libraries answered; texts are empty and numbers 0 where one was not asked."""
 
     torch_cuda: str = ""
-    """The CUDA that PyTorch was built for: ``13.0``; empty for a build without."""
+    """The CUDA version that PyTorch was built for: ``13.0``; empty for a build without."""
     torch_count: int = 0
-    """Cards that it reaches."""
+    """Cards that PyTorch reaches."""
     torch_built_for: tuple[str, ...] = ()
-    """Generations of cards that its kernels were compiled for: ``sm_90``."""
+    """Architectures that PyTorch's kernels were compiled for: ``sm_90``."""
     torch_error: str = ""
     driver_cuda: int = 0
-    """The newest CUDA that the driver speaks, as 1000 x major + 10 x minor; 0 where it speaks none."""
+    """The newest CUDA that the driver supports, as 1000 x major + 10 x minor; 0 where it supports none."""
     vllm_platform: str = ""
-    """What vLLM takes this machine for: ``cuda``."""
+    """The platform that vLLM detects: ``cuda``."""
     vllm_error: str = ""
     cards: tuple[Gpu, ...] = ()
-    """That llama.cpp reaches by another way than CUDA."""
+    """Cards that llama.cpp reaches by another way than CUDA."""
     llama_reaches: int = 0
-    """Cards of any kind."""
+    """Cards of any kind that llama.cpp reaches."""
     llama_error: str = ""
 
 
 def ask(gpus: Sequence[Gpu], torch: bool, vllm: bool, llama: bool) -> Answers:
-    """Ask those libraries about ``gpus``; others of CUDA are not shown to them."""
+    """Ask the chosen libraries about ``gpus``; other CUDA cards are hidden from them."""
     found: dict[str, Mapping[str, Any]] = {}
     if torch or vllm:
         found |= _run(TORCH_CARDS, gpus, ("torch", "vllm") if vllm else ("torch",))
@@ -59,7 +59,7 @@ def ask(gpus: Sequence[Gpu], torch: bool, vllm: bool, llama: bool) -> Answers:
 
 
 def answers_of(found: Mapping[str, Mapping[str, Any]]) -> Answers:
-    """From the lines of the probes, by library."""
+    """Read the answers from the lines that the probes printed, by library."""
     torch, vllm, llama = (found.get(library, {}) for library in ("torch", "vllm", "llama.cpp"))
     lines = llama.get("cards", ())
     cards = [_gpu(index, line) for index, line in enumerate(lines) if line["kind"] in KINDS]
@@ -83,7 +83,7 @@ def _gpu(index: int, line: Mapping[str, Any]) -> Gpu:
 
 
 def _run(probe: str, gpus: Sequence[Gpu], libraries: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """What one probe says of each library; of those that it did not come to, how it ended, as their error."""
+    """Run one probe: its answer for each library, or as an error how it ended before it came to that library."""
     ended = "it said nothing"
     try:
         done = subprocess.run(

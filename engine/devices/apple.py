@@ -1,7 +1,7 @@
-"""Apple's own processors: one card that shares the machine's memory, as far as the system names it.
+"""The card of Apple's own processors, which shares the machine's memory, as ``sysctl`` describes it.
 
-What ``sysctl`` prints flows in, a ``Gpu`` flows out. Written from documentation, run on no Mac. Metal lets a process
-take about three quarters of the memory (``recommendedMaxWorkingSetSize``).
+Written from documentation, run on no Mac. Metal lets a process take about three quarters of the memory
+(``recommendedMaxWorkingSetSize``).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import sys
 from .machine import Gpu
 
 METAL = "metal-0"
-"""There is no id, and never a second one."""
+"""The id of the card: the system gives it none, and there is never a second one."""
 _SHARE = 0.75
 
 
 def read_apple(available: int) -> tuple[Gpu, ...]:
-    """The card of this machine, where it is one of these; ``available`` is main memory in bytes."""
+    """The card of this machine, if it has an Apple processor; ``available`` is free main memory in bytes."""
     if sys.platform != "darwin" or platform.machine() != "arm64":
         return ()
     try:
@@ -31,7 +31,7 @@ def read_apple(available: int) -> tuple[Gpu, ...]:
 
 
 def parse(text: str, available: int) -> tuple[Gpu, ...]:
-    """Of the two lines that ``sysctl`` prints: a name and bytes."""
+    """Read the card from the two lines that ``sysctl`` prints: a name and bytes of memory."""
     lines = text.splitlines()
     if len(lines) != 2 or not lines[1].strip().isdecimal():
         return ()

@@ -1,7 +1,7 @@
-"""What each device reaches, measured once and kept in the home: a machine flows in, the same with rates flows out.
+"""The rates of each device, measured once and kept in the home.
 
-A file of JSON by device, driver and torch, so that another card, an update or another build is measured anew. A
-measurement is a child process: one that fails or hangs is a sentence, and the device goes on without rates. Knows
+They are in a JSON file by device, driver and torch, so that another card, an update or another build is measured anew.
+Each measurement runs in a child process: if it fails or hangs, the device has no rates, and a sentence says why. Knows
 neither rules nor placements.
 """
 
@@ -22,14 +22,14 @@ from .machine import Cpu, Gpu, Inventory, Machine, Rates
 from .visible import environment
 
 SECONDS = 60.0
-"""For a measurement, the start of torch included."""
+"""Seconds for a measurement, the start of torch included."""
 MEASURED = ("cuda", "metal")
-"""Kinds of cards that torch reaches; others stay without rates."""
+"""Kinds of cards that torch reaches; others have no rates."""
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """A machine with the rates that are known."""
+    """A machine with its known rates."""
 
     found: Inventory
     notes: tuple[str, ...] = ()
@@ -37,9 +37,9 @@ class Calibrated:
 
 
 def with_rates(found: Inventory, path: Path, *, missing: bool = False, anew: bool = False) -> Calibrated:
-    """Add the rates that ``path`` has; with ``missing`` measure the others, and keep them there.
+    """Add the rates from the file ``path``; with ``missing`` measure the others and add them to the file.
 
-    ``anew`` measures everything. A measurement takes some seconds a device, most of them torch's start.
+    ``anew`` measures all devices. A measurement takes some seconds a device, most of them to start torch.
     """
     known = _read(path)
     notes: list[str] = []
@@ -68,7 +68,7 @@ def _rated(found: Inventory, rates: Mapping[str, Rates]) -> Machine:
 
 
 def key_of(device: Cpu | Gpu, found: Inventory) -> str:
-    """What tells measurements apart."""
+    """The key of a device's rates in the file: device, driver and torch."""
     who = f"{device.uuid} {device.name} driver {found.driver}" if isinstance(device, Gpu) else f"cpu {device.name}"
     return f"{who} torch {_torch()}"
 
@@ -81,7 +81,7 @@ def _torch() -> str:
 
 
 def measure(device: Cpu | Gpu) -> Rates | str:
-    """Rates, or why there are none."""
+    """Measure a device: its rates, or why there are none."""
     command = [sys.executable, "-P", "-m", "marlaas.engine.devices.measuring"]
     if isinstance(device, Gpu):
         command += [device.kind]
@@ -101,7 +101,7 @@ def measure(device: Cpu | Gpu) -> Rates | str:
 
 
 def _read(path: Path) -> dict[str, Rates]:
-    """What was measured before; whatever is damaged is measured again."""
+    """The rates in the file; damaged entries are left out, and so measured again."""
     try:
         known = _parsed(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError):
@@ -127,7 +127,7 @@ def _rates(value: object) -> Rates | None:
 
 def _write(path: Path, rates: Mapping[str, Rates]) -> None:
     table = {key: {"matrix": one.matrix, "bandwidth": one.bandwidth} for key, one in sorted(rates.items())}
-    with contextlib.suppress(OSError):  # it is measured again
+    with contextlib.suppress(OSError):  # then it is measured again next time
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = path.with_name(f"{path.name}.{os.getpid()}")
         partial.write_text(json.dumps(table, indent=1) + "\n", "utf-8")

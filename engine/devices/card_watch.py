@@ -1,6 +1,6 @@
-"""What became of the cards between two looks, and whether work is to be placed anew because of it. Pure.
+"""Compares inventories of the cards: what changed, and whether workers should be placed anew because of it. Pure.
 
-Two inventories flow in; sentences for people, and a decision that waits until the cards stay as they are, flow out.
+It decides only once cards have stayed available, or unavailable, for a number of looks.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from .machine import Gpu, Inventory
 from .usable import GB, foreign
 
 LEAVE, TAKE = 2, 24
-"""Looks in a row, at five seconds each."""
+"""Looks in a row, one every five seconds, until a card counts as lost, or as new."""
 
 
 @dataclass(frozen=True)
 class CardWatch:
-    """What was seen so far."""
+    """What was seen since the last placement."""
 
     known: frozenset[str] = frozenset()
-    """Cards that could be used when the last plan was made, and ever since."""
+    """Cards that could be used when the last plan was made, and at every look since."""
     lost: int = 0
-    """Looks in a row at which a card of ours could not be used."""
+    """Looks in a row at which a card that our workers use could not be used."""
     had: int = 0
-    """Looks in a row at which a card could be used that no plan has known."""
+    """Looks in a row at which there was a usable card outside of ``known``."""
 
     def after(self, usable: Collection[str], used: Collection[str]) -> CardWatch:
-        """One look later: ids of the cards that may be used, and of those that our workers use."""
+        """The state after another look, given the ids of cards that may be used and of those that our workers use."""
         return CardWatch(
             self.known & frozenset(usable),
             self.lost + 1 if set(used) - set(usable) else 0,
@@ -36,25 +36,25 @@ class CardWatch:
 
     @property
     def leaves(self) -> bool:
-        """Whether cards of ours are lost for good."""
+        """Whether cards that our workers use count as lost."""
         return self.lost >= LEAVE
 
     @property
     def takes(self) -> bool:
-        """Whether others are to be had for good."""
+        """Whether there are new cards to use."""
         return self.had >= TAKE
 
     def planned(self, usable: Collection[str]) -> CardWatch:
-        """A plan was made, or tried, for these."""
+        """The state after a plan was made, or tried, for these cards."""
         return replace(self, known=frozenset(usable), lost=0, had=0)
 
 
 MOVED = 0.05
-"""Share of a card's memory that others must take or give back to be told."""
+"""Changes of others' memory below this share of a card are not reported."""
 
 
 def changes(before: Inventory, after: Inventory, account: str) -> tuple[str, ...]:
-    """Cards that disappeared or came, and memory that others than ``account`` took or gave back, as sentences."""
+    """Sentences on cards that disappeared or came, and on memory that others than ``account`` took or gave back."""
     old, new = ({gpu.uuid: gpu for gpu in one.machine.gpus} for one in (before, after))
     told = [note for note in after.notes if note not in before.notes]
     if before.machine.gpus and not new and after.reason:

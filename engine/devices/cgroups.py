@@ -1,4 +1,4 @@
-"""Which control groups this process is in: the files that Linux shows of them flow in, folders flow out.
+"""Finds the folders of the control groups that this process is in.
 
 Containers are control groups (https://docs.kernel.org/admin-guide/cgroup-v2.html; version 1:
 https://docs.kernel.org/admin-guide/cgroup-v1/cgroups.html): each group on the way up may have limits of its own. Knows
@@ -16,7 +16,7 @@ MEMBERSHIP, MOUNTED = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Group:
-    """One group, as one version of control groups shows it."""
+    """The folder of one group, in one version of control groups."""
 
     folder: Path
     version: int
@@ -27,10 +27,10 @@ class Group:
 
 
 def groups(controller: str, membership: Path = MEMBERSHIP, mounted: Path = MOUNTED) -> Iterator[Group]:
-    """Every group that this process is in as far as ``controller`` (``memory``, ``cpu``) goes, and all above it.
+    """The groups of this process for ``controller`` (``memory``, ``cpu``), and all groups above them.
 
-    ``membership`` is the file that names its groups, ``mounted`` the folder where they are shown. A container may see
-    its own group as the root, under a name from outside, so folders need not be there.
+    ``membership`` is the file that names its groups, ``mounted`` the folder where they are mounted. Folders may be
+    missing: a container may see its own group as the root, but under its name outside of the container.
     """
     for line in read(membership).splitlines():
         _, _, rest = line.partition(":")
@@ -44,7 +44,7 @@ def groups(controller: str, membership: Path = MEMBERSHIP, mounted: Path = MOUNT
 
 
 def number(text: str) -> int | None:
-    """None for ``max`` and for what is no number."""
+    """A number in a file; None for ``max`` and for other text."""
     return int(text) if text.strip().isdecimal() else None
 
 

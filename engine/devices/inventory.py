@@ -1,8 +1,7 @@
-"""What the machine has: found out in a child process, because a driver may hang, crash or hold on to a card.
+"""The inventory of the machine, taken in a child process, because a driver may hang, crash or hold on to a card.
 
-Process ids of the engine flow in, an ``Inventory`` flows out; nothing is ever raised. Run as a program, ``python -P -m
-marlaas.engine.devices.inventory PID,PID…`` writes one pickled to its standard output. Knows neither rules (``usable``)
-nor what is done with it.
+Nothing is ever raised. Run as a program, ``python -P -m marlaas.engine.devices.inventory PID,PID…`` writes a pickled
+``Inventory`` to its standard output. Knows neither the rules in ``usable`` nor what the inventory is used for.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from .nvml import NO_DRIVER, has_driver, read_cards
 from .processor import read_processor
 
 SECONDS = 30.0
-"""To wait for the child. A driver that nobody keeps loaded takes some seconds to load, for each card."""
+"""Seconds to wait for the child process. A driver that is not kept loaded takes some seconds to load for each card."""
 
 
 def probe(ours: Collection[int] = (), seconds: float = SECONDS) -> Inventory:
-    """Have a child look, and wait for it; ``ours`` are the ids of this engine's processes.
+    """Take the inventory in a child process and wait for it; ``ours`` are the ids of this engine's processes.
 
-    Where there is no driver that could hang, this process looks for itself.
+    Where there is no driver that could hang, this process does it itself.
     """
     if not has_driver():
         processor = read_processor()
@@ -46,14 +45,14 @@ def probe(ours: Collection[int] = (), seconds: float = SECONDS) -> Inventory:
             return _nothing(f"the driver of the cards gave no answer within {seconds:g} s")
     try:
         found = pickle.loads(out)
-    except Exception:  # whatever half a pickle raises
+    except Exception:  # an incomplete pickle may raise anything
         last = said.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"status {child.returncode}"]
         return _nothing(f"looking for cards failed: {last[0]}")
     return found if isinstance(found, Inventory) else _nothing("looking for cards failed")
 
 
 def look(ours: Collection[int] = ()) -> Inventory:
-    """Look in this process."""
+    """Take the inventory in this process; ``ours`` as in ``probe``."""
     processor, cards = read_processor(), read_cards(ours)
     gpus = cards.gpus or read_apple(processor.memory)
     order = cuda_order() if ambiguous(os.environ.get(VARIABLE), os.environ.get(ORDER), cards.gpus) else None
@@ -61,7 +60,7 @@ def look(ours: Collection[int] = ()) -> Inventory:
 
 
 def also(found: Inventory, cards: Sequence[Gpu]) -> Inventory:
-    """The same with ``cards`` that were found in another way (llama.cpp's own list), where NVML shows none."""
+    """The inventory with ``cards`` that were found in another way (llama.cpp's own list), where NVML shows none."""
     machine = found.machine
     return found if machine.gpus else replace(found, machine=replace(machine, gpus=tuple(cards)))
 
@@ -71,7 +70,7 @@ def _nothing(reason: str) -> Inventory:
 
 
 def main() -> None:
-    """Write what there is."""
+    """Take the inventory and write it to the standard output."""
     out = os.dup(1)
     os.dup2(2, 1)  # what a driver's library prints is no part of the answer
     ours = frozenset(int(word) for word in sys.argv[1].split(",") if word) if len(sys.argv) > 1 else frozenset()

@@ -1,8 +1,8 @@
-"""``CUDA_VISIBLE_DEVICES`` of this process: its text and all cards flow in, those that it leaves flow out.
+"""Which cards ``CUDA_VISIBLE_DEVICES`` of this process leaves visible. Pure.
 
-Pure. As the driver reads it (CUDA C++ Programming Guide, "CUDA Environment Variables"; torch reads it alike in
-``torch.cuda._parse_visible_devices``): what is no card hides all that comes after it, and a card that is named twice
-hides all. What workers are given to see is made in ``visible``.
+It is read as the driver reads it (CUDA C++ Programming Guide, "CUDA Environment Variables"; torch does the same in
+``torch.cuda._parse_visible_devices``): an entry that is no card hides all that come after it, and a card that is named
+twice hides all. The variable for workers is made in ``visible``.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from .machine import Gpu
 
 VARIABLE, ORDER, BY_BUS = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
 _NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
-"""As C's ``strtol`` reads: ``1st`` is 1."""
+"""A number as C's ``strtol`` reads it: ``1st`` is 1."""
 
 
 @dataclass(frozen=True)
 class Mask:
-    """What the variable leaves."""
+    """The cards that the variable leaves visible."""
 
     uuids: tuple[str, ...]
-    """In the order in which CUDA counts them then."""
+    """In the order in which CUDA then numbers them."""
     note: str = ""
-    """What about the variable is not as its author will have meant it, in one sentence."""
+    """One sentence, if the variable probably does not do what its author meant."""
 
 
 def masked(value: str | None, gpus: Sequence[Gpu], order: Sequence[str] | None = None) -> Mask:
     """The cards that ``value`` leaves; None (not set) leaves all.
 
-    ``order`` has ids in the order in which CUDA counts the cards, where that is not the driver's order. A number that
-    means a divided card means the first of its parts.
+    ``order`` has ids in the order in which CUDA numbers the cards, if that is not the driver's order. The number of a
+    divided card means the first of its parts.
     """
     if value is None:
         return Mask(tuple(gpu.uuid for gpu in gpus))
@@ -49,8 +49,11 @@ def masked(value: str | None, gpus: Sequence[Gpu], order: Sequence[str] | None =
 
 
 def ambiguous(value: str | None, order: str | None, gpus: Sequence[Gpu]) -> bool:
-    """Whether CUDA alone knows which cards ``value`` means: unless ``order`` (``CUDA_DEVICE_ORDER``) says otherwise it
-    counts the fastest first, and the driver by their places on the bus."""
+    """Whether only CUDA knows which cards ``value`` means.
+
+    Unless ``order`` (``CUDA_DEVICE_ORDER``) says otherwise, CUDA numbers the fastest card first, and the driver numbers
+    cards by their place on the bus.
+    """
     numbered = value is not None and bool(_NUMBER.match(value.strip()))
     return numbered and order != BY_BUS and len({(gpu.name, gpu.memory) for gpu in gpus if gpu.part is None}) > 1
 
@@ -62,7 +65,7 @@ def find(name: str, gpus: Sequence[Gpu]) -> str | None:
 
 
 def _name(text: str, kind: str) -> int | str | None:
-    """A number, or, where the first entry is one, the beginning of an id; None for what is neither."""
+    """One entry: a number, or with ``kind``, the prefix of the first entry, the beginning of an id; None for others."""
     if kind:
         return text if text.startswith(kind) else None
     number = _NUMBER.match(text)

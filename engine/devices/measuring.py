@@ -1,9 +1,9 @@
-"""How fast a device multiplies and moves memory: run as a program in a process of its own, it prints both as JSON.
+"""Measures how fast a device multiplies matrices and moves memory. Run as a program, it prints both rates as JSON.
 
-``python -P -m marlaas.engine.devices.measuring cpu CORE`` measures one core in float32; ``cuda`` and ``metal`` the only
-card that the process sees, in the type that a base is kept in there. Takes about a second after torch is there. Rates
-are medians over short runs, because the first ones warm caches and clocks up, and others use the machine as well.
-On cards this has never run.
+``python -P -m marlaas.engine.devices.measuring cpu CORE`` measures one core in float32; ``cuda`` and ``metal`` measure
+the only card that the process sees, in the type that a base is kept in there. It takes about a second after torch is
+loaded. Rates are medians over short runs, because the first runs warm up caches and clocks, and others use the machine
+as well. On cards this has never run.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     import torch
 
 SECONDS = 0.4
-"""For each of the two rates."""
+"""Seconds to measure each of the two rates."""
 RUNS = 5
-"""At least, whatever they take."""
+"""The least number of runs, however long they take."""
 SIDES = {"cpu": 1024, "cuda": 8192, "metal": 4096}
-"""Of the square matrices: enough work to fill the device, little enough to be done soon."""
+"""Rows of the square matrices: enough work to fill the device, but done soon."""
 MOVED = {"cpu": 1 << 26, "cuda": 1 << 30, "metal": 1 << 28}
 """Bytes that are copied at once: more than any cache holds."""
 
@@ -51,7 +51,7 @@ def measure(kind: str) -> Rates:
 
 
 def _type_of(kind: str) -> torch.dtype:
-    """bfloat16 where the card computes in it by itself, else the other half precision."""
+    """float32 for the processor; for a card bfloat16 if it supports it, else float16."""
     import torch
 
     if kind == "cpu":
@@ -75,12 +75,12 @@ def _pace(work: Callable[[], object], settle: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    """Measure, print."""
+    """Measure the device that the arguments name, and print its rates."""
     kind, *core = sys.argv[1:]
     if core and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {int(core[0])})
     if kind == "cpu":
-        os.environ["OMP_NUM_THREADS"] = "1"  # before torch is loaded, whose thread pools read it
+        os.environ["OMP_NUM_THREADS"] = "1"  # must be set before torch is loaded
     rates = measure(kind)
     print(json.dumps({"matrix": rates.matrix, "bandwidth": rates.bandwidth}))
 

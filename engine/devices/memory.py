@@ -1,8 +1,7 @@
 """How much memory this process and its children may still take: the least of what machine, container and limits leave.
 
-Files of the system flow in, bytes flow out. Each control group on the way up may have a limit of its own (https://
-docs.kernel.org/admin-guide/cgroup-v2.html, section "Memory"; cgroup-v1/memory.html), and memory of cached files that
-nobody has read lately is as good as free. Knows nothing of models.
+Each control group on the way up may have a limit of its own (https://docs.kernel.org/admin-guide/cgroup-v2.html,
+section "Memory"; cgroup-v1/memory.html). Memory of cached files that have not been read lately counts as free.
 """
 
 from __future__ import annotations
@@ -14,17 +13,17 @@ from pathlib import Path
 from .cgroups import MEMBERSHIP, MOUNTED, Group, groups, number
 
 UNLIMITED = 1 << 62
-"""Version 1 writes "no limit" as the largest number of whole pages."""
+"""Limits above this are none: version 1 of control groups writes "no limit" as a very large number of bytes."""
 
 
 @dataclass(frozen=True)
 class _Names:
-    """What one version of control groups calls its files."""
+    """File names in one version of control groups."""
 
     limit: str
     usage: str
     cached: str
-    """A line in ``memory.stat``."""
+    """The name of a line in ``memory.stat``: cached files that have not been read lately."""
 
 
 _NAMES = {
@@ -34,8 +33,8 @@ _NAMES = {
 
 
 def available_memory(gigabytes: float = 0.0) -> int:
-    """Bytes; no more than ``gigabytes`` of 1e9 bytes, where that is not 0."""
-    import psutil  # here, because the command line waits for nothing that it does not need
+    """Free memory in bytes; at most ``gigabytes`` times 1e9, unless that is 0."""
+    import psutil  # here, to keep the command line fast
 
     bounds = [int(psutil.virtual_memory().available), address_space(), container_room(MEMBERSHIP, MOUNTED)]
     bounds.append(int(gigabytes * 1e9) if gigabytes else None)
@@ -43,7 +42,7 @@ def available_memory(gigabytes: float = 0.0) -> int:
 
 
 def address_space() -> int | None:
-    """The limit on a process's addresses (``ulimit -v``), which children inherit; None without one."""
+    """The limit on a process's address space in bytes (``ulimit -v``), which children inherit; None without one."""
     if sys.platform == "win32":
         return None
     import resource
@@ -53,7 +52,7 @@ def address_space() -> int | None:
 
 
 def container_room(membership: Path, mounted: Path) -> int | None:
-    """What the control groups of this process leave; None where none has a limit. Arguments: see ``groups``."""
+    """Bytes that the control groups of this process leave; None where none has a limit. Arguments as of ``groups``."""
     rooms = (_room(group) for group in groups("memory", membership, mounted))
     return min((room for room in rooms if room is not None), default=None)
 

@@ -1,8 +1,8 @@
-"""NVIDIA cards, as their driver shows them through NVML: nothing flows in, frozen cards flow out.
+"""Reads NVIDIA cards from their driver, through NVML.
 
-A machine without card, driver or library is no error: it has no cards, and a reason. What the driver refuses to say of
-a card stays unknown, and a card that has failed is a sentence. NVML needs no CUDA and takes no memory of a card. It may
-hang where a card does, so ``inventory`` calls it in a child process. Knows neither rules nor settings.
+A machine without card, driver or library is no error: it has no cards, and a reason. What the driver does not say of a
+card stays unknown; of a card that has failed, a sentence says so. NVML needs no CUDA and takes no memory of a card. It
+may hang where a card does, so ``inventory`` calls it in a child process. Knows neither rules nor settings.
 NVML: https://docs.nvidia.com/deploy/nvml-api. Run against an imaginary driver library only, never a real card.
 """
 
@@ -23,27 +23,27 @@ from .machine import Gpu, Holder, Mode
 LIBRARY = "libnvidia-ml.so.1"
 NO_DRIVER = "there is no NVIDIA driver"
 UNSEEN, UNSEEN_ROUGHLY = 200_000_000, 1_000_000_000
-"""Bytes that are held and that no process accounts for, above which somebody who cannot be seen from here has them. The
-older of NVML's two questions counts what the driver keeps for itself as well."""
+"""Bytes of held memory without a visible process, above which it counts as a process that cannot be seen from here. The
+second is for the older of NVML's two functions, which also counts what the driver keeps for itself."""
 _MODES: dict[int, Mode] = {1: "exclusive", 2: "prohibited", 3: "exclusive"}
 """NVML's numbers of compute modes; 0 is shared."""
 
 
 @dataclass(frozen=True)
 class Cards:
-    """What the driver says."""
+    """All cards, as the driver describes them."""
 
     gpus: tuple[Gpu, ...] = ()
     driver: str = ""
     cuda: str = ""
     reason: str = ""
-    """Why there is no card."""
+    """Why there is no card; empty where there is one."""
     notes: tuple[str, ...] = ()
-    """On cards that have failed."""
+    """Sentences on cards that have failed."""
 
 
 def has_driver() -> bool:
-    """Whether a child process would find the driver's library: a cheap question, which asks nothing of the driver."""
+    """Whether a child process would find the driver's library; cheap, and does not call the driver."""
     folders = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
     if any(Path(folder, LIBRARY).exists() for folder in folders):
         return True
@@ -98,7 +98,7 @@ def _read(nvml: Any, ours: Collection[int]) -> Cards:
 
 
 def _devices(nvml: Any, index: int, ours: Collection[int]) -> Iterator[Gpu]:
-    """The card, or, of one that is divided, its parts: the whole can then not compute."""
+    """The card, or the parts of a divided one, which cannot compute as a whole."""
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     capability = _ask(nvml, nvml.nvmlDeviceGetCudaComputeCapability, handle) or (0, 0)
     mode = _MODES.get(_ask(nvml, nvml.nvmlDeviceGetComputeMode, handle) or 0, "shared")
@@ -115,7 +115,7 @@ def _devices(nvml: Any, index: int, ours: Collection[int]) -> Iterator[Gpu]:
 
 
 def _device(nvml: Any, index: int, handle: Any, ours: Collection[int]) -> Gpu:
-    """What cards and parts alike are asked for. Raises where it has failed."""
+    """Read a card, or a part of one. Raises where it has failed."""
     uuid = str(nvml.nvmlDeviceGetUUID(handle))
     total, used, free, unseen = _memory(nvml, handle)
     holders = holders_of(_processes(nvml, handle), ours)
@@ -137,10 +137,10 @@ def _device(nvml: Any, index: int, handle: Any, ours: Collection[int]) -> Gpu:
 
 
 def _memory(nvml: Any, handle: Any) -> tuple[int, int, int, int]:
-    """Bytes in all, held, free, and from how many on held ones count as somebody's."""
+    """Bytes in all, held and free, and the bytes above which held ones count as an unseen process's."""
     exact = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
     found = exact or _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
-    if found is None:  # a card without memory of its own takes the machine's
+    if found is None:  # a card without memory of its own uses the machine's
         shared = psutil.virtual_memory()
         return int(shared.total), 0, int(shared.available), UNSEEN
     return int(found.total), int(found.used), int(found.free), UNSEEN if exact else UNSEEN_ROUGHLY
@@ -158,7 +158,7 @@ def _processes(nvml: Any, handle: Any) -> list[Listed]:
 def _ask(nvml: Any, question: Callable[..., Any], *arguments: Any) -> Any:
     """The answer; None where the driver is too old for the question or does not answer it for this card.
 
-    That a card has failed is raised: then nothing that it says of itself is worth anything.
+    Raises where the card has failed: then none of its answers can be trusted.
     """
     try:
         return question(*arguments)

@@ -1,7 +1,7 @@
-"""What this engine itself holds of the machine: processes and cards flow in, an inventory that knows them flows out.
+"""Marks in an inventory what this engine itself holds of the machine. Pure.
 
-A container does not show its own processes on a card. Memory there that nobody who can be seen holds is ours as long as
-our workers are on that card, and somebody else's otherwise. Pure.
+In a container, the driver does not show the container's own processes on a card. So memory that no visible process
+holds counts as ours if our workers are on that card, and as somebody else's otherwise.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from .machine import Inventory
 
 @dataclass(frozen=True)
 class Ours:
-    """Of one engine, at one moment."""
+    """The processes and cards of this engine's workers."""
 
     processes: Collection[int] = ()
     cards: Collection[str] = ()
-    """``Gpu.uuid`` of those that its workers are on, or are being started on."""
+    """``Gpu.uuid`` of the cards that its workers are on, or are being started on."""
 
 
 NOTHING = Ours()
 
 
 def claimed(found: Inventory, ours: Ours) -> Inventory:
-    """The same with what unseen processes hold of our cards as ours."""
+    """The inventory with the memory of unseen processes on our cards marked as ours."""
     gpus = tuple(
         replace(gpu, holders=tuple(replace(one, ours=one.ours or not one.account) for one in gpu.holders))
         if gpu.uuid in ours.cards

@@ -1,6 +1,6 @@
-"""Whether memory has run out, and how a process says that it ends for it.
+"""Tells whether an error means that memory has run out, and ends a process for it.
 
-Errors flow in, yes or no flows out, or the process's end. Main memory and that of cards alike; imports no library.
+For main memory and that of cards; imports no library.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import NoReturn
 from ..errors import OutOfMemory
 
 WORDS = ("out of memory", "not enough memory", "can't allocate memory", "ALLOC_FAILED")
-"""In messages of torch's allocators and of the libraries below it, which have no exception of their own for it."""
+"""Parts of the messages of torch's allocators and the libraries below, which have no exception of their own for it."""
 ONEDNN = ("could not create a primitive", "could not execute a primitive")
-"""All that oneDNN says where there is no room for the code that it compiles, or for what that computes with.
+"""oneDNN's messages where there is no memory for the code that it compiles, or for its buffers.
 
-Shapes and types that it does not know end in other sentences ("could not create a primitive descriptor …"). A process
-that may not run what it compiles does not multiply with it, and one that has heard this goes on without it
+Unsupported shapes and types have other messages ("could not create a primitive descriptor …"). A process that may not
+run code that it compiles does not use oneDNN, and one that has had this error goes on without it
 (``base/kernels.py``).
 """
 STATUS = int(errno.ENOMEM)
-"""Exit status of a process that ends for want of memory."""
+"""Exit status of a process that ends because memory has run out."""
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether an error says that memory is short."""
+    """Whether an error means that memory has run out."""
     if isinstance(error, MemoryError | OutOfMemory) or type(error).__name__ == "OutOfMemoryError":  # torch's own
         return True
     if not isinstance(error, RuntimeError):
@@ -35,12 +35,12 @@ def ran_out(error: BaseException) -> bool:
 
 
 def as_shortage(error: Exception) -> Exception:
-    """``OutOfMemory`` where an error says that memory is short; any other error as it is."""
+    """``OutOfMemory`` where an error means that memory has run out; any other error as it is."""
     return OutOfMemory(f"{type(error).__name__}: {error}") if ran_out(error) else error
 
 
 def end_process(reason: str, error: BaseException) -> NoReturn:
-    """Leave at once for ``error``, with the first line of the reason as the last one of the log.
+    """End the process at once because of ``error``, with the first line of the reason as the last line of the log.
 
     The exit status is ``STATUS`` where memory has run out, else 1.
     """

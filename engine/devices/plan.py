@@ -1,4 +1,4 @@
-"""Which worker goes where: what the placement decides and the supervisor starts. Data alone, with reasons in words."""
+"""Data classes of the placement plan, which the worker supervisor carries out."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Literal
 
 SamplerKind = Literal["vllm", "llama.cpp", "torch"]
 Sharing = Literal["", "base", "memory", "sleep"]
-"""How a card is shared by sampler and trainer: not at all, with one copy of the base in one process, with a part of the
-memory for each, or one after the other while the other sleeps."""
+"""How sampler and trainer share a card: not at all; in one process with one copy of the base; with a part of the memory
+for each; or in turns, while the other's memory is released."""
 Precision = Literal["f32", "bf16", "nf4"]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a worker computes."""
+    """A worker assignment: the devices and memory of a worker."""
 
     cores: tuple[int, ...] = ()
-    """That it is pinned to; its threads are as many, or one."""
+    """Cores that it is pinned to; it has as many threads, or one."""
     gpus: tuple[str, ...] = ()
-    """``Gpu.uuid`` of its cards; none: it computes on its cores."""
+    """``Gpu.uuid`` of its cards; empty: it computes on its cores."""
     memory: int = 0
-    """Bytes of each of these cards, or of main memory, that it may take; 0: no limit is known."""
+    """Bytes that it may take of each of these cards, or of main memory; 0: no limit is known."""
 
 
 @dataclass(frozen=True)
 class SamplerAssignment:
-    """A rollout worker."""
+    """A rollout worker in a placement plan."""
 
     name: str
     """``rollout``, ``rollout-2``, …"""
@@ -39,26 +39,26 @@ class SamplerAssignment:
 
 @dataclass(frozen=True)
 class TrainerAssignment:
-    """The training worker: one process, whatever number of cards it has."""
+    """The training worker in a placement plan: one process, however many cards it has."""
 
     name: str
     place: Place
     precision: Precision = "f32"
-    """Of the frozen base; adapters, their optimizer and the output head are float32."""
+    """Precision of the frozen base; adapters, their optimizer and the output head are float32."""
     sharing: Sharing = ""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A whole plan."""
+    """A placement plan."""
 
     samplers: tuple[SamplerAssignment, ...]
     trainer: TrainerAssignment
     reasons: tuple[str, ...] = ()
-    """Sentences, each on one decision: what, and why."""
+    """One sentence on each decision: what, and why."""
 
     @property
     def cards(self) -> frozenset[str]:
-        """``Gpu.uuid`` of all cards that are given to a worker."""
+        """``Gpu.uuid`` of all cards that are assigned to a worker."""
         places = [assignment.place for assignment in self.samplers] + [self.trainer.place]
         return frozenset(uuid for place in places for uuid in place.gpus)

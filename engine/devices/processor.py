@@ -1,8 +1,8 @@
-"""The processor as far as this process may use it: affinity and quotas of the system flow in, a ``Cpu`` flows out.
+"""How much of the processor this process may use, by its affinity and the quotas of control groups.
 
 A quota is time, not cores (https://docs.kernel.org/admin-guide/cgroup-v2.html, ``cpu.max``; version 1:
-https://docs.kernel.org/scheduler/sched-bwc.html): a container with two cores' worth of a machine of 64 still sees 64,
-and threads on all of them would be stopped most of the time. Knows no settings.
+https://docs.kernel.org/scheduler/sched-bwc.html): a container with a quota of two cores on a machine of 64 still sees
+64, and threads on all of them would be stopped most of the time. Knows no settings.
 """
 
 from __future__ import annotations
@@ -17,26 +17,28 @@ from .memory import available_memory
 
 
 def read_processor() -> Cpu:
-    """Of this process."""
+    """The part of the processor that this process may use."""
     cores = affinity()
     count = len(cores) or os.cpu_count() or 1
     return Cpu(cores, whole(count, quota()), available_memory(), processor_name())
 
 
 def affinity() -> tuple[int, ...]:
-    """The cores that this process may run on; empty where the system pins nothing."""
+    """The cores that this process may run on; empty where the system cannot pin processes to cores."""
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
 def own_cores(limit: int = 0) -> tuple[int, ...]:
-    """Of those that this process may run on, as many as a quota keeps busy, and ``limit`` at most where that is not 0;
-    none where the system pins nothing."""
+    """Cores of this process, as many as a quota keeps busy and, unless it is 0, at most ``limit``.
+
+    Empty where the system cannot pin processes to cores.
+    """
     cores = affinity()
     return cores[: min(whole(len(cores), quota()), limit or len(cores))]
 
 
 def keep_within(limit: int) -> None:
-    """From now on, this process and all that it starts run on ``limit`` cores at most; 0 is no limit."""
+    """Make this process, and all that it starts, run on at most ``limit`` cores; 0 is no limit."""
     cores = affinity()
     if limit and limit < len(cores):
         os.sched_setaffinity(0, cores[:limit])
@@ -48,7 +50,7 @@ def whole(count: int, worth: float | None) -> int:
 
 
 def quota(membership: Path = MEMBERSHIP, mounted: Path = MOUNTED) -> float | None:
-    """How many cores' worth of time the control groups leave; None where none has a quota. See ``groups``."""
+    """How many cores' worth of time the control groups allow; None without a quota. Arguments as of ``groups``."""
     found = (quota_of(group) for group in groups("cpu", membership, mounted))
     return min((worth for worth in found if worth is not None), default=None)
 
@@ -64,7 +66,7 @@ def quota_of(group: Group) -> float | None:
 
 
 def processor_name() -> str:
-    """As the system calls it; empty where it does not say."""
+    """The system's name for the processor; empty where it has none."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a person lets marlaas take of the machine: the table ``[resources]`` of ``marlaas.toml``. Data alone."""
+"""The table ``[resources]`` of ``marlaas.toml``: what marlaas may use of the machine. Data alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..spec import between, one_of
 
 @dataclass(frozen=True)
 class ResourceSettings:
-    """What may be taken of the machine."""
+    """Settings of what may be used of the machine."""
 
     gpus: str | tuple[int | str, ...] = "all"
     shared_gpus: bool = False

@@ -1,6 +1,6 @@
-"""What is installed that can use which device: what is on the disk and what it answers flow in, ``Software`` flows out.
+"""Which devices the installed libraries can use, by what is on the disk and what the libraries answer.
 
-``judge`` is pure; ``software`` looks, and starts a child process only where there is a card to be asked about.
+``judge`` is pure; ``usable_software`` looks, and starts child processes only where there is a card to ask about.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from .machine import Gpu, Kind, Software
 from .troubles import READ_VLLM, llama_trouble, torch_trouble, vllm_trouble
 
 answered: dict[tuple[str, ...], Software] = {}
-"""By the cards that were asked about. What a process has loaded, or could, does not change under it."""
+"""Answers by the cards that were asked about: what a process can load does not change while it runs."""
 
 
 def usable_software(gpus: Sequence[Gpu] = ()) -> Software:
-    """What can use ``gpus``, the cards that marlaas may use. Takes seconds at the first call where there are cards.
+    """Find which libraries can use ``gpus``, the cards that marlaas may use.
 
-    It blocks; later calls about the same cards get the same answer.
+    It blocks, for seconds where there are cards; later calls about the same cards return the same answer at once.
     """
     key = tuple(gpu.uuid for gpu in gpus)
     if key not in answered:
@@ -35,7 +35,7 @@ def usable_software(gpus: Sequence[Gpu] = ()) -> Software:
 
 
 def judge(there: Installed, answers: Answers, gpus: Sequence[Gpu]) -> Software:
-    """The same from facts."""
+    """Decide it from what is installed and what the libraries answered."""
     cuda = [gpu for gpu in gpus if gpu.kind == "cuda"]
     backend = _backend(there, answers, bool(cuda))
     torch_reason = torch_trouble(there, answers, cuda) if cuda else ""
@@ -48,7 +48,7 @@ def judge(there: Installed, answers: Answers, gpus: Sequence[Gpu]) -> Software:
     )
     vllm_reason = vllm_trouble(there, answers, known, cuda)
     usable = bool(there.vllm) and not vllm_reason
-    idle = not usable and bool(cuda or there.llama_backends)  # a card, or a build for one, that llama.cpp should use
+    idle = not usable and bool(cuda or there.llama_backends)  # llama.cpp should use a card, or its build for one
     return replace(
         known,
         vllm=there.vllm if usable else "",
@@ -59,7 +59,7 @@ def judge(there: Installed, answers: Answers, gpus: Sequence[Gpu]) -> Software:
 
 
 def notes(known: Software) -> tuple[str, ...]:
-    """What a person should know, a sentence each: troubles, then a version that nobody has tried."""
+    """Sentences for people: why libraries cannot use the cards, then whether a version is untested."""
     reasons = [reason for reason in (known.vllm_reason, known.torch_reason, known.llama_reason) if reason]
     if known.vllm and Version(known.vllm).release[:2] > READ_VLLM.release[:2]:
         reasons.append(f"vLLM {known.vllm} is newer than the newest that marlaas was written for, {READ_VLLM}.")
@@ -67,7 +67,7 @@ def notes(known: Software) -> tuple[str, ...]:
 
 
 def _backend(there: Installed, answers: Answers, cuda: bool) -> Kind:
-    """That of the cards which llama.cpp reaches; the processor where it reaches none."""
+    """The kind of the cards that llama.cpp reaches; "cpu" where it reaches none."""
     if cuda and "cuda" in there.llama_backends and answers.llama_reaches and not answers.llama_error:
         return "cuda"
     return answers.cards[0].kind if answers.cards else "cpu"

@@ -1,7 +1,7 @@
-"""All that is known of the machine, put together: what there is, what of it may be taken, what can use it, how fast.
+"""A survey of the machine: what there is, what of it may be used, which libraries can use it, and how fast it is.
 
-Settings and the file of rates flow in, a ``Survey`` flows out. It blocks, for seconds where there are cards. Only what
-may be taken is measured: a measurement takes memory of a card.
+It blocks, for seconds where there are cards. Only devices that may be used are measured, because a measurement takes
+memory of a card.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .usable import UsableResources, usable_resources
 
 @dataclass(frozen=True)
 class Survey:
-    """A machine."""
+    """All that is known of the machine."""
 
     found: Inventory
     usable: UsableResources
     software: Software
     account: str
-    """Whose process looked."""
+    """The account of this process."""
     notes: tuple[str, ...] = ()
-    """Why rates are missing that were to be measured, in one sentence each."""
+    """Why rates that were to be measured are missing, in one sentence each."""
 
 
 def survey_machine(
@@ -41,7 +41,7 @@ def survey_machine(
     missing: bool = False,
     anew: bool = False,
 ) -> Survey:
-    """Look; ``ours`` is what this engine holds already. ``missing`` and ``anew`` measure, as ``with_rates`` does."""
+    """Survey the machine; ``ours`` is what this engine holds, ``missing`` and ``anew`` are as in ``with_rates``."""
     found, account = claimed(probe(ours.processes), ours), own_account()
     usable = usable_resources(found, resources, os.environ, account)
     installed = usable_software(usable.machine.gpus)

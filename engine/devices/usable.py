@@ -1,8 +1,8 @@
-"""What marlaas may take as a guest: what there is and the rules flow in, what is left and why flows out. Pure.
+"""What marlaas may use of a machine that it shares with others, and why not the rest. Pure.
 
-The rules, each narrowing what the one before leaves: the environment (``CUDA_VISIBLE_DEVICES``), ``[resources]`` of
-marlaas.toml, and other people: a card on which another account holds memory is left alone. A display server that runs
-under an account of the system is nobody's work, and no reason.
+There are three rules, in this order: the environment (``CUDA_VISIBLE_DEVICES``), ``[resources]`` of marlaas.toml, and
+other people: a card on which another account holds memory is not used. A display server that runs under an account of
+the system does not count as another account.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MENDED = f"set {ORDER}={BY_BUS} as well, or name them by their ids"
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A card that is not used."""
+    """A card that is not used, and why."""
 
     uuid: str
     reason: str
@@ -29,14 +29,14 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class UsableResources:
-    """What may be taken."""
+    """What may be used of the machine, and what may not."""
 
     machine: Machine
-    """Its cards are those that may be used, each with ``free`` as the bytes that may be taken of it, those among them
-    that this engine has taken; its cores and its memory likewise."""
+    """The cards that may be used, with ``free`` as the bytes that may be taken, including those that this engine holds
+    already; and the cores and main memory that may be used."""
     left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = ()
-    """Rules that do not mean what their author will have meant, each in one sentence."""
+    """Sentences on rules that probably do not do what their author meant."""
 
     def reason(self, uuid: str) -> str:
         """Why a card is not used; empty where it is."""
@@ -65,7 +65,7 @@ def usable_resources(
         if reason:
             left_out.append(LeftOut(gpu.uuid, f"{gpu.label} is left alone: {reason}."))
         else:
-            ours = sum(holder.memory for holder in gpu.holders if holder.ours)  # a plan is made for all of our workers
+            ours = sum(holder.memory for holder in gpu.holders if holder.ours)  # a plan replaces all of our workers
             kept.append(replace(gpu, free=min(gpu.free + ours, share_of(gpu.memory, resources.gpu_memory))))
     notes = [seen.note] if seen.note else []
     notes += [f"`gpus` under [resources] names {name!r}, which is no card here." for name in unknown]
@@ -73,14 +73,14 @@ def usable_resources(
 
 
 def processor(cpu: Cpu, resources: ResourceSettings) -> Cpu:
-    """The same with cores and memory that the rules leave."""
+    """The processor with the cores and memory that ``resources`` allow."""
     count = min(cpu.count, resources.cores or cpu.count)
     memory = min(cpu.memory, int(resources.memory * GB)) if resources.memory else cpu.memory
     return replace(cpu, cores=cpu.cores[:count], count=count, memory=memory)
 
 
 def share_of(memory: int, limit: float) -> int:
-    """Bytes of a card with ``memory`` bytes under ``gpu_memory = limit``: up to 1 a share, above that gigabytes."""
+    """Bytes that ``gpu_memory = limit`` allows of a card of ``memory`` bytes: a share up to 1, gigabytes above."""
     return int(memory * limit if limit <= 1 else min(memory, limit * GB))
 
 
@@ -92,7 +92,7 @@ def _seen(environment: Mapping[str, str], gpus: Sequence[Gpu], order: Sequence[s
 
 
 def _wanted(names: str | Sequence[int | str], gpus: Sequence[Gpu]) -> tuple[set[str], list[int | str]]:
-    """Ids of the cards that the settings name, and what they name that is none."""
+    """Ids of the cards that the settings name, and names in them that are no cards."""
     if isinstance(names, str):
         return ({gpu.uuid for gpu in gpus} if names == "all" else set()), []
     wanted: set[str] = set()
@@ -135,7 +135,7 @@ def _held(gpu: Gpu, account: str) -> str:
 
 
 def foreign(holder: Holder, account: str) -> bool:
-    """Whether somebody else than ``account`` holds that memory."""
+    """Whether another account than ``account`` holds that memory."""
     return not holder.ours and not holder.screen and holder.account != account
 
 

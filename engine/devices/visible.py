@@ -1,7 +1,8 @@
-"""Which cards a worker process sees, and by which names: cards flow in, variables and names flow out. Pure.
+"""Which cards a worker process sees, and by which names. Pure.
 
-A card of NVIDIA's or AMD's is shown by a variable and counted from 0 inside, so that a worker cannot take another. The
-backends without such a variable, and Vulkan, whose variable counts otherwise than its list, are chosen by name.
+For NVIDIA's and AMD's cards an environment variable hides all others, so that a worker cannot use them; the visible
+ones are numbered from 0. Backends without such a variable are chosen by name, and so is Vulkan, whose variable numbers
+cards otherwise than its list.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ from .machine import Gpu, Kind
 
 VARIABLES: dict[Kind, str] = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
 GGML: dict[Kind, str] = {"cuda": "CUDA", "rocm": "ROCm"}
-"""What ggml calls their cards, before the number."""
+"""ggml's name for a card of each kind, before the number."""
 
 
 def environment(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """Variables for the process of a worker that computes on ``gpus``, or on the processor where there are none.
+    """Environment variables for a worker that computes on ``gpus``, or on the processor if that is empty.
 
-    Without the variables, a library may make itself at home on a card that nobody gave it.
+    Without them, a library may take memory of a card that was not assigned to the worker.
     """
     return {name: ",".join(gpu.uuid for gpu in gpus if gpu.kind == kind) for kind, name in VARIABLES.items()}
 
 
 def llama_devices(gpus: Sequence[Gpu]) -> tuple[str, ...]:
-    """What llama.cpp calls them in a process with that environment, for ``LlamaSampler``."""
+    """llama.cpp's names for ``gpus`` in a process with that environment, for ``LlamaSampler``."""
     counted: dict[Kind, int] = {}
     names = []
     for gpu in gpus:

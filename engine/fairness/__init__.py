@@ -1,7 +1,6 @@
-"""Who goes next where many want the same worker: weighted shares of tenants, even shares of a tenant's tasks.
+"""Which request a shared worker serves next: weighted shares of tenants, even shares of a tenant's tasks.
 
-The clock is the virtual token counter of VTC (arXiv 2401.00588). The ledger says what everybody has used. Pure but for
-the futures of those who wait in a line.
+The clock is the virtual token counter of VTC (arXiv 2401.00588). The ledger counts what each task has used. Pure.
 """
 
 from ..door import door

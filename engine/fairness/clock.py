@@ -1,10 +1,10 @@
-"""The fair clock: how much of a device each key has had, by its weight, and who is behind.
+"""The fair clock: how much service each key has had, divided by its weight, and which key is furthest behind.
 
-Costs flow in as they become known, the key to serve next flows out. Pure; knows nothing of tasks, tokens or waiting.
-The virtual token counter of Sheng et al., *Fairness in Serving Large Language Models* (arXiv 2401.00588): serve the
-smallest counter among those that wait, and lift whoever was idle, so that nobody saves up. It is lifted to the counter
-at which the last one was served (start-time fair queueing, Goyal et al. 1996) and not, as there, to the smallest of
-those that wait: a key that wants one thing at a time waits anew for each, and would lose what it is behind each time.
+The virtual token counter of Sheng et al., *Fairness in Serving Large Language Models* (arXiv 2401.00588): of the keys
+that wait, serve the one with the smallest counter; and lift the counter of a key that was idle, so that it cannot save
+up service. It is lifted to the counter of the key served last (start-time fair queueing, Goyal et al. 1996) and not, as
+in VTC, to the smallest of those that wait: a key that wants one thing at a time begins to wait again for each, and
+would each time lose what it is behind. Pure; knows nothing of tasks or tokens.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 ROOM = 64
-"""Accounts that are kept at least; with more, those that say nothing are forgotten now and then."""
+"""Accounts that are always kept; beyond that, those that no longer matter are dropped from time to time."""
 
 
 class _Account:
-    """What one key has had."""
+    """What one key has been charged and has reserved."""
 
     __slots__ = ("reserved", "spent", "weight")
 
@@ -35,36 +35,36 @@ class _Account:
 
 
 class FairClock(Generic[K]):
-    """A counter for each key; it grows by cost divided by weight and never falls but for what was only reserved.
+    """A counter for each key. It grows by cost divided by weight, and falls only when a reservation is given back.
 
-    Costs are whole numbers in any unit (tokens, microseconds), so that what is reserved and given back leaves no
-    rounding behind. The counters of two keys that wait all the time never differ by more than the largest quotient of
-    what one of them is served at once and its weight.
+    Costs are whole numbers in any unit (tokens, microseconds), so that giving back a reservation leaves no rounding
+    error. The counters of two keys that wait all the time never differ by more than the largest cost that one of them
+    is served at once, divided by its weight.
     """
 
     def __init__(self) -> None:
         self._accounts: dict[K, _Account] = {}
         self._room = ROOM
         self._waiting: dict[K, None] = {}
-        """In the order in which they began to wait."""
+        """Keys that wait, in the order in which they began to."""
         self._time = 0.0
-        """The counter at which the last one was served; where somebody smaller waits, the smallest of those."""
+        """To what idle keys are lifted: the counter of the key served last, or a smaller one of a key that waited."""
 
     def weigh(self, key: K, weight: float) -> None:
-        """Set a key's weight, 1 where none was set; it counts from the next charge on. Raises ``ValueError``.
+        """Set a key's weight (by default 1), from the next charge on. Raises ``ValueError``.
 
-        It may be forgotten while nothing of the key waits or is being served: set it before ``join`` and ``begin``.
+        It may be dropped while the key neither waits nor is served, so set it before each ``join`` and ``begin``.
         """
         if not 0 < weight < math.inf:
             raise ValueError(f"A weight is {weight}; it must be a number above 0.")
         self._account(key).weight = weight
 
     def counter(self, key: K) -> float:
-        """What a key has had and has reserved, divided by its weight, from wherever it was lifted to."""
+        """A key's counter: what it was charged and has reserved, divided by its weight, plus what it was lifted by."""
         return self._account(key).counter()
 
     def standings(self) -> dict[K, float]:
-        """Counters of the keys that wait or are being served; of others they say nothing."""
+        """Counters of the keys that wait or are being served; those of other keys mean nothing."""
         moving = (key for key, account in self._accounts.items() if key in self._waiting or account.reserved)
         return {key: self._accounts[key].counter() for key in moving}
 
@@ -74,27 +74,27 @@ class FairClock(Generic[K]):
         return len(self._accounts)
 
     def join(self, key: K) -> None:
-        """The key begins to wait."""
+        """Mark that the key begins to wait."""
         if key not in self._waiting:
             self._lifted(key)
             self._waiting[key] = None
 
     def leave(self, key: K) -> None:
-        """The key waits for nothing any more; its counter stays, for when it comes back."""
+        """Mark that the key does not wait any more; its counter is kept for when it comes back."""
         self._waiting.pop(key, None)
 
     def behind(self, among: Iterable[K] | None = None) -> K:
-        """The key with the smallest counter, of those that wait or of ``among``; the first of equals.
+        """The key with the smallest counter among those that wait, or ``among``; the first of equals.
 
         Raises ``ValueError`` if there are none.
         """
         return min(self._waiting if among is None else among, key=self.counter)
 
     def begin(self, key: K, cost: int = 0) -> None:
-        """The key is being served something, be it out of turn, and reserves about what that will cost.
+        """Mark that the key is being served, in turn or not, and reserve ``cost``, which is about what it will cost.
 
-        A reservation counts like a charge while it lasts, so that one key does not get all that is given out before
-        the first cost is known.
+        A reservation counts like a charge while it lasts, so that one key does not get everything before its first cost
+        is known.
         """
         account = self._lifted(key)
         level = account.counter()
@@ -104,11 +104,11 @@ class FairClock(Generic[K]):
         account.reserved += cost
 
     def give_back(self, key: K, cost: int) -> None:
-        """A reservation ends."""
+        """End a reservation of ``cost``."""
         self._account(key).reserved -= cost
 
     def charge(self, key: K, cost: int) -> None:
-        """The key has had something of that cost."""
+        """Charge ``cost`` to the key."""
         account = self._account(key)
         account.spent += cost / account.weight
 
@@ -128,10 +128,7 @@ class FairClock(Generic[K]):
         return account
 
     def forget(self) -> None:
-        """Drop accounts that stand no higher than a new one will, be they of keys that never come back.
-
-        It changes nobody's turn; the clock does it by itself from time to time.
-        """
+        """Drop idle accounts whose counter is no higher than a new one's would be; their keys may never come back."""
         for key, account in list(self._accounts.items()):
             if key not in self._waiting and not account.reserved and account.counter() <= self._time:
                 del self._accounts[key]
@@ -139,15 +136,15 @@ class FairClock(Generic[K]):
 
 
 class SharedClock(FairClock[K]):
-    """The clock of several lines: a key waits for as long as it waits in one of them.
+    """A clock for several lines: a key waits as long as it waits in one of them.
 
-    Each line says once that a key begins to wait in it, and once that it does no more.
+    Each line calls ``join`` once when a key begins to wait in it, and ``leave`` once when it ends.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._lines: Counter[K] = Counter()
-        """In how many of them a key waits."""
+        """In how many lines each key waits."""
 
     def join(self, key: K) -> None:
         """See ``FairClock``."""

@@ -1,4 +1,4 @@
-"""What things of a kind are going to cost, by what such things have cost lately. Pure."""
+"""Expected costs: a moving mean of what things of each kind have cost. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 NEWEST = 0.25
-"""Share of the newest cost in the moving mean."""
+"""Weight of the newest cost in the moving mean."""
 KNOWN = 1000
-"""Keys whose mean is kept; beyond that, the one that nothing was learnt of for the longest time is forgotten."""
+"""The most keys whose mean is kept; beyond that, the one that was updated least recently is dropped."""
 
 
 class Expected(Generic[K]):
-    """A moving mean of costs for each key; for a key that nothing is known of, the mean of all."""
+    """A moving mean of costs for each key; for an unknown key, the mean over all."""
 
     def __init__(self) -> None:
         self._means: dict[K, float] = {}
@@ -25,7 +25,7 @@ class Expected(Generic[K]):
         return max(1, round(self._means.get(key, self._overall)))
 
     def learn(self, key: K, cost: int) -> None:
-        """Something under ``key`` has cost that much."""
+        """Add a known cost to the mean of ``key``."""
         mean = self._means.pop(key, float(cost))
         self._means[key] = mean + NEWEST * (cost - mean)
         if len(self._means) > KNOWN:

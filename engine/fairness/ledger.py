@@ -1,7 +1,7 @@
-"""Who has used what: tokens and seconds of each stage by task, in memory between two writes.
+"""The ledger: tokens and seconds that tasks have used of each stage, in memory until they are written each second.
 
-Events flow in as they happen, sums flow out once a second. Pure; knows nothing of tenants, of the store or of the day.
-The seconds of a rollout worker belong to many conversations at once: they are shared out by what tokens cost.
+A rollout worker serves many conversations at once, so its seconds are divided among tasks by what their tokens cost.
+Pure; knows nothing of tenants, of the store or of days.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROLLOUT, ENVIRONMENT, TRAINING = "rollout", "environment", "training"
 
 
 def stage_of(worker: str) -> str:
-    """The stage that a worker of that name works for: of ``rollout-2`` it is rollout."""
+    """The stage of a worker, by its name: ``rollout-2`` is of rollout."""
     return worker.partition("-")[0]
 
 
@@ -27,34 +27,34 @@ class Usage:
     task: int
     stage: str
     tokens: int
-    """rollout: read and sampled; training: trained on; environment: 0."""
+    """rollout: tokens read and sampled; training: tokens trained on; environment: 0."""
     seconds: float
-    """rollout, training: of the worker. environment: of its episodes, which run side by side, without their asks."""
+    """rollout, training: seconds of the worker. environment: the sum over episodes, without waiting for the model."""
 
 
 class Ledger:
-    """Sums since the last ``take``, and busy seconds of the stages since the start.
+    """Sums since the last ``take``, and totals since the start of the engine.
 
-    Of the rollout stage, what grows for ever is kept for each worker, under its name; of the others under the stage's.
+    The totals are by worker's name for the rollout stage, and by the stage's name for the others.
     """
 
     def __init__(self) -> None:
         self._tokens: defaultdict[tuple[int, str], int] = defaultdict(int)
         self._seconds: defaultdict[tuple[int, str], float] = defaultdict(float)
         self._costs: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
-        """Of rollout tokens whose seconds have not been shared out, by worker and task."""
+        """Cost of rollout tokens among which seconds have not been divided yet, by worker and task."""
         self._unshared: defaultdict[str, float] = defaultdict(float)
         self.busy: defaultdict[str, float] = defaultdict(float)
-        """Seconds, growing for ever."""
+        """Total of busy seconds."""
         self.ended: defaultdict[str, int] = defaultdict(int)
-        """Turns, episodes and calls, likewise."""
+        """Total of turns, episodes and calls that ended."""
         self.made: defaultdict[str, int] = defaultdict(int)
-        """Tokens sampled (rollout) and trained on (training), likewise."""
+        """Total of tokens sampled (rollout) and trained on (training)."""
         self.mixes: defaultdict[int, defaultdict[str, Mix]] = defaultdict(lambda: defaultdict(Mix))
-        """What turns have asked of the samplers, by task and by who spoke, likewise."""
+        """What turns have asked of the samplers, by task and policy."""
 
     def rollout(self, task: int, prefilled: int, sampled: int, worker: str = ROLLOUT, policy: str = "") -> None:
-        """A turn of one of the task's policies has been sampled."""
+        """Count a turn of one of the task's policies that has been sampled."""
         self._tokens[task, ROLLOUT] += prefilled + sampled
         self._costs[worker][task] += rollout_cost(prefilled, sampled)
         self.ended[worker] += 1
@@ -62,9 +62,9 @@ class Ledger:
         self.mixes[task][policy].turn(prefilled, sampled)
 
     def rollout_seconds(self, seconds: float, worker: str = ROLLOUT) -> None:
-        """A rollout worker was busy: share that out over its turns that have ended since the last time.
+        """Divide a rollout worker's busy seconds among its turns that have ended since the last call.
 
-        Where none has, the seconds wait for the next ones.
+        If there are none, the seconds are kept for the next call.
         """
         self.busy[worker] += seconds
         self._unshared[worker] += seconds
@@ -78,18 +78,18 @@ class Ledger:
         self._unshared[worker] = 0.0
 
     def environment(self, task: int, seconds: float) -> None:
-        """An episode has ended that spent so many seconds with its environment."""
+        """Count an episode that has ended, and the seconds that it spent with its environment."""
         self._add(task, ENVIRONMENT, 0, seconds)
         for mix in self.mixes[task].values():
             mix.episode()
 
     def training(self, task: int, tokens: int, seconds: float) -> None:
-        """The trainer has worked for a task."""
+        """Count a call of the trainer for a task."""
         self.made[TRAINING] += tokens
         self._add(task, TRAINING, tokens, seconds)
 
     def take(self) -> list[Usage]:
-        """What has come together since the last time."""
+        """Return the sums since the last call, and begin new ones."""
         keys = sorted(self._tokens.keys() | self._seconds.keys())
         taken = [Usage(task, stage, self._tokens[task, stage], self._seconds[task, stage]) for task, stage in keys]
         self._tokens.clear()
@@ -97,7 +97,7 @@ class Ledger:
         return taken
 
     def put_back(self, usages: list[Usage]) -> None:
-        """What could not be written waits for the next time."""
+        """Add back sums that could not be written, for the next ``take``."""
         for usage in usages:
             self._tokens[usage.task, usage.stage] += usage.tokens
             self._seconds[usage.task, usage.stage] += usage.seconds

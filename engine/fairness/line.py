@@ -1,13 +1,12 @@
-"""The line before one device: what waits, in the order in which it is served, and what everybody has had.
+"""The line before one device: which of the waiting items is served next, and what each payer has been charged.
 
-Things to wait flow in with who pays for them; the next to be served flows out. Pure and cheap with thousands of
-waiters; knows nothing of the device, of asyncio, or of what the things are.
+Among tenants the one that is behind by weight goes first (``clock``). Within a tenant the order is: urgent items, then
+higher priorities, then the task that is behind (a tenant's tasks have even shares), then of a task's policies the one
+that is behind, then the order of arrival. So a tenant's priorities affect its own tasks only, and nothing urgent of one
+tenant delays another. A policy with few requests does not wait behind one with many: the play that both take part in is
+complete sooner, and the other policy loses nothing.
 
-Among tenants goes first who is behind by weight (``clock``). Within a tenant go first urgent things, then higher
-priorities, then the task that is behind (a tenant's tasks have even shares), then of a task's policies the one that is
-behind, then the order of arrival. A tenant's priorities thus move its own tasks only, and nothing that is urgent to one
-tenant delays another's. A policy that is asked little waits for none that is asked much: what both are played for is
-complete sooner, at no cost to the other.
+Pure, and cheap with thousands of items; knows nothing of the device, of asyncio, or of what the items are.
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ from .expected import Expected
 
 T = TypeVar("T", bound=Hashable)
 Policy = tuple[int, str]
-"""Of a task, by its name there."""
+"""A task's number and the policy's name."""
 Rank = tuple[bool, int]
 """Urgency and priority: larger ones first."""
 
 
 @dataclass(frozen=True)
 class Payer:
-    """On whose account something is done."""
+    """The tenant, task and policy that are charged for something."""
 
     tenant: str
     task: int
     priority: int = 0
     policy: str = ""
-    """Of the task, where it matters which of them."""
+    """The task's policy, where it matters which."""
 
 
 NOBODY = Payer("", 0)
-"""Pays where nobody shares."""
+"""The payer where the device is not shared."""
 
 
 class Serving(NamedTuple):
@@ -52,13 +51,13 @@ class Serving(NamedTuple):
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a tenant that waits or is being served stands, at one moment."""
+    """A tenant's place in line while it waits or is being served."""
 
     tenant: str
     waiting: int
-    """Its things in the line."""
+    """Its items in the line."""
     behind: float
-    """What it has had less, by its weight, than the tenant that has had most; in the line's unit of costs."""
+    """How much less service, divided by its weight, it has had than the tenant with the most; in the unit of costs."""
 
 
 class _Tenant(Generic[T]):
@@ -68,7 +67,7 @@ class _Tenant(Generic[T]):
         self.tasks: FairClock[int] = FairClock()
         self.policies: FairClock[Policy] = FairClock()
         self.ranks: dict[Rank, dict[int, dict[Policy, OrderedDict[T, Payer]]]] = {}
-        """What waits, by rank, task and policy; nothing in here is empty."""
+        """Items that wait, by rank, task and policy; no inner mapping is empty."""
 
     def add(self, payer: Payer, item: T, urgent: bool) -> None:
         policies = self.ranks.setdefault((urgent, payer.priority), {}).setdefault(payer.task, {})
@@ -124,10 +123,10 @@ def _policy(payer: Payer) -> Policy:
 
 @dataclass
 class Line(Generic[T]):
-    """One line. ``weight`` tells a tenant's weight of the moment, above 0.
+    """One line. ``weight`` gives a tenant's current weight, above 0.
 
-    Lines before several devices of one stage have one ``clock`` among them: who gets much of one device stands behind
-    at the others, and shares are of all of them together.
+    Lines before several devices of one stage share one ``clock``: shares are of all devices together, so a tenant that
+    gets much of one device gets less of the others.
     """
 
     weight: Callable[[str], float] = lambda tenant: 1.0
@@ -142,7 +141,7 @@ class Line(Generic[T]):
         return self._length
 
     def add(self, payer: Payer, item: T, urgent: bool = False) -> None:
-        """Let something wait; an item waits once."""
+        """Put an item in line; the same item may not be in it twice."""
         self._tenant(payer).add(payer, item, urgent)
         self._weigh(payer)
         if payer.tenant not in self._here:
@@ -151,17 +150,17 @@ class Line(Generic[T]):
         self._length += 1
 
     def peek(self) -> T:
-        """What is served next. Raises ``LookupError`` where nothing waits."""
+        """The item that is served next. Raises ``LookupError`` where nothing waits."""
         return self._behind().next()[0]
 
     def take(self) -> tuple[Payer, T]:
-        """Take what is served next out of the line. Raises ``LookupError`` where nothing waits."""
+        """Take the item that is served next out of the line. Raises ``LookupError`` where nothing waits."""
         item, payer, rank = self._behind().next()
         self.discard(payer, item, rank[0])
         return payer, item
 
     def discard(self, payer: Payer, item: T, urgent: bool = False) -> None:
-        """Take something out, whoever's turn it is; what does not wait (any more) is fine."""
+        """Take an item out of the line, also out of turn; one that is not in it is ignored."""
         tenant = self._tenant(payer)
         if not tenant.discard((urgent, payer.priority), payer, item):
             return
@@ -171,7 +170,7 @@ class Line(Generic[T]):
         self._length -= 1
 
     def begin(self, payer: Payer, kind: str = "") -> Serving:
-        """Something of ``kind`` is being served: reserve what the policy's things of that kind have cost lately."""
+        """Mark that an item is being served: reserve what the policy's items of that ``kind`` have cost lately."""
         serving = Serving(payer, kind, self._expected.of((_policy(payer), kind)))
         self._weigh(payer)
         self.clock.begin(payer.tenant, serving.reserved)
@@ -179,7 +178,7 @@ class Line(Generic[T]):
         return serving
 
     def end(self, serving: Serving, cost: int | None) -> None:
-        """Its cost is known and takes the reservation's place; None where it will never be: what was expected stays."""
+        """Charge the cost in place of the reservation; None, if it will never be known, charges what was reserved."""
         payer = serving.payer
         if cost is None:
             cost = serving.reserved
@@ -190,14 +189,14 @@ class Line(Generic[T]):
         self._tenant(payer).charge(payer, cost)
 
     def withdraw(self, serving: Serving) -> None:
-        """It was not served after all: the reservation goes, and nothing is charged."""
+        """Remove the reservation and charge nothing, because the item was not served after all."""
         payer, _, reserved = serving
         self._weigh(payer)
         self.clock.give_back(payer.tenant, reserved)
         self._tenant(payer).give_back(payer, reserved)
 
     def standings(self) -> list[Standing]:
-        """All tenants that wait or are being served, as far as they have ever come here."""
+        """The places of all tenants that wait or are being served and have used this line."""
         counters = self.clock.standings()
         most = max(counters.values(), default=0.0)
         known = ((name, has) for name, has in counters.items() if name in self._tenants)

@@ -1,7 +1,6 @@
-"""What a policy's turns ask of samplers: tokens to read and tokens to write. Pure.
+"""How many tokens a policy's episodes have samplers read and sample, on average. Pure.
 
-Turns and episodes flow in as they end, tokens of one episode flow out. Newer episodes count for more, because replies
-grow and shrink while a policy learns.
+Newer episodes count for more, because replies grow and shrink while a policy learns.
 """
 
 from __future__ import annotations
@@ -9,24 +8,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 REMEMBERED = 512
-"""Episodes after which all that is known counts half."""
+"""Number of episodes at which the sums are halved, so that old episodes count less."""
 
 
 @dataclass
 class Mix:
-    """The episodes of one task, as far as one of its policies spoke in them."""
+    """Sums over the turns of one policy, and the number of its task's episodes."""
 
     prefilled: float = 0.0
     sampled: float = 0.0
     episodes: float = 0.0
 
     def turn(self, prefilled: int, sampled: int) -> None:
-        """A turn has been sampled."""
+        """Count a turn that has been sampled."""
         self.prefilled += prefilled
         self.sampled += sampled
 
     def episode(self) -> None:
-        """An episode has ended."""
+        """Count an episode that has ended."""
         self.episodes += 1
         if self.episodes >= REMEMBERED:
             self.prefilled, self.sampled, self.episodes = self.prefilled / 2, self.sampled / 2, self.episodes / 2

@@ -1,4 +1,4 @@
-"""The folder of one home: where its files lie, its settings, its disk, and whether it may be used where it is.
+"""The folder of one home: its paths, its settings, its disk space, and whether it may be used where it is.
 
 Names of files in the database are relative to it, so that a home can be moved.
 """

@@ -1,9 +1,8 @@
-"""Active hours: "22:00-07:00, sat-sun 09:00-22:00" as text flows in; whether a moment lies within them, and when that
-changes, flows out. Pure, but for the machine's time zone.
+"""Active hours: whether the engine may work at a time, by a setting such as "22:00-07:00, sat-sun 09:00-22:00".
 
-A range belongs to the day on which it begins and may end on the next. Its ends are moments, not readings of a clock:
-where the clock is put back, a range begins and ends at the first of two equal readings, and where it is put forward, a
-reading that is left out is the moment of the jump. So no range ever begins twice, and neighbours stay neighbours.
+Pure, except that it uses the machine's time zone. A range belongs to the day on which it begins and may end on the
+next. Where the clock is put back, a range begins and ends at the first of two equal readings. Where it is put forward,
+a reading that is skipped means the moment of the change. So no range begins twice, and adjacent ranges stay adjacent.
 """
 
 from __future__ import annotations
@@ -17,28 +16,28 @@ from ..errors import ConfigError
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAY = 24 * 60
-"""Minutes."""
+"""Minutes of a day."""
 LOOK = 9
-"""Days ahead that are searched for a change: a week, and what reaches over its ends."""
+"""Days ahead that are searched for a change: a week, and ranges that reach over its ends."""
 FORM = 'Write them like "22:00-07:00", "mon-fri 20:00-08:00, sat-sun 00:00-24:00", or "" for always.'
 _RANGE = re.compile(r"(?:([a-z]{3})(?:-([a-z]{3}))? +)?(\d{1,2}):(\d{2}) *- *(\d{1,2}):(\d{2})")
 
 
 @dataclass(frozen=True)
 class Range:
-    """From one reading of the clock to another, on some days of the week."""
+    """A range from one clock time to another, on some days of the week."""
 
     days: frozenset[int]
-    """On which it begins; 0 is Monday."""
+    """Days on which it begins; 0 is Monday."""
     begin: int
     """Minutes after midnight."""
     end: int
-    """Minutes after the midnight that ``begin`` counts from, above it by a day at most."""
+    """Minutes after the same midnight; later than ``begin`` by a day at most."""
 
 
 @dataclass(frozen=True)
 class ActiveHours:
-    """When the engine may work; without any range, always."""
+    """The ranges in which the engine may work; without any, it always may."""
 
     ranges: tuple[Range, ...] = ()
 
@@ -53,7 +52,7 @@ class ActiveHours:
         return not self.ranges or any(begin <= now < end for begin, end in self._spans(now))
 
     def changes(self, now: float) -> float | None:
-        """When that is next otherwise; None: never."""
+        """When ``active`` changes next, in seconds since 1970; None: never."""
         if not self.ranges:
             return None
         before = self.active(now)
@@ -61,7 +60,7 @@ class ActiveHours:
         return next((moment for moment in moments if self.active(moment) is not before), None)
 
     def _spans(self, now: float) -> Iterator[tuple[float, float]]:
-        """All ranges from yesterday on, as moments."""
+        """Begin and end, in seconds since 1970, of all ranges around ``now``."""
         today = datetime.fromtimestamp(now).date()
         for ahead in range(-2, LOOK):
             day = today + timedelta(days=ahead)
@@ -91,8 +90,8 @@ def _days(first: str | None, last: str | None, text: str) -> frozenset[int]:
 
 
 def _moment(day: date, minutes: int) -> float:
-    """When a clock at the wall first reads so many minutes after the midnight that ``day`` begins with."""
+    """When a wall clock first shows ``minutes`` after the midnight at the beginning of ``day``."""
     reading = datetime.combine(day, datetime.min.time()) + timedelta(minutes=minutes)
-    while datetime.fromtimestamp(reading.timestamp()) != reading:  # left out: the clock was put forward over it
+    while datetime.fromtimestamp(reading.timestamp()) != reading:  # skipped: the clock is put forward over it
         reading += timedelta(minutes=1)
     return reading.timestamp()

@@ -1,6 +1,6 @@
-"""What a home takes of the disk, and whether there is room to go on. Standard library only.
+"""How much disk space a home takes, and whether there is enough left for tasks to go on.
 
-Settings flow in; sizes, and the sentence for which tasks wait, flow out. Files are only counted, never touched.
+Standard library only. Files are only counted, never changed.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from .settings import DiskSettings
 
 GB = 1e9
 INTERVAL = 1.0
-"""Seconds between two looks at what is free, which cost microseconds."""
+"""Seconds between two checks of the free space, which take microseconds."""
 LOOKS = 10
-"""After so many looks the home's files are counted again, in a thread."""
+"""Checks between two counts of the home's files, which are made in a thread."""
 EASE = 1.05
-"""Once it was short, so much more than asked for must be free before tasks go on, lest they stop and go."""
+"""Factor on the required free space before tasks go on after a shortage, so that they do not stop and go."""
 
 
 @dataclass(frozen=True)
 class HomeSize:
-    """Bytes on the disk, by what they are for."""
+    """Bytes that a home takes of the disk, by what they are for."""
 
     database: int
     adapters: int
     base: int
-    """Bases converted for llama.cpp; made again when they are missing."""
+    """Bases converted for llama.cpp, which are made again when they are missing."""
     other: int
 
     @property
@@ -42,14 +42,14 @@ class HomeSize:
 
 
 def home_size(home: Home) -> HomeSize:
-    """Count the files of a home; what vanishes meanwhile counts nothing."""
+    """Count the files of a home; one that is removed meanwhile counts nothing."""
     database = sum(_size(home.root / f"{home.database.name}{suffix}") for suffix in ("", "-wal", "-shm"))
     adapters, base = folder_size(home.adapters), folder_size(home.base)
     return HomeSize(database, adapters, base, max(0, folder_size(home.root) - database - adapters - base))
 
 
 class DiskGuard:
-    """Looks at the disk while the engine runs; ``shortage`` is what tasks ask before they write."""
+    """Checks the disk while the engine runs; tasks ask ``shortage`` before they write."""
 
     def __init__(self, home: Home, settings: DiskSettings, log: Callable[[str, str, str], None]) -> None:
         """``log`` is told (kind, message, level) when room runs short, and when there is enough again."""
@@ -63,18 +63,18 @@ class DiskGuard:
         return self._reason
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Check every ``INTERVAL`` seconds, until cancelled."""
         taken = 0
         while True:
             for look in range(LOOKS):
                 if look == 0 and self._settings.limit_gb:
                     taken = (await asyncio.to_thread(home_size, self._home)).total
-                with suppress(OSError):  # a disk that cannot be asked will say so when it is written to
+                with suppress(OSError):  # an error of the disk is raised when it is written to
                     self.judge(shutil.disk_usage(self._home.root).free, taken)
                 await asyncio.sleep(INTERVAL)
 
     def judge(self, free: int, taken: int) -> None:
-        """Decide from the bytes that are free on the disk and taken by the home."""
+        """Set the shortage from the bytes that are free on the disk and those that the home takes."""
         ease = EASE if self._reason else 1.0
         reserve, limit = self._settings.reserve_gb * GB, self._settings.limit_gb * GB
         reason = ""

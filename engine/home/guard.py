@@ -1,7 +1,7 @@
-"""Whether a home may be used where it lies: on a disk of this machine, and writable by nobody else.
+"""Whether a home may be used where it is: on a disk of this machine, and writable by nobody else.
 
-Whoever can write to a home can replace its settings, of which some are commands, and its environments, which are run.
-A home flows in; what was mended comes back as sentences.
+Another account that can write to a home could replace its settings, some of which are commands, and its environments,
+which are run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ELSEWHERE = "Choose a folder of your own with --home or MARLAAS_HOME."
 
 
 def check_place(home: Home) -> None:
-    """Raise ``ConfigError`` on a network file system: processes share the database's memory there in no safe way."""
+    """Raise ``ConfigError`` on a network file system, where processes cannot safely share the database's memory."""
     if kind := far_away(home.root):
         raise ConfigError(
             f"The home {home.root} lies on a network file system ({kind}), on which its database does not work.",
@@ -28,9 +28,9 @@ def check_place(home: Home) -> None:
 
 
 def make_private(home: Home) -> list[str]:
-    """Take from others the right to write to an existing home, and say so; twice changes nothing.
+    """Take from other accounts the right to write to an existing home; return what was changed, in sentences.
 
-    Raises ``ConfigError`` where that is not ours to do, and where others decide to where a link of it leads.
+    Raises ``ConfigError`` where this account may not change that, and where another account owns a link in it.
     """
     _check_link(home.root)
     said = []
@@ -42,7 +42,7 @@ def make_private(home: Home) -> list[str]:
             continue
         _check_link(path)
         mode = _mode(path)
-        if path.is_symlink():  # of a folder elsewhere its owner decides, who may share it with a group
+        if path.is_symlink():  # a folder elsewhere may be shared with a group on purpose
             if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
                 raise ConfigError(f"{path} leads to {path.resolve()}, to which every account can write.", _ELSEWHERE)
         elif mode & _OTHERS:
@@ -56,7 +56,7 @@ def _mode(path: Path) -> int:
 
 
 def _check_link(path: Path) -> None:
-    """Who owns a link can have it lead anywhere."""
+    """Refuse a link that another account owns, because the owner can change where it leads."""
     status = path.lstat()
     if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
         raise ConfigError(f"{path} is a link that belongs to another account.", _ELSEWHERE)

@@ -1,7 +1,6 @@
-"""What kind of file system a folder lies on: whether the kernel tells of changes in it, and whether a database can be.
+"""The type of a folder's file system: whether the kernel reports changes in it, and whether a database works on it.
 
-Neither holds where another machine can write. A path and the table of mounts flow in, an answer flows out. Pure but for
-``networked`` and ``far_away``.
+Neither holds where another machine can write. ``kind_of`` is pure; ``networked`` and ``far_away`` read the mounts.
 """
 
 from __future__ import annotations
@@ -11,21 +10,21 @@ from pathlib import Path, PurePosixPath
 _TABLE = Path("/proc/mounts")
 _NETWORKS = ("9p", "afs", "beegfs", "ceph", "cifs", "coda", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3")
 _SHARED = ("drvfs", "prl_fs", "vboxsf", "virtiofs", "vmhgfs")
-"""What a machine shows of its own folders to the virtual ones on it."""
+"""File systems by which a machine shares folders with its virtual machines."""
 _NETWORKS_OF_PROGRAMS = ("afp", "ceph", "gcsfuse", "glusterfs", "juicefs", "nfs", "rclone", "s3fs", "smbnetfs", "sshfs")
-"""Behind ``fuse.``; most others there show a local disk in another way."""
+"""Network file systems served by a program, after ``fuse.``; most other such types show a local disk."""
 
 
 def networked(folder: Path) -> bool:
-    """Whether changes in this folder have to be looked for; where no table of mounts can be read, they need not."""
+    """Whether the kernel may miss changes in this folder, so that one must poll; False if mounts cannot be read."""
     kind = _kind(folder)
     return kind in (*_NETWORKS, *_SHARED) or kind.startswith("fuse")  # most of what is served by a program is remote
 
 
 def far_away(folder: Path) -> str:
-    """The type of the network file system that a folder lies on; empty for any other, or where nobody knows.
+    """The type of the network file system that a folder is on; empty for any other, or if it is not known.
 
-    9p is none of them here: whole virtual machines and containers live on it, and their processes share its memory.
+    9p does not count: whole virtual machines and containers run on it, and their processes share its memory.
     """
     kind = _kind(folder)
     far = (kind in _NETWORKS and kind != "9p") or (kind.removeprefix("fuse.") in _NETWORKS_OF_PROGRAMS and "." in kind)
@@ -53,7 +52,7 @@ def kind_of(path: Path, table: str) -> str:
 
 
 def _unescaped(field: str) -> str:
-    """The kernel writes blanks as octal numbers."""
+    """A field of the mount table with its blanks, which the kernel writes as octal numbers."""
     for escaped, character in ((r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")):
         field = field.replace(escaped, character)
     return field

@@ -1,4 +1,4 @@
-"""Where a home keeps its files. Standard library and platformdirs only; nothing is created by asking."""
+"""Where a home keeps its files. Standard library and platformdirs only. Only ``Home.create`` creates anything."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Home:
 
     @property
     def database(self) -> Path:
-        """The store."""
+        """The database of the store."""
         return self.root / "marlaas.db"
 
     @property
     def plugins(self) -> Path:
-        """Where users drop environments."""
+        """Plugins: where users put environments."""
         return self.root / "plugins"
 
     @property
@@ -42,7 +42,7 @@ class Home:
 
     @property
     def lost(self) -> Path:
-        """Files that nobody names any more, kept because versions turned out to be damaged: for a person to look at."""
+        """Files that no version names, kept for a person to look at because versions turned out to be damaged."""
         return self.root / "lost+found"
 
     @property
@@ -52,35 +52,35 @@ class Home:
 
     @property
     def logs(self) -> Path:
-        """The engine's and the workers' own words."""
+        """Logs of the engine and the workers."""
         return self.root / "logs"
 
     @property
     def scratch(self) -> Path:
-        """Snapshots of plugins and their working folders."""
+        """Snapshots of plugins, and their working folders."""
         return self.root / "scratch"
 
     @property
     def venvs(self) -> Path:
-        """Libraries that plugins bring along; can be deleted while no engine runs."""
+        """Libraries that plugins need; can be deleted while no engine runs."""
         return self.root / "venvs"
 
     @property
     def rates(self) -> Path:
-        """What the machine's devices were measured to reach; can be deleted at any time."""
+        """Measured rates of the machine's devices; can be deleted at any time."""
         return self.root / "rates.json"
 
     @property
     def lock(self) -> Path:
-        """Held by the engine that serves this home."""
+        """The lock file, held by the engine that serves this home."""
         return self.root / "engine.lock"
 
     def name_of(self, path: Path) -> str:
-        """How the database names a file of the home: by its place in it, so that the home may be moved and copied."""
+        """A file's path relative to the home, as the database has it, so that the home can be moved and copied."""
         return path.relative_to(self.root).as_posix()
 
     def file(self, name: str | Path) -> Path:
-        """The file of the home that has this name. Raises ``AdapterUnreachable`` for one that lies outside of it."""
+        """The absolute path for such a relative one. Raises ``AdapterUnreachable`` if it is outside of the home."""
         path = self.root / name
         if not path.is_relative_to(self.root) or ".." in path.relative_to(self.root).parts:
             raise AdapterUnreachable(f"{name} does not lie in the home {self.root}.", INSIDE)
@@ -90,9 +90,9 @@ class Home:
         return path
 
     def create(self) -> Home:
-        """Make the folders, readable by their owner alone. Raises ``ConfigError`` where they cannot be.
+        """Create the folders, readable by their owner alone. Raises ``ConfigError`` where they cannot be created.
 
-        That for adapters is made with the home and never again: one that is gone may come back (its disk is mounted).
+        The folder for adapters is created only with the home: one that is missing later may only be unmounted.
         """
         folders = [self.root, self.plugins, self.base, self.logs, self.scratch]
         try:

@@ -1,6 +1,6 @@
-"""A folder that only this account and this process use, and that whoever comes after a killed process removes.
+"""A temporary folder for this process alone; if the process is killed, a later one removes the folder.
 
-A place and a prefix flow in, a path flows out. A lock on a file in it says that its process lives.
+A lock on a file in it tells that its process lives.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LOCK = "lock"
 
 
 class PrivateFolder:
-    """Of mode 0700, below ``parent``, which is made if need be. Raises ``OSError`` where the disk refuses."""
+    """A folder of mode 0700 below ``parent``, which is created if needed. Raises ``OSError`` where the disk refuses."""
 
     def __init__(self, parent: Path, prefix: str) -> None:
         parent.mkdir(parents=True, exist_ok=True)
@@ -24,7 +24,7 @@ class PrivateFolder:
         self._lock = _locked(self.path)
 
     def ensure(self) -> Path:
-        """Its path, with a folder there: made again where somebody has deleted it. Raises ``OSError``."""
+        """Return its path, and create the folder again if it was deleted. Raises ``OSError``."""
         if not (self.path / LOCK).exists():
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(self._lock)
@@ -46,12 +46,12 @@ def _locked(folder: Path) -> int:
 
 
 def remove_orphans(parent: Path, prefix: str) -> None:
-    """Remove the folders of processes that are gone."""
+    """Remove the folders of processes that have ended."""
     for folder in parent.glob(f"{prefix}*"):
         try:
             lock = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
-            continue  # being made, or not ours
+            continue  # it is just being created, or is not one of these
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,10 +1,10 @@
-"""Which version of marlaas this program is."""
+"""The version of marlaas."""
 
 from __future__ import annotations
 
 
 def version() -> str:
-    """As the package was installed, "0.1.0"."""
+    """The version of the installed package, "0.1.0"."""
     from importlib.metadata import version as installed
 
     return installed("marlaas")

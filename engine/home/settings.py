@@ -1,6 +1,7 @@
-"""Settings of a home: ``marlaas.toml`` < environment variables < command line; unknown keys are refused.
+"""Settings of a home, from ``marlaas.toml``, environment variables and the command line; the later ones win.
 
-Standard library only. ``DOCUMENTED`` is the file that a new home starts with: every key with its default and reason.
+Unknown keys are refused. Standard library only. ``DOCUMENTED`` is the file that a new home starts with: every key with
+its default and reason.
 """
 
 from __future__ import annotations
@@ -132,14 +133,14 @@ DOCUMENTED = """\
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """The schedule."""
+    """Settings of the engine's schedule."""
 
     tasks: int = between(32, 1, 1024)
 
 
 @dataclass(frozen=True)
 class RolloutSettings:
-    """The sampler."""
+    """Settings of the sampler."""
 
     sampler: str = one_of("auto", "auto", "llama.cpp", "torch", "vllm")
     samplers: tuple[str, ...] = each_of("llama.cpp", "torch")
@@ -154,7 +155,7 @@ class RolloutSettings:
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """The trainer."""
+    """Settings of the trainer."""
 
     sync: bool = True
     slots: int = between(0, 0, 1024)
@@ -166,7 +167,7 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class EnvironmentSettings:
-    """Libraries of plugins, and what their processes may reach."""
+    """Settings of plugins' libraries, and of what their processes may reach."""
 
     allow: str = one_of("ask", "ask", "always", "never")
     wheels: str = ""
@@ -176,7 +177,7 @@ class EnvironmentSettings:
 
 @dataclass(frozen=True)
 class NotifySettings:
-    """Who hears what became of tasks."""
+    """Settings of notifications about tasks."""
 
     command: str = ""
     blocked_minutes: float = between(10.0, 0.0, 1e6)
@@ -184,7 +185,7 @@ class NotifySettings:
 
 @dataclass(frozen=True)
 class DiskSettings:
-    """What a home may take of the disk."""
+    """Settings of the disk space that a home may take."""
 
     reserve_gb: float = between(0.5, 0.0, 1e6)
     limit_gb: float = between(0.0, 0.0, 1e6)
@@ -208,7 +209,7 @@ class Settings:
 def load_settings(home: Home) -> Settings:
     """Read a home's settings; a missing file means defaults. Raises ``ConfigError``.
 
-    A relative folder or file counts from the home in ``marlaas.toml``, from the working folder in ``MARLAAS_BASE``.
+    A relative path in ``marlaas.toml`` counts from the home, one in ``MARLAAS_BASE`` from the working folder.
     """
     try:
         table = read_toml(home.config.read_text(encoding="utf-8")) if home.config.exists() else {}

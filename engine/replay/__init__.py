@@ -1,4 +1,4 @@
-"""Stored episodes played again under another version of their environment, to see which rewards would change."""
+"""Replay: stored episodes are played again on another environment version, to see which rewards would change."""
 
 from ..door import door
 

@@ -1,10 +1,9 @@
-"""The model of a replayed episode: it gives again what was replied when the episode was recorded.
+"""Stands in for the model in a replay: answers the environment's asks with the recorded replies of an episode.
 
-Flows in: a recorded episode, and the asks of whatever environment version plays it now. Flows out: the recorded
-replies, and where those asks first differ from the recorded ones. Knows neither a database nor processes.
+It also tells where the asks first differ from the recorded ones. Knows neither a database nor processes.
 
-What the store keeps of a reply is its text as the model wrote it, so nothing is decoded here. The tools of an agent and
-the limits of an ask are not kept: an ask that differs in them alone counts as the same.
+The store keeps a reply as the text that the model wrote, so nothing is decoded here. The tools of an agent and the
+limits of an ask are not stored: an ask that differs in them alone counts as the same.
 """
 
 from __future__ import annotations
@@ -19,27 +18,27 @@ from ..rollout import before_stop
 from ..store import RecordedAgent, RecordedEpisode
 
 Calls = Callable[[str, bool], tuple[str, tuple[ToolCall, ...]]]
-"""(what a model wrote, whether it had tools) to (the text without its calls, the calls): the base's form."""
+"""Parses tool calls in the base's format: (reply, whether it had tools) to (text without the calls, calls)."""
 
 SAID = ("thinking", "assistant")
 DEAF_ASKS = 100
-"""Asks that an agent whose room was used up may get before its replay ends."""
+"""Asks after an agent's tokens are used up, until the replay of the episode ends."""
 
 
 class BeyondRecord(MarlaasError):
-    """An ask to which no reply was recorded: the replay of this episode ends here."""
+    """No reply was recorded for an ask, so the replay of the episode ends."""
 
 
 class Playback:
-    """Answers the asks of one episode; an ``Answer`` itself."""
+    """Answers the asks of one episode; can be passed as an ``Answer``."""
 
     def __init__(self, episode: RecordedEpisode, max_tokens: int, calls: Calls) -> None:
-        """``max_tokens``: of one reply, as the task had it."""
+        """``max_tokens``: the limit of one reply, by the task."""
         self._tracks = {name: _Track(name, agent, max_tokens, calls) for name, agent in episode.agents.items()}
         self._difference = ""
 
     async def __call__(self, ask: Ask) -> Reply:
-        """The recorded reply. Raises ``BeyondRecord`` where there is none, or none can be told apart."""
+        """The recorded reply. Raises ``BeyondRecord`` where there is none, or where it cannot be told which it is."""
         if ask.branch or (ask.fork is not None and ask.fork.branch):
             raise BeyondRecord("an agent's own conversation branches there, which cannot be replayed")
         track = self._tracks.get(ask.agent)
@@ -53,12 +52,12 @@ class Playback:
 
     @property
     def difference(self) -> str:
-        """How the asks first differ from the recorded ones, until now; empty where they do not."""
+        """How the asks so far first differ from the recorded ones; empty where they do not."""
         return self._difference
 
     @property
     def unheard(self) -> str:
-        """Which recorded replies nobody asked for, until now; empty where there are none."""
+        """That recorded replies have not been asked for so far, in words; empty if all have been."""
         return next((left for track in self._tracks.values() if (left := track.unheard)), "")
 
 
@@ -75,7 +74,7 @@ class _Track:
     """The recorded turn that comes next."""
     replied: int = 0
     before: int = 0
-    """Replies in the conversation that it left, where it is a fork."""
+    """For a fork, replies in the original conversation before it."""
     deaf: int = 0
 
     @property
@@ -85,12 +84,12 @@ class _Track:
         return f"it ends after {self.replied} of {recorded} replies" if self.replied < recorded else ""
 
     def leave(self, origin: _Track | None, turns: int) -> None:
-        """Begin as a fork of another agent."""
+        """Begin as a fork of another agent's conversation after ``turns`` replies."""
         self.before = turns
         self.tools = origin is not None and origin.tools
 
     def difference(self, ask: Ask) -> str:
-        """Go past what was told to the agent at this point; how the ask differs from it, or nothing."""
+        """Skip the recorded messages to the agent up to its next reply; return how the ask differs from them."""
         self.tools = self.tools or bool(ask.tools)
         if self.deaf:
             return ""
@@ -127,14 +126,14 @@ class _Track:
         return turns[self.at - 1].text
 
     def _finish(self, number: int, ask: Ask) -> str:
-        """Whether a limit ended the reply; one that ended of itself at the very limit counts as cut."""
+        """The finish reason: "length" where a limit ended the reply, or it ended by itself exactly at the limit."""
         limit = min(ask.max_tokens or self.max_tokens, self.max_tokens)
         last = number == len(self.recorded.replies) - 1
         cut = self.recorded.cut if last and not ask.max_tokens else self.recorded.replies[number] >= limit
         return "length" if cut else "stop"
 
     def _nothing(self) -> Reply:
-        """As an agent whose tokens are used up answers, where it was one when this was recorded."""
+        """The empty reply of an agent whose tokens are used up, if they were when this was recorded."""
         turns = self.recorded.turns
         full = self.recorded.cut and bool(turns) and turns[-1].role not in SAID
         self.deaf += 1

@@ -1,7 +1,6 @@
-"""Plays recorded groups again on another environment version, with what was replied then.
+"""Plays recorded groups again on another environment version, with the recorded replies.
 
-Recorded groups and a lease on a version flow in, verdicts flow out. Nothing is sampled, trained or written; it may run
-beside an engine.
+Nothing is sampled, trained or written; it may run beside an engine.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _UNRANKED = "another episode of its group cannot be compared, and they are ranke
 
 @dataclass(frozen=True)
 class Replay:
-    """How a task's groups are replayed."""
+    """Replays a task's groups on the environment version of ``lease``."""
 
     service: EnvironmentService
     lease: Lease
@@ -36,7 +35,10 @@ class Replay:
     calls: Calls
 
     async def run(self, groups: Sequence[RecordedGroup]) -> list[Verdict]:
-        """Replay groups; verdicts in their order. Raises ``ConfigError`` where the version refuses the parameters."""
+        """Replay groups and return verdicts in their order.
+
+        Raises ``ConfigError`` where the version refuses the task's parameters.
+        """
         declared = self.lease.declared
         try:
             config = complete(declared.parameters, self.spec.environment_config, declared.name)
@@ -59,11 +61,11 @@ class Replay:
             outcome = await self.service.play(self.lease, spec, playback)
         except BeyondRecord as error:
             return Replayed(recorded, None, playback.difference or error.message)
-        over = outcome.status in ("ok", "skip")  # else it is no wonder that it ended before all had been said
+        over = outcome.status in ("ok", "skip")  # else it ended before all replies could be asked for
         return Replayed(recorded, outcome, playback.difference or (playback.unheard if over else ""))
 
     async def _ranked(self, played: Sequence[Replayed]) -> Sequence[Replayed]:
-        """With the rewards of the version's ranking, where it has one; groups of evaluations are not ranked."""
+        """The episodes with the rewards of the version's ranking, if it has one; evaluations are not ranked."""
         if not self.lease.declared.ranked or self.split == "eval":
             return played
         if any(one.difference and one.recorded.status == "ok" for one in played):

@@ -1,7 +1,4 @@
-"""What became of recorded rewards when their episodes were replayed.
-
-Recorded and replayed episodes flow in, one verdict for each reward and a summary flow out. Pure.
-"""
+"""Compares recorded and replayed rewards: one verdict for each reward, and a summary. Pure."""
 
 from __future__ import annotations
 
@@ -18,18 +15,18 @@ Kind = Literal["unchanged", "changed", "not comparable", "failing"]
 
 @dataclass(frozen=True)
 class Replayed:
-    """An episode after its replay."""
+    """A recorded episode with its replay."""
 
     recorded: RecordedEpisode
     outcome: EpisodeOutcome | None
     """None where the replay had to end before the episode did."""
     difference: str = ""
-    """Why old and new reward cannot be compared: the policy was told something else; empty where it was not."""
+    """How the replay told the policy something else, so that rewards cannot be compared; empty where it did not."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of the reward of one agent in one episode."""
+    """The comparison of one agent's rewards in one episode."""
 
     kind: Kind
     step: int | None
@@ -44,7 +41,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Summary:
-    """Counts of verdicts, and what they come to."""
+    """Counts of verdicts, and mean rewards before and after."""
 
     rewards: int
     unchanged: int
@@ -52,12 +49,12 @@ class Summary:
     not_comparable: int
     failing: int
     mean_before: float | None
-    """Over the unchanged and the changed ones that have a reward before and after; None where none has."""
+    """Mean over the unchanged and changed rewards that exist both before and after; None where there are none."""
     mean_after: float | None
 
 
 def verdicts(group: RecordedGroup, replayed: Sequence[Replayed]) -> list[Verdict]:
-    """One for each agent of each episode that spoke in it."""
+    """One verdict for each agent that spoke in each episode."""
     found = []
     for one in replayed:
         rewards: Mapping[str, float] = one.outcome.rewards if one.outcome is not None else {}
@@ -71,7 +68,7 @@ def verdicts(group: RecordedGroup, replayed: Sequence[Replayed]) -> list[Verdict
 
 
 def summarise(found: Sequence[Verdict]) -> Summary:
-    """Count them."""
+    """Count verdicts and average their rewards."""
     kinds = [verdict.kind for verdict in found]
     comparable = [
         (verdict.old, verdict.new)
@@ -100,7 +97,7 @@ def _judged(one: Replayed, old: float | None, new: float | None) -> tuple[Kind, 
 
 
 def _why(recorded: RecordedEpisode, outcome: EpisodeOutcome, old: float | None) -> str:
-    """What is known of the reason for another reward."""
+    """Why the reward changed, as far as that is known."""
     if outcome.status != "ok":
         return f"the episode ends as {outcome.status}"
     if old is None:

@@ -1,8 +1,8 @@
-"""What a task file says: its fields with their ranges, rules between them, sweeps, policies, agents and tenants.
+"""What a task file may say: its fields with their ranges, rules between them, sweeps, policies, agents and tenants.
 
-The bottom of the engine. A table of TOML becomes frozen dataclasses, or one error that says what is wrong, where, and
-what is allowed. Nothing here knows a store, a model or a running task; ``losses`` says what each loss's paper sets, so
-that a task file can be checked without torch.
+A table of TOML becomes frozen dataclasses, or one error that says what is wrong, where, and what is allowed. Nothing
+here knows a store, a model or a running task. ``losses`` has what each loss's paper sets, so that a task file can be
+checked without torch.
 """
 
 from ..door import door

@@ -1,7 +1,7 @@
-"""What [policies], [agents] and [eval.agents] must say to make sense together.
+"""Whether [policies], [agents] and [eval.agents] of a task file fit each other.
 
-A specification whose values are each allowed flows in, a ``ConfigError`` that names the keys or nothing flows out.
-Versions of other tasks are looked up when the task is submitted (``starts.py``), agents when the environment is known.
+Each value has been checked by itself before. Versions of other tasks are looked up when the task is submitted
+(``submission/starts.py``), and agents when the environment is known (``check_declared``).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from .task import TaskSpec
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
-"""Policies name files and rows."""
+"""What a policy may be called: its name becomes part of file names and rows."""
 TAKEN = ("base", "policy")
-"""What means something else."""
+"""Names that a policy may not have, because they mean the bare base and a task's only policy."""
 Fault = tuple[str, str, str]
 """The key at fault, what is wrong with it, and how to mend it."""
 
 
 def check_cast(spec: TaskSpec, where: str) -> None:
-    """Raise ``ConfigError`` with the first thing that is wrong; ``where`` names the file."""
+    """Raise ``ConfigError`` for the first fault in policies and agents; ``where`` names the file."""
     for path, says, hint in _faults(spec):
         raise ConfigError(f"{where}: {says}", hint, path=path, code=CONFLICT)
 
@@ -91,7 +91,7 @@ def _faults(spec: TaskSpec) -> Iterator[Fault]:
 
 
 def _undecided(spec: TaskSpec) -> Iterator[Fault]:
-    """Which version of a partner a score is measured with depends on how far that has come, by the clock."""
+    """Faults of a deterministic task that a score ends: a partner trained beside has a version that timing decides."""
     decisive = spec.eval.target is not None or spec.eval.patience > 0
     if not (spec.train.deterministic and decisive):
         return
@@ -113,7 +113,7 @@ def _trained(words: str, spec: TaskSpec) -> bool:
 
 
 def _references(spec: TaskSpec) -> Iterator[Fault]:
-    """Frozen versions and pools, which must end at something that exists: a cycle of them never would."""
+    """Faults of ``frozen``, ``pool`` and ``start``: each must lead to a version that exists, without a cycle."""
     for name, policy in spec.policies.items():
         key = f"policies.{name}"
         if policy.frozen and policy.pool:

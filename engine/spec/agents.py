@@ -1,7 +1,6 @@
-"""Who speaks for whom in a task: its policies by name, and the policy of each agent. Pure.
+"""The policies of a task by name, and which policy speaks for which agent. Pure.
 
-A specification flows in; names, one specification for each trained policy, and the mapping from agents to policies flow
-out. A task with [policy] alone is one whose only policy, called ``policy``, speaks for every agent.
+In a task with [policy] alone, its only policy, called ``policy``, speaks for every agent.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ BASE = "base"
 
 @dataclass(frozen=True)
 class AgentMap:
-    """The policies of a task, and who speaks for which agent."""
+    """The policies of a task, and which of them speaks for which agent."""
 
     policies: Mapping[str, NamedPolicySpec]
     """In the order of the task file."""
     agents: Mapping[str, str]
-    """The policy of each agent; empty: the only one speaks for all."""
+    """The policy of each agent; empty: the only policy speaks for all."""
 
     @property
     def trained(self) -> tuple[str, ...]:
-        """Policies that learn."""
+        """The names of the policies that are trained."""
         return tuple(name for name, policy in self.policies.items() if policy.trained)
 
 
 def agent_map_of(spec: TaskSpec) -> AgentMap:
-    """The cast that a specification means."""
+    """The agent map of a task."""
     if not spec.policies:
         own = spec.policy
         return AgentMap({ONLY: NamedPolicySpec(rank=own.rank, alpha=own.alpha, start=own.start)}, {})
@@ -59,7 +58,7 @@ def spec_of(spec: TaskSpec, policy: str) -> TaskSpec:
 def check_declared(spec: TaskSpec, declared: tuple[str, ...]) -> None:
     """Raise ``ConfigError`` where ``[agents]`` and the agents that an environment declares do not fit.
 
-    An environment that declares none is taken at its word when it plays.
+    An environment that declares no agents is not checked here: its agents are known only when it plays.
     """
     if not declared or not spec.policies:
         return

@@ -1,6 +1,6 @@
-"""What a task file may say, key by key: the dataclasses of ``spec.py`` in, rows for forms and for help out.
+"""The keys of a task file, read from the dataclasses of ``task.py`` and ``policies.py``, for forms and for help.
 
-The words are the docstrings under the fields, which only their source holds: it is read once.
+What is said of a key is the docstring under its field. Python does not keep these, so the source is read, once.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class SpecField:
 
     @property
     def table(self) -> str:
-        """The table that it stands in; empty for the file's own keys."""
+        """The table that the key belongs to; empty at the top of the file."""
         return self.key.rpartition(".")[0]
 
     @property
     def name(self) -> str:
-        """Within its table."""
+        """The key within its table."""
         return self.key.rpartition(".")[2]
 
 
 @cache
 def spec_fields() -> tuple[SpecField, ...]:
-    """All keys in their order, but for ``[environment_config]``, which is the environment's own."""
+    """All keys in their order, except those of ``[environment_config]``, which the environment defines."""
     return tuple(_fields(spec.TaskSpec, ""))
 
 
@@ -83,7 +83,7 @@ def _kind(kind: Any) -> str:
 
 
 def docstrings(cls: type[Any]) -> dict[str, str]:
-    """The text under each field of a class, as one line without the marks of code."""
+    """The docstring under each field of a class, as one line without backticks."""
     body = ast.parse(inspect.getsource(cls)).body[0]
     assert isinstance(body, ast.ClassDef)
     found = {}

@@ -1,7 +1,7 @@
-"""What the authors of each loss set: which mean it is, how far ratios may go, which advantage it was made for.
+"""What the authors of each loss set: how it is averaged, where ratios are clipped, which advantage it is used with.
 
-A name flows in, these facts flow out: for the trainer, for what a task file may say, and for the advantages. Imports no
-torch, because the engine and the command line ask too.
+The trainer, the task file's rules and the advantages read this. Imports no torch, because the engine and the command
+line read it too.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Published:
     mean: Mean
     advantage: AdvantageKind
     clip_low: float | None = None
-    """Ratios are clipped below 1 - clip_low; None: not at all."""
+    """Ratios are clipped below 1 - clip_low; None: no lower bound."""
     clip_high: float | None = None
-    """And above 1 + clip_high; None: not at all."""
+    """Ratios are clipped above 1 + clip_high; None: no upper bound."""
     importance: tuple[str, ...] = ("truncate", "mask", "none")
-    """What may be chosen for importance weights. A loss whose ratio is already that to the sampling policy is not
-    multiplied by them, since that would correct twice; ``mask`` still leaves out its tokens beyond floor and cap."""
+    """Allowed values of ``train.importance``. A loss whose ratio is already that to the sampling policy is not
+    multiplied by the weights, since that would correct twice; ``mask`` still leaves out tokens beyond floor and cap."""
     dynamic_sampling: bool = False
 
 
@@ -57,14 +57,14 @@ PUBLISHED: dict[str, Published] = {
 
 
 def published(name: str) -> Published:
-    """What is known of the loss of that name; raises ``ValueError`` naming those that exist."""
+    """What its authors set for the loss ``name``; raises ``ValueError`` naming those that exist."""
     if name not in PUBLISHED:
         raise ValueError(f"There is no loss named {name!r}; there are: {', '.join(sorted(PUBLISHED))}.")
     return PUBLISHED[name]
 
 
 def constant_denominator(name: str, episodes: int, tokens: int) -> float:
-    """What ``PolicyConfig.denominator`` is for a step of so many episodes of at most so many tokens each."""
+    """The ``PolicyConfig.denominator`` of a step of ``episodes`` episodes of at most ``tokens`` tokens each."""
     return {"constant": float(episodes * tokens), "episode": float(episodes), "sequence": float(episodes)}.get(
         published(name).mean, 1.0
     )

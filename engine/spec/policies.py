@@ -1,4 +1,4 @@
-"""What a task file may say of its policies: of its only one, or of each of several by name. Data alone."""
+"""The tables [policy] and [policies.NAME] of a task file. Data alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Which keys of a task file do not go together: a run that could not be, or a key that would do nothing.
+"""Which keys of a task file contradict each other, or would have no effect beside another.
 
-A specification whose values are each allowed flows in, a ``ConfigError`` that names the keys or nothing flows out. What
-a loss can do is asked of ``losses``; no model and no torch is needed for it.
+Each value has been checked by itself before. What a loss supports is in ``losses``; no model and no torch is needed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Sweeps: a task file in which keys have lists of values, in; the tables of its members, out. Pure.
+"""Sweeps: a task file in which keys have lists of values means one task, a member, for each combination. Pure.
 
 A list for any key of ``[policy]``, ``[train]``, ``[sampling]`` or ``[eval]``, or for ``steps``, means one member for
-each of its values; several lists mean their grid. ``[sweep]`` says the same of any key by its dotted name: the way for
-``[environment_config]``, where a list may be a value of its own. Values are checked where each member is parsed.
+each of its values; several lists mean their grid. ``[sweep]`` does the same for any key by its dotted name. It is for
+``[environment_config]``, where a list may itself be a value. Values are checked where each member is parsed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ..errors import ConfigError
 from .validation import CONFLICT, RANGE, TYPE
 
 MOST_MEMBERS = 1000
-"""Members of one sweep."""
+"""The most members of one sweep."""
 TABLES = ("policy", "train", "sampling", "eval")
-"""Their keys have plain values, so that a list can only mean a sweep."""
+"""The tables whose keys have plain values, so that a list can only mean a sweep."""
 IDENTITY = ("tenant", "name", "sweep")
-"""What all members share."""
+"""Keys that all members share, and that cannot be swept."""
 SHOWN = 40
 """Characters of a value in a member's name; of a longer one its place in the list is shown."""
 
@@ -67,7 +67,7 @@ def members(table: dict[str, Any], where: str) -> list[Member]:
         says = f"{where}: the sweep has {size:,} tasks ({counts}); at most {MOST_MEMBERS:,} are allowed."
         raise ConfigError(says, path=axes[0].key, also=[axis.key for axis in axes[1:]], code=RANGE)
     if not isinstance(table.get("name"), str):
-        return [Member(table)]  # whoever parses it says so
+        return [Member(table)]  # parsing it will raise the error
     labels = [_labels(axis, axes, where) for axis in axes]
     choices = product(*(zip(axis.values, shown, strict=True) for axis, shown in zip(axes, labels, strict=True)))
     return [_member(table, axes, choice) for choice in choices]
@@ -98,7 +98,7 @@ def _axes(table: dict[str, Any], where: str) -> Iterator[Axis]:
 
 
 def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Keys and values of tables in tables: TOML reads an unquoted dotted key as such."""
+    """Nested tables as dotted keys with their values: TOML reads an unquoted dotted key as nested tables."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{key}.")

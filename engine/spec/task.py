@@ -1,7 +1,7 @@
 """A task as its author describes it: the task file with every default filled in.
 
-Flows from the command line through the queue to the scheduler, as JSON in the task's row. Defaults here are the
-documented ones; the demo trains with them.
+The command line puts it into the task's row as JSON, where the scheduler reads it. Defaults here are the documented
+ones; the demo trains with them.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class TaskSpec:
         return self.train.groups_per_step * self.train.group_size
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, from which ``parse`` makes an equal spec."""
+        """The specification as plain values, from which ``parse`` makes an equal one."""
         return asdict(self)
 
 

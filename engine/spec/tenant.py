@@ -1,6 +1,6 @@
-"""What may be said of a tenant: its weight and its quotas, checked, or one sentence that says what is wrong.
+"""The weight and the quotas of a tenant, and the check of a command that sets them.
 
-The command line checks before it asks; the engine checks what it is asked.
+The command line checks before it sends the command; the engine checks what it receives.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ LIMITS = {
     "tasks": Limit("number of tasks at the same time", 0, 10_000),
     "tokens_per_day": Limit("number of tokens a day", 0, 10**15),
 }
-"""By the names that the command's arguments have; a quota of 0 is none."""
+"""By the name of the command's argument; a quota of 0 means none."""
 
 
 def tenant_change(arguments: Mapping[str, Any]) -> tuple[str, dict[str, float]]:
-    """The tenant's name and what changes for it. Raises ``ConfigError``."""
+    """The tenant's name and its new limits, by column. Raises ``ConfigError``."""
     changes = dict(arguments)
     name = changes.pop("name", "")
     if not isinstance(name, str) or not name.strip() or len(name) > 200 or not name.isprintable():

@@ -1,4 +1,4 @@
-"""TOML from anywhere: as ``tomllib`` reads it, but for keys whose depth would take memory by its square.
+"""TOML from untrusted sources: ``tomllib`` with limits on depth, which would otherwise cost memory by its square.
 
 Standard library only.
 """
@@ -10,7 +10,7 @@ import tomllib
 from typing import Any
 
 DEEPEST = 32
-"""Tables in each other, and parts of a dotted key. ``tomllib`` keeps every beginning of a key: 20,000 parts, in 40 kB
+"""The most nested tables, and parts of a dotted key. ``tomllib`` keeps every prefix of a key: 20,000 parts, in 40 kB
 of text, take gigabytes."""
 TOO_DEEP = "tables or lists lie too deep in each other"
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
@@ -21,7 +21,7 @@ def read_toml(text: str) -> dict[str, Any]:
     """The table that a text holds.
 
     Raises ``ValueError`` (``tomllib.TOMLDecodeError`` is one) where it is not TOML, also for numbers of thousands of
-    digits, tables in tables in tables, and keys of more than ``DEEPEST`` parts.
+    digits, and for keys or tables nested deeper than ``DEEPEST``.
     """
     if found := _DEEPER.search(text):
         line = text.count("\n", 0, found.end()) + 1
@@ -38,6 +38,6 @@ def read_toml(text: str) -> dict[str, Any]:
             for inner in (outer.values() if isinstance(outer, dict) else outer)
             if isinstance(inner, dict | list)
         ]
-    if layer:  # whoever copies or prints it would run out of stack
+    if layer:  # copying or printing it would exceed the recursion limit
         raise ValueError(TOO_DEEP)
     return table

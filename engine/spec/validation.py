@@ -18,8 +18,7 @@ from ..errors import ConfigError
 
 UNKNOWN, MISSING, TYPE, RANGE, CHOICE = "unknown_key", "missing", "wrong_type", "out_of_range", "no_choice"
 CONFLICT, REFUSED = "conflict", "refused"
-"""Codes of errors in a task file: of a key by itself, of one that does not go with what others say, and of a parameter
-that its environment does not take."""
+"""Codes of errors in a task file: about one key alone, and (the last) about keys that contradict each other."""
 T = TypeVar("T")
 _WORDS = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
 
@@ -120,7 +119,7 @@ def _no_table(where: str, name: str) -> ConfigError:
 
 
 def _check_free(value: Any, where: str, name: str) -> None:
-    """Refuse what JSON cannot hold: dates, times, numbers that are none."""
+    """Refuse what JSON cannot hold: dates, times, infinities and NaN."""
     if isinstance(value, dict):
         for key, inner in value.items():
             _check_free(inner, where, f"{name}.{key}")

@@ -1,7 +1,7 @@
-"""What a home remembers: one SQLite database of tasks, versions, experience, scores, events and measurements.
+"""The SQLite database of a home: tasks, versions, experience, scores, events and measurements.
 
-``Store`` is the engine's, the only writer beside submissions and commands of the application. ``Reader`` and the other
-queries are for everybody: rows come back as frozen dataclasses. SQL stands here and nowhere else.
+``Store`` is the engine's. Nothing else writes, except that the application inserts submissions and commands. ``Reader``
+and the other queries are for everybody: rows come back as frozen dataclasses. All SQL is in this package.
 """
 
 from ..door import door

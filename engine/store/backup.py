@@ -1,7 +1,6 @@
-"""Copies of a home's database: one moment of it while an engine writes on, and what must hold of one put in place.
+"""Copies of a home's database for backups: a snapshot taken while an engine writes, and the check before a restore.
 
-A database flows in; a database of its own flows out, whose rows name state files relative to the home that it is for.
-Files are the caller's: here is only said which there are.
+A copy's rows name state files relative to the home. The state files themselves are copied by the caller.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from .database import guarded
 from .schema import is_newer, newer, read_only
 
 PAGES = 2_000
-"""Copied at once; progress is told after each."""
+"""Pages copied at once; progress is reported after each batch."""
 _PLACE = "CASE WHEN path LIKE '/%' THEN 'adapters/' || name || '.safetensors' ELSE path END"
-"""Where a version's file lies in its home; older rows name it by its whole path, wherever the home lay then."""
+"""SQL for the path of a version's file relative to the home; older rows hold an absolute path."""
 
 
 class Held:
-    """A database as one moment saw it; engines commit on beside it."""
+    """A snapshot of a database, by an open read transaction; an engine may go on committing."""
 
     def __init__(self, database: Path) -> None:
         with guarded():
@@ -38,7 +37,7 @@ class Held:
         self._connection.close()
 
     def renew(self) -> list[str]:
-        """Let go of the moment and hold this one: the files that its committed versions name, relative to the home.
+        """Take a new snapshot in place of the old one, and return its committed versions' files, relative to the home.
 
         Raises ``StoreError`` also for a database of a newer marlaas, and for names that lead out of a home.
         """
@@ -58,7 +57,7 @@ class Held:
         return int(pages) * int(each)
 
     def copy(self, target: Path, progress: Callable[[int, int], None]) -> None:
-        """Write the moment that is held into a new file; ``progress`` is told bytes done and all told."""
+        """Write the snapshot into a new file; ``progress`` is called with the bytes done and the bytes in all."""
         whole = self.size()
 
         def tell(status: int, left: int, pages: int) -> None:
@@ -72,7 +71,7 @@ class Held:
 
 
 def check_copy(database: Path) -> int:
-    """How many tasks a copy holds, after a look at whether it may be put in place.
+    """Check that a copy may be restored, and return how many tasks it holds.
 
     Raises ``StoreError`` where it is damaged, made by a newer marlaas, or names files outside of a home.
     """

@@ -1,7 +1,7 @@
-"""A copy of the database as it is before a newer marlaas changes its tables.
+"""Copies the database before migrations change its tables.
 
-An open connection flows in; a file in the folder ``backups`` beside the database flows out. It is never read again
-unless a person puts it back, with the marlaas that it is of.
+A copy lies in the folder ``backups`` beside the database. marlaas never reads it; a person can put it back, together
+with the marlaas that it is of.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ..errors import StoreError
 
 FOLDER = "backups"
 KEPT = 3
-"""The newest copies, which stay."""
+"""How many copies are kept, the newest."""
 
 
 def keep_copy(connection: sqlite3.Connection, database: Path, schema: str) -> Path:
-    """Copy the database, whoever uses it meanwhile, and remove the oldest copies. Raises ``StoreError``.
+    """Copy the database, which others may use meanwhile, and remove the oldest copies. Raises ``StoreError``.
 
-    ``schema`` is the name of its last migration: the file is named by it and by the time.
+    ``schema`` is the name of the database's last migration; the copy is named by it and by the time.
     """
     folder = database.absolute().parent / FOLDER
     copy = folder / f"{schema}-{time.strftime('%Y%m%d-%H%M%S')}.db"

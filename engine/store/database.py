@@ -1,8 +1,8 @@
-"""The engine's connection: opened with migrations applied, and with sqlite's complaints turned into sentences.
+"""The engine's connection: opened with migrations applied, and with sqlite's errors turned into ``StoreError``.
 
 WAL mode, so that readers never wait. ``barrier`` makes what is committed survive a power cut; between barriers a
-commit survives the death of any process. Another program's lock is waited for at most as long as the connection's
-``patience``: where an event loop waits behind the connection, that is a moment (``Store.patiently`` waits beside it).
+commit survives the death of any process. ``GuardedConnection.wait_for`` sets how long a call waits for another
+program's lock; on the event loop that is very short, and ``Store.patiently`` tries again beside it.
 """
 
 from __future__ import annotations
@@ -22,21 +22,20 @@ from .copies import keep_copy
 from .migrations import KNOWN_MIGRATIONS, migrations
 
 OPENING = 30.0
-"""Seconds for which another program's lock is waited for until ``patience`` is set."""
+"""Seconds for which a call waits for another program's lock until ``wait_for`` says otherwise."""
 CHECKPOINT_PAGES = 16_384
-"""Size of the write-ahead log from which a commit itself moves it into the database and waits for the disk. Far above
-what gathers between two checkpoints: the event loop should not wait."""
+"""Pages of the write-ahead log from which a commit makes a checkpoint, and so waits for the disk. Far above what
+gathers between two calls of ``checkpoint``: the event loop should not wait."""
 LOG_BYTES = 64 * 1024 * 1024
-"""What is left of a write-ahead log that has grown beyond it while a reader kept it from being begun anew."""
+"""Bytes to which a write-ahead log is cut that grew larger while a reader kept it from being reset."""
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _READS = ("SELECT", "PRAGMA")
 
 
 class GuardedConnection(sqlite3.Connection):
-    """A connection whose errors are ``StoreError`` with a way out, wherever a statement is run.
+    """A connection that raises ``StoreError`` with a hint in place of sqlite's errors.
 
-    Once it has met a lock it waits for none any more, so that of many calls only the first costs its patience; the
-    first write that succeeds gives it back.
+    After one call has waited for a lock in vain, further calls do not wait, until a write succeeds again.
     """
 
     met_lock = False
@@ -44,12 +43,12 @@ class GuardedConnection(sqlite3.Connection):
     _patience = OPENING
 
     def wait_for(self, seconds: float) -> None:
-        """From now on, how long another program's lock is waited for."""
+        """Set how long a call waits for another program's lock."""
         self._patience = seconds
         self._wait(seconds)
 
     def is_free(self) -> bool:
-        """Whether nobody else holds the lock; waits for nothing."""
+        """Whether no other program holds the lock; does not wait."""
         self._wait(0.0)
         try:
             self.execute("BEGIN IMMEDIATE")
@@ -60,7 +59,7 @@ class GuardedConnection(sqlite3.Connection):
         return True
 
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
-        """As sqlite3's."""
+        """As in sqlite3, but raises ``StoreError``."""
         try:
             done = super().execute(*arguments)
         except sqlite3.Error as error:
@@ -71,7 +70,7 @@ class GuardedConnection(sqlite3.Connection):
         return done
 
     def executemany(self, *arguments: Any) -> sqlite3.Cursor:
-        """As sqlite3's."""
+        """As in sqlite3, but raises ``StoreError``."""
         try:
             return super().executemany(*arguments)
         except sqlite3.Error as error:
@@ -89,8 +88,10 @@ class GuardedConnection(sqlite3.Connection):
 
 
 def open_database(path: Path) -> Database:
-    """Open or create the database of a home, with this program's schema: whoever calls it for another one holds the
-    engine's lock. Raises ``StoreError``."""
+    """Open or create the database of a home and apply migrations. Raises ``StoreError``.
+
+    Where migrations are missing, the caller must hold the engine's lock.
+    """
     with guarded(), ExitStack() as undo:
         connection = sqlite3.connect(
             path, timeout=OPENING, isolation_level=None, check_same_thread=False, factory=GuardedConnection
@@ -119,15 +120,15 @@ def _check_schema(database: Database, path: Path) -> None:
 
 
 def barrier(path: Path) -> None:
-    """Bring everything that is committed to the disk, whoever reads meanwhile. Waits for it: give it a thread.
+    """Flush everything that is committed to the disk, also while others read. It blocks: call it in a thread.
 
     A commit in WAL mode has appended its pages to the log, and with ``synchronous = NORMAL`` nothing has waited for
-    the disk. So bringing the log there is what is missing, and is enough: the next program to open the database reads
-    it from the log. No checkpoint is needed, which moves nothing while a reader looks at an older state.
+    the disk. So it is enough to flush the log: the next program to open the database reads the commit from there. A
+    checkpoint is not needed, and would move nothing while a reader looks at an older state.
 
-    A log that was begun anew, or removed, between a commit and this call is no gap: sqlite does either only after a
-    checkpoint has moved all of it into the database, and brings log and database to the disk for that. Descriptors of
-    the log may come and go in this process; those of the database may not, for sqlite's locks would go with them.
+    A log that was reset or removed between a commit and this call does no harm: sqlite does either only after a
+    checkpoint has moved all of it into the database, for which it flushes log and database. This process may open and
+    close the log, but not the database file: closing that would release sqlite's locks.
     """
     for file in (path.with_name(f"{path.name}-wal"), path.parent):  # the folder, for the log's own entry
         try:
@@ -145,9 +146,9 @@ def barrier(path: Path) -> None:
 
 
 def checkpoint(path: Path) -> None:
-    """Move the write-ahead log into the database as far as readers allow, so that the log can be begun anew.
+    """Move the write-ahead log into the database as far as readers allow, so that the log can be reset.
 
-    Waits for the disk, on a connection of its own: give it a thread. Where another connection is at it, that will do.
+    It blocks, on a connection of its own: call it in a thread. Does nothing while another connection does the same.
     """
     with guarded(), closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
@@ -155,8 +156,11 @@ def checkpoint(path: Path) -> None:
 
 @contextmanager
 def transaction(database: Database) -> Iterator[None]:
-    """All or nothing. Takes the write lock at once: a transaction that reads first and is overtaken by another
-    process before it writes would fail however long it is ready to wait."""
+    """A transaction: all or nothing.
+
+    It takes the write lock at once: if it read first and another process wrote before it did, it would fail, however
+    long it may wait.
+    """
     database.conn.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -176,7 +180,7 @@ def insert(database: Database, table: str, row: Mapping[str, Any]) -> int:
 
 
 def insert_all(database: Database, table: str, rows: Iterable[Mapping[str, Any]], replace: bool = False) -> None:
-    """Insert many rows of the same columns; with ``replace`` those of the same key go."""
+    """Insert many rows of the same columns; with ``replace`` in place of rows with the same keys."""
     rows = list(rows)
     if rows:
         statement = _insertion(table, tuple(rows[0]), "REPLACE" if replace else "INSERT")
@@ -185,14 +189,14 @@ def insert_all(database: Database, table: str, rows: Iterable[Mapping[str, Any]]
 
 @cache
 def _insertion(table: str, columns: tuple[str, ...], verb: str = "INSERT") -> str:
-    """Plain SQL, several times faster than sqlite-utils, which looks the table up for every row."""
+    """The INSERT statement. Several times faster than sqlite-utils, which looks the table up for every row."""
     names, marks = ", ".join(f'"{name}"' for name in columns), ", ".join("?" * len(columns))
     return f'{verb} INTO "{table}" ({names}) VALUES ({marks})'
 
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Turn sqlite's errors into ``StoreError`` with a way out."""
+    """Turn sqlite's errors into ``StoreError`` with a hint."""
     try:
         yield
     except sqlite3.Error as error:

@@ -1,4 +1,4 @@
-"""Days as the store names them, for usage and quotas: UTC's. Standard library only."""
+"""Days for usage and quotas, in UTC. Standard library only."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import time
 
 
 def day_of(moment: float) -> str:
-    """The day of a moment in seconds of the epoch: 2026-11-21."""
+    """The day of a time in seconds since 1970, as text: 2026-11-21."""
     return time.strftime("%Y-%m-%d", time.gmtime(moment))

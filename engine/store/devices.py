@@ -1,4 +1,4 @@
-"""The cards of the machine as they are at this moment, for the screen. Engine side."""
+"""The table of the machine's cards, for the screen. Engine side."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .queries.devices import DeviceRow
 
 
 class DeviceTable:
-    """Holds the newest look alone."""
+    """Holds what was last seen of the cards."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     def replace(self, rows: Sequence[DeviceRow]) -> None:
-        """Write down what was seen, in the driver's order."""
+        """Write the cards, in the driver's order, in place of those before."""
         with transaction(self._db):
             self._db.execute("DELETE FROM devices")
             insert_all(self._db, "devices", (_columns(place, row) for place, row in enumerate(rows)))

@@ -1,7 +1,7 @@
-"""What is known of environments: how their episodes ended, and what conformance found. Engine side.
+"""How the episodes of environments ended, and what the conformance checks found. Engine side.
 
-Sums of episodes flow in with every beat of the engine, by minute, environment and version. After an hour the minutes
-become hours, and after a day they go. Of each version the last failure and the findings are kept beside them.
+With every heartbeat the engine adds counts of episodes by minute, environment and version. After an hour minutes are
+summed to hours, and after a day they are removed. The last failure and the findings of each version are kept as well.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..environments import Counted, Finding, bounded
 from .database import insert_all, transaction
 
 KEPT = 20
-"""Versions of an environment whose findings are kept, the last checked ones."""
+"""Versions of an environment whose findings are kept, those checked last."""
 
 
 class ConformanceTable:
@@ -27,12 +27,12 @@ class ConformanceTable:
         self._db = database
 
     def known(self, environment: str, version: str, base: str) -> bool:
-        """Whether that version was checked for that base, a fingerprint."""
+        """Whether that version was checked with the base of that fingerprint."""
         sql = "SELECT 1 FROM conformance WHERE environment = ? AND version = ? AND base = ?"
         return self._db.execute(sql, [environment, version, base]).fetchone() is not None
 
     def add(self, environment: str, version: str, base: str, findings: Sequence[Finding]) -> None:
-        """Keep what was found, within bounds, in place of what was found of that version before."""
+        """Store the findings of a version, within bounds, in place of its earlier ones."""
         row = {
             "environment": environment,
             "version": version,
@@ -51,7 +51,7 @@ class ConformanceTable:
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 LONGEST_MESSAGE = 1000
-"""Characters of a failure."""
+"""Characters of a failure's message that are stored."""
 
 _ADD = (
     "INSERT INTO outcomes (begun, environment, version, status, bucket, episodes) VALUES (?, ?, ?, ?, ?, ?)"
@@ -60,13 +60,13 @@ _ADD = (
 
 
 class OutcomeTable:
-    """Adds up, and keeps the number of rows small."""
+    """Counts of episodes by how they ended, and the last failure of each environment version."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     def add(self, counted: Counted, now: float | None = None) -> None:
-        """Add to the sums of this minute; all of it or, with ``StoreError``, nothing."""
+        """Add to the counts of this minute; all of it or, with ``StoreError``, nothing."""
         if not counted.outcomes and not counted.failures:
             return
         now = time.time() if now is None else now
@@ -88,7 +88,7 @@ class OutcomeTable:
             insert_all(self._db, "failures", failures, replace=True)
 
     def thin(self, now: float) -> None:
-        """Put together what is older than an hour, and forget what is older than a day."""
+        """Sum minutes that are older than an hour to hours, and remove what is older than a day."""
         before = (now - HOUR) // HOUR * HOUR
         with transaction(self._db):
             for table, column in (("outcomes", "begun"), ("failures", "created")):

@@ -1,6 +1,6 @@
-"""Reads for whoever looks through the log of events: which lines fit a filter, and some of them. Standard library only.
+"""Reads of the event log: which lines pass a filter, and lines by id. Standard library only.
 
-A filter flows in, ids flow out in order, and rows by id: 100,000 lines are listed without being read.
+A filter gives ids alone, so that 100,000 lines can be listed without being read.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ LEVELS = ("info", "warning", "error")
 
 @dataclass(frozen=True)
 class EventFilter:
-    """All of what is set must hold."""
+    """Which lines of the log pass: those to which all that is set applies."""
 
     words: tuple[str, ...] = ()
-    """Each stands somewhere in the message, upper or lower case."""
+    """Each must be in the message, in upper or lower case."""
     level: str = ""
-    """Lines that are at least so bad."""
+    """The least level that passes."""
     task: int | None = None
     tenant: str = ""
-    """Part of the name of the task's tenant."""
+    """Must be part of the name of the task's tenant."""
     kind: str = ""
-    """Part of the word for what the line is about."""
+    """Must be part of the line's kind."""
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """Levels that pass; all of them where none is set."""
+        """The levels that pass; all of them where none is set."""
         return LEVELS[LEVELS.index(self.level) :] if self.level else LEVELS
 
 
 def ids(reader: Reader, wanted: EventFilter, after: int = 0) -> array[int]:
-    """Ids above ``after`` of the lines that fit, oldest first."""
+    """Ids above ``after`` of the lines that pass, oldest first."""
     where, arguments = _where(wanted)
     rows = reader.all(f"SELECT id FROM events WHERE id > ? {where} ORDER BY id", after, *arguments)
     return array("q", (row[0] for row in rows))
@@ -54,7 +54,7 @@ def rows(reader: Reader, wanted: Sequence[int]) -> dict[int, EventRow]:
 
 
 def newest(reader: Reader, wanted: EventFilter, after: int = 0, limit: int = 200) -> list[EventRow]:
-    """The last ``limit`` lines that fit with an id above ``after``, oldest first."""
+    """The last ``limit`` lines that pass and have an id above ``after``, oldest first."""
     where, arguments = _where(wanted)
     found = reader.all(
         f"SELECT id, task, level, kind, message, created FROM events WHERE id > ? {where} ORDER BY id DESC LIMIT ?",
@@ -72,7 +72,7 @@ def bounds(reader: Reader) -> tuple[int, int]:
 
 
 def _where(wanted: EventFilter) -> tuple[str, list[str | int]]:
-    """Conditions, each after an AND, and their arguments."""
+    """The filter as SQL conditions, each after an AND, and their arguments."""
     where, arguments = "", list[str | int]()
     for column, texts in (("message", wanted.words), ("kind", (wanted.kind,) if wanted.kind else ())):
         for text in texts:

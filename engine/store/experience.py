@@ -18,12 +18,12 @@ from .database import insert, insert_all, transaction
 _NOTHING = Trajectory("", np.empty(0, np.int32), np.empty(0, np.uint8), np.empty(0, np.float32), ())
 
 SHRUNK_AT_ONCE = 16
-"""Groups of one transaction: about a millisecond."""
+"""Groups in one transaction of ``shrink``, which then takes about a millisecond."""
 
 
 @dataclass(frozen=True)
 class PolicyGroup:
-    """What one policy gets of a play."""
+    """The group that one policy gets of a play."""
 
     policy: int
     group: Group
@@ -32,7 +32,7 @@ class PolicyGroup:
 
 @dataclass(frozen=True)
 class Beside:
-    """What somebody said in a play who learns nothing from it."""
+    """What a policy said in a play that is not trained on it: a frozen policy or a version from an opponent pool."""
 
     speaker: str
     """The policy's name, or the words that mean a version."""
@@ -49,17 +49,16 @@ class ExperienceTable:
     def add_group(
         self, policy: int, split: Split, group: Group, transcripts: Transcripts, step: int | None = None
     ) -> None:
-        """``add_play`` of a play that only one policy gets anything of."""
+        """Store the group of a play that gives only one policy a group; see ``add_play``."""
         self.add_play(split, [PolicyGroup(policy, group, transcripts)], step=step)
 
     def add_play(
         self, split: Split, parts: Sequence[PolicyGroup], beside: Sequence[Beside] = (), step: int | None = None
     ) -> None:
-        """Store the closed groups of one play, all or none; one of the same policy and number that stands there is
-        replaced. ``beside`` goes with the first of them.
+        """Store the closed groups of one play, all or none; each replaces a group of the same policy and number.
 
-        ``step`` marks an evaluation: it is replaced by one on the same environment version alone, for the episodes of
-        every series are kept.
+        ``beside`` is stored with the first of them. ``step`` marks an evaluation, which is replaced only by one on the
+        same environment version: the episodes of every evaluation series are kept.
         """
         with transaction(self._db):
             play = None
@@ -101,7 +100,7 @@ class ExperienceTable:
         return insert(self._db, "groups", row)
 
     def waiting(self, policy: int) -> list[Group]:
-        """Groups that are complete and that no step has consumed, by number."""
+        """Groups that are complete and that no step has consumed, in the order of their numbers."""
         groups = self._db.query(
             "SELECT * FROM groups WHERE policy = ? AND split = 'train' AND state = 'complete' ORDER BY number", [policy]
         )
@@ -118,10 +117,10 @@ class ExperienceTable:
         ]
 
     def drop_unusable(self, policy: int, version: int) -> None:
-        """Forget what waits and cannot be trained on, after steps turned out to be lost.
+        """Remove waiting groups that cannot be trained on, after the versions above ``version`` were lost.
 
-        These are groups sampled by a version above ``version``, which is lost, too, and groups whose tokens were given
-        up when the steps that had consumed them seemed to be safe.
+        These are groups sampled by a lost version, and groups that a lost step had consumed and whose tokens have been
+        removed since.
         """
         unusable = (
             "SELECT id FROM groups WHERE policy = ? AND split = 'train' AND state = 'complete'"
@@ -132,10 +131,10 @@ class ExperienceTable:
             self._db.execute(f"DELETE FROM groups WHERE id IN ({unusable})", [policy, version])
 
     def shrink(self, policy: int, step: int) -> bool:
-        """Give up the tokens of some groups that a step up to ``step`` consumed or evaluated; text and rewards stay.
+        """Remove the tokens of some groups that a step up to ``step`` consumed or evaluated; text and rewards stay.
 
-        Returns whether there may be more of them. The database file does not become smaller: its pages are used again,
-        which costs nothing, while moving what is behind them would hold up everybody who reads.
+        Returns whether there may be more of them. The database file does not become smaller: its free pages are used
+        again. To shrink the file, sqlite would have to move the pages behind them, and readers would have to wait.
         """
         whole = "SELECT id FROM groups WHERE policy = ? AND shrunk = 0 AND step <= ? LIMIT ?"
         groups = [[row["id"]] for row in self._db.query(whole, [policy, step, SHRUNK_AT_ONCE])]
@@ -164,7 +163,7 @@ class ExperienceTable:
         return next((row["environment_version"] for row in rows), None)
 
     def environment_versions(self) -> set[str]:
-        """All that stored groups were played on: those that a pinned task or a replay may ask for."""
+        """All environment versions that stored groups were played on: a pinned task or a replay may need them."""
         return {row["environment_version"] for row in self._db.query("SELECT DISTINCT environment_version FROM groups")}
 
     def _episodes(self, group: int) -> tuple[Episode, ...]:
@@ -190,7 +189,7 @@ class ExperienceTable:
 
 
 def _rows(owner: int, episode: Episode, transcripts: Transcripts) -> list[dict[str, object]]:
-    """One row per trajectory, an agent's own in order; an episode that failed before its first turn leaves one, too."""
+    """One row per trajectory, each agent's in order; an episode that failed before its first turn has one row, too."""
     agents: Counter[str] = Counter()
     parts = []
     for trajectory in episode.trajectories or (_NOTHING,):

@@ -1,4 +1,4 @@
-"""What readers of the store get: frozen rows of plain values, one class per question that a screen asks."""
+"""Frozen rows of plain values that reads of the store return."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .queries.policies import PolicyRow
 ACTIVE = ("submitted", "queued", "running", "paused")
 FINISHED = ("done", "failed", "cancelled")
 _PROGRESS = ("step", "reward", "score", "best", "floor", "adapter_version", "staleness", "tokens")
-"""What tasks have of their policies."""
+"""Fields of ``TaskRow`` that are taken from a policy."""
 
 
 class ReasonCode(StrEnum):
@@ -21,26 +21,26 @@ class ReasonCode(StrEnum):
     NONE = ""
     STARTING = "starting"
     INTERRUPTED = "interrupted"
-    """Its run was ended in between; it goes on when it is its turn."""
+    """Its run was interrupted; it goes on when it is its turn."""
     DEPENDS = "depends"
-    """On another task."""
+    """It waits for another task."""
     SLOTS = "slots"
-    """As many tasks run as the engine takes."""
+    """As many tasks run as the engine runs at the same time."""
     QUOTA = "quota"
-    """The tenant's: of tasks at a time, or of tokens a day."""
+    """Its tenant has used up a quota: of tasks at the same time, or of tokens a day."""
     YIELDED = "yielded"
-    """The engine leaves the machine to others."""
+    """The engine yields the machine."""
     RETRY = "retry"
     """It is tried again after a pause."""
     BLOCKED = "blocked"
-    """It needs something that is not there now: an environment, room on the disk, its adapters."""
+    """It needs something that is missing at the moment: an environment, room on the disk, its adapters."""
     PERSON = "person"
     """A person paused it."""
     ITSELF = "itself"
-    """It paused itself: to go on would waste the machine."""
+    """It paused itself, because going on would waste the machine."""
     FAILED = "failed"
     ENDED = "ended"
-    """It is done, with a remark."""
+    """It is done, and the sentence says why it ended early."""
 
 
 @dataclass(frozen=True)
@@ -91,15 +91,15 @@ class TaskRow:
     family: str = ""
     """The name of the sweep that it is a member of, or empty."""
     retried: int = 0
-    """Times that it was tried again by itself since a person last put it into the queue."""
+    """Automatic tries since a person last put it into the queue."""
     policies: tuple[PolicyRow, ...] = ()
-    """Where the task has several, all of them in the order of its file; else empty."""
+    """All policies in the order of the task file; empty where it has only one."""
     reason_code: str = ""
     """The reason as a ``ReasonCode``."""
 
     @property
     def trained(self) -> tuple[str, ...]:
-        """The policies that learn, where it has several; else empty."""
+        """Names of the trained policies; empty where the task has only one policy."""
         return tuple(policy.name for policy in self.policies if policy.trained)
 
     def seen_by(self, policy: PolicyRow) -> TaskRow:
@@ -113,45 +113,45 @@ class TaskRow:
 
     @property
     def stuck(self) -> bool:
-        """Whether it paused itself: nothing happens until a person has seen to the reason."""
+        """Whether it paused itself, and waits for a person to remove the cause."""
         return self.state == "paused" and self.reason_code != ReasonCode.PERSON
 
 
 @dataclass(frozen=True)
 class KnownTask:
-    """A task as far as others may depend on it."""
+    """What a submission needs to know of a task to depend on it."""
 
     id: int
     tenant: str
     name: str
     family: str
     created: float
-    """The same for all that were submitted together."""
+    """In seconds since 1970; the same for all tasks that were submitted together."""
 
 
 @dataclass(frozen=True)
 class TenantRow:
-    """A tenant: what it may take, and what it has taken."""
+    """A tenant with its weight, quotas and usage."""
 
     name: str
     weight: float
     tasks: int
-    """Quota of tasks at the same time; 0: none."""
+    """Quota of tasks at the same time; 0: no quota."""
     tokens_per_day: int
-    """Quota of tokens a day; 0: none."""
+    """Quota of tokens a day; 0: no quota."""
     running: int
     waiting: int
     paused: int
     finished: int
     tokens_today: int
-    """Of the day in UTC."""
+    """Tokens used in the day, in UTC."""
     seconds: float
-    """In which its tasks ran, all together."""
+    """Running time of all its tasks together."""
 
 
 @dataclass(frozen=True)
 class StepRow:
-    """One optimizer step: every metric that was recorded, by name."""
+    """One optimizer step, with every recorded metric by name."""
 
     step: int
     created: float
@@ -166,7 +166,7 @@ class PaceRow:
     seconds: float
     """From one step to the next, on average."""
     tokens: float
-    """Trained on in a step, on average."""
+    """Tokens trained on in a step, on average."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class EvalRow:
 
 @dataclass(frozen=True)
 class Turn:
-    """One turn of a trajectory, as text. Hostile: a model or a tenant wrote it."""
+    """One turn of a trajectory, as text. Hostile text: a model or a tenant wrote it."""
 
     role: str
     text: str
@@ -215,14 +215,14 @@ class TrajectoryRow:
     metrics: dict[str, Any]
     failure: str
     part: int = 0
-    """Which of the agent's trajectories in its episode; later ones go on where the one before ends."""
+    """Its place among the agent's trajectories in the episode; each goes on where the one before ends."""
     policy: str = ""
-    """Whose group it is in."""
+    """The policy that the group belongs to."""
     speaker: str = ""
-    """Who spoke, where that was somebody else, who learns nothing from it: a policy's name, or the words that mean a
-    version."""
+    """Who spoke, if that was not ``policy``: a policy's name, or the words that mean a version. It is not trained on
+    this."""
     spoke: int | None = None
-    """The version that spoke, in the numbers of whoever it was; None where nobody said anything."""
+    """The version that spoke, among those of whoever spoke; None if nothing was said."""
 
 
 @dataclass(frozen=True)
@@ -245,30 +245,30 @@ class VersionRow:
     size: int
     created: float
     resumable: bool = True
-    """Its file holds the optimizer's moments; kept without, it can be exported and sampled, not trained on."""
+    """Whether its file holds the optimizer's moments; without them it can be exported and sampled, not trained on."""
 
 
 @dataclass(frozen=True)
 class BoundTask:
-    """A task that holds its home to a base: it is unfinished, or adapters of it are kept."""
+    """A task because of which its home must keep its base: it is unfinished, or adapters of it are kept."""
 
     id: int
     tenant: str
     name: str
     state: str
     base: str
-    """The fingerprint of the base that it belongs to; empty where no engine has written it down yet."""
+    """The fingerprint of the base that it belongs to; empty where no engine has recorded it yet."""
     base_name: str
-    """What the engine that served that base last called it; empty where none did."""
+    """The name that an engine last served that base under; empty where none did."""
     versions: int
     """Adapter versions on disk."""
     size: int
-    """Their bytes."""
+    """Bytes of these versions."""
 
 
 @dataclass(frozen=True)
 class EventRow:
-    """One line of the log."""
+    """One line of the event log."""
 
     id: int
     task: int | None
@@ -281,29 +281,29 @@ class EventRow:
 
 @dataclass(frozen=True)
 class EngineRow:
-    """The newest engine of this home."""
+    """One engine of this home: a process, by its incarnation."""
 
     incarnation: int
     pid: int
     state: str
-    """starting, running, draining, stopping or stopped, as it last said of itself"""
+    """starting, running, draining, stopping or stopped, as the engine last wrote it"""
     started: float
     heartbeat: float
     base: str
     """The name of the base that it serves."""
     note: str
     fingerprint: str = ""
-    """Of that base; empty for an engine of an older marlaas."""
+    """Fingerprint of that base; empty for an engine of an older marlaas."""
     sampler: str = ""
     """torch or llama.cpp; empty for an engine of an older marlaas."""
     rest: str = ""
     """Why it has no workers: yielded, hours or idle; empty while it has."""
     rest_until: float | None = None
-    """When that ends by itself; None: it does not."""
+    """When yielding ends by itself, in seconds since 1970; None: it does not."""
     placement: str = ""
-    """Which worker it has placed where, and why: sentences, one a line."""
+    """Its placement plan with the reasons: sentences, one a line."""
     version: str = ""
-    """Of marlaas; empty for an engine of one that did not write it down."""
+    """The version of marlaas; empty for an engine that is too old to record it."""
 
 
 @dataclass(frozen=True)
@@ -319,7 +319,7 @@ class WorkerRow:
     started: float
     updated: float
     device: str = ""
-    """What it computes on, in words; empty where nobody chose it."""
+    """What it computes on, in words; empty where it was not assigned a device."""
 
 
 @dataclass(frozen=True)
@@ -337,24 +337,24 @@ class EnvironmentRow:
     path: str
     updated: float
     findings: tuple[Finding, ...] = ()
-    """What was found wrong, or noted, with the version that serves."""
+    """What the conformance checks found in the version that serves."""
     checked: float | None = None
-    """When; None where that version was not checked yet."""
+    """When that version was checked; None if it was not yet."""
     agents: tuple[str, ...] = ()
-    """Who speaks in it; empty where its author does not say."""
+    """The agents that its author declares; empty where there are none."""
 
 
 YIELDED = "yielded"
-"""A person wants the machine."""
+"""Why an engine has no workers: a person asked it to yield the machine."""
 HOURS = "hours"
-"""It is outside of the active hours."""
+"""Why an engine has no workers: it is outside of the active hours."""
 IDLE = "idle"
-"""Nothing runs; the next task ends it."""
+"""Why an engine has no workers: nothing runs. The next task ends this."""
 
 
 @dataclass(frozen=True)
 class YieldRequest:
-    """That a person wants the machine, as the store keeps it."""
+    """A person's request that the engine yield the machine."""
 
     until: float | None
     """In seconds since 1970; None: until it is taken back."""
@@ -362,14 +362,14 @@ class YieldRequest:
 
 @dataclass(frozen=True)
 class Rest:
-    """Why there are no workers."""
+    """Why the engine has no workers: it yields the machine, or nothing runs."""
 
     kind: str
     """``YIELDED``, ``HOURS`` or ``IDLE``."""
     until: float | None = None
-    """When it ends by itself, in seconds since 1970; None: never."""
+    """When this ends by itself, in seconds since 1970; None: it does not."""
 
     @property
     def holds(self) -> bool:
-        """Whether tasks have to wait for its end."""
+        """Whether tasks must wait until it ends."""
         return self.kind != IDLE

@@ -1,4 +1,4 @@
-"""Whether a database has this program's schema: one cheap question, so that commands need not load what migrates it."""
+"""Whether a database has this program's schema: a cheap check, so that commands need not load the migrations."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from ..errors import StoreError
 
 LATEST = "m023_reason_code"
-"""The name of the last migration in ``migrations``."""
+"""The name of the last migration."""
 
 
 def read_only(database: Path) -> str:
-    """The address at which sqlite opens a database for reading alone; a path may hold ``#``, ``?`` and ``%``."""
+    """The URI at which sqlite opens a database read-only; the path may hold ``#``, ``?`` and ``%``."""
     return f"{database.absolute().as_uri()}?mode=ro"
 
 
@@ -22,12 +22,12 @@ def is_newer(connection: sqlite3.Connection) -> bool:
     sql = "SELECT 1 FROM _sqlite_migrations WHERE migration_set = 'marlaas' AND name > ?"
     try:
         return connection.execute(sql, [LATEST]).fetchone() is not None
-    except sqlite3.Error:  # no such table, or no database: whatever is wrong, it is not that
+    except sqlite3.Error:  # no such table, or no database: in any case not a newer schema
         return False
 
 
 def newer() -> StoreError:
-    """What to raise there."""
+    """The error for a database with a newer schema."""
     return StoreError("A newer marlaas has changed the database.", "Update marlaas, or use another --home.")
 
 

@@ -1,4 +1,4 @@
-"""A read for copying: the task file of a task, as its author wrote it. Standard library only."""
+"""Reads the task file of a task as its author wrote it. Standard library only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How busy each stage was, and where tenants stand in its line. Written by the engine with every beat, read by screens.
+"""How busy each stage was, and where tenants stand in its line. The engine writes it, screens read it.
 
-One sample a stage flows in with every beat. After an hour they become one row a minute, after a day one an hour, and
-after a month they go: about 25,000 rows stay.
+Every heartbeat adds a sample of each stage. After an hour they become one row a minute, after a day one an hour, and
+after a month they are removed: about 25,000 rows stay.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from .queries.timeline import StageSample
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 THINNED = ((HOUR, MINUTE), (DAY, HOUR))
-"""From which age on, in seconds, one row stands for how many of them."""
+"""Pairs of an age and a span, both in seconds: from that age on, one row sums up that span."""
 KEPT = 31 * DAY
 
 
 class StageTable:
-    """Adds samples and keeps their number small."""
+    """The samples of stages; thins out old ones."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     def add(self, incarnation: int, samples: Iterable[StageSample]) -> None:
-        """Store the samples of one beat."""
+        """Store the samples of one heartbeat."""
         with transaction(self._db):
             insert_all(self._db, "stages", ({"incarnation": incarnation, **asdict(sample)} for sample in samples))
 
     def thin(self, now: float) -> None:
-        """Put together what is old, weighted by the seconds that it covers, and forget what is very old."""
+        """Merge old samples, weighted by the seconds that they cover, and remove those that are too old."""
         with transaction(self._db):
             self._db.execute("DELETE FROM stages WHERE begun < ?", [now - KEPT])
             for age, span in THINNED:
@@ -59,14 +59,14 @@ class StageTable:
 
 
 class StandingTable:
-    """Holds the newest standings alone."""
+    """Where tenants stand in line, as last written."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
         self._written: Mapping[str, Sequence[Standing]] | None = None
 
     def replace(self, standings: Mapping[str, Sequence[Standing]]) -> None:
-        """Write down who stands where, by stage; nothing is written while nothing moves."""
+        """Write the standings of each stage, if they differ from those before."""
         if standings == self._written:
             return
         with transaction(self._db):

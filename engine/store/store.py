@@ -1,10 +1,10 @@
 """The engine's store: one connection, one table object per part of the schema.
 
-Only the engine's event loop uses it; every call is a short transaction of well under a millisecond that waits for no
-disk. ``barrier`` and ``checkpoint`` do wait, and belong in a thread.
+Only the engine's event loop uses it; every call is a short transaction of well under a millisecond that does not wait
+for the disk. ``barrier`` and ``checkpoint`` do wait, and belong in a thread.
 
-Where another program holds the database's lock, a call raises ``DatabaseLocked`` after a moment and has written
-nothing. What must be written goes through ``patiently``; what comes again by itself is left to its next time.
+While another program holds the database's lock, a call raises ``DatabaseLocked`` after ``PATIENCE`` seconds and has
+written nothing. What must be written goes through ``patiently``; what is written repeatedly waits for its next time.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from .versions import VersionTable
 from .yields import YieldTable
 
 PATIENCE = 0.05
-"""Seconds for which the event loop waits for another program's lock. Others that write, like verbs, hold it for a
-millisecond or for one wait for the disk; a loop may be late by as much."""
+"""Seconds for which the event loop waits for another program's lock. Other writers, like verbs, hold it for a
+millisecond or for one wait for the disk, and the loop can afford that delay."""
 LOOK = 0.05
-"""Seconds between two looks whether a lock is gone."""
+"""Seconds between two checks whether a lock is gone."""
 
 Answer = TypeVar("Answer")
 
@@ -42,8 +42,7 @@ class Store:
     """Opens the home's database under a new incarnation. Raises ``StoreError``."""
 
     def __init__(self, path: Path, base: str, fingerprint: str = "", sampler: str = "") -> None:
-        """``base`` is the name of the base that the engine serves, with which ``sampler``; ``fingerprint`` says which
-        base that is."""
+        """``base`` and ``fingerprint`` are those of the base that the engine serves; ``sampler`` is its sampler."""
         self._path = path
         self.fingerprint = fingerprint
         self._database = open_database(path)
@@ -69,16 +68,16 @@ class Store:
         return int(self._database.conn.execute("PRAGMA data_version").fetchone()[0])
 
     def barrier(self) -> None:
-        """Bring all commits to the disk; safe in any thread."""
+        """Flush all commits to the disk; blocks; safe in any thread."""
         barrier(self._path)
         reach(Point.BARRIER_DONE)
 
     def checkpoint(self) -> None:
-        """Keep the write-ahead log short; safe in any thread."""
+        """Keep the write-ahead log short; blocks; safe in any thread."""
         checkpoint(self._path)
 
     def serve(self, patience: float = PATIENCE) -> None:
-        """From now on an event loop waits behind every call, for so many seconds where another program has the lock."""
+        """Wait only ``PATIENCE`` seconds for locks: from this call on, the event loop uses the store."""
         self._connection.wait_for(patience)
 
     @property
@@ -87,14 +86,14 @@ class Store:
         return self._connection.met_lock and not self._connection.is_free()
 
     async def unlocked(self) -> None:
-        """Wait until no other program holds the lock, beside whatever else the loop does."""
+        """Wait until no other program holds the lock, without blocking the event loop."""
         while not self._connection.is_free():
             await asyncio.sleep(LOOK)
 
     async def patiently(self, write: Callable[[], Answer]) -> Answer:
-        """What ``write``, which is one transaction, returns: tried again for as long as another program has the lock.
+        """Call ``write``, which is one transaction, until no other program has the lock; return what it returns.
 
-        Nothing else runs between the try that succeeds and the return.
+        No other coroutine runs between the try that succeeds and the return.
         """
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The app's two writes: tasks in state *submitted* with what they depend on, and commands. Nothing is ever updated.
+"""What the application writes: tasks in state *submitted* with their dependencies, and commands. It only inserts.
 
 Standard library only.
 """
@@ -18,28 +18,27 @@ from ..errors import StoreError, UnknownTask
 from .schema import is_newer, newer
 
 YIELDS = ("yield", "resume_engine")
-"""``yield`` has the engine do without workers until the time that its argument ``until`` gives, in seconds since 1970,
-or if that is None until it is told ``resume_engine``. Neither has a task; an engine to come hears them, too."""
+"""Commands without a task, which an engine that starts later obeys, too. ``yield`` makes the engine end its workers
+until the time ``until``, in seconds since 1970, or if that is None until the command ``resume_engine``."""
 COMMANDS = (
     *("pause", "resume", "cancel", "retry", "stop", "drain", "delete", "extend", "rollback", "tenant", "reload"),
     *YIELDS,
 )
-"""``stop``, ``drain``, ``tenant`` and ``reload`` have no task: the first ends the engine, the second once the steps
-under way are committed, the third sets what its arguments say of the tenant ``name``, the last reads the plugin anew
-that its argument ``plugin`` names. ``delete`` takes adapter versions of a finished task from the disk: all, or the one
-that the argument ``version`` gives the number of. ``extend`` gives a task as many steps all told as ``steps`` says.
-``rollback`` makes a task that does not run go on from the version that ``version`` gives the number of."""
+"""Four have no task: ``stop`` ends the engine, ``drain`` ends it once the steps under way are committed, ``tenant``
+sets weight and quotas of the tenant ``name``, ``reload`` reads the plugin ``plugin`` again. ``delete`` removes adapter
+versions of a finished task from the disk: all, or the one of the number ``version``. ``extend`` changes a task's steps
+to ``steps`` in all. ``rollback`` makes a task that does not run go on from the version of the number ``version``."""
 
 
 @dataclass(frozen=True)
 class Borrowed:
-    """A version of another task that words in a task's file mean."""
+    """A version of another task that a task file refers to by ``words``."""
 
     words: str
     version: int
-    """Its id."""
+    """The version's id."""
     plays: bool
-    """Whether it is played with for as long as the task runs; else training begins from it."""
+    """Whether the task plays with it as long as it runs; else training begins from it."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ def _insert(connection: sqlite3.Connection, sql: str, values: tuple[Any, ...]) -
 
 
 class _transaction:
-    """A short write transaction; translates what sqlite says into ``StoreError``."""
+    """A short write transaction that turns sqlite's errors into ``StoreError``."""
 
     def __init__(self, database: Path) -> None:
         self._database = database

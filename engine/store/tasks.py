@@ -1,4 +1,4 @@
-"""The queue's rows: tasks, what they wait for, and the commands that the app sends. Engine side."""
+"""The queue's tables: tasks, what they wait for, and the commands that the app sends. Engine side."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .rows import NO_REASON, Reason, ReasonCode
 
 @dataclass(frozen=True)
 class Needed:
-    """A task that another one waits for, not done yet."""
+    """A task that is not done, and that another one waits for."""
 
     id: int
     name: str
@@ -30,7 +30,7 @@ class Needed:
 
 @dataclass(frozen=True)
 class QueuedTask:
-    """An unfinished task as the schedule needs it."""
+    """An unfinished task as the scheduler needs it."""
 
     id: int
     tenant: str
@@ -41,13 +41,13 @@ class QueuedTask:
     due: float | None = None
     """When it is tried again, in seconds since 1970; None: it waits for no such moment."""
     cause: str = ""
-    """Which try is due, and what it is for."""
+    """Which try is due, and why it is made."""
     needs: tuple[Needed, ...] = ()
 
 
 @dataclass(frozen=True)
 class Tries:
-    """How often a task has been tried again, and may be."""
+    """How often a task has been tried again, and how often it may be."""
 
     made: int
     allowed: int
@@ -109,11 +109,11 @@ class TaskTable:
         return parse(json.loads(self._value("config", task)), f"task {task}")
 
     def adopt(self, base: str) -> None:
-        """Write down that tasks of which nobody knows the base belong to the one with the fingerprint ``base``."""
+        """Record ``base``, a fingerprint, as the base of all tasks without one."""
         self._db.execute("UPDATE tasks SET base = ? WHERE base = ''", [base])
 
     def base(self, task: int) -> str:
-        """The fingerprint of the base that a task belongs to; empty where nobody knows it."""
+        """The fingerprint of the base that a task belongs to; empty where none is recorded."""
         return str(self._value("base", task))
 
     def state(self, task: int) -> str:
@@ -135,7 +135,7 @@ class TaskTable:
         return Tries(*self._db.conn.execute(f"SELECT retried, {allowed} FROM tasks WHERE id = ?", [task]).fetchone())
 
     def set_state(self, task: int, state: str, reason: Reason = NO_REASON, fresh: bool = False) -> None:
-        """Move a task to a state; it waits for no further try. ``fresh``: a person did, and tries count anew."""
+        """Move a task to a state and drop a try that was due. ``fresh``: a person did it, so tries are counted anew."""
         now = time.time()
         self._db.execute(
             "UPDATE tasks SET state = ?, reason = ?, reason_code = ?, due = NULL, cause = '',"
@@ -146,7 +146,7 @@ class TaskTable:
         )
 
     def extend(self, task: int, steps: int, state: str) -> None:
-        """Give a task ``steps`` steps all told and move it to a state; in another one its tries count anew."""
+        """Set a task's steps to ``steps`` in all, and its state; if the state changes, tries are counted anew."""
         self._db.execute(
             "UPDATE tasks SET steps = ?, config = json_set(config, '$.steps', ?), finished = NULL,"
             " reason = CASE WHEN state = ? THEN reason ELSE '' END,"
@@ -170,7 +170,7 @@ class TaskTable:
         self._db.execute(sql, list(environments))
 
     def explain(self, reasons: Mapping[int, Reason]) -> None:
-        """Say why tasks wait in the queue."""
+        """Record why tasks wait in the queue."""
         with transaction(self._db):
             self._db.conn.executemany(
                 "UPDATE tasks SET state = 'queued', reason_code = ?, reason = ? WHERE id = ?",
@@ -178,7 +178,7 @@ class TaskTable:
             )
 
     def note(self, notes: Mapping[int, str]) -> None:
-        """Say what holds running tasks up; an empty text: nothing does."""
+        """Record what holds running tasks up; an empty text: nothing does."""
         with transaction(self._db):
             self._db.conn.executemany(
                 "UPDATE tasks SET reason = ? WHERE id = ? AND state = 'running'",
@@ -195,7 +195,7 @@ class TaskTable:
         return self._db.conn.execute(f"SELECT {column} FROM tasks WHERE id = ?", [task]).fetchone()[0]
 
     def new_commands(self) -> list[Command]:
-        """Commands that nobody has carried out, oldest first."""
+        """Commands that have not been carried out, oldest first."""
         rows = self._db.query("SELECT id, kind, task, arguments FROM commands WHERE done IS NULL ORDER BY id")
         return [Command(r["id"], r["kind"], r["task"], json.loads(r["arguments"])) for r in rows]
 

@@ -1,4 +1,4 @@
-"""What is alive and what happened: engines, workers, environments, events. Engine side."""
+"""The tables of engines, workers, environments and events. Engine side."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .database import insert, insert_all, transaction
 from .rows import Rest, WorkerRow
 
 KEEP_EVENTS = 100_000
-"""Of the newest lines of the log."""
+"""Lines of the log that are kept, the newest."""
 MOST_HELD = 10_000
-"""Lines that wait for another program's lock to go."""
+"""The most lines that wait in memory while another program locks the database."""
 
 
 class TelemetryTable:
@@ -33,21 +33,21 @@ class TelemetryTable:
     """
 
     def __init__(self, database: Database, root: Path) -> None:
-        """``root``: the home, whose own files are named by their place in it."""
+        """``root``: the home; files in it are named relative to it."""
         self._db = database
         self._root = root
         self._held_events: list[dict[str, Any]] = []
         self._held_environments: Sequence[EnvironmentInfo] | None = None
 
     def begin_incarnation(self, base: str, fingerprint: str = "", sampler: str = "") -> int:
-        """Register a new engine and return its incarnation, higher than every one before."""
+        """Register a new engine and return its incarnation, a number above all earlier ones."""
         now = time.time()
         row = {"pid": os.getpid(), "state": "starting", "started": now, "heartbeat": now, "base": base, "note": ""}
         row |= {"fingerprint": fingerprint, "sampler": sampler, "version": version()}
         return insert(self._db, "engines", row)
 
     def heartbeat(self, incarnation: int, state: str, note: str = "") -> None:
-        """Say that the engine lives."""
+        """Record that the engine lives."""
         self._db.execute(
             "UPDATE engines SET heartbeat = ?, state = ?, note = ? WHERE incarnation = ?",
             [time.time(), state, note, incarnation],
@@ -57,12 +57,12 @@ class TelemetryTable:
             self.environments(self._held_environments)
 
     def rest(self, incarnation: int, rest: Rest | None) -> None:
-        """Say why the engine has no workers; None: it has."""
+        """Record why the engine has no workers; None: it has."""
         why = (rest.kind, rest.until) if rest else ("", None)
         self._db.execute("UPDATE engines SET rest = ?, rest_until = ? WHERE incarnation = ?", [*why, incarnation])
 
     def placed(self, incarnation: int, reasons: Sequence[str]) -> None:
-        """Say which worker is where, and why."""
+        """Record the placement plan, as sentences that say which worker is where and why."""
         self._db.execute("UPDATE engines SET placement = ? WHERE incarnation = ?", ["\n".join(reasons), incarnation])
 
     def event(self, kind: str, message: str, task: int | None = None, level: str = "info") -> None:
@@ -72,7 +72,7 @@ class TelemetryTable:
         self._write_events()
 
     def _write_events(self) -> None:
-        """In their order; one that is refused for anything but a lock is not tried again."""
+        """Write the lines in order; one that fails for another reason than a lock is dropped."""
         held, self._held_events = self._held_events, []
         for place, row in enumerate(held):
             try:

@@ -1,7 +1,7 @@
-"""Tenants: the share that each has of the machine and what it may take at most. Engine side.
+"""Tenants: each one's weight, which is its share of the machine, and its quotas. Engine side.
 
-What a person set flows in and stays in the database; the schedule and the fair clock read it from memory, for nobody
-but this engine writes it. A tenant that nobody set up has the usual share and no quota.
+They are read from memory, because only this engine writes the table. A tenant that nobody set up has weight 1 and no
+quota.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from .database import insert_all, transaction
 
 @dataclass(frozen=True)
 class Tenant:
-    """What one tenant may take."""
+    """Weight and quotas of one tenant."""
 
     weight: float = 1.0
-    """Its share of the machine under contention, beside the other tenants' weights; above 0."""
+    """Its share of the machine under contention, in relation to the other tenants' weights; above 0."""
     tasks: int = 0
     """Tasks that may run at the same time; 0: as many as there are slots."""
     tokens_per_day: int = 0
@@ -38,11 +38,11 @@ class TenantTable:
         self._known = {row.pop("name"): Tenant(**row) for row in rows}
 
     def get(self, name: str) -> Tenant:
-        """A tenant's share and quotas; asks memory, not the disk."""
+        """A tenant's weight and quotas, from memory."""
         return self._known.get(name, USUAL)
 
     def set(self, name: str, **changes: float) -> Tenant:
-        """Change some of a tenant's share and quotas, and return all of them."""
+        """Change some of a tenant's weight and quotas, and return all of them."""
         tenant = replace(self.get(name), **changes)  # type: ignore[arg-type]
         with transaction(self._db):
             row = {"name": name, "created": time.time(), **asdict(tenant)}

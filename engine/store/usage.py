@@ -1,6 +1,6 @@
 """What tasks have used of each stage, by day: the ledger's rows. Engine side.
 
-Days are UTC's. What was used in the second around midnight counts for the day in which it is written.
+Days are in UTC. What is used in the second before midnight may count for the next day, when it is written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .days import day_of
 
 
 class UsageTable:
-    """Adds up, and answers for quotas."""
+    """The sums of what tasks have used, from which quotas are checked."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
@@ -47,5 +47,5 @@ class UsageTable:
 
 
 def today() -> str:
-    """The day of now."""
+    """The current day in UTC: 2026-11-21."""
     return day_of(time.time())

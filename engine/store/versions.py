@@ -32,7 +32,7 @@ class Version:
     name: str
     checksum: str
     path: str
-    """Of its file on this machine; the table holds its name in the home (``paths.Home.name_of``)."""
+    """Absolute path of its file; the table holds it relative to the home (``Home.name_of``)."""
     size: int
     resumable: bool = True
     """Its file holds the optimizer's moments."""
@@ -40,7 +40,7 @@ class Version:
 
 @dataclass(frozen=True)
 class NewVersion:
-    """A state file that waits for its commit."""
+    """A state file that has been written and is to be committed."""
 
     number: int
     name: str
@@ -69,26 +69,26 @@ class VersionTable:
     """Reads and writes of policies, versions, steps, metrics and evaluations."""
 
     def __init__(self, database: Database, home: Home, incarnation: int, barrier: Callable[[], None]) -> None:
-        """What returns a ``Version`` raises ``AdapterUnreachable`` where its file would lie outside of ``home``."""
+        """Methods that return a ``Version`` raise ``AdapterUnreachable`` if its file would lie outside of ``home``."""
         self._db = database
         self._home = home
         self._incarnation = incarnation
         self.barrier = barrier
-        """Bring all commits to the disk; safe in any thread, and slow."""
+        """Flush all commits to the disk; blocks; safe in any thread."""
 
     def policy(self, task: int, name: str, config: dict[str, Any]) -> int:
-        """The policy's number, made on first use."""
+        """The policy's id; its row is made on first use."""
         rows = list(self._db.query("SELECT id FROM policies WHERE task = ? AND name = ?", [task, name]))
         if rows:
             return int(rows[0]["id"])
         return insert(self._db, "policies", {"task": task, "name": name, "config": json.dumps(config), "step": 0})
 
     def sampler(self, policy: int) -> str:
-        """The kind of sampler that a policy which must repeat itself began with; empty where that is open."""
+        """The kind of sampler that a policy must stay with to be deterministic; empty: any."""
         return str(next(self._db.query("SELECT sampler FROM policies WHERE id = ?", [policy]))["sampler"])
 
     def keep_sampler(self, policy: int, kind: str) -> None:
-        """Write down the kind of sampler that a policy is at from now on."""
+        """Record the kind of sampler that a policy must stay with."""
         if self.sampler(policy) != kind:
             self._db.execute("UPDATE policies SET sampler = ? WHERE id = ?", [kind, policy])
 
@@ -126,13 +126,13 @@ class VersionTable:
         return {row["number"]: row["id"] for row in rows}
 
     def unused(self, name: str) -> str:
-        """``name``, or with a number behind it where a version bore it already, void by now."""
+        """``name``, with a number behind it if a version, which may be void, has had that name."""
         rows = self._db.query("SELECT name FROM versions WHERE name = ? OR name GLOB ?", [name, f"{name}-*"])
         taken = {row["name"] for row in rows}
         return next(n for n in chain([name], (f"{name}-{again}" for again in count(2))) if n not in taken)
 
     def void_after(self, policy: int, number: int) -> None:
-        """Forget versions and steps above ``number`` (all with -1): their files did not verify."""
+        """Void versions above ``number`` (-1: all) and remove their steps; groups that these consumed wait again."""
         with transaction(self._db):
             voided = "SELECT id FROM versions WHERE policy = ? AND number > ?"
             self._db.execute(f"DELETE FROM evals WHERE version IN ({voided})", [policy, number])
@@ -162,9 +162,9 @@ class VersionTable:
         metrics: dict[str, float],
         weights: Mapping[int, bytes] = MappingProxyType({}),
     ) -> Version:
-        """One optimizer step, all or nothing: version, step, consumed groups (by number), metrics.
+        """Commit one optimizer step, all or nothing: version, step, consumed groups (by number), metrics.
 
-        ``weights``: importance weights of those groups that passes were made over, as the schema has them.
+        ``weights``: importance weights, by number, of the groups that were trained on, in the schema's format.
         """
         reach(Point.COMMIT_READY)
         with transaction(self._db):
@@ -207,7 +207,7 @@ class VersionTable:
         return next((row["environment_version"] for row in rows), "")
 
     def add_metrics(self, policy: int, step: int, metrics: dict[str, float]) -> None:
-        """Metrics that are known only after the commit (the canary's)."""
+        """Add metrics that are known only after the commit (the canary's)."""
         rows = ({"policy": policy, "step": step, "name": name, "value": value} for name, value in metrics.items())
         with transaction(self._db):
             insert_all(self._db, "metrics", rows, replace=True)
@@ -223,7 +223,7 @@ class VersionTable:
         return any(True for _ in self._db.query(sql, [policy]))
 
     def standing(self, task: int) -> dict[int, tuple[str, int]]:
-        """Name and step of each policy of a task, by the policy's number."""
+        """Name and step of each policy of a task, by the policy's id."""
         rows = self._db.query("SELECT id, name, step FROM policies WHERE task = ? ORDER BY id", [task])
         return {row["id"]: (row["name"], row["step"]) for row in rows}
 
@@ -260,7 +260,7 @@ class VersionTable:
         reach(Point.EVALUATION_STORED)
 
     def floor(self, policy: int, environment_version: str) -> float | None:
-        """The newest floor of one evaluation series; None where there is none."""
+        """The newest constant-answer baseline of one evaluation series; None where there is none."""
         rows = self._db.query(
             "SELECT floor FROM evals WHERE policy = ? AND environment_version = ? ORDER BY id DESC LIMIT 1",
             [policy, environment_version],
@@ -287,7 +287,7 @@ class VersionTable:
         return self.evaluated(policy, series) if series is not None else {}
 
     def label(self, policy: int, labels: dict[int, str]) -> None:
-        """Name versions (by number) best or last; all others lose their label."""
+        """Label versions (by number) best or last; all others lose their label."""
         with transaction(self._db):
             self._db.execute("UPDATE versions SET label = '' WHERE policy = ? AND label != ''", [policy])
             for number, label in labels.items():
@@ -306,7 +306,7 @@ class VersionTable:
         return self._versions(rows)
 
     def prune(self, *versions: int) -> None:
-        """Record that versions' files are going away, all or none; call before removing them."""
+        """Record that versions' files are to be removed, all or none; call it before removing them."""
         if versions:
             with transaction(self._db):
                 one_by_one = [[version] for version in versions]
@@ -317,7 +317,7 @@ class VersionTable:
         self._db.execute("UPDATE versions SET resumable = 0, size = ? WHERE id = ?", [size, version])
 
     def restart(self, version: int, size: int) -> None:
-        """Record that a version's file has got moments of zero: the optimizer begins anew there."""
+        """Record that moments of zero were written into a version's file: the optimizer begins anew there."""
         self._db.execute("UPDATE versions SET resumable = 1, restarted = 1, size = ? WHERE id = ?", [size, version])
 
     def _insert(self, policy: int, version: NewVersion) -> Version:
@@ -337,7 +337,7 @@ class VersionTable:
         return Version(key, policy, version.number, version.name, version.checksum, str(path), version.size)
 
     def _versions(self, rows: Iterable[dict[str, Any]]) -> list[Version]:
-        """Of the many that lie in one folder, that is looked at once."""
+        """Versions from rows; each folder is checked once, because many versions share it."""
         folder = cache(self._home.file)
         found = []
         for row in rows:

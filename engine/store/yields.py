@@ -1,4 +1,4 @@
-"""That a person wants the machine, and until when: it outlives the engine that was told. Engine side."""
+"""A person's request that the engine yield the machine. It outlives the engine that received it. Engine side."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from .rows import YieldRequest
 
 
 class YieldTable:
-    """Holds the newest yield, until it is taken back."""
+    """Holds the newest request to yield, until it is taken back."""
 
     def __init__(self, database: Database) -> None:
         self._db = database
 
     def get(self) -> YieldRequest | None:
-        """The yield that was begun last; its time may be over."""
+        """The newest request; its time may be over."""
         row = self._db.conn.execute("SELECT until FROM yields").fetchone()
         return YieldRequest(row[0]) if row else None
 
     def begin(self, until: float | None) -> None:
-        """Yield until a time, in seconds since 1970, or until it is taken back; another yield ends with that."""
+        """Yield until a time in seconds since 1970 (None: until taken back), in place of an earlier request."""
         with transaction(self._db):
             insert_all(self._db, "yields", [{"id": 1, "since": time.time(), "until": until}], replace=True)
 
     def end(self) -> None:
-        """Take the machine back."""
+        """Take the request back."""
         self._db.execute("DELETE FROM yields")

@@ -1,4 +1,4 @@
-"""From a task file to the queue: who waits for whom, what training starts from, what it will take, what is refused.
+"""From a task file to the queue: dependencies, the versions that training begins from, estimates, refusals.
 
 The application calls this before it writes a task into the store, and the scheduler asks it which state may follow
 which. It reads the store, bases and adapters; it starts nothing.

@@ -1,6 +1,6 @@
 """The demo's tasks: three tenants, the three shapes of environment, the shipped default hyper-parameters.
 
-Standard library only. What a task file would say is all that is said here.
+Standard library only. It sets nothing that a task file could not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What the names in ``depends_on`` mean, and whether the tasks of one submission wait for each other in a circle. Pure.
-
-Submissions and the tasks that the home knows flow in; submissions that know whom they need flow out.
-"""
+"""Resolves the names in ``depends_on`` to tasks, and refuses circular dependencies. Pure."""
 
 from __future__ import annotations
 
@@ -13,27 +10,28 @@ from ..spec import nearest
 from ..store import KnownTask, Submission
 
 MOST = 10_000
-"""Dependencies of one submission: a sweep that depends on a sweep has as many as both have members, multiplied."""
+"""The most dependencies of one submission: a sweep of m tasks that depends on one of n has m * n."""
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """Whom one entry of ``depends_on`` means."""
+    """The tasks that one entry of ``depends_on`` means."""
 
     needs: Sequence[int] = ()
     """Numbers of tasks of the home."""
     after: Sequence[int] = ()
-    """Places in the same submission."""
+    """Places of tasks in the same submission."""
 
 
 def link(submissions: Sequence[Submission], known: Sequence[KnownTask]) -> list[Submission]:
-    """Resolve whom each submission depends on.
+    """Fill in the tasks that each submission depends on.
 
-    A number is a task of the home. A name is, of the same tenant, every task or sweep of that name in this submission;
-    where there is none, the newest one in the home. Raises ``UnknownTask`` and, for circles, ``ConfigError``.
+    A number is a task of the home. A name means every task or sweep of that name and of the same tenant among these
+    submissions; if there is none, the newest in the home. Raises ``UnknownTask``, and ``ConfigError`` for circles and
+    for more than ``MOST`` dependencies.
     """
     numbers = {task.id for task in known}
-    meanings: dict[tuple[str, str | int], Meaning] = {}  # the members of a sweep all say the same
+    meanings: dict[tuple[str, str | int], Meaning] = {}  # a cache: the members of a sweep all have the same entries
     linked = []
     for submission in submissions:
         own = []

@@ -1,7 +1,7 @@
-"""What a task will take: time from the rates of tasks before it, memory and disk from its sizes. Pure arithmetic.
+"""Estimates what a task will take: time from the rates of earlier tasks, memory and disk from its sizes.
 
-A specification, past runs and a base's sizes flow in; numbers flow out, and what they rest on. Knows no store and no
-machine. Where nothing was measured there is no time, and the rest is an upper bound.
+Pure arithmetic; knows no store and no machine. Where nothing was measured there is no estimate of the time, and disk is
+an upper bound.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from ..spec import TaskSpec, agent_map_of, spec_of
 from ..store import PastRun
 
 NEAREST = 5
-"""Past runs that count, those whose steps are most like the task's."""
+"""The most past runs that an estimate uses: those whose number of episodes in a step is nearest to the task's."""
 WHOLE = 3
-"""A version with its optimizer's moments, in adapters."""
+"""Size of a version with its optimizer's two moments, in adapters."""
 RESUMABLE = 2
-"""Versions that are kept with them."""
+"""Versions of a task that are kept with their moments."""
 TOKEN_BYTES = 9
-"""Of a token's number, log-probability and mask."""
+"""Bytes of a token's number, log-probability and mask."""
 CHARACTERS = 4
 """Bytes of text that a token stands for, at most on average."""
 ROW_BYTES = 200
-"""Of a trajectory's row and its places in indexes."""
+"""Bytes of a trajectory's row and its entries in indexes."""
 
 
 @dataclass(frozen=True)
 class TimeEstimate:
-    """How long a task trains, as busy as the machine was when it was measured."""
+    """How long a task trains, if the machine is as busy as it was in the past runs; all in seconds."""
 
     seconds: float
-    """The middle of what the runs say."""
+    """The median of the past runs; ``least`` and ``most`` are by the fastest and the slowest of them."""
     least: float
     most: float
     runs: int
-    """That it rests on."""
+    """Past runs that it is computed from."""
     alike: bool
-    """Whether their replies might be as long as this task's."""
+    """Whether all of them allowed replies as long as this task's."""
     rollout: float
     """Seconds of the rollout worker."""
     training: float
@@ -53,14 +53,14 @@ class DiskEstimate:
     """Bytes that a task leaves when it is done."""
 
     adapters: int
-    """Of the versions that are kept."""
+    """Bytes of the versions that are kept."""
     trajectories: int
     measured: bool
     """Whether trajectories were measured; else their bytes are the most that the limits on tokens allow."""
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Bytes of adapters and trajectories."""
         return self.adapters + self.trajectories
 
 
@@ -69,19 +69,22 @@ class TaskEstimate:
     """What one task will take."""
 
     time: TimeEstimate | None
-    """None where no task before it has trained on its environment."""
+    """None where no earlier task has trained on its environment."""
     disk: DiskEstimate
     memory: int
     """Bytes that it adds in both workers while it runs, should all of it stay in memory."""
     most_tokens: int
-    """That it may sample in training."""
+    """The most tokens that it may sample in training."""
 
 
 def estimate_task(
     spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_steps: int, torch_sampler: bool, context: int
 ) -> TaskEstimate:
-    """``runs``: of its environment; ``token_steps``: whose tokens the home keeps (0: of all); ``context``: tokens of a
-    conversation; ``torch_sampler``: what samples."""
+    """Estimate time, disk, memory and tokens of a task.
+
+    ``runs``: past runs on its environment; ``token_steps``: the steps whose tokens the home keeps (0: all);
+    ``torch_sampler``: whether torch samples; ``context``: tokens of a conversation.
+    """
     whole = whole_of(spec)
     return TaskEstimate(
         time_of(whole, runs),
@@ -92,13 +95,13 @@ def estimate_task(
 
 
 def whole_of(spec: TaskSpec) -> TaskSpec:
-    """With the batch of the policy that needs most groups in a step: one that several need is played once."""
+    """The task with the largest batch among its policies: a group that several of them need is played once."""
     most = max(own.train.groups_per_step for own in _trained(spec))
     return replace(spec, train=replace(spec.train, groups_per_step=most))
 
 
 def memory_of(spec: TaskSpec, base: BaseConfig, torch_sampler: bool, context: int) -> int:
-    """Bytes of what is trained, with the versions of it that are served at a time, and of whom it plays with."""
+    """Bytes of the trained policies, their versions served at the same time, and the policies they play with."""
     cast = agent_map_of(spec)
     trained = sum(
         policy_bytes(base, own.policy.rank, context)
@@ -121,7 +124,7 @@ def _speakers(spec: TaskSpec) -> int:
 
 
 def time_of(spec: TaskSpec, runs: Sequence[PastRun]) -> TimeEstimate | None:
-    """From the seconds that an episode took in the runs that are most like it; None where there are none."""
+    """The time by the seconds that an episode took in the nearest past runs; None where there are none."""
     near = nearest(spec, runs)
     if not near:
         return None
@@ -139,13 +142,13 @@ def time_of(spec: TaskSpec, runs: Sequence[PastRun]) -> TimeEstimate | None:
 
 
 def nearest(spec: TaskSpec, runs: Sequence[PastRun]) -> list[PastRun]:
-    """At most ``NEAREST``: those that allow the same tokens if there are any, the most similar steps first."""
+    """The ``NEAREST`` runs with steps most like the task's; only those with its ``max_tokens`` if there are any."""
     same = [run for run in runs if run.max_tokens == spec.sampling.max_tokens]
     return sorted(same or runs, key=lambda run: abs(math.log(run.episodes / spec.group_episodes)))[:NEAREST]
 
 
 def disk_of(spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_steps: int) -> DiskEstimate:
-    """Versions as ``adapters/retention.py`` keeps them, and every trajectory of training and of evaluations."""
+    """Bytes of the versions that ``adapters/retention.py`` keeps, and of all trajectories, evaluations included."""
     series = spec.steps // spec.keep.every if spec.keep.every else 0
     pools = Counter({policy.pool: policy.size for policy in agent_map_of(spec).policies.values() if policy.pool})
     adapters = sum(
@@ -171,7 +174,7 @@ def disk_of(spec: TaskSpec, runs: Sequence[PastRun], base: BaseConfig, token_ste
 def together(tasks: Sequence[TaskEstimate]) -> float | None:
     """Seconds until all are done when they train at the same time; None where one of them is unknown.
 
-    No task is faster beside others than alone, and no worker does the work of all in less than their sum.
+    It is the largest of three: the longest task alone, the rollout's sum and the training's sum.
     """
     times = [task.time for task in tasks if task.time is not None]
     if not times or len(times) < len(tasks):

@@ -1,7 +1,6 @@
-"""One base per home: which one it is, and what is refused because tasks or adapters belong to another.
+"""A home has one base: refuses another one while tasks or adapters of the home belong to it.
 
-Rows of the store and a base's name and fingerprint flow in, one sentence with the ways out flows out. Standard library
-only; knows no weights and no engine.
+Each error says what can be done. Standard library only; knows no weights and no engine.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from ..home import Home, load_settings
 from ..store import FINISHED, BoundTask, Reader
 
 NAMED = 3
-"""Tasks that a sentence names; of more it gives the number."""
+"""The most tasks that an error names; of more it gives the number."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class HomeBase:
     """The base of a home."""
 
     name: str
-    """As ``marlaas.toml`` or ``MARLAAS_BASE`` has it."""
+    """As written in ``marlaas.toml`` or ``MARLAAS_BASE``."""
     fingerprint: str
 
 
@@ -38,7 +37,7 @@ def settled_base(home: Home) -> HomeBase:
 def foreign_tasks(tasks: Iterable[BoundTask], fingerprint: str, unknown: str | None) -> list[BoundTask]:
     """Those of the tasks that belong to another base than ``fingerprint``.
 
-    ``unknown`` is the base of tasks of which nobody wrote it down; with None they count as another's.
+    ``unknown`` is the fingerprint assumed for tasks without a recorded one; with None these are foreign.
     """
     return [task for task in tasks if (task.base or unknown) != fingerprint]
 
@@ -66,7 +65,7 @@ def check_serve(home: Home, base: HomeBase) -> None:
 
 
 def check_wish(wish: str, task: str, base: HomeBase) -> None:
-    """Refuse a task file that states another base than the home's. Raises ``ConfigError``."""
+    """Refuse a task whose file names the base ``wish`` if that is not the home's. Raises ``ConfigError``."""
     if not wish or wish == base.name or load_base(wish).fingerprint == base.fingerprint:
         return
     raise ConfigError(
@@ -82,7 +81,7 @@ def _foreign(home: Home, base: HomeBase, unknown: str | None) -> list[BoundTask]
 
 
 def _belong(tasks: Sequence[BoundTask], base: HomeBase) -> str:
-    """Which tasks, what of them is in the way, and to which base they belong."""
+    """The middle of a sentence: which unfinished tasks and adapters belong to which other base."""
     unfinished = [task for task in tasks if task.state not in FINISHED]
     kept = [task for task in tasks if task not in unfinished]
     parts = [f"the unfinished {_listed(unfinished)}"] if unfinished else []
@@ -96,7 +95,7 @@ def _belong(tasks: Sequence[BoundTask], base: HomeBase) -> str:
 
 
 def _back(tasks: Sequence[BoundTask], base: HomeBase, source: str) -> str:
-    """How the base that the tasks belong to is had again."""
+    """How to get back the base that the tasks belong to."""
     names = _names(tasks)
     if base.name in names:
         return "put the old files back"

@@ -1,4 +1,4 @@
-"""A task's life: which state may follow which, and whether a submission fits the environments that are served.
+"""The states of a task and what commands do to them, and whether a submission fits the environments that are served.
 
 Pure decisions; the store keeps the states, the scheduler acts on them.
 """
@@ -16,7 +16,7 @@ PARAMETERS = "environment_config"
 TRANSITIONS: dict[str, dict[str, str]] = {
     "pause": {"submitted": "paused", "queued": "paused", "running": "paused"},
     "resume": {"paused": "queued"},
-    "retry": {"failed": "queued", "cancelled": "queued", "queued": "queued"},  # the last: at once, not when it is due
+    "retry": {"failed": "queued", "cancelled": "queued", "queued": "queued"},  # queued: tried at once
     "cancel": {"submitted": "cancelled", "queued": "cancelled", "running": "cancelled", "paused": "cancelled"},
     "extend": {
         "submitted": "submitted",
@@ -35,7 +35,7 @@ PAST = {
     "extend": "extended",
     "rollback": "rolled back",
 }
-"""What a command has made of a task."""
+"""The participle of each command, for messages."""
 
 
 def next_state(command: str, state: str) -> str:
@@ -50,7 +50,10 @@ def next_state(command: str, state: str) -> str:
 
 
 def find_environment(name: str, environments: list[EnvironmentRow]) -> EnvironmentRow:
-    """The environment that a task file means, by "plugin/environment" or its last part alone."""
+    """The environment that a task file means, by "plugin/environment" or its last part alone.
+
+    Raises ``EnvironmentMissing`` where none or several have that name.
+    """
     matches = [e for e in environments if e.name == name] or [
         e for e in environments if e.name.rpartition("/")[2] == name
     ]
@@ -72,7 +75,7 @@ def find_environment(name: str, environments: list[EnvironmentRow]) -> Environme
 def check_environment(submission: Submission, environments: list[EnvironmentRow]) -> None:
     """Refuse a submission whose environment or its configuration cannot work.
 
-    Raises ``EnvironmentMissing`` or ``ConfigError``. A broken environment is no reason: the task waits for its repair.
+    Raises ``EnvironmentMissing`` or ``ConfigError``. A broken environment is allowed: the task waits for its repair.
     """
     found = find_environment(submission.environment, environments)
     if not found.version:
@@ -93,8 +96,8 @@ def check_environment(submission: Submission, environments: list[EnvironmentRow]
 
 
 def _check_value(stored: dict[str, Any], value: Any, owner: str) -> None:
-    """``stored`` is a parameter as the store keeps it. Raises ``ConfigError`` for a value that it does not allow."""
-    from marlaas.plugins.parameters import Parameter, checked  # only those who set a parameter wait for this import
+    """Raise ``ConfigError`` for a value that a parameter, given as the store keeps it, does not allow."""
+    from marlaas.plugins.parameters import Parameter, checked  # imported only where a parameter is set
 
     parameter = Parameter(**{**stored, "choices": tuple(stored.get("choices", ()))})
     try:

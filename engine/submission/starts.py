@@ -1,7 +1,6 @@
-"""Which versions and folders a task file refers to: what training begins from, and who is played with.
+"""Finds the versions and folders that a task file refers to: those that training begins from, or is played with.
 
-Submissions and the home's rows flow in; submissions that know by id which versions they borrow flow out. Bound here,
-when the task is submitted: which version is the best one may have changed when it starts.
+Versions are bound by id when the task is submitted: which one is the best may have changed when it starts.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from .version_names import choose_at
 
 @dataclass(frozen=True)
 class Reference:
-    """Words in a task file that mean a version, and what for."""
+    """Words in a task file that mean a version or folder, and what it is for."""
 
     words: str
     table: str
-    """Where they stand."""
+    """The table of the task file that they are in."""
     rank: int = 0
-    """Of the adapter whose training begins from it; 0: it is played with as it is."""
+    """Rank of the adapter whose training begins from it; 0: it is only played with."""
     alpha: float = 0.0
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What somebody means."""
+    """What a reference means; ``words`` describe it for an error."""
 
     words: str
     policy: Mapping[str, float]
@@ -39,7 +38,7 @@ class _Found:
 
 
 def references(spec: TaskSpec) -> Iterator[Reference]:
-    """All versions and folders that a specification refers to outside of its own task."""
+    """All references of a specification to versions and folders outside of its own task."""
     for name, policy in agent_map_of(spec).policies.items():
         table = f"policies.{name}" if spec.policies else "policy"
         if policy.start:
@@ -55,7 +54,7 @@ def find_starts(submissions: Sequence[Submission], reader: Reader | None) -> lis
     """Bind every reference; ``reader`` is None where the home has no database.
 
     Raises ``AdapterError`` where there is no such version or folder, ``ConfigError`` where it does not fit. A version's
-    base needs no look: a home whose adapters are kept has one base only. A folder's is looked at by the trainer.
+    base is not checked: all adapters of a home have the same. A folder's base is checked by the trainer.
     """
     wishes = [list(references(parse(submission.config, submission.name))) for submission in submissions]
     said = sorted({wish.words for own in wishes for wish in own})
@@ -68,7 +67,7 @@ def find_starts(submissions: Sequence[Submission], reader: Reader | None) -> lis
 def _look_up(wish: str, versions: list[VersionRow], reader: Reader | None) -> _Found:
     folder = start_folder(wish)
     if folder is not None:
-        from ..adapters import read_peft_folder  # numpy is loaded for those alone who begin from a folder
+        from ..adapters import read_peft_folder  # loads numpy, which only a start from a folder needs
 
         header = read_peft_folder(folder).header
         return _Found(str(folder), {"rank": header.rank, "alpha": header.alpha})
@@ -91,7 +90,7 @@ def _bound(submission: Submission, wishes: Sequence[Reference], found: Mapping[s
 
 
 def _check(submission: Submission, wish: Reference, found: _Found) -> None:
-    """A version's matrices fit no other rank, and under another alpha they would be another policy."""
+    """Refuse another rank, which the matrices do not fit, and another alpha, which would make it another policy."""
     if not wish.rank:
         return
     for key, own in (("rank", wish.rank), ("alpha", wish.alpha)):

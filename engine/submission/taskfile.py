@@ -13,7 +13,7 @@ from ..store import Submission
 
 
 def load(path: Path) -> list[Submission]:
-    """Read one task file: one task, or the members of a sweep. A relative folder in it counts from the file's own.
+    """Read one task file: one task, or the members of a sweep. Relative folders in it count from the file's folder.
 
     Raises ``ConfigError`` with one sentence that names the file and the key.
     """
@@ -37,7 +37,7 @@ def table_of(source: str, where: str) -> dict[str, Any]:
 def tasks_of(table: dict[str, Any], where: str, folder: Path, source: str = "") -> list[Submission]:
     """The tasks that a table means: one, or the members of a sweep.
 
-    ``folder``: where a relative folder in it counts from. ``source`` is kept with the tasks, as their author's words.
+    ``folder``: where relative folders in it count from; ``source``: the file's text, which is stored with each task.
     Raises ``ConfigError``, which names ``where`` and the key.
     """
     return [
@@ -48,7 +48,7 @@ def tasks_of(table: dict[str, Any], where: str, folder: Path, source: str = "") 
 
 
 def _anchored(spec: TaskSpec, folder: Path) -> TaskSpec:
-    """With folders that are understood from anywhere."""
+    """The specification with relative folders made absolute."""
 
     def found(words: str) -> str:
         start = start_folder(words)
@@ -64,7 +64,7 @@ def _anchored(spec: TaskSpec, folder: Path) -> TaskSpec:
 
 
 def submission(spec: TaskSpec, source: str = "", family: str = "") -> Submission:
-    """The row that the app inserts for a spec; what names in ``depends_on`` mean is not known yet."""
+    """The row that the app inserts for a spec; names in ``depends_on`` are not resolved yet."""
     return Submission(
         tenant=spec.tenant,
         name=spec.name,

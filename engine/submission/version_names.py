@@ -1,6 +1,6 @@
-"""Which version a person means by a task's number or name, by a version's own name, and by ``--version``.
+"""Finds the version that a person means by a task's number or name, by a version's own name, and by ``--version``.
 
-Rows of the store flow in, the rows that were meant flow out, or the sentence that says why there are none. Pure.
+Pure. Raises ``AdapterError`` where there is none, and ``ConfigError`` where the words are ambiguous.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ..store import VersionRow
 
 
 def choose(versions: list[VersionRow], adapter: str, which: str | None) -> VersionRow:
-    """The version that a person means by a task's number or name, or by a version's own name."""
+    """The version that ``adapter``, a task's number or name or a version's name, and ``which`` (``--version``) mean."""
     named = named_by(versions, adapter)
     policies = list(dict.fromkeys(v.policy for v in named))
     if len(policies) > 1:
@@ -27,7 +27,7 @@ def choose(versions: list[VersionRow], adapter: str, which: str | None) -> Versi
 
 
 def choose_at(versions: list[VersionRow], said: str) -> VersionRow:
-    """The version that ``said`` means: what ``choose`` takes, perhaps with @VERSION behind it."""
+    """The version that ``said`` means: an adapter as ``choose`` takes it, with or without @VERSION behind it."""
     adapter, _, which = said.partition("@")
     return choose(versions, adapter, which or None)
 
@@ -35,7 +35,7 @@ def choose_at(versions: list[VersionRow], said: str) -> VersionRow:
 def named_by(versions: list[VersionRow], adapter: str) -> list[VersionRow]:
     """All versions that a task's number or name means, or the one of that name; they belong to one task.
 
-    Where that has several policies, /POLICY behind it means those of one.
+    /POLICY behind it means those of one policy of the task.
     """
     found = [v for v in versions if v.name == adapter] or _of_task(versions, adapter)
     if not found:
@@ -56,7 +56,7 @@ def _of_task(versions: list[VersionRow], said: str) -> list[VersionRow]:
 
 
 def _pick(kept: list[VersionRow], which: str | None) -> VersionRow | None:
-    """One of the versions (oldest first) by number or label; without a wish the best, else the last."""
+    """One of the versions (oldest first) by number or label; with ``which`` None the best, else the last."""
     best, last = ([v for v in kept if label in v.label] for label in ("best", "last"))
     if which in (None, "best", "last"):
         among = {None: best or last or kept, "best": best, "last": last or kept}[which]

@@ -1,7 +1,7 @@
 """One AdamW step on a flat vector (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2).
 
-Weights, gradient and moments flow in, new weights and moments flow out; the old ones stay as they were, so that a step
-whose state file could not be written has not happened.
+It returns new weights and moments and does not change the old ones, so that a step whose state file could not be
+written has not happened.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class AdamState:
     """Steps made so far."""
 
     def to(self, device: str) -> AdamState:
-        """The same on another device."""
+        """The state on another device."""
         return AdamState(self.weights.to(device), self.moment1.to(device), self.moment2.to(device), self.step)
 
 

@@ -1,7 +1,7 @@
-"""The adapter cache: which policies are in the device's memory, and which wait outside it.
+"""The adapter cache: which policies are in the device's memory, and which are paged out.
 
-Open policies flow in; whoever is about to work on some of them asks for these and gets them, paged in where need be.
-The least recently used make room. Knows nothing of models, groups or files.
+``use`` pages in the policies that are needed next; the least recently used are paged out for them. Knows nothing of
+models, groups or files.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ log = logging.getLogger(__name__)
 
 
 class AdapterCache:
-    """Slots for policies: at most ``slots`` of them in at most ``room`` bytes of ``device``, where 0 is no limit.
+    """Holds at most ``slots`` policies in at most ``room`` bytes of ``device``, where 0 is no limit.
 
-    Policies that are asked for together are held together whatever the limits, so ask for no more than ``fit``.
+    Policies that are used together are held together, even beyond the limits: check first that they ``fit``.
     """
 
     def __init__(self, pages: Pages, slots: int = 0, room: int = 0, device: str = "cpu") -> None:
         self._pages, self._slots, self._room, self._device = pages, slots, room, device
         self._held: dict[str, PolicyMemory] = {}
-        """The least recently used first."""
+        """Policies in memory, the least recently used first."""
         self._sizes: dict[str, int] = {}
-        """Of all open policies, in bytes."""
+        """Bytes of each open policy."""
 
     def add(self, policy: str, memory: PolicyMemory) -> None:
-        """Take in a policy in place of what had its name."""
+        """Add a policy, in place of an older one of that name."""
         self.drop(policy)
         self._held[policy], self._sizes[policy] = memory, memory.size
         self._make_room((policy,))
 
     def use(self, *policies: str) -> tuple[PolicyMemory, ...]:
-        """These policies, in memory until others are asked for.
+        """These policies, in memory until the next call.
 
-        Raises ``AdapterError`` where one is not open, or where what was paged out cannot be read: it is then closed.
+        Raises ``AdapterError`` where one is not open, or cannot be read back after it was paged out; it is then closed.
         """
         for policy in policies:
             self._held[policy] = self._held.pop(policy) if policy in self._held else self._wake(policy)
@@ -47,7 +47,7 @@ class AdapterCache:
         return tuple(self._held[policy] for policy in policies)
 
     def fit(self, policies: Collection[str]) -> bool:
-        """Whether they may all be in memory at a time; one alone always may."""
+        """Whether all of them may be in memory at the same time; a single one always may."""
         size = sum(self._sizes.get(policy, 0) for policy in policies)
         within = (not self._slots or len(policies) <= self._slots) and (not self._room or size <= self._room)
         return within or len(policies) <= 1
@@ -70,7 +70,7 @@ class AdapterCache:
             raise
 
     def _make_room(self, needed: Collection[str]) -> None:
-        """Page out the least recently used; where the disk takes none, all stay: nothing is lost for want of a page."""
+        """Page out the least recently used policies; if the disk refuses, they stay in memory, so that none is lost."""
         for policy in tuple(self._held):
             if self.fit(self._held):
                 return

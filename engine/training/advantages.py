@@ -1,7 +1,7 @@
 """Advantages: how much better an episode went than the other members of its group.
 
-Rewards flow in with a group's episodes, advantages flow out on its trajectories; from then on they are fixed. Plain
-arithmetic: knows nothing of policies or tensors, and of tokens only how many there are (``overlong``).
+When a group closes, its trajectories get their advantages, which are fixed from then on. Plain arithmetic: knows
+nothing of policies or tensors, and of tokens only how many there are (``overlong``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .overlong import KEEP, Overlong
 DEVIATION_FLOOR = 1e-4
 """Added to a group's deviation before dividing by it, so that rewards that hardly differ are not blown up."""
 MIN_REWARDED = 2
-"""A mean of one reward is that reward: nothing to learn from."""
+"""The least rewards of a group: the mean of one reward is that reward, so there is nothing to learn."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class RewardSummary:
 
 
 NOTHING = RewardSummary(0, 0.0, 0.0, True, 0.0, 0.0)
-"""Of a group in which none of the policy's agents spoke."""
+"""The summary of a group in which none of the policy's agents spoke."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class ClosingRules:
 
 
 PLAIN = ClosingRules()
-"""Rewards less their mean, whatever the length."""
+"""Rewards minus their mean, whatever the length."""
 
 
 def group_advantages(rewards: Sequence[float], kind: AdvantageKind = "mean") -> NDArray[np.float64]:
@@ -96,12 +96,12 @@ def group_advantages(rewards: Sequence[float], kind: AdvantageKind = "mean") -> 
 def close_group(group: Group, rules: ClosingRules = PLAIN) -> ClosedGroup | TooFewRewards:
     """Fix the advantages of all trajectories, per agent name; those without a reward keep 0 and train nothing.
 
-    An agent's baseline is taken over the episodes in which it was rewarded; an episode that holds several of its
-    trajectories (its history was rewritten between turns, or it forked) enters with their mean, so that their number
-    does not move the baseline. Each of them carries the episode's advantage whole, not a share of it: a sampled token
-    is marked in exactly one of them, so an episode weighs as much as if its turns stood in one trajectory, however
-    often it began anew. Where overlong episodes are masked they keep 0, too, and are no part of the baseline
-    (``overlong``). A group without episodes, which its policy skips, is closed.
+    An agent's baseline is taken over the episodes in which it was rewarded. An episode with several of its
+    trajectories (its history was rewritten between turns, or it forked) counts with their mean, so that their number
+    does not change the baseline. Each of them has the full advantage of the episode, not a share of it: a sampled token
+    is marked in exactly one of them, so an episode weighs as much as if all its turns were in one trajectory. Where
+    overlong episodes are masked they keep 0, too, and are not part of the baseline (``overlong``). A group without
+    episodes, which its policy skips, is closed.
 
     Raises ``ValueError`` if a reward is not finite.
     """
@@ -142,7 +142,7 @@ def _agent_advantages(episodes: Sequence[Episode], agent: str, rules: ClosingRul
 
 
 def _mean(values: Iterable[float]) -> float:
-    """The mean; of equal values exactly that value, whatever the rounding. Raises ``ValueError`` as they do."""
+    """The mean; of equal values exactly that value. Raises ``ValueError`` as ``group_advantages`` does."""
     listed = list(values)
     group_advantages(listed)  # refuses what is not finite
     return listed[0] if min(listed) == max(listed) else math.fsum(listed) / len(listed)

@@ -1,4 +1,4 @@
-"""Is a policy's configuration one that can be trained? Numbers flow in, a ``ValueError`` or nothing flows out."""
+"""Checks that a policy's configuration can be trained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups that cannot be trained on: checked before a pass, and explained where a loss is not finite."""
+"""Checks groups before a pass, and explains a loss that is not finite."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check_group(group: TrainGroup, vocabulary: int) -> None:
 
 
 def _fault(sequence: TrainSequence, vocabulary: int) -> str:
-    """What is wrong with a sequence, or nothing."""
+    """What is wrong with a sequence; empty if nothing is."""
     tokens, mask, logprobs = sequence.tokens, sequence.mask, sequence.logprobs
     if not (tokens.ndim == 1 and tokens.shape == mask.shape == logprobs.shape):
         return f"tokens, mask and log-probabilities have shapes {tokens.shape}, {mask.shape} and {logprobs.shape}"

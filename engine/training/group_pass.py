@@ -1,7 +1,6 @@
-"""Forward and backward of some groups, and forward alone: where model and loss meet.
+"""Forward and backward passes over groups, and forward passes alone: brings model and loss together.
 
-Policies in memory and checked groups flow in; the groups' gradients are added to their own policy's, the sums over
-their tokens flow out. Knows nothing of optimizers and files.
+A group's gradient is added to that of its policy. Knows nothing of optimizers and files.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from .tokens import Lesson, count_trained
 Work = Sequence[tuple[PolicyMemory, Sequence[TrainGroup]]]
 """Different policies, each with groups of its own."""
 Gradients = Callable[[Work], tuple[GroupStats, ...]]
-"""Adds the gradients of groups to those of their policies, over whatever models: ``add_gradients`` over one."""
+"""Adds the gradients of groups to those of their policies: ``add_gradients`` with one model or with several."""
 
 
 def add_gradient(model: Model[B], memory: PolicyMemory, groups: Sequence[TrainGroup]) -> GroupStats:
@@ -83,7 +82,7 @@ def _gradient(
     logp: Tensor,
     entropy: Tensor,
 ) -> Tensor:
-    """What each policy's loss asks of its own tokens, (N,); ``base``, ``logp`` and ``entropy`` are (N,)."""
+    """The gradient of each policy's loss by its tokens' ``logp``, (N,); ``base``, ``logp`` and ``entropy`` are (N,)."""
     result = torch.zeros_like(logp)
     for lesson in lessons:
         memory, own = policies[lesson.policy], lesson.tokens
@@ -102,7 +101,7 @@ def _gradient(
 
 
 def _noted(lesson: Lesson, logp: Tensor) -> list[TrainGroup]:
-    """The lesson's groups again, with the log-probabilities of this pass as what later epochs start from."""
+    """The lesson's groups with the log-probabilities of this pass as ``proximal``, for later epochs."""
     parts = np.split(logp.cpu().numpy(), np.flatnonzero(np.diff(lesson.trained.sequence)) + 1)
     noted: dict[int, list[TrainSequence]] = {}
     for number, sequence, part in zip(lesson.groups, lesson.sequences, parts, strict=True):

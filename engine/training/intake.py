@@ -1,7 +1,7 @@
-"""From a closed group to what one policy's trainer sees of it.
+"""Makes a ``TrainGroup``, which the trainer gets, of a policy's closed group.
 
-Groups with advantages flow in, ``TrainGroup`` flows out: only trajectories that have a reward and a token of their own,
-and not those that the task leaves out for their length. Knows nothing of tensors, nor of who else played.
+It has only trajectories with a reward and a sampled token, without those that the task leaves out for their length.
+Knows nothing of tensors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def train_group(group: Group, overlong: Overlong = KEEP) -> TrainGroup:
 
 
 def spread(group: Group, trained: TrainGroup, weights: LogWeights) -> LogWeights:
-    """Weights of the sequences, at least one, that ``train_group`` made of ``group``, laid out over all trajectories.
+    """Spread weights of the sequences (at least one) that ``train_group`` made of ``group`` over all trajectories.
 
     float16, one for each token that a policy sampled, trajectory after trajectory; NaN in those not trained on.
     """

@@ -1,7 +1,6 @@
-"""Jobs of several policies in one call: which of them share a pass, and that none suffers for another's failure.
+"""Runs the jobs of several policies in one call: in shared passes, and so that one's failure does not affect others.
 
-Jobs flow in, a result or a refusal for each flows out; gradients are added to the policies in the cache. Knows nothing
-of optimizers and files.
+Gradients are added to the policies in the cache. Knows nothing of optimizers and files.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ log = logging.getLogger(__name__)
 
 
 class Jobs:
-    """Runs them over a base of ``vocabulary`` token ids, in passes made by ``gradients``."""
+    """Runs jobs over a base of ``vocabulary`` token ids, in passes made by ``gradients``."""
 
     def __init__(
         self, vocabulary: int, gradients: Gradients, cache: AdapterCache, close: Callable[[str], None]
     ) -> None:
-        """``close`` forgets a policy whose gradient is in doubt."""
+        """``close`` closes a policy whose gradient may be wrong."""
         self._vocabulary = vocabulary
         self._gradients = gradients
         self._cache = cache
         self._close = close
 
     def run(self, jobs: Sequence[Job]) -> tuple[GroupStats | Refused, ...]:
-        """One result per job. Raises what the pass of a job that comes alone does."""
+        """Return one result per job. Raises what a pass raises if there is only one job."""
         if len({job.policy for job in jobs}) < len(jobs):
             raise ValueError("A policy has two jobs in one call.")
         results: dict[str, GroupStats | Refused] = {}
@@ -54,7 +53,7 @@ class Jobs:
         return tuple(results[job.policy] for job in jobs)
 
     def _refusal(self, job: Job, beside: Sequence[Job]) -> Refused | None:
-        """What is wrong with a job; if nothing is, its policy is in memory afterwards, beside those of the others."""
+        """What is wrong with a job; if nothing is, its policy is in memory afterwards, with those of ``beside``."""
         try:
             self._cache.use(*(other.policy for other in beside), job.policy)
         except AdapterError as error:
@@ -67,7 +66,7 @@ class Jobs:
         return None
 
     def _add_or_refuse(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
-        """``_add``, where a job that fails by itself must not be the failure of others in the same call."""
+        """As ``_add``, but the failure of a single job becomes its result, so that others in the call go on."""
         try:
             return self._add(jobs, begun)
         except Exception as error:
@@ -77,10 +76,10 @@ class Jobs:
             return {job.policy: Refused(reason) for job in jobs}
 
     def _add(self, jobs: Sequence[Job], begun: float) -> dict[str, GroupStats | Refused]:
-        """Run jobs in a shared pass; what it took to bring their policies into memory is part of their time.
+        """Run jobs in a shared pass; their time includes bringing their policies into memory.
 
-        Where that fails they are run one by one. A policy whose own pass fails is closed, for its gradient is in doubt:
-        half of the groups may be in it. Raises what a single job's pass does.
+        If it fails, they are run one by one. A policy whose own pass fails is closed, because its gradient may hold
+        some of the groups. Raises what a single job's pass raises.
         """
         if not jobs:
             return {}

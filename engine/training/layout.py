@@ -1,4 +1,4 @@
-"""Where each LoRA matrix lies in a policy's flat vector.
+"""The place of each LoRA matrix in a policy's flat vector.
 
 One vector per policy makes clipping, optimizer step and state file single operations. Every matrix begins at a multiple
 of 64 bytes, so that vectorised kernels take the same path, and give the same bits, for each policy. Knows shapes and
@@ -16,12 +16,12 @@ ALIGNMENT = 16
 
 
 class Vector(Protocol):
-    """What views are made of: a one-dimensional numpy array or torch tensor."""
+    """A one-dimensional numpy array or torch tensor, of which views are made."""
 
     def __getitem__(self, index: slice, /) -> Self: ...
 
     def reshape(self, shape: tuple[int, int], /) -> Self:
-        """Without copying, for a contiguous piece."""
+        """Reshape without copying, for a contiguous piece."""
 
 
 V = TypeVar("V", bound=Vector)

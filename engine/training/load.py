@@ -1,4 +1,4 @@
-"""Chooses what computes a base: the decoder of this package, or transformers and PEFT for what that does not know."""
+"""Chooses what computes a base: the decoder of this package, or transformers and PEFT for other architectures."""
 
 from __future__ import annotations
 
@@ -20,28 +20,31 @@ def load_model(folder: str, device: str = "cpu", room: int = PASS_BYTES, precisi
 
     Raises ``BaseModelError`` if that cannot be done.
     """
-    library()  # what is wrong with it shows here
+    library()  # raises here if its setting is wrong
     base = load_base(folder)
     reason = unsupported(base.config)
     if not reason:
         return Decoder.of(base, compute_on(device, precision), room)
     log.warning("The base in %s is trained through transformers and PEFT, which is slower: %s.", folder, reason)
-    from .peft_model import PeftModel  # seconds of imports, which the decoder has no use for
+    from .peft_model import PeftModel  # takes seconds, and the decoder does not need it
 
     return PeftModel(folder, device, room, precision)
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 LARGEST = 32 << 20
-"""glibc maps blocks above this size apart, whatever it is told."""
+"""Bytes above which glibc always maps a block by itself."""
 
 
 def keep_freed_memory() -> None:
-    """For this process. Every step frees tens of megabytes and asks for them again: without this, a page fault for each
-    four kilobytes, a third of a step's time. Does nothing where the C library is not glibc."""
+    """Make this process keep freed memory.
+
+    Every step frees tens of megabytes and asks for them again: otherwise there is a page fault for each four kilobytes,
+    which takes a third of a step's time. Does nothing where the C library is not glibc.
+    """
     tune = getattr(ctypes.CDLL(None), "mallopt", None)
     if tune is not None:
         tune(M_MMAP_THRESHOLD, LARGEST)
         tune(M_TRIM_THRESHOLD, (1 << 31) - 1)
-        # The trainer's thread would have a heap of its own, in pieces of 64 megabytes into which its blocks fit badly.
+        # Otherwise the trainer's thread has a heap of its own, in pieces of 64 MB, which is too small for its blocks.
         tune(M_ARENA_MAX, 1)

@@ -1,6 +1,6 @@
-"""What the trainer asks of a model: batches of trained tokens, their log-probabilities, and the adapters' gradients.
+"""The protocol of the trainer's model: batches of trained tokens, their log-probabilities, and adapters' gradients.
 
-Two models do it: ``decoder`` computes the Qwen and Llama families itself, ``peft_model`` everything else through
+Two models implement it: ``decoder`` for the Qwen and Llama families, and ``peft_model`` for all others, through
 transformers and PEFT. Knows nothing of losses, optimizers or files.
 """
 
@@ -18,25 +18,25 @@ from .tokens import Lesson
 
 
 class Batch(Protocol):
-    """Part of some groups that is computed in one go; what else it holds is the model's own affair."""
+    """A part of some groups that is computed in one pass; each model adds what it needs."""
 
     @property
     def lessons(self) -> tuple[Lesson, ...]:
-        """What each policy that has tokens in it is to learn from them: whole sequences, in order of policies."""
+        """The trained tokens of each policy in the batch, as whole sequences, in order of policies."""
 
 
 B = TypeVar("B", bound=Batch)
 
 Groups = Iterable[TrainGroup]
-"""Of one policy."""
+"""The groups of one policy."""
 Criterion = Callable[[Tensor, Tensor], Tensor]
 """Log-probabilities and entropies (N,) of a batch's trained tokens → gradient of the loss by the former, (N,).
 
-All on the host: losses are a few operations on each token, and there they wait for no device, one by one."""
+All on the host: losses are a few small operations, which would each wait for a device."""
 
 
 class Model(Protocol[B]):
-    """A frozen base and room for the adapters of one policy at a time, or of several where it ``mixes``."""
+    """A frozen base with the adapters of one policy at a time, or of several if it ``mixes``."""
 
     @property
     def vocabulary(self) -> int:
@@ -44,7 +44,7 @@ class Model(Protocol[B]):
 
     @property
     def mixes(self) -> bool:
-        """Whether several policies may be mounted at a time."""
+        """Whether several policies may be mounted at the same time."""
 
     def layout(self, rank: int) -> Layout:
         """Where an adapter of this rank keeps its matrices."""
@@ -56,19 +56,21 @@ class Model(Protocol[B]):
         """Forget which policies are mounted."""
 
     def batches(self, jobs: Sequence[Groups]) -> Iterator[B]:
-        """Everything that has trained tokens, in order and within the memory that a pass may take.
+        """Batches of all sequences with trained tokens, in order and within the memory that a pass may take.
 
         ``jobs`` are the groups of each mounted policy.
         """
 
     def logprobs(self, batch: B, temperatures: tuple[float, ...], adapted: bool = True) -> Tensor:
-        """Of the trained tokens, (N,), on the host, without a gradient; of the base alone unless ``adapted``.
+        """Log-probabilities of the trained tokens, (N,), on the host, without a gradient.
+
+        They are by the base alone unless ``adapted``.
 
         ``temperatures`` are those of the mounted policies, in order.
         """
 
     def differentiate(self, batch: B, temperatures: tuple[float, ...], criterion: Criterion) -> None:
-        """Run forward, ask ``criterion``, run backward: adds to the mounted policies' gradients."""
+        """Run forward, call ``criterion``, run backward; adds to the mounted policies' gradients."""
 
     def shrink(self) -> bool:
-        """Halve what the passes over the newest batches might take; False where that would change nothing."""
+        """Halve the memory that passes over the newest batches may take; False if that would change nothing."""

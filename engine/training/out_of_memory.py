@@ -1,7 +1,7 @@
-"""What becomes of a pass that a device has no memory for: it is undone, made again with half of it, and told.
+"""Repeats a pass that a device has no memory for, in passes of half the size.
 
-Work flows in, its result flows out, or an ``AdapterError`` where not even the smallest pass fits. Nothing counts twice:
-whatever the failed attempt has added is taken back first. Knows no model and no policy.
+What the failed attempt has added is undone first, so that nothing counts twice. Raises ``AdapterError`` where not even
+the smallest pass fits. Knows no model and no policy.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ def on(name: str, work: Callable[[], R]) -> R:
         if not ran_out(error):
             raise
         log.warning("No memory on %s: %s", name, error)
-    raise DeviceFull(name)  # out here, where nothing holds on to the frames of the pass
+    raise DeviceFull(name)  # outside of the handler, so that the pass's frames and tensors are freed
 
 
 class PassBackoff:
-    """Makes work again with less where it does not fit. ``shrink`` halves a pass; False where it is the smallest."""
+    """Repeats work in smaller passes if it does not fit. ``shrink`` halves a pass; False if it is the smallest."""
 
     def __init__(self, shrink: Callable[[], bool]) -> None:
         self._shrink = shrink
         self._notices: list[str] = []
 
     def make(self, work: Callable[[], R], undo: Callable[[], None] = lambda: None) -> R:
-        """Do work; where that raises ``DeviceFull``, ``undo`` what it has changed and do it again with half.
+        """Do work; if it raises ``DeviceFull``, ``undo`` what it has changed and repeat it in passes of half the size.
 
-        Raises ``AdapterError`` where no half is left; everything is undone then, too.
+        Raises ``AdapterError`` if passes cannot be made smaller; everything is undone then, too.
         """
         while True:
             try:
@@ -72,7 +72,7 @@ class PassBackoff:
 
 
 def once_more(name: str, work: Callable[[], R]) -> R:
-    """Do work that is not a pass, again where memory was short. Raises ``AdapterError`` where it still is."""
+    """Do work that is not a pass, and repeat it once if memory ran out. Raises ``AdapterError`` if it does again."""
     try:
         return on(name, work)
     except DeviceFull:

@@ -1,7 +1,6 @@
-"""What becomes of episodes that the length limit ended: kept as they are, left out, or charged for.
+"""What becomes of episodes that the length limit ended: kept as they are, left out, or given a penalty.
 
-An agent's trajectories in one episode flow in; whether they are trained on, and what is taken off their reward, flows
-out. Pure; knows nothing of groups and tensors. Source: DAPO, arXiv 2503.14476, section 3.4.
+Pure; knows nothing of groups and tensors. Source: DAPO, arXiv 2503.14476, section 3.4.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from ..trajectories import Trajectory
 
 @dataclass(frozen=True)
 class Overlong:
-    """How a task treats them.
+    """How a task treats overlong episodes.
 
-    ``mask`` is DAPO's overlong filtering: a cut-off episode has no loss, because its reward says how long it was, not
-    how sound its reasoning. For the same reason its reward is no part of the baseline here. (The paper does not say;
-    TRL counts it.) Counted, it would be a zero without a counterweight: a group whose finished members were all right
-    would push every one of them up, and the policy towards certainty.
+    ``mask`` is DAPO's overlong filtering: a cut-off episode has no loss, because its reward tells how long it was, not
+    how good its reasoning. For the same reason its reward is not part of the baseline here. (The paper does not say;
+    TRL counts it.) If it counted, it would lower the baseline without a loss of its own: in a group whose finished
+    members were all right, all of these would be reinforced, and the policy would lose entropy.
 
     ``penalty`` is DAPO's soft punishment (equation 13): nothing while at least ``buffer`` tokens are left, then a
     straight line down to −1 where none is left.
@@ -41,7 +40,7 @@ class Overlong:
         return self.how == "mask" and any(trajectory.cut for trajectory in own)
 
     def penalty(self, own: Sequence[Trajectory]) -> float:
-        """What is added to the reward of an agent's episode: from −1 to 0."""
+        """The penalty that is added to the reward of an agent's episode: from −1 to 0."""
         if self.how != "penalty":
             return 0.0
         if any(trajectory.cut for trajectory in own):
@@ -54,4 +53,4 @@ class Overlong:
 
 
 KEEP = Overlong()
-"""Cut-off episodes are like any other."""
+"""Cut-off episodes are treated like all others."""

@@ -1,7 +1,7 @@
-"""Policies that wait for a slot: in host memory as far as that is theirs to fill, else in files of a private folder.
+"""Policies that are paged out: in host memory up to a limit, then in files of a private folder.
 
-A policy at rest goes in under its name and comes back bit for bit, its unfinished gradient included. Files outlive
-neither the process nor, after a crash, the start of the next one. Knows no devices and no order of use.
+A policy is stored under its name and comes back bit for bit, its unfinished gradient included. The files are removed at
+the end of the process or, after a crash, at the start of the next one. Knows no devices and no order of use.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HINT = "Resume the task: it goes on from its last committed step."
 
 @dataclass(frozen=True)
 class RestingPolicy:
-    """All of a ``PolicyMemory``, off the device."""
+    """A paged-out policy: all of a ``PolicyMemory``, off the device."""
 
     config: PolicyConfig
     layout: Layout
@@ -74,11 +74,11 @@ class RestingPolicy:
 class _File:
     path: Path
     checksum: int
-    """CRC-32: against damage, for nobody else writes there."""
+    """CRC-32 of the file, against damage; nobody else writes there."""
 
 
 class Pages:
-    """Room for policies at rest: ``host`` bytes of memory, then files in a folder of their own below ``scratch``."""
+    """Stores paged-out policies in ``host`` bytes of memory, then in files of a folder of their own in ``scratch``."""
 
     def __init__(self, scratch: Path, host: int = 0) -> None:
         self._scratch, self._host = scratch, host
@@ -91,7 +91,7 @@ class Pages:
         return policy in self._pages
 
     def put(self, policy: str, rest: RestingPolicy) -> None:
-        """Keep a policy. Raises ``OSError`` where neither memory nor disk takes it; nothing is kept then."""
+        """Store a policy. Raises ``OSError`` where there is room neither in memory nor on the disk."""
         held = sum(page.size for page in self._pages.values() if isinstance(page, RestingPolicy))
         if held + rest.size <= self._host:
             self._pages[policy] = rest
@@ -106,7 +106,7 @@ class Pages:
         self._pages[policy] = _File(path, zlib.crc32(payload))
 
     def take(self, policy: str) -> RestingPolicy:
-        """Give a policy back and forget it. Raises ``AdapterError`` where its file is gone or damaged."""
+        """Return a policy and remove it. Raises ``AdapterError`` where its file is gone or damaged."""
         page = self._pages.pop(policy)
         if isinstance(page, RestingPolicy):
             return page
@@ -136,7 +136,7 @@ class Pages:
             self._folder = None
 
     def _own_folder(self) -> Path:
-        """Made when first needed."""
+        """The folder, which is created when it is first needed."""
         if self._folder is None:
             self._folder = PrivateFolder(self._scratch, PREFIX)
         return self._folder.path

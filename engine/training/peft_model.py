@@ -1,8 +1,8 @@
-"""Any causal language model of transformers, with LoRA layers by PEFT, into which a policy's weights can be mounted.
+"""Any causal language model of transformers, with LoRA layers by PEFT, in which a policy's weights can be mounted.
 
-Padded batches flow in, log-probabilities and gradients flow out (see ``model``). PEFT supplies the layers (one adapter
-slot per rank in use), policies bring the weights: switching is one assignment per matrix. Slower than ``decoder``, and
-what it is compared with. The only place that imports transformers and peft; knows nothing of losses or optimizers.
+Implements ``model.Model``. PEFT supplies the layers (one adapter slot per rank in use), policies the weights: to switch
+is one assignment per matrix. It is slower than ``decoder``, which is tested against it. The only place that imports
+transformers and peft; knows nothing of losses or optimizers.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from .rooms import pass_room
 from .tokens import Ints, Lesson, TrainedTokens, lesson_of
 
 SMALLEST = 16
-"""Tokens of a batch that is not made smaller."""
+"""Tokens below which a batch is not made smaller."""
 MAX_LOGITS = 1 << 23
-"""Logits of a chunk, 32 MiB: at a vocabulary of 152,000 that is 55 trained tokens."""
+"""The most logits of a chunk, 32 MiB: with a vocabulary of 152,000 these are 55 trained tokens."""
 
 
 class PeftModel:
@@ -56,9 +56,9 @@ class PeftModel:
         self._model: Any = load_transformers(str(base.path), precision).to(device)
         self._budget = Budget(room or pass_room(device))
         self._again = False
-        """Whether decoder layers keep their inputs alone, and are computed once more on the way back."""
+        """Whether decoder layers keep only their inputs, and are computed once more in the backward pass."""
         for module in self._model.modules():
-            if isinstance(module, GradientCheckpointingLayer):  # which itself does so in training mode only
+            if isinstance(module, GradientCheckpointingLayer):  # its own checkpointing works in training mode only
                 module.forward = partial(self._layer, module.forward)
         self._head: nn.Module = self._model.get_output_embeddings()
         self._modules = {  # name → (in, out), before PEFT wraps them; what PEFT calls "all-linear"
@@ -77,7 +77,7 @@ class PeftModel:
 
     @property
     def mixes(self) -> bool:
-        """One policy at a time."""
+        """False: one policy at a time."""
         return False
 
     def layout(self, rank: int) -> Layout:
@@ -105,7 +105,7 @@ class PeftModel:
         self._mounted = None
 
     def batches(self, jobs: Sequence[Groups]) -> Iterator[PaddedBatch]:
-        """Everything that has trained tokens, in order and within the memory that a pass may take."""
+        """Batches of all sequences with trained tokens, in order and within the memory that a pass may take."""
         (groups,) = map(tuple, jobs)
         longest = max((len(sequence.tokens) for group in groups for sequence in group.sequences), default=0)
         self._largest = (0, 0)
@@ -114,12 +114,12 @@ class PeftModel:
             yield batch
 
     def logprobs(self, batch: PaddedBatch, temperatures: tuple[float, ...], adapted: bool = True) -> Tensor:
-        """Of the trained tokens, (N,), without a gradient; of the base alone unless ``adapted``."""
+        """Log-probabilities of the trained tokens, (N,), without a gradient; by the base alone unless ``adapted``."""
         with torch.no_grad(), nullcontext() if adapted else self._base_only():
             return self._scores(batch, *temperatures)[0].cpu()
 
     def differentiate(self, batch: PaddedBatch, temperatures: tuple[float, ...], criterion: Criterion) -> None:
-        """Run forward, ask ``criterion``, run backward: adds to the mounted policy's gradient."""
+        """Run forward, call ``criterion``, run backward; adds to the mounted policy's gradient."""
         self._again = not self._budget.keeps_all(self._config, batch.inputs.size, batch.inputs.shape[1])
         logp, entropy = self._scores(batch, *temperatures)
         gradient = criterion(logp.detach().cpu(), entropy.detach().cpu()).to(logp.device)
@@ -139,7 +139,7 @@ class PeftModel:
         return checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **kwargs)
 
     def _scores(self, batch: PaddedBatch, temperature: float) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and entropies, (N,): chunk by chunk, of which one has its logits in memory at a time."""
+        """Log-probabilities and entropies, (N,), chunk by chunk, so that only one chunk's logits are in memory."""
         inputs, rows, columns, targets = (
             torch.from_numpy(array).to(self._device)
             for array in (batch.inputs, batch.trained.sequence, batch.columns, batch.trained.targets)
@@ -147,7 +147,7 @@ class PeftModel:
         hidden = self._hidden_states(inputs, rows, columns)
         size = max(1, MAX_LOGITS // self.vocabulary)
         scores = [
-            # computed once more on the way back, for its logits are gone by then
+            # computed once more in the backward pass, because its logits are not kept
             checkpoint(self._chunk, chunk, some, temperature, use_reentrant=False, preserve_rng_state=False)
             for chunk, some in zip(torch.split(hidden, size), torch.split(targets, size), strict=True)
         ]
@@ -155,12 +155,12 @@ class PeftModel:
         return torch.cat(logp), torch.cat(entropy)
 
     def _hidden_states(self, inputs: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-        """What the head reads at places ``(rows[n], columns[n])`` of ``inputs`` int64 (B, S): (N, H)."""
+        """Inputs of the output head, (N, H), at places ``(rows[n], columns[n])`` of ``inputs`` int64 (B, S)."""
         found: list[Tensor] = []
 
         def select(_module: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor]:
             found.append(arguments[0][rows, columns])
-            return (arguments[0][:1, :1].detach(),)  # whose logits nobody reads
+            return (arguments[0][:1, :1].detach(),)  # its logits are not used
 
         with _before_call(self._head, select):
             self._model(input_ids=inputs, use_cache=False)
@@ -170,10 +170,10 @@ class PeftModel:
         return token_logprobs(self._logits(hidden).float(), targets, temperature)
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        """(N, V) for what the head reads, (N, H): with whatever the model does to its logits after the head.
+        """Logits (N, V) for inputs of the head, (N, H), with what the model does to its logits after the head.
 
-        Each model says that in its own forward pass alone. So one is run, over a single token, and the head reads
-        ``hidden`` instead of what the layers made of that.
+        That is only in the model's own forward pass. So one is run over a single token, in which the head's input is
+        replaced by ``hidden``.
         """
         with _before_call(self._head, lambda _module, _arguments: (hidden[None],)):
             token = torch.zeros((1, 1), dtype=torch.long, device=hidden.device)
@@ -231,7 +231,7 @@ def load_transformers(folder: str, precision: Precision = "f32") -> Any:
         reason = str(error).partition("\n")[0].partition(". ")[0].rstrip(".")  # what follows is advice on installing
         raise BaseModelError(f"The base model in {folder} cannot be loaded: {reason}.") from error
     if getattr(model.config, "attn_logit_softcapping", None):
-        model.set_attn_implementation("eager")  # torch's fused attention, which is preferred, leaves out the cap
+        model.set_attn_implementation("eager")  # torch's fused attention, the default, ignores the cap on scores
     return model
 
 
@@ -251,12 +251,12 @@ class PaddedBatch:
 
     @property
     def lessons(self) -> tuple[Lesson, ...]:
-        """The only one's."""
+        """The lesson of the only policy."""
         return (self.lesson,)
 
     @property
     def trained(self) -> TrainedTokens:
-        """N tokens."""
+        """The N trained tokens."""
         return self.lesson.trained
 
 
@@ -286,7 +286,7 @@ def _cut(group: TrainGroup, max_tokens: int) -> Iterator[PaddedBatch]:
 
 
 def _input_length(sequence: TrainSequence) -> int:
-    """The model reads up to the token before the last trained one."""
+    """Tokens that the model has to read: those before the last trained one."""
     return int(np.flatnonzero(sequence.mask)[-1])
 
 

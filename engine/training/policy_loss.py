@@ -1,7 +1,7 @@
-"""A policy's loss over some batches: the gradient each asks for, and the sums of what was measured on the way.
+"""A policy's loss over some batches: the gradient for each batch, and sums of what is measured.
 
-Log-probabilities of a batch flow in, the gradient of the loss by them flows out, not yet divided (``normaliser``).
-Knows nothing of models and adapters.
+The gradient is by the log-probabilities of a batch, and not yet divided (``step.divisor``). Knows nothing of models and
+adapters.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PolicyLoss:
         logp: Tensor,
         entropy: Tensor,
     ) -> Tensor:
-        """The gradient by ``logp``, (N,), of this batch's part of the step's loss, before it is divided.
+        """The gradient of this batch's part of the step's loss by ``logp``, (N,), before it is divided.
 
         ``base``, ``logp`` and ``entropy`` (N,) belong to ``trained``; ``base`` is needed where there is a KL term.
         """

@@ -1,7 +1,7 @@
 """A policy in the trainer's memory: its weights, gradient, moments and counters.
 
-Everything of a policy lies in flat vectors of its own, so that nothing one policy does can reach another. State files
-flow in and out; knows nothing of the model beyond the layout.
+Everything of a policy is in flat vectors of its own, so that one policy cannot affect another. Knows nothing of the
+model beyond the layout.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VECTORS = 4
 
 @dataclass(frozen=True)
 class Gathered:
-    """What ``PolicyMemory`` gathers for a step."""
+    """What a ``PolicyMemory`` accumulates for a step."""
 
     gradient: Tensor
     tokens: int
@@ -44,13 +44,13 @@ class PolicyMemory:
     parameters: dict[str, Parameter]
     """By matrix name, in layout order."""
     version: int = 0
-    """Steps made; each makes as many updates as there are epochs."""
+    """Steps made; each has as many updates as there are epochs."""
     tokens: int = 0
-    """Trained tokens of the groups in the gradient, which is a sum: divided once, at the step (``normaliser``)."""
+    """Trained tokens of the groups in the gradient, which is a sum: divided once, at the step (``step.divisor``)."""
     rehearsal: list[TrainGroup] = field(default_factory=list)
-    """Of several epochs: what is in the gradient, with the log-probabilities of the first."""
+    """With several epochs: the groups in the gradient, with the log-probabilities of the first epoch."""
     fault: str = ""
-    """Where a loss was not finite, in words: no step is made any more."""
+    """Where a loss was not finite, in words; then no step can be made."""
 
     @classmethod
     def of(
@@ -68,7 +68,7 @@ class PolicyMemory:
         gradient: Tensor | None = None,
         version: int = 0,
     ) -> PolicyMemory:
-        """A policy over these very vectors; with an empty gradient unless one is given."""
+        """A policy that uses these vectors without copying; with an empty gradient unless one is given."""
         gradient = torch.zeros_like(optimised.weights) if gradient is None else gradient
         gradients = layout.views(gradient)
         parameters = {}
@@ -94,23 +94,23 @@ class PolicyMemory:
         return PolicyMemory.holding(self.config, self.layout, AdamState(weights, nothing, nothing, self.optimised.step))
 
     def take(self, copy: PolicyMemory) -> None:
-        """Add what such a copy has gathered."""
+        """Add what a copy made by ``on`` has accumulated."""
         self.gradient.add_(copy.gradient.to(self.gradient.device))
         self.tokens += copy.tokens
         self.rehearsal += copy.rehearsal
         self.fault = self.fault or copy.fault
 
     def gathered(self) -> Gathered:
-        """Copy what has been gathered for the step, to go back to."""
+        """A copy of what has been accumulated for the step, for ``go_back``."""
         return Gathered(self.gradient.clone(), self.tokens, tuple(self.rehearsal), self.fault)
 
     def go_back(self, before: Gathered) -> None:
-        """Forget what has been gathered since."""
+        """Undo what has been accumulated since ``before`` was copied."""
         self.gradient.copy_(before.gradient)
         self.tokens, self.rehearsal, self.fault = before.tokens, list(before.rehearsal), before.fault
 
     def adopt(self, stepped: AdamState) -> None:
-        """Take over the state after a step, in place, and clear what was gathered for it."""
+        """Take over the state after a step, in place, and clear what was accumulated for it."""
         self.optimised.weights.copy_(stepped.weights)
         self.optimised = AdamState(self.optimised.weights, stepped.moment1, stepped.moment2, stepped.step)
         self.version += 1
@@ -135,7 +135,7 @@ def fresh(config: PolicyConfig, layout: Layout) -> AdamState:
 
 
 def to_state(optimised: AdamState, version: int, config: PolicyConfig, layout: Layout, fingerprint: str) -> PolicyState:
-    """Return the policy at rest; the arrays are views of the vectors."""
+    """Return the contents of a state file; the arrays are views of the vectors."""
     return PolicyState(
         StateHeader(config.rank, config.alpha, version, fingerprint, updates=optimised.step),
         layout.views(optimised.weights.cpu().numpy()),
@@ -145,7 +145,7 @@ def to_state(optimised: AdamState, version: int, config: PolicyConfig, layout: L
 
 
 def from_state(state: PolicyState, config: PolicyConfig, layout: Layout, fingerprint: str) -> AdamState:
-    """Return the vectors of a resumable state, bit for bit; raises ``AdapterDamaged`` if it fits not base or config."""
+    """Return the vectors of a resumable state, bit for bit; ``AdapterDamaged`` if it does not fit base or config."""
     header = state.header
     if header.base != fingerprint:
         raise AdapterDamaged(

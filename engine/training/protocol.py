@@ -1,8 +1,8 @@
 """The trainer protocol: one base model in memory, an adapter with its own optimizer per policy.
 
-Complete groups go in, gradients accumulate at fixed weights, ``step`` makes one optimizer step and writes one state
+Gradients of complete groups accumulate at fixed weights, then ``step`` makes one optimizer step and writes one state
 file. A trainer knows nothing of tasks, environments, text or the store. ``tests/engine/training/contract.py`` holds the
-suite that each backend passes.
+tests that each backend passes.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class PolicyConfig:
     schedule: str = "constant"
     """constant, linear or cosine: how the learning rate falls to 0 at step ``steps``."""
     warmup: int = 0
-    """Steps in which it rises."""
+    """Steps in which the learning rate rises."""
     steps: int = 0
-    """Of the whole run; only schedules that fall need it."""
+    """Steps of the whole run; only schedules that fall need it."""
     epochs: int = 1
     """Optimizer updates on the groups of one step."""
     betas: tuple[float, float] = (0.9, 0.95)
@@ -45,20 +45,20 @@ class PolicyConfig:
     clip_low: float | None = None
     """A ratio is clipped below 1 - clip_low; None: what the loss was published with."""
     clip_high: float | None = None
-    """And above 1 + clip_high."""
+    """A ratio is clipped above 1 + clip_high; None: what the loss was published with."""
     importance: str = "truncate"
     """truncate, mask or none: what becomes of importance weights outside of floor and cap."""
     importance_cap: float = 2.0
-    """C of the importance weights."""
+    """The largest importance weight, C."""
     importance_floor: float = 0.0
     kl: float = 0.0
     """Weight of the KL term to the base; 0 is off."""
     denominator: float = 1.0
-    """What a step's sums are divided by, where that is known before its first group: see ``spec/losses.py``."""
+    """The divisor of a step's sums, where it is known before the first group: see ``spec/losses.py``."""
     temperature: float = 1.0
-    """Of the rollouts: logits are divided by it before log-probabilities are taken."""
+    """Temperature of the rollouts: logits are divided by it before log-probabilities are taken."""
     seed: int = 0
-    """Initial A matrices (B starts at zero)."""
+    """Seed of the initial A matrices (B starts at zero)."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ class TrainSequence:
     episode_tokens: int = 0
     """Trained tokens of all trajectories that the agent has in this episode; 0: this is the only one."""
     proximal: Logprobs | None = None
-    """float32 (T,): by the policy before the step's first update; the trainer's own note for further epochs."""
+    """float32 (T,): log-probabilities by the policy before the step's first update; the trainer sets it for further
+    epochs."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Refused:
-    """A job that was not done and has changed nothing."""
+    """The result of a job that was refused."""
 
     reason: str
     hint: str = ""
@@ -130,11 +131,11 @@ class GroupStats:
     """Sum of the KL estimate to the base; 0 where there is no KL term."""
     seconds: float
     measured: int = 0
-    """Tokens that went through a pass: what entropy, clipped, gap_sum and kl are sums over, so their divisor."""
+    """Tokens that went through a pass: entropy, clipped, gap_sum and kl are sums over these."""
     weights: Mapping[int, LogWeights] = field(default_factory=dict, compare=False)
-    """Of each group that went through a pass, by number: of its sequences' own tokens, one after the other."""
+    """By number of each group that went through a pass: the weights of its sequences' sampled tokens, in order."""
     notice: str = field(default="", compare=False)
-    """A sentence for the engine's log of events, where something happened that people should know."""
+    """A sentence for the event log, if something happened that people should know; else empty."""
 
 
 @dataclass(frozen=True)
@@ -142,26 +143,28 @@ class StepResult:
     """A state file on disk, ready to be committed."""
 
     step: int
-    """Steps made so far = the number of the new version; one of several ``epochs`` has as many updates."""
+    """Steps made so far, which is the number of the new version."""
     path: str
     checksum: str
     """Of the adapter's bytes (A and B, not moments): equal to what a sampler computes on load."""
     size: int
     """Bytes of the state file."""
     grad_norm: float
-    """Before clipping; the largest of the step's updates."""
+    """Norm of the gradient before clipping; the largest of the step's updates."""
     seconds: float
     divisor: float = 1.0
-    """What the sums of its groups were divided by."""
+    """What the sums of the step's groups were divided by."""
     learning_rate: float = 0.0
-    """Of this step, by the schedule."""
+    """Learning rate of this step, by the schedule."""
     notice: str = ""
-    """As in ``GroupStats``."""
+    """A sentence for the event log, as in ``GroupStats``."""
 
 
 class PolicyTrainer(Protocol):
-    """What one policy's learner needs. Calls for one policy come one at a time; all raise ``AdapterError`` or
-    ``ValueError`` on bad input."""
+    """The part of a trainer that one policy's learner needs.
+
+    Calls for one policy come one at a time; all raise ``AdapterError``, or ``ValueError`` on bad input.
+    """
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
         """Bring a policy into memory.
@@ -173,8 +176,8 @@ class PolicyTrainer(Protocol):
     async def accumulate(self, policy: str, groups: tuple[TrainGroup, ...]) -> GroupStats:
         """Add the gradients of some groups at the current weights, and return the sums over their tokens.
 
-        A group of equal rewards costs nothing without KL. Groups of one call may share passes; whoever wants a gradient
-        that is the same to the last bit gives the groups one by one, in order.
+        A group of equal rewards costs nothing without KL. Groups of one call may share passes; for a gradient that is
+        the same to the last bit, give the groups one by one, in order.
         """
 
     async def step(self, policy: str, path: str) -> StepResult:
@@ -197,5 +200,5 @@ class Trainer(PolicyTrainer, Protocol):
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
         """``accumulate`` for several policies, each at most once, in shared passes over the base: one result per job.
 
-        The update is that of single calls but for the last bits. What is wrong with one job is that job's result alone.
+        The update is that of single calls except for the last bits. A job that fails does not affect the others.
         """

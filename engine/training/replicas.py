@@ -1,9 +1,8 @@
-"""One copy of the base on each device: the groups of a call are shared among them, their gradients are added up.
+"""One copy of the base on each device: the groups of a call are divided among them, and their gradients are added up.
 
-Policies with their groups flow in, statistics flow out (``group_pass``), and the gradients are in the policies'. A
-policy lives on the first device, its home; the others get its weights for the call and give a gradient back, which are
-added in the order of devices: the same sums each time, and the same update as on one device but for the last bits.
-Each copy computes in a thread of its own; from one interpreter, so what launches kernels takes turns.
+Policies are on the first device, their home. The other devices get a policy's weights for a call and return a gradient;
+these are added in the order of devices, so that sums are the same each time. The update is that of one device except
+for the last bits. Each copy computes in a thread of its own; all share one interpreter, so they launch kernels in turn.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from .protocol import GroupStats, LogWeights, TrainGroup
 
 R = TypeVar("R")
 WORTH = 1024
-"""Tokens for each device from which on sharing a call is worth the copies."""
+"""The least tokens for each device with which dividing a call is worth the copies."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +36,16 @@ class Replica:
     model: Model[Any]
     device: str
     name: str
-    """Of the device, for people."""
+    """The device's name for people."""
     thread: ThreadPoolExecutor | None = None
-    """What it computes in; None: the thread that calls."""
+    """The thread that it computes in; None: the caller's."""
 
 
 class Replicas:
-    """The first of them is home. ``make`` loads a model onto a device; ``threads`` is how many cores each may use."""
+    """Copies of the base, of which the first is home.
+
+    ``make`` loads a model onto a device; ``threads`` is how many cores each may use.
+    """
 
     def __init__(
         self, make: Callable[[str], Model[Any]], devices: Sequence[str], names: Sequence[str], threads: int
@@ -55,13 +57,13 @@ class Replicas:
 
     @property
     def home(self) -> Replica:
-        """Where policies live."""
+        """The copy on the device that policies are on."""
         return self._all[0]
 
     def add_gradients(self, work: Work) -> tuple[GroupStats, ...]:
-        """As ``group_pass.add_gradients`` does. Raises ``DeviceFull`` where a device has no memory for its part.
+        """As ``group_pass.add_gradients``. Raises ``DeviceFull`` where a device has no memory for its part.
 
-        After an error a policy's gradient is in doubt.
+        After an error a policy's gradient may be incomplete.
         """
         if len(self._all) == 1:
             return on(self.home.name, partial(add_gradients, self.home.model, work))
@@ -89,7 +91,7 @@ class Replicas:
         )
 
     def logprobs(self, memory: PolicyMemory, tokens: Tokens, start: int, temperature: float) -> Logprobs:
-        """As ``group_pass.sequence_logprobs``, at home; raises ``DeviceFull``, too."""
+        """As ``group_pass.sequence_logprobs``, on the home device; may also raise ``DeviceFull``."""
         home = self.home
         return on(home.name, partial(sequence_logprobs, home.model, memory, tokens, start, temperature))
 
@@ -99,7 +101,7 @@ class Replicas:
             replica.model.unmount()
 
     def shrink(self) -> bool:
-        """Halve what the newest passes might take, on every device; False where all are smallest."""
+        """Halve the memory that the newest passes may take, on every device; False if all are smallest."""
         return any([replica.model.shrink() for replica in self._all])
 
     def shutdown(self) -> None:
@@ -109,7 +111,7 @@ class Replicas:
                 replica.thread.shutdown()
 
     def _at_once(self, passes: Sequence[Callable[[], R]]) -> list[R]:
-        """Each on its replica. All have ended when one error is raised: first that a device is full."""
+        """Run each pass on its replica. An error is raised once all have ended; ``DeviceFull`` before any other."""
         threads = [replica.thread for replica in self._all if replica.thread is not None]
         futures = [thread.submit(one) for thread, one in zip(threads, passes[1:], strict=True)]
         own: Future[R] = Future()
@@ -125,12 +127,12 @@ class Replicas:
 
 
 PolicyGroups = tuple[TrainGroup, ...]
-"""Of one policy."""
+"""The groups of one policy."""
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Neighbouring sequences of a group."""
+    """Consecutive sequences of a group."""
 
     policy: int
     group: int
@@ -142,8 +144,8 @@ class _Run:
 def shares(work: Sequence[Sequence[TrainGroup]], replicas: int, worth: int) -> tuple[tuple[PolicyGroups, ...], ...]:
     """For each replica and policy its groups, in order.
 
-    The largest runs of sequences go first, each to who has least, the first of those. Below ``worth`` tokens for each
-    replica the first computes everything.
+    The largest runs of sequences are assigned first, each to the replica with the least, the first of equals. Below
+    ``worth`` tokens for each replica, the first computes everything.
     """
     total = sum(_tokens(group) for groups in work for group in groups)
     if replicas == 1 or total < worth * replicas:
@@ -158,7 +160,7 @@ def shares(work: Sequence[Sequence[TrainGroup]], replicas: int, worth: int) -> t
 
 
 def _runs(work: Sequence[Sequence[TrainGroup]], most: int) -> Iterator[_Run]:
-    """Groups, those of more than ``most`` tokens cut by sequences."""
+    """Groups as runs; those of more than ``most`` tokens are divided by sequences."""
     for policy, groups in enumerate(work):
         for number, group in enumerate(groups):
             begin = tokens = 0
@@ -185,9 +187,9 @@ def _laid_out(work: Sequence[Sequence[TrainGroup]], runs: Sequence[_Run]) -> tup
 def together(
     groups: Sequence[TrainGroup], parts: Sequence[tuple[Sequence[TrainGroup], GroupStats]], seconds: float
 ) -> GroupStats:
-    """What one pass over a policy's ``groups`` would have measured, from those over its parts, which took ``seconds``.
+    """The statistics of a policy's ``groups`` from those of its parts, which took ``seconds``.
 
-    The first part adds up first, so that the sums are the same each time.
+    Parts are added in order, so that the sums are the same each time.
     """
     stats = [each for _, each in parts]
     return GroupStats(
@@ -207,7 +209,7 @@ def together(
 def _weights(
     groups: Sequence[TrainGroup], parts: Sequence[tuple[Sequence[TrainGroup], GroupStats]]
 ) -> dict[int, LogWeights]:
-    """Of those groups whose sequences all went through a pass."""
+    """The importance weights of those groups whose sequences all went through a pass."""
     found: dict[int, LogWeights] = {}
     for own, stats in parts:
         for group in own:

@@ -1,7 +1,7 @@
-"""How much of a card a trainer may fill, and what of that is for passes, what for policies.
+"""How much memory of a card a trainer may use for passes, and how much for policies.
 
-A limit for the process flows in, bytes flow out. On a processor the plan for the whole machine has said all that
-(``engine/base/fit.py``); on a card it depends on what the base has left, which is known once it is loaded.
+On a processor the memory plan decides that (``engine/base/fit.py``). On a card it depends on what the base leaves,
+which is known once it is loaded.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import torch
 from ..base import PASS_BYTES
 
 PASSES, POLICIES = 0.6, 0.3
-"""Shares of what is free beside the base. The rest is for what a step takes, and for gaps between blocks."""
+"""Shares of what is free beside the base. The rest is for steps, and for gaps between blocks."""
 HOST_BYTES = 1 << 30
-"""Of host memory, for policies paged out of a device that has memory of its own."""
+"""Bytes of host memory for policies paged out of a device that has memory of its own."""
 
 
 def limit(device: str, memory: int) -> None:
-    """Hold this process to so many bytes of a card; 0 is no limit."""
+    """Limit this process to ``memory`` bytes of a card; 0 is no limit."""
     where = torch.device(device)
     if where.type == "cuda" and memory:
         total = torch.cuda.get_device_properties(where).total_memory
@@ -25,13 +25,13 @@ def limit(device: str, memory: int) -> None:
 
 
 def pass_room(device: str) -> int:
-    """Bytes that a pass may take there, when the base has been loaded."""
+    """Bytes that a pass may take on the device, once the base is loaded."""
     free = _free(device)
     return PASS_BYTES if free is None else int(PASSES * free)
 
 
 def policy_room(device: str) -> int:
-    """Bytes for policies there; 0 where no limit is known."""
+    """Bytes for policies on the device; 0 where no limit is known."""
     free = _free(device)
     return 0 if free is None else int(POLICIES * free)
 
@@ -42,7 +42,7 @@ def host_room(device: str) -> int:
 
 
 def _free(device: str) -> int | None:
-    """Bytes of a card that this process may still take; None elsewhere."""
+    """Bytes of a card that this process may still take; None for other devices."""
     where = torch.device(device)
     if where.type != "cuda":
         return None
@@ -52,5 +52,5 @@ def _free(device: str) -> int | None:
 
 
 def _cached(where: torch.device) -> int:
-    """Bytes that torch keeps and nobody uses."""
+    """Bytes that torch caches but does not use."""
     return torch.cuda.memory_reserved(where) - torch.cuda.memory_allocated(where)

@@ -25,19 +25,20 @@ from .protocol import PolicyConfig
 
 @dataclass(frozen=True)
 class Step:
-    """What a policy is about to become."""
+    """The state of a policy after a step, before it is adopted."""
 
     optimised: AdamState
     grad_norm: float
-    """Before clipping, the largest of its updates."""
+    """Norm of the gradient before clipping; the largest of the step's updates."""
     divisor: float
     learning_rate: float
 
 
 def make_step(gradients: Gradients, memory: PolicyMemory) -> Step:
-    """All updates of the step; epochs after the first run every group with a signal again, at the weights before.
+    """Make all updates of the step.
 
-    Raises ``AdapterError``, with the evidence, where a loss or a gradient is not finite.
+    Each epoch after the first makes a pass over every group with a signal again, at the weights that the epoch before
+    left. Raises ``AdapterError``, with the evidence, if a loss or a gradient is not finite.
     """
     config = memory.config
     shared, rate = divisor(config, memory.tokens), learning_rate(config, memory.version)
@@ -63,7 +64,7 @@ def _update(memory: PolicyMemory, optimised: AdamState, gradient: Tensor, rate: 
 
 
 def divisor(config: PolicyConfig, tokens: int) -> float:
-    """Of a step of ``tokens`` trained tokens, those of groups without signal included."""
+    """The divisor of a step of ``tokens`` trained tokens, those of groups without signal included."""
     return float(max(1, tokens)) if published(config.loss).mean == "token" else config.denominator
 
 
@@ -73,8 +74,8 @@ SCHEDULES = ("constant", "linear", "cosine")
 def learning_rate(config: PolicyConfig, step: int) -> float:
     """The rate of the step that makes version ``step + 1``, where ``step`` counts from 0.
 
-    The first step of a warm-up over n steps has 1/n of the full rate, the n-th the whole. The last step of the run
-    still moves: the fall would reach 0 in the step after it.
+    The first step of a warm-up over n steps has 1/n of the full rate, the n-th the full rate. The last step of the run
+    still has a rate above 0: the fall would reach 0 in the step after it.
     """
     if step < config.warmup:
         return config.learning_rate * (step + 1) / config.warmup

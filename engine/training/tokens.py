@@ -1,4 +1,4 @@
-"""The trained tokens of some sequences, one after the other: what a loss needs to know besides log-probabilities."""
+"""The trained tokens of some sequences, with what a loss needs besides the current log-probabilities."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class TrainedTokens:
 
 @dataclass(frozen=True)
 class Lesson:
-    """What one policy has in a batch."""
+    """The trained tokens of one policy in a batch, with their sequences."""
 
     policy: int
-    """Which of the mounted ones it is."""
+    """Its number among the mounted policies."""
     tokens: slice
-    """Its own among all trained tokens of the batch."""
+    """Its part of all trained tokens of the batch."""
     groups: tuple[int, ...]
     """The number of each sequence's group."""
     sequences: tuple[TrainSequence, ...]
@@ -71,5 +71,5 @@ def trained_tokens_of(sequences: Sequence[TrainSequence]) -> TrainedTokens:
 
 
 def count_trained(group: TrainGroup) -> int:
-    """Tokens of the group's own making, over all sequences."""
+    """The number of sampled tokens in all sequences of a group."""
     return sum(int(np.count_nonzero(sequence.mask)) for sequence in group.sequences)

@@ -1,8 +1,7 @@
 """The trainer on torch: a copy of the base on each device, one LoRA adapter with its own AdamW per policy.
 
-Groups flow in, gradients accumulate, state files flow out (see ``protocol``). Whatever computes runs in one thread, in
-call order, so that the process can answer others meanwhile; state files are written in another, beside the passes of
-other policies.
+All computation runs in one thread, in call order, so that the process can answer others meanwhile; state files are
+written in another thread, beside the passes of other policies.
 """
 
 from __future__ import annotations
@@ -70,13 +69,13 @@ class _Made:
 class TorchTrainer:
     """Implements ``protocol.Trainer``.
 
-    ``base`` is a Hugging Face folder in any precision, ``fingerprint`` the name of its contents that state files carry,
-    ``threads`` how many cores torch may use, ``sync`` whether state files are flushed to the disk, ``devices`` where
-    torch computes, ``names`` what people call those, ``memory`` how many bytes of each card may be taken (0 is no
-    limit), ``precision`` that of the frozen base. A pass may take ``room`` bytes of each device, and at most ``slots``
-    policies are held, in ``held`` bytes of the first; where these are 0, a card's are worked out from what the base
-    leaves of it, and a processor has no limit. Other policies are paged out to a folder below ``scratch``. Ranks above
-    ``largest_rank`` are refused. ``model`` makes what computes, in the thread that does, instead of loading ``base``.
+    ``base`` is a Hugging Face folder in any precision, ``fingerprint`` its fingerprint in state files, ``threads`` how
+    many cores torch may use, ``sync`` whether state files are flushed to the disk, ``devices`` torch's devices,
+    ``names`` their names for people, ``memory`` how many bytes of each card may be taken (0 is no limit), ``precision``
+    that of the frozen base. A pass may take ``room`` bytes of each device, and at most ``slots`` policies are held, in
+    ``held`` bytes of the first; where these are 0, a card's are computed from what the base leaves of it, and a
+    processor has no limit. Other policies are paged out to a folder below ``scratch``. Ranks above ``largest_rank`` are
+    refused. If ``model`` is given, it makes the model, in the computing thread, instead of ``base`` being loaded.
 
     Raises ``BaseModelError`` if the folder cannot be loaded. Call ``shutdown`` to end its threads.
     """
@@ -103,8 +102,9 @@ class TorchTrainer:
         self._sync = sync
         self._device = devices[0]
         self._largest_rank = largest_rank
-        # OpenMP counts threads per calling thread, hence the initializer. A second thread that computes in parallel
-        # would make it see more threads than cores and let them sleep at every barrier: so the base is loaded in there.
+        # OpenMP's number of threads is set per calling thread, hence the initializer. If a second thread computed in
+        # parallel, there would be more threads than cores, which would sleep at every barrier: so the base is loaded
+        # in this thread, too.
         self._thread = ThreadPoolExecutor(1, "trainer", initializer=torch.set_num_threads, initargs=(threads,))
         self._disk = ThreadPoolExecutor(1, "state files")
 
@@ -120,7 +120,7 @@ class TorchTrainer:
         self._jobs = Jobs(self._model.vocabulary, self._gradients, self._cache, self._close)
         self._openings = itertools.count()
         self._opened: dict[str, int] = {}
-        """Which opening each open policy is: what began before must not reach what was opened since."""
+        """A number for each time that a policy was opened, so that older calls do not affect what was opened since."""
 
     async def open(self, policy: str, config: PolicyConfig, path: str, resume: bool) -> StepResult:
         """Bring a policy into memory, from its state file or fresh; raises ``AdapterError`` or ``ValueError``.
@@ -139,7 +139,7 @@ class TorchTrainer:
     async def accumulate_together(self, jobs: tuple[Job, ...]) -> tuple[GroupStats | Refused, ...]:
         """``accumulate`` for several policies in shared passes, as many as fit; one result per job.
 
-        Where a shared pass fails, its jobs are run one by one; one that fails again is refused and its policy closed.
+        If a shared pass fails, its jobs are run one by one; one that fails again is refused and its policy closed.
         """
         return await self._run(self._jobs.run, jobs)
 
@@ -174,7 +174,7 @@ class TorchTrainer:
         await self._run(self._close, policy)
 
     def tidy(self) -> None:
-        """Remove what was paged out, for the process is about to end."""
+        """Remove what was paged out, because the process is about to end."""
         self._pages.close()
 
     def shutdown(self) -> None:
@@ -209,7 +209,7 @@ class TorchTrainer:
         return StepResult(version, str(path), written.checksum, written.size, 0.0, perf_counter() - begun)
 
     def _gradients(self, work: Work) -> tuple[GroupStats, ...]:
-        """Adds those of the groups, all of them or none; where memory is short, in smaller passes."""
+        """Add the gradients of the groups, all of them or none; in smaller passes if memory runs out."""
         before = [memory.gathered() for memory, _ in work]
 
         def undo() -> None:

@@ -1,1 +1,1 @@
-"""The chat template of a base, from anywhere: tried in a bounded child, rendered with bounds on time and size."""
+"""The chat template of a base, which is untrusted: tried in a child process, rendered with bounds on time and size."""

@@ -1,7 +1,6 @@
-"""What a chat template may build at once: checked before it is built, for one value, one call or one filter.
+"""Bounds on the values that a chat template builds, checked before each operation, method or filter. Pure.
 
-Values and arguments of a template's operations flow in; nothing flows out where they stay small, else
-``jinja2.TemplateError``. How much a whole rendering may do is counted by ``sandbox``. Pure.
+They raise ``jinja2.TemplateError`` where a result would be large. ``sandbox`` counts the work of a whole rendering.
 """
 
 from __future__ import annotations
@@ -13,25 +12,25 @@ from typing import Any
 import jinja2
 
 SIZE = 1 << 24
-"""Characters of a text: far above any context."""
+"""The most characters of a text: far above any context."""
 ITEMS = 1 << 18
-"""Of a list, with all that is in it."""
+"""The most items of a list, with all that are nested in it."""
 MOST = "a template may have at most"
 _DIGITS = 64
-"""That a number may be rounded to."""
+"""The most digits that a number may be rounded to."""
 _BITS = 4096
 _WIDTH = re.compile(r"\d{7,}|%[^a-zA-Z%]*\*|:[^}]*\{")
-"""In a format: a width of millions, or one that is computed."""
+"""Refused in a format: a width of millions, or one that is computed."""
 _REFUSED = ("translate", "maketrans", "to_bytes", "from_bytes")
-"""Methods that no chat template needs, and that build what cannot be told beforehand."""
+"""Methods that no chat template needs, and the size of whose results cannot be told beforehand."""
 _TEXTUAL = {"capitalize", "center", "count", "d", "default", "e", "escape", "format", "indent", "length", "lower"} | {
     *("replace", "safe", "string", "title", "tojson", "trim", "truncate", "upper", "wordcount")
 }
-"""Filters that take a text as a text; the others take it apart."""
+"""Filters that treat a text as a whole; the others split it into characters."""
 
 
 def weight(value: Any) -> int:
-    """Raise unless ``value`` is small; how many steps it is to look at it."""
+    """Raise unless ``value`` is small, and return how many steps to count for looking at it."""
     if isinstance(value, str | bytes):
         check_size(len(value))
         return len(value) >> 5
@@ -56,13 +55,13 @@ def weight(value: Any) -> int:
 
 
 def check_size(size: int) -> None:
-    """Raise where a text would have so many characters, too many."""
+    """Raise where ``size`` characters are too many for a text."""
     if size > SIZE:
         raise jinja2.TemplateError(f"{MOST} {SIZE} characters in one value")
 
 
 def check_operation(operator: str, left: Any, right: Any) -> None:
-    """Raise where what comes out would be large."""
+    """Raise where the result of a binary operator would be large."""
     if operator == "*":
         for some, times in ((left, right), (right, left)):
             most = SIZE if isinstance(some, str | bytes) else ITEMS
@@ -76,7 +75,7 @@ def check_operation(operator: str, left: Any, right: Any) -> None:
 
 
 def check_method(owner: Any, name: str, arguments: Sequence[Any], options: Mapping[str, Any]) -> None:
-    """Raise where a method of one of Python's own values would build something large."""
+    """Raise where a method of one of Python's built-in types would build something large."""
     if name in _REFUSED:
         raise jinja2.TemplateError(f"a template may not call {name}")
     _check_numbers([*arguments, *options.values()])
@@ -98,7 +97,7 @@ def check_method(owner: Any, name: str, arguments: Sequence[Any], options: Mappi
 
 
 def check_joined(between: Any, parts: Iterable[Any]) -> None:
-    """Raise where parts that are known, or the text between them, make a large text."""
+    """Raise where joining ``parts`` with the text ``between`` would make a large text."""
     if isinstance(parts, str | list | tuple | dict):
         check_size(len(parts) * len(between) if isinstance(between, str | bytes) else 0)
 
@@ -154,7 +153,7 @@ def _check_format(text: str | bytes, values: Sequence[Any], sign: str) -> None:
 
 
 def _length(value: Any) -> int:
-    """Characters that a value has, about, and at least those of the texts in it."""
+    """About how many characters a value has as text; at least those of the texts in it."""
     if isinstance(value, str | bytes):
         return len(value)
     if isinstance(value, dict):

@@ -1,9 +1,8 @@
-"""A jinja2 environment for templates from anywhere: no way out, and an end to everything that one can count.
+"""A jinja2 environment for untrusted templates, which bounds what a rendering may do.
 
-Template source flows in, a compiled template flows out. jinja2's immutable sandbox keeps a template from Python's
-insides and from changing what it is given. Beside it: what a rendering does is counted, turn by turn of its loops, call
-by call, and by the size of the texts and lists that it touches; what a single call would build is looked at before
-(``template_bounds``). Nothing is computed when a template is compiled.
+jinja2's immutable sandbox keeps a template from Python's internals and from changing its arguments. In addition, steps
+of a rendering are counted: turns of loops, calls, and the size of the texts and lists that are used. What a single call
+would build is checked before (``bounds``). No constant expressions are computed when a template is compiled.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from .bounds import (
 )
 
 STEPS = 100_000
-"""Turns of loops of one rendering, where it is not given more: a tenth of a second or so."""
+"""Default limit of steps in one rendering, where a turn of a loop is one: about a tenth of a second."""
 CALL = 10
-"""Turns that a call of anything counts for."""
+"""Steps that a call counts for."""
 LONGEST = 1 << 18
-"""Characters of a template; those of models have some thousands."""
+"""The most characters of a template; those of models have some thousands."""
 LONGEST_RANGE = 1 << 17
 _GLOBALS = ("dict", "namespace")
 _NO_FILTERS = ("filesizeformat", "pprint", "random", "striptags", "urlize", "wordwrap", "xmlattr")
-"""Made for web pages; what they cost does not follow from what they are given."""
+"""Filters that are left out: they are made for web pages, and their cost does not follow from their arguments."""
 
 
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
@@ -56,7 +55,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             finalize=lambda value: self._weighed(value),
         )
         self._count = threading.local()
-        """Turns that are left to what is rendered, in each thread."""
+        """Steps that are left to the rendering of each thread."""
         self._call = CALL
         self.globals = {name: self.globals[name] for name in _GLOBALS} | {"range": _short_range}
         for name, function in [*self.filters.items()]:
@@ -67,7 +66,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.filters |= {"turns of a loop": self._turns, "weight": self._weighed, "joined": self._joined}
 
     def add_filter(self, name: str, function: Callable[..., Any]) -> None:
-        """Let templates use a filter, within bounds. The marks that jinja2 puts on filters are kept."""
+        """Let templates use a filter, within bounds. jinja2's attributes on the function are kept."""
         first = hasattr(function, "jinja_pass_arg")  # the context comes before the value
 
         @functools.wraps(function)
@@ -82,7 +81,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.filters[name] = bounded
 
     def load(self, source: str) -> jinja2.Template:
-        """Compile. Raises ``jinja2.TemplateError``, and whatever Python's own compiler does."""
+        """Compile a template. Raises ``jinja2.TemplateError``, and what Python's own compiler raises."""
         if len(source) > LONGEST:
             raise jinja2.TemplateError(f"{MOST} {LONGEST} characters")
         tree = _Counted().visit(self.parse(source))
@@ -90,7 +89,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return jinja2.Template.from_code(self, self.compile(tree), self.make_globals(None))
 
     def render(self, template: jinja2.Template, values: dict[str, Any], steps: int = STEPS) -> str:
-        """What the template writes. Raises what the template does, ``jinja2.TemplateError`` at a bound."""
+        """The text that the template writes. Raises what it raises, and ``jinja2.TemplateError`` at a bound."""
         self._count.left = self._count.steps = steps
         written, size = [], 0
         for piece in template.generate(values):
@@ -101,9 +100,9 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return "".join(written)
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """As jinja2 has it, counted, and with a bound to what comes back."""
+        """As in jinja2, but counted, and with a bound on the result."""
         __self._step(__self._call)
-        if isinstance(__obj, LoopContext) and args:  # a recursive loop goes on with these
+        if isinstance(__obj, LoopContext) and args:  # the items of a recursive loop
             args = (__self._turns(None, args[0], 1), *args[1:])
         method = getattr(__obj, "__wrapped__", __obj)  # the sandbox wraps str.format
         owner = getattr(method, "__self__", None)
@@ -115,13 +114,13 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return __self._weighed(super().call(__context, __obj, *args, **kwargs))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """As jinja2 has it, for operands whose result stays small."""
+        """As in jinja2, but raises where the result would be large."""
         check_operation(operator, left, right)
         return self._weighed(super().call_binop(context, operator, left, right))
 
     @jinja2.pass_context
     def _turns(self, _context: Any, items: Iterable[Any], each: int) -> Iterator[Any] | list[Any]:
-        """Of a loop, each of which counts for so many."""
+        """The items of a loop, each of which counts for ``each`` steps."""
         if isinstance(items, str | list | tuple | dict | range):  # these know their length, which ``loop`` asks for
             self._step(len(items) * each)
             return list(items)
@@ -133,7 +132,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             yield item
 
     def _weighed(self, value: Any) -> Any:
-        """``value``, looked through."""
+        """Return ``value`` after its size was checked and counted."""
         self._step(weight(value))
         return value
 
@@ -152,7 +151,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return bounded
 
     def _joined(self, parts: list[Any]) -> str:
-        """Texts one after another, each looked at before it is joined."""
+        """Join texts, and check the size before each."""
         texts, size = [], 0
         for part in parts:
             texts.append(str(self._weighed(part)))
@@ -167,10 +166,10 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
 
 
 class _Counted(NodeTransformer):
-    """Has everything pass a filter that jinja2 would do without asking the environment."""
+    """Rewrites a template so that operations which jinja2 compiles directly go through filters that count them."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
-        """A loop: each of its turns counts for what stands in it."""
+        """A loop: each of its turns counts for the nodes in its body."""
         self.generic_visit(node)
         each = nodes.Const(1 + _size(node), lineno=node.lineno)
         node.iter = nodes.Filter(node.iter, "turns of a loop", [each], [], None, None, lineno=node.lineno)
@@ -182,27 +181,27 @@ class _Counted(NodeTransformer):
         return _through("joined", nodes.List(node.nodes, lineno=node.lineno))
 
     def visit_List(self, node: nodes.List) -> nodes.Node:
-        """A list may hold another one twice, and so on."""
+        """A list, which may hold another one twice, that another one twice, and so on."""
         self.generic_visit(node)
         return _through("weight", node)
 
     def visit_Dict(self, node: nodes.Dict) -> nodes.Node:
-        """As a list."""
+        """A table, like a list."""
         self.generic_visit(node)
         return _through("weight", node)
 
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:
-        """As a list, where it is no target."""
+        """A tuple, like a list, except as the target of an assignment."""
         self.generic_visit(node)
         return _through("weight", node) if node.ctx == "load" else node
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
-        """A part of a text or list is a copy."""
+        """An index or slice: a part of a text or list is a copy."""
         self.generic_visit(node)
         return _through("weight", node) if isinstance(node.arg, nodes.Slice) else node
 
     def visit_Operand(self, node: nodes.Operand) -> nodes.Node:
-        """What is compared, or searched, is gone through."""
+        """An operand of a comparison or of ``in``, which may be read to its end."""
         self.generic_visit(node)
         node.expr = _through("weight", node.expr)
         return node
@@ -213,7 +212,7 @@ def _through(name: str, node: nodes.Expr) -> nodes.Filter:
 
 
 def _size(node: nodes.Node) -> int:
-    """Steps that it is to go once through what stands in a loop or a macro."""
+    """Steps for one run of the body of a loop or a macro."""
     texts = sum(len(text.data) for text in node.find_all(nodes.TemplateData))
     return (sum(1 for _ in node.find_all(nodes.Node)) >> 4) + (texts >> 5)
 

@@ -1,4 +1,4 @@
-"""The base model's chat template: messages as plain dictionaries come in, text goes out.
+"""The base model's chat template, which makes one text of messages (plain dictionaries).
 
 Templates come with models from anywhere, so they run in a bounded sandbox (``sandbox.py``), with the helpers that
 Hugging Face gives them (``tojson``, ``raise_exception``, ``strftime_now``). The template alone decides whether the
@@ -19,16 +19,16 @@ from .sandbox import STEPS, BoundedEnvironment
 from .vetting import vet
 
 STEPS_EACH = 2000
-"""Beside those of any rendering: for each message and tool."""
+"""Further steps that a rendering may take for each message and tool."""
 STEPS_CHARACTER = 4
-"""For each character of the messages, each of which a template may so touch a hundred times."""
+"""Further steps for each character of the messages, with which a template can read each about a hundred times."""
 TODAY = datetime.datetime(2025, 1, 1)
-"""What templates that ask for the date are told: prompts must not change from one day to the next."""
+"""The date that templates are given: prompts must not change from one day to the next."""
 FILE = "chat_template.jinja"
 _LONGEST_REASON = 500
 SETTINGS = "tokenizer_config.json"
 SWITCH = "enable_thinking"
-"""The name by which templates know whether the model is to think."""
+"""The template's variable for whether the model is to think."""
 
 
 class ChatTemplate:
@@ -37,11 +37,11 @@ class ChatTemplate:
     def __init__(self, source: str, tokens: dict[str, str], name: str = FILE, with_tools: str | None = None) -> None:
         """``tokens`` are the names of special tokens that templates use, such as ``bos_token``.
 
-        ``name`` says in errors where the source stands; ``with_tools`` is the source to take where there are tools.
-        Raises ``BaseModelError`` if one does not compile.
+        ``name`` is the source's file in errors; ``with_tools`` is the source to use where there are tools. Raises
+        ``BaseModelError`` if one does not compile.
         """
         self.source = source if with_tools is None else source + with_tools
-        """All that was compiled, to look for words in."""
+        """All sources together, to search for words."""
         self._environment = BoundedEnvironment()
         self._environment.add_filter("tojson", _tojson)
         self._environment.globals |= {"raise_exception": _raise, "strftime_now": TODAY.strftime, **tokens}
@@ -66,7 +66,7 @@ class ChatTemplate:
             raise BaseModelError("The base model's chat template calls itself without end.") from error
         except MemoryError as error:
             raise BaseModelError("The base model's chat template builds more than fits into memory.") from error
-        except Exception as error:  # a template calls what it likes, which raises what it likes
+        except Exception as error:  # what a template calls may raise anything
             reason = _reason(error)
             raise BaseModelError(
                 f"The base model's chat template refuses this conversation: {reason}.",
@@ -117,7 +117,7 @@ def load_template(folder: Path) -> ChatTemplate:
 
 
 def read_settings(folder: Path, name: str = SETTINGS) -> dict[str, Any]:
-    """A JSON file of the base's folder; empty if there is none."""
+    """Read a JSON file of the base's folder; empty if there is none."""
     try:
         settings = json.loads((folder / name).read_text("utf-8"))
     except FileNotFoundError:
@@ -128,7 +128,7 @@ def read_settings(folder: Path, name: str = SETTINGS) -> dict[str, Any]:
 
 
 def token_name(token: Any) -> str:
-    """The text of a special token, which settings spell as a text or as a table; empty for anything else."""
+    """The text of a special token, which settings have as a text or a table; empty for anything else."""
     content = token.get("content") if isinstance(token, dict) else token
     return content if isinstance(content, str) else ""
 
@@ -139,7 +139,7 @@ def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, *
 
 
 def _reason(error: Exception) -> str:
-    """What an error says, in a line that has an end."""
+    """An error's message as one line of limited length."""
     said = str(error.message if isinstance(error, jinja2.TemplateSyntaxError) else error)
     reason = " ".join(said[:_LONGEST_REASON].split()).rstrip(".") or type(error).__name__
     return reason if len(said) <= _LONGEST_REASON else f"{reason}…"

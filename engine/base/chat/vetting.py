@@ -1,8 +1,8 @@
-"""Whether a chat template is fit to be used: compiled and tried in a child process, whose memory and time are bounded.
+"""Tests a chat template before use: compiles and tries it in a child process with bounds on memory and time.
 
-Sources flow in; nothing flows out where a template is fit, else ``BaseModelError``. What a template costs when it is
-compiled, and what a single operation of Python's builds, cannot be counted from within. The template that ships is
-known. Run as a program, ``python -P -m marlaas.engine.base.chat.vetting PARENT`` reads sources from its standard input.
+The child process is needed because ``sandbox`` cannot count what compiling costs, nor what a single operation of
+Python's builds. The shipped template is not tested. Run as a program, ``python -P -m
+marlaas.engine.base.chat.vetting PARENT`` reads sources from its standard input.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from ...errors import BaseModelError
 from ..find import SHIPPED
 
 MEMORY_MB = 512
-"""Address space of the child; a tenth of it is Python's."""
+"""Address space of the child; Python itself takes a tenth of it."""
 SECONDS = 20
-"""Of a processor; what templates of models take is not to be felt."""
+"""Processor seconds of the child; models' templates take almost none."""
 _PATIENCE = 120.0
-"""To wait for the child, on a machine that has much else to do."""
+"""Seconds to wait for the child, which is much for a busy machine."""
 _NICE = 0
 _known: dict[bytes, tuple[str, str] | None] = {}
-"""What was found, by what was tried."""
+"""Results by request: None for a template that may be used."""
 _HINT = "A template like that is broken or hostile: take the model's files from somebody whom you trust."
 
 
 def vet(sources: list[str], tokens: dict[str, str], name: str) -> None:
     """Raise ``BaseModelError`` unless each of the sources compiles and renders within bounds.
 
-    ``tokens`` and ``name`` are those of ``ChatTemplate``. What was fit once is not tried again by this process.
+    ``tokens`` and ``name`` are those of ``ChatTemplate``. A process tests each template once.
     """
     request = json.dumps([sources, tokens, name]).encode()
     if sources == [_shipped()]:
@@ -55,7 +55,7 @@ def _shipped() -> str:
 
 
 def _verdict(request: bytes) -> tuple[str, str] | None:
-    """What a child finds: a sentence and a hint."""
+    """Test in a child process: None, or an error's sentence and hint."""
     command = [sys.executable, "-P", "-m", "marlaas.engine.base.chat.vetting", str(os.getpid())]
     try:
         child = subprocess.run(command, input=request, capture_output=True, timeout=_PATIENCE, check=False)
@@ -69,7 +69,7 @@ def _verdict(request: bytes) -> tuple[str, str] | None:
 
 
 def main() -> NoReturn:
-    """Try what is asked, within limits, and say what came of it."""
+    """Test the templates of the request on standard input, within limits, and write the result."""
     import resource
 
     from marlaas.plugins.host.limits import apply
@@ -88,7 +88,7 @@ def main() -> NoReturn:
 
 
 def _try(sources: list[str], tokens: dict[str, str], name: str) -> None:
-    """Compile each and have it write what conversations look like; it may refuse some of them, but not all."""
+    """Compile each source and render sample conversations; it may refuse some of them, but not all."""
     from .template import ChatTemplate
 
     for source in sources:
@@ -107,7 +107,7 @@ def _try(sources: list[str], tokens: dict[str, str], name: str) -> None:
 
 
 def _samples() -> list[tuple[list[dict[str, Any]], list[dict[str, Any]] | None]]:
-    """Conversations with everything that there is in them: few, and many turns, and long ones."""
+    """Sample conversations with all kinds of messages: of few, of many and of long turns."""
 
     def said(role: str, content: str, **more: Any) -> dict[str, Any]:
         return {"role": role, "content": content, **more}

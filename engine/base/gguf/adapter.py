@@ -1,6 +1,6 @@
 """A LoRA adapter as a GGUF file: in memory for the sampler, on disk for export.
 
-The adapter part of a state file comes in (names of ``engine/adapters/statefile.py``).
+Adapters are dictionaries with the names of ``engine/adapters/statefile.py``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def write_adapter(names: GgufNames, adapter: dict[str, Array], alpha: float, pat
 
 
 def adapter_entries(names: GgufNames, adapter: dict[str, Array]) -> Iterator[Entry]:
-    """A and B of every module under llama.cpp's names; B's rows are the layer's outputs, so they follow its order."""
+    """A and B of every module under llama.cpp's names; B's rows, the layer's outputs, are in llama.cpp's order."""
     for module, a, b in pairs(adapter):
         name = names.module(module)
         ordered = names.rows(module, b)
@@ -52,7 +52,7 @@ def adapter_entries(names: GgufNames, adapter: dict[str, Array]) -> Iterator[Ent
 
 @contextmanager
 def adapter_in_memory(names: GgufNames, adapter: dict[str, Array], alpha: float) -> Iterator[Path]:
-    """A path under which the adapter's GGUF can be read while the context lasts, without touching a disk on Linux."""
+    """A path at which the adapter's GGUF can be read within the ``with`` block; on Linux it is in memory."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("adapter.gguf")
         path = Path(f"/proc/self/fd/{descriptor}")

@@ -1,7 +1,6 @@
-"""The base model as a GGUF file for llama.cpp, as our own writer makes it.
+"""Writes the base model as a GGUF file for llama.cpp, one tensor at a time.
 
-A ``BaseModel`` comes in, a file goes out, one tensor at a time. It holds no tokenizer: llama.cpp sees token ids only,
-and text stays with the renderer.
+The file holds no tokenizer: llama.cpp sees token ids only, and text stays with the renderer.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from .file import Entry, Fields, write_gguf
 from .names import GgufNames, names_of
 
 HEADER = 1 << 20
-"""Bytes that names and fields take at most."""
+"""The most bytes that names and fields take."""
 
 
 def path_of(base: BaseModel, folder: Path, weights: str) -> Path:
-    """Where in ``folder`` the base lies in the precision ``weights``."""
+    """The path in ``folder`` of the base in the precision ``weights``."""
     return folder / f"{base.fingerprint}-{weights}.gguf"
 
 
 def write_base(base: BaseModel, path: Path, weights: str = "f32") -> None:
     """Write the base model's GGUF at ``path``; with ``weights`` "f16" matrices are float16, vectors stay float32.
 
-    Raises ``BaseModelError`` for what our writer does not cover and for damaged weights, ``OSError`` as it comes.
+    Raises ``BaseModelError`` for what our writer does not cover and for damaged weights, and ``OSError``.
     """
     names, half = names_of(base.config), weights == "f16"
     write_gguf(path, names.architecture, base_fields(base, half), list(base_entries(base, names, half)))
@@ -73,14 +72,14 @@ def base_entries(base: BaseModel, names: GgufNames, half: bool) -> Iterator[Entr
     """Every tensor under llama.cpp's name, in llama.cpp's row order."""
     config, weights = base.config, Weights(base.weight_files)
     if not config.tie_word_embeddings:
-        weights.shape("lm_head.weight")  # raises where it lacks: llama.cpp would take the embedding instead
+        weights.shape("lm_head.weight")  # raises if it is missing: llama.cpp would use the embedding instead
     divisors = llama3_divisors(config)
     if divisors is not None:
         yield Entry("rope_freqs.weight", divisors.shape, lambda: divisors)
     for name in weights:
         module, _, kind = name.rpartition(".")
         if (module == "lm_head" and config.tie_word_embeddings) or kind == "inv_freq":
-            continue  # the embedding once more; what follows from the configuration
+            continue  # a copy of the embedding, or computed from the configuration
         if kind == "bias" and config.architecture == "qwen3":
             raise BaseModelError(f"The base has {name}, but llama.cpp's architecture qwen3 has no biases.")
         shape = weights.shape(name)

@@ -1,7 +1,6 @@
-"""A GGUF file that the user made: is it the base's, as far as its header tells?
+"""Checks by its header that a GGUF file which the user made is of the base.
 
-A path and the sizes of the base's folder flow in, the names for its tensors flow out. Whether the weights are the same
-is found by comparing log-probabilities (``engine/fleet/agreement.py``), not here.
+Whether its weights are the same is found by comparing log-probabilities (``engine/fleet/agreement.py``).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ EMBEDDING = "token_embd.weight"
 def brought_names(path: Path, config: BaseConfig) -> GgufNames:
     """llama.cpp's names for the base with this ``config``, whose GGUF lies at ``path``.
 
-    Raises ``BaseModelError`` for what is no whole GGUF file of one piece, no model, or one of other sizes.
+    Raises ``BaseModelError`` for a file that is not a complete GGUF file, not a model, or a model of other sizes.
     """
     header = read_header(path)
     if header.number("split.count") > 1:
@@ -41,9 +40,9 @@ def brought_names(path: Path, config: BaseConfig) -> GgufNames:
 
 
 def _differences(header: GgufHeader, architecture: str, config: BaseConfig) -> list[tuple[str, int | str, int | str]]:
-    """What of the two is not the same: (what, in the GGUF, in the folder)."""
+    """Sizes that differ: (what, in the GGUF, in the folder)."""
     extra = header.number(f"{architecture}.nextn_predict_layers")  # for speculation; Hugging Face does not count them
-    vocabulary = (header.shapes.get(EMBEDDING) or (0,))[0]  # a file may say that it has no dimension
+    vocabulary = (header.shapes.get(EMBEDDING) or (0,))[0]  # a file may have a tensor without dimensions
     pairs: list[tuple[str, int | str, int | str]] = [
         ("vocabulary", vocabulary, config.vocab_size),
         ("number of layers", header.number(f"{architecture}.block_count") - extra, config.layers),

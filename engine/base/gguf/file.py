@@ -25,13 +25,13 @@ class Entry:
     name: str
     shape: tuple[int, ...]
     load: Callable[[], Array]
-    """Called once, when its turn to be written has come."""
+    """Returns the values; called once, just before they are written."""
     half: bool = False
-    """Store as float16."""
+    """Whether to store it as float16."""
 
 
 def write_gguf(path: Path, architecture: str, fields: Fields, entries: Sequence[Entry]) -> None:
-    """Write the file at ``path`` in place; callers that need it whole or not at all rename it afterwards."""
+    """Write the file at ``path`` directly; a caller that needs it whole or not at all renames it afterwards."""
     writer = gguf.GGUFWriter(path, architecture)
     try:
         for key, value in fields.items():

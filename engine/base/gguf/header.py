@@ -1,8 +1,8 @@
-"""What a GGUF file says of itself, without reading its weights: fields, shapes, and how long it must be.
+"""Reads the header of a GGUF file: fields, shapes, and how long the file must be.
 
-A path flows in, a ``GgufHeader`` flows out. Format: magic, version, counts, then keys with typed values, then names,
-shapes, types and offsets of the tensors; see https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The gguf
-package's own reader takes seconds for a tokenizer of 150,000 entries; lists are stepped over here.
+Format: magic, version, counts, then keys with typed values, then names, shapes, types and offsets of the tensors; see
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The gguf package's own reader takes seconds for a tokenizer
+of 150,000 entries; here lists are skipped.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from ...errors import BaseModelError
 Value = str | int | float | bool
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-"""The format's numbers for types, in the words of ``struct``."""
+"""The format's numbers for types, as format characters of ``struct``."""
 STRING, LIST = 8, 9
 MOST_AXES = 4
-"""Of a tensor."""
+"""The most dimensions of a tensor."""
 LONGEST = 1 << 24
-"""Bytes of a name or a text: of a chat template, say."""
+"""The most bytes of a name or a text, such as a chat template."""
 
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """The first part of a GGUF file."""
+    """The header of a GGUF file."""
 
     fields: dict[str, Value]
-    """All but lists."""
+    """The metadata, without lists."""
     shapes: dict[str, tuple[int, ...]]
-    """Of each tensor, as numpy has them: the last axis lies in one piece."""
+    """The shape of each tensor as in numpy: the last axis is contiguous."""
     size: int
-    """Bytes that the file has when it is whole."""
+    """Bytes of the complete file."""
 
     def number(self, key: str) -> int:
-        """A whole number, 0 where there is none."""
+        """The integer under ``key``; 0 where there is none."""
         value = self.fields.get(key, 0)
         return int(value) if isinstance(value, int) else 0
 
 
 def read_header(path: Path) -> GgufHeader:
-    """Raises ``BaseModelError`` for what is no GGUF file, or one that ends too early."""
+    """Read the header. Raises ``BaseModelError`` for what is no GGUF file, or one that ends too early."""
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if data[:4] != b"GGUF" or int.from_bytes(data[4:8], "little") not in (2, 3):
@@ -65,7 +65,7 @@ def read_header(path: Path) -> GgufHeader:
 
 
 class _Cursor:
-    """Steps through the bytes. Raises ``struct.error`` past the end."""
+    """Reads values from bytes, one after another. Raises ``struct.error`` past the end."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self._data = data

@@ -30,12 +30,12 @@ INTERLEAVED = (
 Ernie and others rotate neighbouring pairs in both, so their rows stay as they are."""
 
 RENAMED = {"mistral": "llama", "mixtral": "llama", "cohere": "commandr", "phi": "phi2", "gemma3text": "gemma3"}
-"""Hugging Face's names of architectures that llama.cpp has under another, both without dashes."""
+"""llama.cpp's names of architectures that Hugging Face calls otherwise, both without dashes."""
 
 
 @dataclass(frozen=True)
 class GgufNames:
-    """How llama.cpp names one base and its tensors, and in which order it keeps their rows."""
+    """llama.cpp's names for one base and its tensors, and its order of their rows."""
 
     architecture: str
     """``general.architecture`` of the base's GGUF, and of its adapters'."""
@@ -44,7 +44,7 @@ class GgufNames:
     def module(self, module: str) -> str:
         """llama.cpp's name for a module: ``model.layers.3.mlp.up_proj`` is ``blk.3.ffn_up``.
 
-        Raises ``BaseModelError`` for a module that the architecture has not.
+        Raises ``BaseModelError`` for a module that the architecture does not have.
         """
         name: str | None = _name_map(self.architecture, self.config.layers).get_name(module)
         if name is None:
@@ -65,7 +65,7 @@ class GgufNames:
 
 
 def names_of(config: BaseConfig) -> GgufNames:
-    """For a base that our writer covers. Raises ``BaseModelError`` for any other, saying what to do."""
+    """The names for a base that our writer covers. Raises ``BaseModelError`` for any other, saying what to do."""
     if config.architecture not in FAMILIES:
         raise BaseModelError(
             f"marlaas writes no GGUF for the architecture {config.architecture!r}, only {', '.join(FAMILIES)}.", BRING
@@ -79,7 +79,7 @@ def names_of(config: BaseConfig) -> GgufNames:
 
 
 def names_in(architecture: str, config: BaseConfig) -> GgufNames:
-    """For a base whose GGUF says ``architecture``. Raises ``BaseModelError`` if its tensors' names are unknown."""
+    """The names for a base whose GGUF has ``architecture``. Raises ``BaseModelError`` if that is unknown."""
     if architecture not in _architectures():
         raise BaseModelError(
             f"The architecture {architecture!r} of the base's GGUF is unknown to the gguf package.", "Upgrade gguf."
@@ -88,9 +88,9 @@ def names_in(architecture: str, config: BaseConfig) -> GgufNames:
 
 
 def names_like(config: BaseConfig) -> GgufNames:
-    """For a base of which only the folder is known, where Hugging Face's name leaves no doubt about llama.cpp's.
+    """The names for a base of which only the folder is known, if its Hugging Face architecture determines them.
 
-    Raises ``BaseModelError`` where it does, with what to do about it.
+    Raises ``BaseModelError`` if it does not, saying what to do.
     """
     wanted = _plain(config.architecture)
     for architecture in _architectures():
@@ -110,7 +110,7 @@ def interleave(array: NDArray[Scalar], heads: int) -> NDArray[Scalar]:
 
 class _NameMap(gguf.TensorNameMap):
     def __init__(self, architecture: Any, layers: int) -> None:
-        # The parent adds what one architecture names differently to a table of the class, for all that come after.
+        # The parent class adds an architecture's special names to a table that all instances share; so it is copied.
         self.block_mappings_cfg = dict(self.block_mappings_cfg)
         super().__init__(architecture, layers)
 

@@ -1,4 +1,4 @@
-"""Prints what PyTorch, and vLLM on top of it, say of this machine's cards: a line of JSON for each, as it is known.
+"""Prints what PyTorch, and if asked vLLM, say of this machine's cards: a line of JSON for each library.
 
 Asks the driver for versions and counts only, which takes no memory of a card.
 """
@@ -14,16 +14,16 @@ from importlib import import_module
 
 
 def main(names: list[str]) -> None:
-    """``vllm`` among the names: ask it, too."""
+    """Ask PyTorch, and also vLLM if ``vllm`` is among ``names``."""
     warnings.simplefilter("ignore")
     tell("torch", _torch())
     if "vllm" in names:
-        logging.disable(logging.CRITICAL)  # what it logs on the way is for people who run it
+        logging.disable(logging.CRITICAL)  # its log is meant for people who run it
         tell("vllm", _vllm())
 
 
 def tell(library: str, facts: dict[str, object]) -> None:
-    """One line; what a library prints itself, or its crash later, leaves it whole."""
+    """Print one line at once, so that a library's own output, or a later crash, does not break it."""
     print(json.dumps({"library": library, **facts}), flush=True)
 
 
@@ -51,7 +51,7 @@ def _torch() -> dict[str, object]:
 
 
 def _driver_cuda() -> int:
-    """The newest CUDA that the driver speaks, as 1000 x major + 10 x minor; 0 where it speaks none."""
+    """The newest CUDA that the driver supports, as 1000 x major + 10 x minor; 0 where it supports none."""
     try:
         version = ctypes.c_int()
         return version.value if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)) == 0 else 0

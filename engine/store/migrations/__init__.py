@@ -17,4 +17,4 @@ __all__ = ["KNOWN_MIGRATIONS", "first", "later", "migrations", "several_policies
 
 with closing(Database(memory=True)) as _empty:
     KNOWN_MIGRATIONS = frozenset(migration.name for migration in migrations.pending(_empty))
-"""Names that a database of this program may have applied; any other name comes from a newer program."""
+"""Names of all migrations of this program; a database with any other name is of a newer program."""

@@ -1,4 +1,4 @@
-"""The first tables: the queue, policies, experience, telemetry. As they were; what came to them is in ``later.py``."""
+"""The first tables: the queue, policies, experience, telemetry. ``later.py`` adds to them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .registry import migrations, table
 
 @migrations()
 def m001_queue(db: Database) -> None:
-    """Tenants and their tasks; commands are how the app asks the engine to change one."""
+    """Tenants, their tasks, and the commands by which the app asks the engine to change a task."""
     table(db, "tenants", {"name": str, "weight": float, "created": float}, pk="name", not_null={"weight", "created"})
     table(
         db,
@@ -105,7 +105,7 @@ def m002_policies(db: Database) -> None:
         pk=("policy", "step", "name"),
         foreign_keys=[("policy", "policies", "id")],
     )
-    db.table("metrics").create_index(["policy", "name", "step", "value"])  # answers the queue's question by itself
+    db.table("metrics").create_index(["policy", "name", "step", "value"])  # covers the queue's query without the table
     table(
         db,
         "evals",
@@ -140,7 +140,7 @@ def m003_experience(db: Database) -> None:
             "id": int,
             "policy": int,
             "split": str,
-            "number": int,  # of the policy's sequence of training groups; of the prompt in an evaluation
+            "number": int,  # in the policy's sequence of training groups; in an evaluation the prompt's
             "instance": int,
             "version": int,  # the policy version (number) that its members were sampled from
             "environment_version": str,
@@ -168,7 +168,7 @@ def m003_experience(db: Database) -> None:
             "mask": bytes,
             "logprobs": bytes,
             "spans": str,  # JSON [[start, stop, version], …]
-            "turns": str,  # JSON [{"role", "text"}, …]: for people
+            "turns": str,  # JSON [{"role", "text"}, …], for people to read
             "parts": str,
             "metrics": str,
             "failure": str,
@@ -183,7 +183,7 @@ def m003_experience(db: Database) -> None:
 
 @migrations()
 def m004_telemetry(db: Database) -> None:
-    """What happened and what is alive: for the screen and for the log."""
+    """Events, engines, workers and environments, for the screen and the log."""
     table(
         db,
         "events",

@@ -1,4 +1,4 @@
-"""What came to the first tables, in order."""
+"""Migrations after the first tables, in order."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from .registry import migrations, table
 
 @migrations()
 def m005_bases(db: Database) -> None:
-    """To which base a task and its adapters belong, and which one an engine served: fingerprints."""
-    # Empty for a task that was submitted before: the next engine writes down the base that it serves.
+    """The fingerprint of the base that a task and its adapters belong to, and of the base that an engine served."""
+    # Empty for a task that is older than this column: the next engine writes down the base that it serves.
     db.table("tasks").add_column("base", str, not_null_default="")
     db.table("engines").add_column("fingerprint", str, not_null_default="")
 
 
 @migrations()
 def m006_shares(db: Database) -> None:
-    """What tenants may take and have taken; families of tasks and their retries."""
+    """Quotas and usage of tenants; families of tasks and their retries."""
     db.table("tenants").add_column("tasks", int, not_null_default=0)  # at the same time; 0: no quota
     db.table("tenants").add_column("tokens_per_day", int, not_null_default=0)  # 0: no quota
-    db.table("tasks").add_column("family", str, not_null_default="")  # of a sweep: what its members share
+    db.table("tasks").add_column("family", str, not_null_default="")  # the name of the sweep that the task is of
     db.table("tasks").add_column("retried", int, not_null_default=0)  # since a person last put it into the queue
-    db.table("tasks").add_column("due", float)  # of the next try; NULL: it waits for none
+    db.table("tasks").add_column("due", float)  # time of the next try; NULL: none is due
     db.table("tasks").add_column("cause", str, not_null_default="")  # which try that is, and what it is for
     table(
         db,
@@ -53,10 +53,10 @@ def m006_shares(db: Database) -> None:
             "id": int,
             "incarnation": int,
             "stage": str,  # rollout, environment, training, engine
-            "device": str,  # the cores, or the GPU
+            "device": str,  # the cores or the GPU
             "begun": float,
             "wall": float,  # seconds that the row covers
-            "busy": float,  # of them with useful work
+            "busy": float,  # seconds of them with useful work
             "waiting": float,  # requests that waited, on average
             "active": float,
             "ended": int,  # turns, episodes or calls that ended meanwhile
@@ -66,14 +66,14 @@ def m006_shares(db: Database) -> None:
         defaults={"device": "", "waiting": 0.0, "active": 0.0, "ended": 0},
     )
     db.table("stages").create_index(["stage", "begun"])
-    # Few of a long run's versions are kept or named, and what looks for those must not read all of them.
+    # Few of a long run's versions are kept or labelled; queries for those should not read all versions.
     db.execute("CREATE INDEX idx_versions_kept ON versions (policy, number) WHERE state = 'committed'")
     db.execute("CREATE INDEX idx_versions_labelled ON versions (policy) WHERE label != ''")
 
 
 @migrations()
 def m007_room(db: Database) -> None:
-    """What was given up for room on the disk: optimizer moments of kept versions, tokens of old trajectories."""
+    """What was removed to free disk space: optimizer moments of kept versions, tokens of old trajectories."""
     db.table("versions").add_column("resumable", int, not_null_default=1)  # 0: its file holds no moments
     db.table("versions").add_column("restarted", int, not_null_default=0)  # 1: the optimizer began anew here
     db.table("trajectories").add_column("length", int)  # in tokens, of one whose arrays are gone; else NULL
@@ -83,7 +83,7 @@ def m007_room(db: Database) -> None:
 
 @migrations()
 def m008_conformance(db: Database) -> None:
-    """What the checks of an environment found, by version."""
+    """Findings of the conformance checks, by environment version."""
     table(
         db,
         "conformance",
@@ -108,12 +108,12 @@ def m009_starts(db: Database) -> None:
 
 @migrations()
 def m010_rollouts(db: Database) -> None:
-    """How far the policy had moved when a group was trained on; where lists of 100,000 trajectories are found."""
+    """Importance weights of trained groups, and indexes for lists of 100,000 trajectories."""
     # float16: the logarithm of the importance weight, trainer over sampler, of each token that a policy sampled, one
     # trajectory after the other; NaN in those not trained on. NULL where the group went through no pass.
     db.table("groups").add_column("weights", bytes)
     db.table("groups").create_index(["policy", "split", "step", "number"])
-    conversations = '("group", member, agent)'  # each holds what the one before it did, and tells conversations apart
+    conversations = '("group", member, agent)'  # what tells conversations apart
     db.execute(f"CREATE INDEX idx_trajectories_conversations ON trajectories {conversations}")
     db.execute("DROP INDEX idx_trajectories_group")
     db.execute(f"CREATE INDEX idx_trajectories_failed ON trajectories {conversations} WHERE status != 'ok'")
@@ -121,14 +121,14 @@ def m010_rollouts(db: Database) -> None:
 
 @migrations()
 def m011_series(db: Database) -> None:
-    """The episodes of a version's evaluations stay, one set for each environment version that it was measured on."""
+    """Keep the episodes of each evaluation, one set for each environment version that a version was measured on."""
     db.execute("DROP INDEX idx_groups_policy_split_number_step")
     db.table("groups").create_index(["policy", "split", "number", "step", "environment_version"], unique=True)
 
 
 @migrations()
 def m012_played_on(db: Database) -> None:
-    """On which environment version the newest group of a step was played: where it changes, rewards may jump."""
+    """The environment version that a step's newest group was played on: where it changes, rewards may jump."""
     db.table("steps").add_column("environment_version", str, not_null_default="")
     db.execute(
         "UPDATE steps SET environment_version = g.environment_version FROM"
@@ -140,7 +140,7 @@ def m012_played_on(db: Database) -> None:
 
 @migrations()
 def m013_machine(db: Database) -> None:
-    """What the view of the machine shows: tokens by stage, the sampler, where tenants stand in line; a task's log."""
+    """For the view of the machine: tokens by stage, the sampler, tenants' places in line; and a task's log."""
     db.table("stages").add_column("tokens", int, not_null_default=0)
     db.table("engines").add_column("sampler", str, not_null_default="")
     table(
@@ -160,11 +160,11 @@ def m014_outcomes(db: Database) -> None:
         db,
         "outcomes",
         {
-            "begun": int,  # of the minute, or of the hour, that the row sums up
+            "begun": int,  # start of the minute or hour that the row sums up
             "environment": str,  # "plugin/environment"
             "version": str,
             "status": str,  # ok, skip, timeout, error, cancelled
-            "bucket": int,  # of the episodes' seconds: four to each doubling, from 1 s on upwards, below it downwards
+            "bucket": int,  # of the episodes' seconds: four to each doubling; 1 s begins bucket 0, below it is negative
             "episodes": int,
         },
         pk=("begun", "environment", "version", "status", "bucket"),
@@ -187,16 +187,16 @@ def m015_paid(db: Database) -> None:
 
 @migrations()
 def m016_rest(db: Database) -> None:
-    """Until when a person has the engine leave the machine to others, and whether an engine does without workers."""
+    """Until when a person has the engine yield the machine, and why an engine has no workers."""
     table(db, "yields", {"id": int, "since": float, "until": float}, pk="id", not_null={"since"})  # a row at most
-    db.table("engines").add_column("rest", str, not_null_default="")  # yielded, hours or idle; empty: it works
+    db.table("engines").add_column("rest", str, not_null_default="")  # yielded, hours or idle; empty: it has workers
     db.table("engines").add_column("rest_until", float)
 
 
 @migrations()
 def m017_samplers(db: Database) -> None:
-    """Several samplers side by side: at which kind a policy must stay, and what each worker computes on."""
-    db.table("policies").add_column("sampler", str, not_null_default="")  # empty: at any
+    """For several samplers: the kind that a policy must stay with, and the device of each worker."""
+    db.table("policies").add_column("sampler", str, not_null_default="")  # empty: any kind
     db.table("workers").add_column("device", str, not_null_default="")  # "core 0", "gpus 0-1"; empty: not known
 
 
@@ -214,7 +214,7 @@ def m018_devices(db: Database) -> None:
             "memory": int,
             "free": int,
             "utilisation": float,
-            "reason": str,  # why it is left alone; empty: it may be used
+            "reason": str,  # why it is not used; empty: it may be used
             "holders": str,  # JSON [{"pid", "account", "memory", "ours", "screen"}, …]
             "updated": float,
         },
@@ -225,5 +225,5 @@ def m018_devices(db: Database) -> None:
 
 @migrations()
 def m019_placement(db: Database) -> None:
-    """Which worker an engine has placed where, and why, in words."""
+    """The placement plan of an engine and its reasons, in words."""
     db.table("engines").add_column("placement", str, not_null_default="")  # lines; empty: not placed yet

@@ -11,5 +11,5 @@ migrations = Migrations("marlaas")
 
 
 def table(db: Database, name: str, columns: dict[str, Any], **options: Any) -> None:
-    """Make a table."""
+    """Create a table."""
     db.table(name).create(columns, **options)

@@ -1,4 +1,4 @@
-"""What tasks of several policies brought to the tables."""
+"""Migrations for tasks of several policies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .registry import migrations, table
 
 @migrations()
 def m020_casts(db: Database) -> None:
-    """Versions that tasks borrow of each other, and what belongs to one play."""
+    """Versions of other tasks that a task refers to, and which groups are of one play."""
     table(
         db,
         "borrowed",
@@ -28,6 +28,6 @@ def m020_casts(db: Database) -> None:
         "INSERT INTO borrowed (task, words, version, plays)"
         " SELECT id, json_extract(config, '$.policy.start'), start, 0 FROM tasks WHERE start IS NOT NULL"
     )
-    db.table("environments").add_column("agents", str, not_null_default="[]")  # JSON: names; none where none are said
+    db.table("environments").add_column("agents", str, not_null_default="[]")  # JSON: names; empty if it declares none
     db.table("groups").add_column("play", int)  # the first group of the same play; NULL: it is that group
-    db.table("trajectories").add_column("speaker", str, not_null_default="")  # who learns nothing of it; else empty
+    db.table("trajectories").add_column("speaker", str, not_null_default="")  # a policy not trained on it; else empty

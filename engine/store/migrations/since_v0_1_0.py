@@ -1,4 +1,4 @@
-"""What came after version 0.1.0, in order: homes of users have the tables before it."""
+"""Migrations after version 0.1.0, in order: homes of users have the tables before them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from .registry import migrations
 
 @migrations()
 def m021_places(db: Database) -> None:
-    """State files are named as ``adapters/task-1/policy-v3-i1.safetensors``, wherever the home lay when they were
-    written: a version's name is the rest of its path."""
+    """Make paths of state files relative to the home: ``adapters/task-1/policy-v3-i1.safetensors``.
+
+    What is between ``adapters/`` and the suffix is the version's name, whatever folder the home was in.
+    """
     db.execute(
         "UPDATE versions SET path = 'adapters/' || name || '.safetensors'"
         " WHERE substr(path, -length('/adapters/' || name || '.safetensors')) = '/adapters/' || name || '.safetensors'"
@@ -19,7 +21,7 @@ def m021_places(db: Database) -> None:
 
 @migrations()
 def m022_engine_version(db: Database) -> None:
-    """The version of marlaas that an engine is of: programs of another version ask for its restart."""
+    """The version of marlaas that an engine runs: programs of another version ask for a restart."""
     db.table("engines").add_column("version", str, not_null_default="")
 
 

@@ -1,4 +1,4 @@
-"""One agent's conversation in one episode, with all that is known of its tokens; and those of the others in it.
+"""Reads one agent's conversation in one episode with its tokens, or the conversations of all agents of the episode.
 
 Standard library only.
 """
@@ -61,8 +61,10 @@ def conversation(reader: Reader, id: int) -> Conversation | None:
 
 
 def episode(reader: Reader, id: int) -> list[Conversation]:
-    """The conversation that the trajectory ``id`` belongs to, and behind it those of all other agents of its episode;
-    empty where there is no such trajectory."""
+    """The conversation that the trajectory ``id`` belongs to, then those of all other agents of its episode.
+
+    Empty where there is no such trajectory.
+    """
     own = conversation(reader, id)
     if own is None:
         return []
@@ -80,7 +82,7 @@ def _part(reader: Reader, head: sqlite3.Row, row: sqlite3.Row) -> StoredTrajecto
 
 
 def _weights(reader: Reader, head: sqlite3.Row, id: int, count: int) -> tuple[float, ...]:
-    """The group's trajectories lie one after the other: this one's begin where those before it end."""
+    """The weights of one trajectory: a group's weights are those of its trajectories, one after the other."""
     before = sum(sum(row["mask"] or b"") for row in reader.all(_MASKS, head["group"], id))
     own = head["weights"][2 * before : 2 * (before + count)]
     return struct.unpack(f"<{count}e", own) if len(own) == 2 * count else ()

@@ -1,4 +1,4 @@
-"""The cards as the engine last saw them: rows of the store flow in, frozen rows flow out. Standard library only."""
+"""Reads the machine's cards as the engine last saw them. Standard library only."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class DeviceRow:
     """``gpu 0``"""
     name: str
     memory: int
-    """Bytes in all."""
+    """Bytes of memory in all."""
     free: int
-    """Bytes that nobody holds."""
+    """Bytes of memory that no process holds."""
     utilisation: float | None
-    """Share of the last moments in which it computed; None where the driver does not say."""
+    """Share of the time just before in which it computed, 0 to 1; None where the driver does not say."""
     reason: str
-    """Why it is left alone, in one sentence; empty where it may be used."""
+    """Why the engine does not use it, in one sentence; empty where it may."""
     holders: tuple[Holder, ...]
-    """Who has memory of it, the largest first."""
+    """Processes that hold memory of it, the largest first."""
     updated: float
-    """Seconds of the epoch."""
+    """In seconds since 1970."""
 
 
 def device_rows(reader: Reader) -> list[DeviceRow]:
@@ -45,7 +45,7 @@ def device_rows(reader: Reader) -> list[DeviceRow]:
 
 
 def held_by(rows: Sequence[DeviceRow]) -> dict[int, int]:
-    """Bytes of all cards together, by process."""
+    """Bytes of memory that each process (by pid) holds on all cards together."""
     held: dict[int, int] = {}
     for row in rows:
         for holder in row.holders:

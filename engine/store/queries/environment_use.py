@@ -1,7 +1,4 @@
-"""How the episodes of environments have ended lately, and how long they took. Standard library.
-
-Sums of the store flow in, a summary for each environment flows out.
-"""
+"""Reads how the episodes of each environment have ended lately, and how long they took. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from ...environments import quantile
 from .reader import Reader
 
 LATELY = 3600.0
-"""Seconds that are looked back."""
+"""Seconds before the present that count."""
 
 _OUTCOMES = (
     "SELECT environment, version, status, bucket, sum(episodes) AS episodes FROM outcomes WHERE begun >= ?"
@@ -24,18 +21,18 @@ _FAILURES = "SELECT * FROM failures WHERE created >= ? ORDER BY created"
 
 @dataclass(frozen=True)
 class EpisodeUse:
-    """What came of some episodes."""
+    """How some episodes ended and how long they took."""
 
     statuses: Mapping[str, int] = field(default_factory=dict)
-    """ok, skip, timeout, error or cancelled, and how many ended so."""
+    """How many ended with each status: ok, skip, timeout, error or cancelled."""
     median: float = 0.0
-    """Seconds of an episode that was played to its end, waiting for the model included."""
+    """Median seconds of the episodes that ended ok, waiting for the model included."""
     slow: float = 0.0
-    """Seconds that one in twenty takes longer than."""
+    """The 95th percentile of these seconds."""
 
     @property
     def episodes(self) -> int:
-        """All of them."""
+        """The number of episodes."""
         return sum(self.statuses.values())
 
     @property
@@ -47,7 +44,7 @@ class EpisodeUse:
 
 @dataclass(frozen=True)
 class EpisodeFailure:
-    """What went wrong last."""
+    """The last failure."""
 
     message: str
     file: str
@@ -58,15 +55,15 @@ class EpisodeFailure:
 
 @dataclass(frozen=True)
 class EnvironmentUse(EpisodeUse):
-    """What came of the last hour's episodes of one environment, on all of its versions."""
+    """The last hour's episodes of one environment, of all its versions together."""
 
     versions: Mapping[str, EpisodeUse] = field(default_factory=dict)
-    """The same for each of them."""
+    """The same for each version."""
     failure: EpisodeFailure | None = None
 
 
 def environment_use(reader: Reader, now: float, seconds: float = LATELY) -> dict[str, EnvironmentUse]:
-    """By full name, "plugin/environment", for those of which an episode ended in the ``seconds`` before ``now``."""
+    """The use of each environment ("plugin/environment") with an episode that ended in ``seconds`` before ``now``."""
     failures = {
         row["environment"]: EpisodeFailure(row["message"], row["file"], row["line"], row["version"], row["created"])
         for row in reader.all(_FAILURES, now - seconds)
@@ -90,7 +87,7 @@ class _Sums:
     def __init__(self) -> None:
         self._statuses: Counter[str] = Counter()
         self._ok: Counter[int] = Counter()
-        """By bucket of seconds."""
+        """Episodes that ended ok, by bucket of their seconds."""
 
     def add(self, status: str, bucket: int, episodes: int) -> None:
         self._statuses[status] += episodes

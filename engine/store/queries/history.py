@@ -1,6 +1,6 @@
-"""Reads for charts: what a task's steps recorded, metric by metric, as arrays. Standard library only.
+"""Reads for charts: the metrics of a task's steps, as arrays. Standard library only.
 
-Runs may have 100,000 steps, so a history grows: the one that was read before comes in, and only later steps are read.
+Runs may have 100,000 steps, so a history that was read before can be passed in, and only later steps are read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SELECT number, environment_version FROM (
     FROM steps WHERE policy = {POLICY} AND environment_version != '' AND number > ?)
 WHERE environment_version != before ORDER BY number
 """
-# The plus signs keep sqlite from the index by name, which would read every step.
+# The plus signs keep sqlite from using the index by name, with which it would read every step.
 _AGES = f"""
 SELECT name, total(value) AS groups FROM metrics
 WHERE policy = {POLICY} AND +name >= 'staleness_0' AND +name < 'staleness_:' AND step > ? GROUP BY +name
@@ -45,7 +45,7 @@ class Track:
         return self.values[place] if place is not None and self.steps[place] == step else None
 
     def place(self, step: int) -> int | None:
-        """Where the step is that is nearest to ``step``; None in an empty track."""
+        """The index of the step nearest to ``step``; None in an empty track."""
         if not self.steps:
             return None
         after = bisect_left(self.steps, step)
@@ -55,7 +55,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Change:
-    """The first step that was trained on an environment version."""
+    """A step from which on a task trained on another environment version."""
 
     step: int
     environment_version: str
@@ -63,17 +63,17 @@ class Change:
 
 @dataclass(frozen=True)
 class History:
-    """What was asked for of a task's steps."""
+    """The metrics and environment versions of a task's steps, up to the step ``last``."""
 
     tracks: Mapping[str, Track] = field(default_factory=dict)
     """By the metric's name."""
     environments: tuple[Change, ...] = ()
-    """The first one is where it began."""
+    """In order; the first is the version that training began with."""
     last: tuple[int, float] = (0, 0.0)
-    """The newest step that is in it, and when that was committed."""
+    """The newest step of the history, and when it was committed."""
 
     def environment_at(self, step: int) -> str:
-        """On which environment version a step was trained; empty where that is not known."""
+        """The environment version that a step was trained on; empty where it is not known."""
         begun = [change.environment_version for change in self.environments if change.step <= step]
         return begun[-1] if begun else ""
 
@@ -81,9 +81,9 @@ class History:
 def history(
     reader: Reader, task: int, names: Iterable[str], before: History | None = None, policy: str | None = None
 ) -> History:
-    """Those metrics of a task's policy; of the first, where none is named.
+    """The metrics ``names`` of a task's policy, by default its first.
 
-    What ``before`` holds of it is not read again, unless steps were made anew since.
+    What ``before`` holds is not read again, unless its last step has been voided since.
     """
     known = before if before and reader.all(_SAME, task, policy, *before.last) else History()
     last = next(((row["number"], row["created"]) for row in reader.all(_LAST, task, policy)), (0, 0.0))
@@ -104,21 +104,21 @@ def _longer(reader: Reader, task: int, policy: str | None, name: str, track: Tra
 
 
 def _number(value: float | None) -> float:
-    """Sqlite keeps what is not a number as NULL."""
+    """A stored value, NaN for None: sqlite stores NaN as NULL."""
     return math.nan if value is None else value
 
 
 def measured(reader: Reader, task: int, policy: str | None = None) -> tuple[int, int]:
-    """How many evaluations there are, and the newest one's id: as long as these stay, none came and none went."""
+    """How many evaluations there are, and the newest one's id; if both are unchanged, so are the evaluations."""
     count = f"SELECT count(*) AS count, coalesce(max(id), 0) AS id FROM evals WHERE policy = {POLICY}"
     (row,) = reader.all(count, task, policy)
     return row["count"], row["id"]
 
 
 def samples(reader: Reader, task: int, most: int = 64, policy: str | None = None) -> dict[str, Track]:
-    """All metrics at ``most`` steps or so, spread evenly over the run, and at the newest ones: for sparklines.
+    """All metrics at about ``most`` steps, spread evenly over the run, and at the newest two: for sparklines.
 
-    The steps are multiples of a power of two, so that a step that was chosen once is chosen again.
+    The steps are multiples of a power of two, so that most stay the same as the run grows.
     """
     last = next((row["number"] for row in reader.all(_LAST, task, policy)), 0)
     apart = 1
@@ -141,6 +141,6 @@ def samples(reader: Reader, task: int, most: int = 64, policy: str | None = None
 
 
 def ages(reader: Reader, task: int, after: int, policy: str | None = None) -> dict[int, int]:
-    """Groups by staleness in versions, of the steps above ``after``."""
+    """How many groups of the steps above ``after`` had which staleness, in versions."""
     counted = {stale_age(row["name"]): int(row["groups"]) for row in reader.all(_AGES, task, policy, after)}
     return dict(sorted((age, groups) for age, groups in counted.items() if age is not None))

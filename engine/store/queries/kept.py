@@ -1,7 +1,6 @@
-"""Adapter versions whose files are kept, with what a person chooses by: standard library only.
+"""Reads the adapter versions whose files are kept, with what a person chooses by. Standard library only.
 
-A reader flows in, one frozen row for each version flows out; versions whose file is gone are left out. Marks say
-which policies have changed, so that of thousands of versions only those need be read again.
+A policy's mark changes when its kept versions do, so that only those of changed policies need be read again.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ WHERE v.state = 'committed' GROUP BY v.policy
 _OWN = ("policy_id", "stderr", "task_state", "environment", "steps")
 
 KeptMarks = Mapping[int, tuple[object, ...]]
-"""By policy: what differs once anything about its kept versions does."""
+"""By policy: a value that differs once anything about its kept versions has changed."""
 
 
 @dataclass(frozen=True)
 class KeptVersion:
-    """A version on the disk, and the task that it is of."""
+    """A version whose file is on the disk, with its task."""
 
     row: VersionRow
     policy_id: int
     stderr: float | None
-    """Of its newest held-out score."""
+    """Standard error of its newest held-out score."""
     task_state: str
     environment: str
     steps: int
-    """That the task is to make."""
+    """Steps that the task is to make."""
 
     @property
     def label(self) -> str:
@@ -55,12 +54,12 @@ class KeptVersion:
 
 
 def kept_marks(reader: Reader) -> KeptMarks:
-    """Of all policies that have a version on the disk."""
+    """The marks of all policies that have a version on the disk."""
     return {row[0]: tuple(row) for row in reader.all(_MARKS)}
 
 
 def kept_versions(reader: Reader, policies: Iterable[int]) -> list[KeptVersion]:
-    """Those of some policies, in no order."""
+    """The kept versions of some policies, in no order."""
     wanted = ",".join(str(int(policy)) for policy in policies)
     return [_kept(reader, row) for row in reader.all(f"{_KEPT} AND v.policy IN ({wanted})")]
 

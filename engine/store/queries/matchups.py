@@ -1,9 +1,8 @@
-"""Who met whom in the plays of a task, and what that paid: sums over episodes. Standard library only.
+"""Reads which versions met each other in the episodes of a task, and their rewards. Standard library only.
 
-A reader flows in, a row for each pair of versions that spoke in one episode flows out, of training and of held-out
-plays alike. An episode counts what the agents of one side were paid, on average. An agent that had no turn has left no
-trace, so that only episodes count in which both spoke; what a version did against itself is left out, for both sides
-of that are one.
+There is a row for each pair of versions that spoke in one episode, in training or in an evaluation. A version's reward
+in an episode is the mean of its agents' rewards. An agent that had no turn is not stored, so only episodes count in
+which both spoke. A version's episodes against itself are left out.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ WHERE a.reward IS NOT NULL AND (a.who, a.version) != (b.who, b.version) GROUP BY
 
 @dataclass(frozen=True)
 class Matchup:
-    """What one version was paid in the episodes in which another one spoke, too."""
+    """The rewards of one version in the episodes in which another one spoke, too."""
 
     who: str
     """A policy's name, or the words that mean a version."""
     version: int
-    """In the numbers of whoever it is."""
+    """Its number among that policy's versions."""
     against: str
     against_version: int
     games: int
     total: float
-    """Of its rewards."""
+    """Sum of its rewards."""
     squares: float
-    """Of the rewards, each times itself."""
+    """Sum of the squares of its rewards."""
 
 
 def matchups(reader: Reader, task: int) -> list[Matchup]:
-    """All pairs of a task, both ways round; seconds for a million trajectories: give it a thread."""
+    """All pairs of a task, in both orders. It takes seconds for a million trajectories: call it in a thread."""
     return [Matchup(**dict(row)) for row in reader.all(_MET, task)]

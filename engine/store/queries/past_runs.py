@@ -1,7 +1,4 @@
-"""Reads for estimates: what tasks of the past took on an environment. Standard library only.
-
-Names of an environment flow in, a row for each task that has trained on it flows out, newest first.
-"""
+"""Reads for estimates: what earlier tasks on an environment took. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,13 +8,13 @@ from dataclasses import dataclass
 from .reader import Reader
 
 TASKS = 20
-"""Tasks that are looked at, the newest."""
+"""Tasks that are read, the newest."""
 STEPS = 500
-"""Of each, the last: so many say how fast it is, and a long run has a hundred thousand."""
+"""Steps of each task that are read, the last: they are enough to tell its speed; a long run has a hundred thousand."""
 GROUPS = 8
-"""Whose trajectories are measured."""
+"""Groups of each task whose trajectories are measured, the newest."""
 LEAST_STEPS = 3
-"""Fewer say nothing: the first waits for the first evaluation."""
+"""A task with fewer steps is left out: its first step waits for the first evaluation."""
 
 _RUNS = """
 SELECT t.id AS task, coalesce(json_extract(t.config, '$.policies."' || p.name || '".groups_per_step'),
@@ -46,36 +43,36 @@ FROM trajectories j WHERE j."group" IN
 
 @dataclass(frozen=True)
 class PastRun:
-    """A task that has trained, as far as estimates go."""
+    """What an earlier task took, for estimates."""
 
     task: int
     groups_per_step: int
     group_size: int
     max_tokens: int
-    """Of a turn, that its task file allowed."""
+    """Tokens of a turn that its task file allowed."""
     steps: int
-    """That were looked at."""
+    """Steps that were read."""
     seconds: float
     """Wall time of these steps, beside whatever else ran."""
     tokens: int
-    """Sampled in them."""
+    """Sampled in these steps."""
     rollout: float
     """Seconds of the rollout worker for a step, evaluations included."""
     training: float
     """Seconds of the training worker for a step."""
     trajectory_tokens: float
-    """Of a trajectory, its prompt included."""
+    """Tokens of a trajectory on average, its prompt included."""
     trajectory_text: float
-    """Bytes of a trajectory's words, parts and metrics."""
+    """Bytes of a trajectory's text, reward parts and metrics on average."""
 
     @property
     def episodes(self) -> int:
-        """Of a step."""
+        """Episodes of a step."""
         return self.groups_per_step * self.group_size
 
 
 def past_runs(reader: Reader, names: Sequence[str], base: str) -> list[PastRun]:
-    """Tasks that trained on an environment (by any of its names) and on the base with that fingerprint."""
+    """Tasks that trained on an environment, by any of its names, and on the base of that fingerprint; newest first."""
     sql = _RUNS.format(names=", ".join("?" * len(names)))
     rows = reader.all(sql, STEPS, STEPS, *names, base, TASKS, LEAST_STEPS)
     runs = []

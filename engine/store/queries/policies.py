@@ -1,6 +1,6 @@
-"""The policies of a task: which one a question means, who each of them is, and how far those trained have come.
+"""Reads the policies of a task with their progress; and SQL by which other queries choose a policy or a play.
 
-Fragments of SQL for other queries; rows in the order of the task file. Standard library only.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 from .token_sums import TokenSums
 
 POLICY = "(SELECT id FROM policies WHERE task = ? AND name = coalesce(?, name) ORDER BY id LIMIT 1)"
-"""The policy's id, for a query. It takes two values: the task, and the policy's name or None."""
+"""SQL for a policy's id, by default that of the task's first. Its parameters: the task, and a policy's name or None."""
 BEHIND = "(SELECT id FROM policies WHERE task = ? AND name = coalesce(?, name) ORDER BY step, id LIMIT 1)"
-"""As ``POLICY``, but where none is named the one that is furthest behind: the task ends when that one does."""
+"""As ``POLICY``, but by default the policy that has made the fewest steps: the task ends when that one does."""
 PLAY = """(SELECT o.id FROM groups g JOIN policies p ON p.id = g.policy JOIN policies q ON q.task = p.task
 JOIN groups o ON o.policy = q.id AND o.split = g.split AND o.number = g.number
 AND coalesce(o.play, o.id) = coalesce(g.play, g.id) WHERE g.id = ?)"""
-"""Ids of the groups that came of one play, for a query. It takes the id of one of them."""
+"""SQL for the ids of all groups of one play. Its parameter: the id of one of them."""
 
 
 _TRAINED = """
@@ -43,11 +43,11 @@ class PolicyRow:
 
     name: str
     agents: tuple[str, ...]
-    """For whom it speaks. A plugin named them."""
+    """The agents that it speaks for. Hostile text: a plugin named them."""
     frozen: str = ""
-    """The version that it stays, as the task file says it; empty: it is none."""
+    """The version of a frozen policy, as written in the task file; else empty."""
     pool: str = ""
-    """The policy whose earlier versions play under this name; empty: it is no pool."""
+    """For an opponent pool, the policy whose earlier versions play; else empty."""
     step: int = 0
     reward: float | None = None
     """Mean training reward of the newest step."""
@@ -62,11 +62,11 @@ class PolicyRow:
     staleness: float | None = None
     """Mean staleness in versions of the tokens of the newest step."""
     tokens: int = 0
-    """Trained on so far."""
+    """Tokens trained on so far."""
 
     @property
     def trained(self) -> bool:
-        """Whether it learns."""
+        """Whether it is trained."""
         return not self.frozen and not self.pool
 
 
@@ -78,7 +78,10 @@ class PolicyRows:
         self._tokens = tokens
 
     def of(self, task: int, policies: str | None, agents: str | None) -> tuple[PolicyRow, ...]:
-        """Those of a task, from the JSON of its tables ``policies`` and ``agents``; none where it has only one."""
+        """The policies of a task, in the order of its file; empty where it has only one.
+
+        ``policies`` and ``agents`` are the tables of those names in the task file, as JSON.
+        """
         named: dict[str, dict[str, Any]] = json.loads(policies or "{}")
         if not named:
             return ()

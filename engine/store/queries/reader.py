@@ -1,6 +1,6 @@
 """Reads for screens and the command line: a read-only connection, standard library only, no long transactions.
 
-Every method is one short query that returns frozen rows; ``changed`` is the cheap question to ask once a second.
+Every method is one short query that returns frozen rows; ``changed`` is cheap enough to be called once a second.
 """
 
 from __future__ import annotations
@@ -116,12 +116,12 @@ class Reader:
         self._connection.close()
 
     def check_schema(self) -> None:
-        """Raise ``StoreError`` where a newer program has changed the schema."""
+        """Raise ``StoreError`` if a newer program has changed the schema."""
         if is_newer(self._connection):
             raise newer()
 
     def all(self, sql: str, *arguments: Any) -> list[sqlite3.Row]:
-        """All rows of one short query; for the modules of this package, which alone know SQL."""
+        """All rows of one short query; only for modules of this package, where all SQL is."""
         try:
             return self._connection.execute(sql, arguments).fetchall()
         except sqlite3.Error as error:
@@ -149,7 +149,7 @@ class Reader:
         return TaskRow(**values)
 
     def known_tasks(self) -> list[KnownTask]:
-        """All tasks as far as others may depend on them, oldest first."""
+        """All tasks, as dependencies may name them, oldest first."""
         rows = self.all("SELECT id, tenant, name, family, created FROM tasks ORDER BY id")
         return [KnownTask(**dict(row)) for row in rows]
 
@@ -163,7 +163,7 @@ class Reader:
         ]
 
     def tenants(self, day: str) -> list[TenantRow]:
-        """Everybody who has tasks, or for whom a person set something; ``day`` is today in UTC: 2026-11-21."""
+        """Tenants that have tasks, a weight or quotas; ``day`` is today in UTC: 2026-11-21."""
         return [TenantRow(**dict(row)) for row in self.all(_TENANTS, day)]
 
     def task_config(self, task: int) -> dict[str, Any]:
@@ -171,10 +171,10 @@ class Reader:
         rows = self.all("SELECT config FROM tasks WHERE id = ?", task)
         return dict(json.loads(rows[0]["config"])) if rows else {}
 
-    # What a task learned is asked of one of its policies: the first, where none is named.
+    # Where ``policy`` is None, the following methods read the task's first policy.
 
     def rewards(self, task: int, limit: int = 60, policy: str | None = None) -> list[float]:
-        """Mean training reward of the last ``limit`` steps, oldest first: the sparkline."""
+        """Mean training reward of each of the last ``limit`` steps, oldest first, for a sparkline."""
         rows = self.all(
             f"SELECT value FROM metrics WHERE name = 'reward' AND policy = {POLICY} ORDER BY step DESC LIMIT ?",
             task,
@@ -184,8 +184,10 @@ class Reader:
         return [row["value"] for row in reversed(rows)]
 
     def pace(self, task: int, over: int = 20, policy: str | None = None) -> PaceRow | None:
-        """How fast the last ``over`` steps went, of the policy that is furthest behind where none is named; None before
-        the second."""
+        """How fast the last ``over`` steps went; None before the second step.
+
+        By default of the policy that has made the fewest steps.
+        """
         rows = self.all(
             "SELECT count(*) AS steps, max(created) - min(created) AS seconds, avg(tokens) AS tokens FROM"
             " (SELECT s.created, (SELECT value FROM metrics WHERE policy = s.policy AND step = s.number"
@@ -223,7 +225,7 @@ class Reader:
         return [EvalRow(**{**dict(row), "metrics": json.loads(row["metrics"])}) for row in rows]
 
     def trajectories(self, task: int, limit: int = 50, before: int | None = None) -> list[TrajectoryRow]:
-        """Newest first; ``before`` (an id) pages back."""
+        """Trajectories of a task, newest first; for the next page, ``before`` is the last id of this one."""
         rows = self.all(
             f"{_TRAJECTORIES} WHERE p.task = ? AND j.id < ? ORDER BY j.id DESC LIMIT ?",
             task,
@@ -233,8 +235,10 @@ class Reader:
         return [_trajectory(row) for row in rows]
 
     def newest_group(self, task: int, policy: str | None = None) -> list[TrajectoryRow]:
-        """What all agents said in the play of the newest training group: the last member first, of each agent's own
-        the newest trajectory first."""
+        """Trajectories of all agents in the play of the newest training group.
+
+        The last member comes first, and of each agent the newest trajectory.
+        """
         of_policy = f"SELECT id FROM groups WHERE split = 'train' AND policy = {POLICY} ORDER BY number DESC LIMIT 1"
         newest = self.all(of_policy, task, policy)
         if not newest:
@@ -257,7 +261,7 @@ class Reader:
         return [self.version(row) for row in rows]
 
     def version(self, row: sqlite3.Row | Mapping[str, Any]) -> VersionRow:
-        """From its columns; the database names files by their place in the home."""
+        """A ``VersionRow`` from its columns, with its path made absolute: the database has it relative to the home."""
         path, resumable = self._root / row["path"], bool(row["resumable"])
         return VersionRow(**{**dict(row), "path": str(path), "resumable": resumable})
 
@@ -273,7 +277,7 @@ class Reader:
         return [EventRow(**dict(row)) for row in reversed(rows)]
 
     def engine(self) -> EngineRow | None:
-        """The newest engine, or None if none ever ran."""
+        """The newest engine; None if none has run yet."""
         rows = self.all("SELECT * FROM engines ORDER BY incarnation DESC LIMIT 1")
         return EngineRow(**dict(rows[0])) if rows else None
 

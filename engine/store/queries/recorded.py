@@ -1,7 +1,6 @@
-"""Reads for replay: groups as they were played, with all that was said in them. Standard library only.
+"""Reads for replay: groups as they were played, with the text of all turns. Standard library only.
 
-Rows of the store flow in, frozen groups flow out. Tokens are not read: the turns are what was said, to the letter, and
-they are kept where tokens were given up for room.
+Tokens are not read: the text is exact, and it is kept where tokens have been removed to free disk space.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ class RecordedAgent:
     """One agent's conversation, over all its trajectories."""
 
     turns: tuple[Turn, ...]
-    """What it was told and what it said; a thought is a turn of its own before its answer."""
+    """Its prompts and replies; thinking is a turn of its own before the answer."""
     replies: tuple[int, ...]
-    """Tokens of each of its replies, in order."""
+    """Length of each of its replies in tokens, in order."""
     reward: float | None
     cut: bool
-    """Whether the length limit ended what it said last."""
+    """Whether the length limit ended its last reply."""
     step: int | None = None
-    """The step that consumed it or, of an evaluation, that it measured; None while it waits. What was said by somebody
-    who learned nothing of it has the step of a policy that did."""
+    """The step that consumed it, or that an evaluation measured; None while it waits. The conversation of a policy that
+    is not trained on it has the step of one that is."""
 
 
 @dataclass(frozen=True)
@@ -50,20 +49,20 @@ class RecordedEpisode:
     member: int
     status: str
     agents: dict[str, RecordedAgent] = field(default_factory=dict)
-    """Those that were asked."""
+    """By name, those that were asked for a reply."""
     parts: dict[str, float] = field(default_factory=dict)
     failure: str = ""
 
 
 @dataclass(frozen=True)
 class RecordedGroup:
-    """The episodes of one instance that were played together, with all of their agents; of an evaluation, one."""
+    """The episodes of one play with all of their agents; an evaluation's has one episode."""
 
     number: int
     instance: int
     environment_version: str
     step: int | None
-    """The step of its first policy, as agents have that of theirs."""
+    """The step that consumed the group of its first policy; other policies' steps are with their agents."""
     episodes: tuple[RecordedEpisode, ...]
 
 
@@ -76,7 +75,7 @@ class Recordings(Reader):
     def groups(self, task: int, split: str, last: int) -> list[RecordedGroup]:
         """The ``last`` groups of a task's split, train or eval, in the order of training or of evaluation.
 
-        What several policies got of one play is one group here: its rewards follow from what all of them said.
+        The groups of several policies from one play are one group here: its rewards depend on what all of them said.
         """
         rows = self.all(_PLAYS, task, split, last)
         return [_group(row, self.all(_TRAJECTORIES, row["groups"])) for row in reversed(rows)]
@@ -98,7 +97,7 @@ def _group(group: sqlite3.Row, rows: Sequence[sqlite3.Row]) -> RecordedGroup:
 def _episode(member: int, rows: Sequence[sqlite3.Row]) -> RecordedEpisode:
     agents: dict[str, list[sqlite3.Row]] = {}
     for row in rows:
-        if row["agent"]:  # else it failed before anybody was asked
+        if row["agent"]:  # else the episode failed before any agent was asked
             agents.setdefault(row["agent"], []).append(row)
     failure = json.loads(rows[0]["failure"]) if rows[0]["failure"] else {}
     return RecordedEpisode(

@@ -1,4 +1,4 @@
-"""What the readers of rollouts get: frozen rows, from the trend over steps down to the tokens of one conversation."""
+"""Frozen rows that the reads of rollouts return, from a summary of steps down to the tokens of one conversation."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class StepSummary:
     split: str
     """train or eval"""
     step: int | None
-    """None: groups that no step has consumed yet."""
+    """The step; None: groups that no step has consumed yet."""
     groups: int
     reward: float | None
-    """Mean over their episodes that have one; for an evaluation the score. None where it is not known."""
+    """Mean over the episodes that have one; for an evaluation the score. None where it is not known."""
     failures: int
-    """Trajectories whose episode did not end well."""
+    """Trajectories whose episode did not end with status ok."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class MemberSummary:
 
 @dataclass(frozen=True)
 class GroupSummary:
-    """A group in one line."""
+    """What a list shows of a group."""
 
     id: int
     split: str
@@ -52,18 +52,18 @@ class GroupSummary:
 
     @property
     def rewards(self) -> list[float]:
-        """Of those that have one."""
+        """The rewards of the members that have one."""
         return [member.reward for member in self.members if member.reward is not None]
 
     @property
     def staleness(self) -> int | None:
-        """How many versions old its tokens were when they were trained on."""
+        """How many versions old its tokens were when they were trained on; None where no step has consumed them."""
         return self.step - 1 - self.version if self.split == TRAIN and self.step is not None else None
 
 
 @dataclass(frozen=True)
 class ConversationSummary:
-    """One agent's conversation in one episode, in one line. Its id is that of its first trajectory."""
+    """What a list shows of one agent's conversation in one episode. Its id is that of its first trajectory."""
 
     id: int
     group: int
@@ -78,40 +78,40 @@ class ConversationSummary:
     reward: float | None
     advantage: float
     tokens: int
-    """Of its first trajectory."""
+    """Tokens of its first trajectory."""
     policy: str = ""
-    """Whose group it is in."""
+    """The policy that the group belongs to."""
     version: int = 0
-    """Of that policy."""
+    """Version of that policy that the group was played with."""
     speaker: str = ""
-    """Who spoke, where that was somebody else, who learns nothing from it."""
+    """Who spoke, if that was not ``policy``: a policy or a version that is not trained on it."""
     spoke: int | None = None
-    """The version that spoke, in the numbers of whoever it was; None where nobody said anything."""
+    """The version that spoke, among those of whoever spoke; None if nothing was said."""
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """The arrays of a trajectory, T tokens; empty where they were given up for room."""
+    """The arrays of a trajectory of T tokens; empty where they have been removed to free disk space."""
 
     ids: Sequence[int] = ()
     """(T,)"""
     sampled: Sequence[int] = ()
-    """(T,): 1 on what the policy sampled."""
+    """(T,): 1 where the policy sampled the token."""
     logprobs: Sequence[float] = ()
     """(T,): 0 where it was not sampled."""
     spans: tuple[tuple[int, int, int], ...] = ()
     """(start, stop, version) of each reply."""
     weights: Sequence[float] = ()
     """(N,): the logarithm of each sampled token's importance weight, trainer over sampler; NaN where it was not trained
-    on. Empty where nothing is known of them."""
+    on. Empty where no weights are stored."""
 
 
 @dataclass(frozen=True)
 class Paid:
-    """A reward for a turn: part of the reward."""
+    """A part of the reward that was paid during the episode."""
 
     turns: int
-    """Replies that the agent had had by then."""
+    """Replies that the agent had given by then."""
     amount: float
     name: str
 
@@ -122,15 +122,15 @@ class StoredTrajectory:
 
     id: int
     length: int
-    """Tokens, given up or not."""
+    """Its number of tokens, also where these have been removed."""
     turns: tuple[Turn, ...]
-    """What was said there for the first time."""
+    """Turns that the conversation's earlier trajectories do not have."""
     tokens: Tokens
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """All that was recorded of one agent's conversation in one episode."""
+    """All that is stored of one agent's conversation in one episode."""
 
     id: int
     task: int
@@ -151,7 +151,7 @@ class Conversation:
     """Whether the length limit ended it."""
     seconds: float
     parts: tuple[StoredTrajectory, ...]
-    """Its trajectories: several where the template rewrote what was said, or where the agent forked."""
+    """Its trajectories: several where the chat template rewrote earlier turns, or where the agent forked."""
     scores: dict[str, float] = field(default_factory=dict)
     """Named parts of the reward."""
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -163,20 +163,20 @@ class Conversation:
     line: int = 0
     traceback: str = ""
     policy: str = ""
-    """Whose group it is in."""
+    """The policy that the group belongs to."""
     speaker: str = ""
-    """Who spoke, where that was somebody else, who learns nothing from it: a policy's name, or the words that mean a
-    version."""
+    """Who spoke, if that was not ``policy``: a policy's name, or the words that mean a version. It is not trained on
+    this."""
     play: int = 0
-    """The first group of its play: the same for all agents of an episode."""
+    """Id of the first group of its play: the same for all agents of an episode."""
 
     @property
     def spoke(self) -> int:
-        """The version that spoke, in the numbers of whoever it was."""
+        """The version that spoke, among those of whoever spoke."""
         spans = (span for part in self.parts for span in part.tokens.spans)
         return next((version for _, _, version in spans), self.version)
 
     @property
     def tokens(self) -> int:
-        """Of all its trajectories."""
+        """Tokens of all its trajectories."""
         return sum(part.length for part in self.parts)

@@ -1,9 +1,9 @@
-"""Reads for whoever looks at rollouts: steps, their groups, and the conversations in them. Standard library only.
+"""Reads of rollouts: steps, their groups, and the conversations in them. Standard library only.
 
-Lists are read as ids first, from indexes alone, and rows by id, a page at a time: 100,000 trajectories are counted and
-turned over without touching their tokens. A conversation's id is that of its first trajectory.
+Lists are read as ids first, from indexes alone, then as rows by id, a page at a time: so 100,000 trajectories are
+counted and paged through without reading their tokens. A conversation's id is that of its first trajectory.
 
-Steps and groups are those of one policy of the task: of the first, where none is named.
+Steps and groups are those of one policy of the task, by default the first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LISTED = "(SELECT value FROM json_each(?))"
 
 
 def steps(reader: Reader, task: int, since: int = 0, policy: str | None = None) -> list[StepSummary]:
-    """Steps and evaluations from step ``since`` on, oldest first; what waits to be consumed comes last."""
+    """Steps and evaluations from step ``since`` on, oldest first; groups that no step has consumed come last."""
     whose = (task, policy)
     rewards = _by_step(reader, f"metrics WHERE policy = {POLICY} AND name = 'reward'", "step", "value", whose, since)
     scores = _by_step(reader, f"evals WHERE policy = {POLICY}", "step", "score", whose, since)
@@ -61,8 +61,11 @@ def group_ids(
     failures: bool = False,
     policy: str | None = None,
 ) -> array[int]:
-    """Of the groups of a step or evaluation (``split`` given; ``step`` None: those that wait), else of all, newest
-    first; ``failures``: only those with an episode that did not end well."""
+    """Ids of groups: with ``split`` those of a step or evaluation, by number; else all, newest first.
+
+    ``step`` None with ``split``: groups that no step has consumed. ``failures``: only groups with an episode that did
+    not end with status ok.
+    """
     where, arguments = _groups_where(task, policy, split, step)
     if failures:
         where += " AND EXISTS (SELECT 1 FROM trajectories j WHERE j.\"group\" = g.id AND j.status != 'ok')"
@@ -73,7 +76,10 @@ def group_ids(
 def numbered(
     reader: Reader, task: int, split: str, number: int, step: int | None = None, policy: str | None = None
 ) -> array[int]:
-    """Ids of the groups of a number, newest first: one in training, of evaluations one for each; ``step``: only its."""
+    """Ids of the groups with a number, newest first: at most one of training, and one of each evaluation.
+
+    ``step``: only that step's or evaluation's.
+    """
     where, arguments = ("AND step = ?", (step,)) if step is not None else ("", ())
     return _ids(
         reader.all(
@@ -114,10 +120,11 @@ def conversation_ids(
     after: int = 0,
     policy: str | None = None,
 ) -> array[int]:
-    """Of the conversations of a group's play by member, else of a policy's step, newest first; without either of all
-    that a policy played, or where none is named of the whole task.
+    """Ids of conversations: with ``group`` those of its play, by member; else newest first.
 
-    ``failures``: only those that did not end well; ``after``: only those with a trajectory above this id.
+    With ``split`` they are those of a policy's step or evaluation, with ``policy`` alone all of that policy, with
+    neither all of the task. ``failures``: only those that did not end with status ok; ``after``: only those with a
+    trajectory above this id.
     """
     if group is not None:
         return _of_play(reader, group, failures)
@@ -134,7 +141,7 @@ def conversation_ids(
 
 
 def _of_play(reader: Reader, group: int, failures: bool) -> array[int]:
-    """What all agents said in the play that a group is of: episode by episode, in each the group's own agents first."""
+    """Ids of all conversations of a group's play: episode by episode, in each the group's own agents first."""
     where = f'j."group" IN {PLAY}' + (" AND j.status != 'ok'" if failures else "")
     return _ids(
         reader.all(
@@ -160,7 +167,7 @@ def conversations(reader: Reader, ids: Sequence[int]) -> dict[int, ConversationS
 
 
 def said(reader: Reader, ids: Sequence[int]) -> dict[int, str]:
-    """All that was said in some conversations, by id, as the JSON that the store keeps: what a search looks through."""
+    """The text of some conversations, by id, as the stored JSON: what a search looks through."""
     rows = reader.all(
         "SELECT first.id, group_concat(coalesce(j.turns, '[]')) AS turns FROM trajectories first JOIN trajectories j"
         ' ON j."group" = first."group" AND j.member = first.member AND j.agent = first.agent'

@@ -1,6 +1,6 @@
 """Reads for ``marlaas stats``: how busy the stages were over a time, and who used them. Standard library only.
 
-Stages are known by the second, tasks by the day (UTC). Rows of the store flow in, sums flow out.
+Use by stage is stored by the second, use by task by the day (UTC).
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class StageUse:
     wall: float
     """Seconds in which an engine ran."""
     busy: float
-    """Of them, those with useful work; of environments and engine, processor time."""
+    """Seconds of them with useful work; for environments and the engine, processor time."""
     waiting: float
     """Requests that waited, on average."""
     active: float
     """Requests under way, on average."""
     ended: int
-    """Turns, episodes or calls."""
+    """Turns, episodes or calls that ended."""
 
     @property
     def utilisation(self) -> float:
@@ -66,7 +66,7 @@ class TaskUse:
     name: str
     state: str
     tokens: int
-    """As quotas count them: read, sampled and trained on."""
+    """Tokens read, sampled and trained on, as quotas count them."""
     rollout: float
     """Seconds of the rollout worker."""
     environment: float
@@ -88,7 +88,7 @@ class TenantUse:
     environment: float
     training: float
     share: float
-    """Of all seconds of the rollout and the training worker that anybody used, 0 to 1."""
+    """Its share of the seconds of the rollout and the training worker that all tenants used, 0 to 1."""
 
 
 class Statistics(Reader):
@@ -98,7 +98,7 @@ class Statistics(Reader):
         return self
 
     def stages(self, since: float) -> list[StageUse]:
-        """All stages since a time (seconds of the epoch), one row for each device that they ran on."""
+        """All stages since a time in seconds since 1970, one row for each device that they ran on."""
         return [StageUse(**dict(row)) for row in self.all(_STAGES, since)]
 
     def tasks_used(self, day: str) -> list[TaskUse]:
@@ -106,7 +106,7 @@ class Statistics(Reader):
         return [TaskUse(**dict(row)) for row in self.all(_TASKS, day)]
 
     def weights(self) -> dict[str, float]:
-        """Weights of tenants; one that is missing has 1."""
+        """Weights of tenants; a tenant that is missing has weight 1."""
         return {row["name"]: row["weight"] for row in self.all("SELECT name, weight FROM tenants")}
 
 

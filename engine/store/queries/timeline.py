@@ -1,6 +1,6 @@
-"""Reads for whoever watches the machine: what stages did over time, who stands where in line, which engines there were.
+"""Reads for the view of the machine: what stages did over time, tenants' places in line, past engines.
 
-Rows of the store flow in, frozen rows flow out. Standard library only; every query is short, whatever the home's age.
+Standard library only; every query is short, however old the home is.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from ..rows import EngineRow
 from .reader import Reader
 
 STAGES = ("rollout", "environment", "training", "engine")
-"""In the order of an episode's way; the engine, which serves them, last."""
+"""The stages in the order in which an episode passes them; the engine last."""
 _NEWEST_STEPS = 5000
-"""Steps that are looked through for those of the last minute."""
+"""The newest steps among which ``steps_since`` counts."""
 _SUMS = """total(wall) AS wall, total(busy) AS busy,
     total(waiting * wall) / max(total(wall), 1e-9) AS waiting, total(active * wall) / max(total(wall), 1e-9) AS active,
     sum(ended) AS ended, sum(tokens) AS tokens"""
 WORKER = "env "
-"""How the names of environment workers begin, of which each has samples of its own beside those of its stage."""
+"""Prefix of the names of environment workers; each has samples of its own beside those of its stage."""
 _LISTED = f"stage IN ({', '.join(repr(stage) for stage in STAGES)})"
 _WITH_WORKERS = f"VALUES {', '.join(f'({stage!r})' for stage in STAGES)} UNION SELECT name FROM workers"
 
 
 @dataclass(frozen=True)
 class StageSample:
-    """What a stage did in some seconds, or one of its workers."""
+    """What a stage, or one environment worker, did in some seconds."""
 
     stage: str
     """rollout, environment, training or engine; or a worker of the environment stage: env NAME"""
@@ -35,19 +35,19 @@ class StageSample:
     wall: float
     """Seconds that the sample covers."""
     busy: float
-    """Of them, those with useful work; of several processes, the sum of their processor time."""
+    """Seconds of them with useful work; for several processes, the sum of their processor time."""
     waiting: float
-    """Requests that waited."""
+    """Requests that waited, on average."""
     active: float
-    """Requests under way."""
+    """Requests under way, on average."""
     ended: int
     """Turns, episodes or calls that ended."""
     tokens: int = 0
-    """Sampled (rollout), or trained on (training)."""
+    """Tokens sampled (rollout) or trained on (training)."""
 
     @property
     def share(self) -> float:
-        """Of the time in which it was busy."""
+        """Share of the time in which it was busy."""
         return self.busy / self.wall if self.wall > 0 else 0.0
 
 
@@ -59,8 +59,8 @@ class StandingRow:
     tenant: str
     waiting: int
     behind: float
-    """What it has had less, by its weight, than the tenant that has had most: at rollout in tokens as they cost, at
-    training in microseconds."""
+    """How much less service, divided by its weight, it has had than the tenant with the most: at rollout in tokens
+    weighted by their cost, at training in microseconds."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +76,16 @@ class TenantSeconds:
 
 
 def newest(reader: Reader) -> tuple[float, float]:
-    """When the newest samples began and ended, in seconds of the epoch; 0 where there are none."""
+    """When the newest sample began and ended, in seconds since 1970; 0 where there is none."""
     rows = reader.all("SELECT begun, begun + wall FROM stages ORDER BY id DESC LIMIT 1")
     return tuple(rows[0]) if rows else (0.0, 0.0)
 
 
 def spans(reader: Reader, since: float, grain: int) -> list[StageSample]:
-    """Every stage on every device, and each environment worker of the newest engine; the samples of ``grain`` seconds
-    (by the clock) put together, oldest first."""
+    """Samples of every stage on every device, and of each environment worker of the newest engine, oldest first.
+
+    Those within each ``grain`` seconds of the clock are merged into one.
+    """
     rows = reader.all(
         f"SELECT stage, device, min(begun) AS begun, {_SUMS} FROM stages WHERE stage IN ({_WITH_WORKERS})"
         " AND begun >= ? GROUP BY stage, device, CAST(begun / ? AS INT) ORDER BY begun",
@@ -94,8 +96,7 @@ def spans(reader: Reader, since: float, grain: int) -> list[StageSample]:
 
 
 def totals(reader: Reader, since: float) -> dict[str, StageSample]:
-    """Every stage since a time in one span, whatever the device; several workers of one count as one that was busy for
-    their mean time."""
+    """Each stage since a time as one sample, over all devices; the busy time is the mean of its workers'."""
     together = (
         "SELECT stage, max(device) AS device, begun, max(wall) AS wall, total(busy) / count(*) AS busy,"
         " total(waiting) AS waiting, total(active) AS active, sum(ended) AS ended, sum(tokens) AS tokens"
@@ -108,13 +109,13 @@ def totals(reader: Reader, since: float) -> dict[str, StageSample]:
 
 
 def steps_since(reader: Reader, since: float) -> int:
-    """Optimizer steps that were committed since a time not long ago."""
+    """Optimizer steps that were committed since a recent time; at most the newest 5,000 count."""
     newest = f"SELECT created FROM steps ORDER BY id DESC LIMIT {_NEWEST_STEPS}"
     return int(reader.all(f"SELECT count(*) FROM ({newest}) WHERE created >= ?", since)[0][0])
 
 
 def standings(reader: Reader) -> list[StandingRow]:
-    """Who stands in line at this moment, as the engine last wrote it."""
+    """Tenants' places in line, as the engine last wrote them."""
     rows = reader.all("SELECT stage, tenant, waiting, behind FROM standings ORDER BY tenant, stage")
     return [StandingRow(**dict(row)) for row in rows]
 

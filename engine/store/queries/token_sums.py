@@ -1,7 +1,7 @@
-"""Tokens that policies were trained on, summed up as their steps come. Standard library only.
+"""How many tokens policies were trained on. Standard library only.
 
-Screens ask every second, and a long run has thousands of steps: what was summed once is not summed again, unless the
-step up to which it was is gone, or another has its number.
+Screens ask every second, and a long run has thousands of steps. So a sum is kept and later steps are added, unless the
+step that it goes up to has been voided since.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class _Sum:
     number: int
-    """The step up to which it goes."""
+    """The last step that is in the sum."""
     created: float
-    """When that step was made: after a rollback, another one gets its number."""
+    """When that step was made: after a rollback, another step gets its number."""
     tokens: float
 
 
 class TokenSums:
-    """Remembers a sum for each policy. ``query`` gives the rows of one short query."""
+    """Keeps a sum for each policy. ``query`` runs a query and returns its rows."""
 
     def __init__(self, query: Callable[..., list[sqlite3.Row]]) -> None:
         self._query = query
         self._known: dict[int, _Sum] = {}
 
     def of(self, policy: int | None, step: int) -> int:
-        """Of a policy that has made so many steps."""
+        """Tokens that a policy was trained on in its steps up to ``step``."""
         if policy is None or not step:
             return 0
         known = self._known.get(policy)

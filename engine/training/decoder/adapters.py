@@ -1,8 +1,8 @@
 """The adapters of the mounted policies on layers with one input, policy by policy: each on its own span of the rows.
 
-Thin products, in float32 always. A policy alone and one among others are the same code, a switch between policies
-copies nothing but the matrices A, and what one policy's rows hold, infinities included, never reaches another's. On a
-processor that is the fastest way; where each product is a launch, see ``grouped``.
+The products are thin and always in float32. One policy and several use the same code, a switch between policies copies
+only the matrices A, and values in one policy's rows, infinities included, never reach another's. On a processor this is
+fastest; for cards, where each product is a kernel launch, see ``grouped``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ..policy_memory import PolicyMemory
 from .spans import Spans
 
 Downs = tuple[Tensor, ...]
-"""x Aᵀ: of each span, (rows, ranks), or of all rows at once."""
+"""x Aᵀ, (rows, ranks): one for each span, or one for all rows."""
 
 
 class Adapters(Protocol):
-    """Those of one linear layer, or of several with the same input."""
+    """The adapters of one linear layer, or of several with the same input."""
 
     def add(self, y: Tensor, x: Tensor, spans: Spans) -> Downs:
         """Add s x Aᵀ Bᵀ to ``y`` float32 (T, out) for ``x`` (T, in); return what ``backward`` needs besides x."""
@@ -36,16 +36,16 @@ class Adapters(Protocol):
 
 @dataclass(frozen=True)
 class Part:
-    """One adapted layer: some outputs of a fused one, and some columns of what its adapters see."""
+    """The adapter of one layer: its outputs among those of a fused layer, and its columns of x Aᵀ."""
 
     outputs: slice
     columns: slice
     b: Tensor
     """(outputs, r)"""
     grad_a: Tensor
-    """(r, in): added to by every backward pass."""
+    """(r, in): every backward pass adds to it."""
     grad_b: Tensor
-    """(outputs, r), likewise."""
+    """(outputs, r): likewise."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ class Adapter:
 
     scale: float
     a: Tensor
-    """(ranks, in): the parts' A, one above the other."""
+    """(ranks, in): the parts' A, stacked."""
     parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True)
 class Separate:
-    """Implements ``Adapters``."""
+    """Implements ``Adapters`` with products for one policy at a time."""
 
     policies: tuple[Adapter, ...]
 
@@ -94,7 +94,7 @@ def _backward(adapter: Adapter, grad: Tensor, x: Tensor, down: Tensor, by_x: Ten
 
 @dataclass(frozen=True)
 class Views:
-    """A policy's vectors, seen as its matrices by name."""
+    """A policy's weights and gradient as matrices by name, which are views of its vectors."""
 
     scale: float
     weights: dict[str, Tensor]
@@ -102,7 +102,7 @@ class Views:
 
     @classmethod
     def of(cls, policy: PolicyMemory) -> Views:
-        """Those that backward passes add to."""
+        """The views of a policy; backward passes add to its gradient through them."""
         layout = policy.layout
         return cls(policy.scale, layout.views(policy.optimised.weights), layout.views(policy.gradient))
 

@@ -1,9 +1,9 @@
-"""Causal attention over packed batches, written out: the answers of a family share their prompt's keys and values.
+"""Causal attention over packed batches, in plain products: a family's answers share their prompt's keys and values.
 
 Queries of a prompt see that prompt; queries of an answer see the whole prompt and the answer so far, with one softmax
 over both. Query heads that share keys and values (Ainslie et al., arXiv 2305.13245) are folded into the query axis, so
 that keys and values are never repeated. Backward: dV = Pᵀ dO, dS = P ∘ (dP − rowsum(P ∘ dP)) with dP = dO Vᵀ,
-dQ = s dS K, dK = s dSᵀ Q. Probabilities are kept for the way back, and nothing is computed twice: the fastest way
+dQ = s dS K, dK = s dSᵀ Q. Probabilities are kept for the backward pass, and nothing is computed twice: this is fastest
 on a processor, in float32. For cards see ``fused_attention``.
 
 Shapes: T places, F families, P prompt slots, G rows of L slots, K heads of keys, R query heads for each, D head size.
@@ -23,11 +23,11 @@ from .slots import Slots
 
 
 class Attention(Protocol):
-    """Which tokens of a batch see which, and how they look; made once for all layers of a pass."""
+    """Attention over one batch, with its indices and masks; made once for all layers of a pass."""
 
     @property
     def heads(self) -> HeadShape:
-        """How many of which size."""
+        """Number and size of the heads."""
 
     @property
     def places(self) -> int:
@@ -45,7 +45,7 @@ class Attention(Protocol):
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """Implements ``Attention``."""
+    """Implements ``Attention`` in plain products."""
 
     heads: HeadShape
     places: int
@@ -53,9 +53,9 @@ class AttentionPlan:
     rows: int
     """G"""
     queries: Slots
-    """Of the table of queries and keys."""
+    """Slots of the queries, in the table of queries and keys."""
     keys: Slots
-    """Of the same table."""
+    """Slots of the keys, in the same table."""
     values: Slots
     outputs: Slots
     sees_prompt: Tensor
@@ -92,7 +92,7 @@ class AttentionPlan:
         return attention_backward(grad, tape, self)
 
     def by_row(self, answers: Tensor) -> Tensor:
-        """(F · K, G · X, Y) seen as (F · K · G, X, Y)."""
+        """A view of (F · K, G · X, Y) as (F · K · G, X, Y)."""
         return torch.unflatten(answers, 1, (self.rows, -1)).flatten(0, 1)
 
 

@@ -1,9 +1,8 @@
-"""How passes are computed on a device: kernels, types and sizes, chosen once by where and in which precision.
+"""How passes are computed: kernels, types and sizes, chosen once by device and precision.
 
-A processor multiplies fastest what lies in its cache, and a call costs it nothing: attention is written out, adapters
-are multiplied policy by policy, tiles are small. For a card a call is what costs: attention and adapters go to its own
-kernels, tiles and batches are large. Everything that a card does can be computed on a processor, too, which is how it
-is tested.
+A processor multiplies fastest what is in its cache, and calls are cheap: attention is in plain products, adapters are
+multiplied policy by policy, tiles are small. On a card each call is expensive: attention and adapters use its own
+kernels, tiles and batches are large. The code for cards also runs on a processor, which is how it is tested.
 """
 
 from __future__ import annotations
@@ -26,27 +25,27 @@ from .matrix import loaded_as
 from .places import Places
 
 GROUPED_SINCE = (9, 0)
-"""Compute capability with kernels for grouped products in bfloat16."""
+"""The least compute capability with kernels for grouped products in bfloat16."""
 
 
 @dataclass(frozen=True)
 class Compute:
-    """All that is chosen."""
+    """The kernels, types and sizes for a device."""
 
     device: torch.device
     precision: Precision
     attention: Callable[[Places, HeadShape], Attention]
     stack: Stack
     tile: Tile
-    """Of the output head."""
+    """Tile of the output head."""
     most: int
-    """Tokens of a batch, beyond which it gains nothing."""
+    """Tokens beyond which a batch gains nothing."""
     kept: Kept
-    """By these kernels, for the way back."""
+    """What these kernels keep for the backward pass."""
 
 
 def compute_on(device: str, precision: Precision = "f32") -> Compute:
-    """What suits a torch device."""
+    """Choose for a torch device."""
     where = torch.device(device)
     if where.type == "cpu":
         return for_processor(where, precision)
@@ -77,5 +76,5 @@ def for_card(device: torch.device, precision: Precision, capability: tuple[int, 
 
 
 def _stack(jagged: Jagged, modules: Sequence[str], outputs: Sequence[int], policies: Sequence[Views]) -> Adapters:
-    """A policy alone has nothing to be grouped with."""
+    """The adapters of some policies; those of a single policy are not grouped."""
     return separate(modules, outputs, policies) if len(policies) == 1 else grouped(jagged, modules, outputs, policies)

@@ -1,7 +1,7 @@
 """The Qwen and Llama families with adapters, by this package's own forward and backward pass. See ``..model``.
 
-Groups are packed, those of several policies one after the other; the base's products are shared by all of them, each
-policy's own are multiplied beside, and gradients are added to its vector directly.
+Groups are packed, those of several policies one after the other. All share the base's products, each policy's adapter
+is multiplied with its own rows, and gradients are added to its vector directly.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .packing import PackedBatch, packed_batches
 from .passes import Decoding, Keep, Temperatures, logprobs, run, run_backward
 
 SMALLEST = 16
-"""Tokens of a batch that is not made smaller: a sequence alone usually has more."""
+"""Tokens below which a batch is not made smaller: a single sequence usually has more."""
 
 
 class Decoder:
     """Implements ``model.Model`` over a base's tensors, in passes of ``room`` bytes unless a sequence needs more.
 
-    Matrices are kept as ``compute`` says; those that are so already stay where they are. Raises ``BaseModelError``
-    where a precision needs what is not installed.
+    Matrices are converted to what ``compute`` says, unless they are so already. Raises ``BaseModelError`` where a
+    precision needs a library that is not installed.
     """
 
     def __init__(self, config: BaseConfig, base: Base, compute: Compute, room: int = PASS_BYTES) -> None:
@@ -50,22 +50,22 @@ class Decoder:
         self._over = self.plain
         self._mounted: tuple[AdamState, ...] = ()
         self._largest = (0, 0)
-        """Tokens of the largest of the newest batches, and how many of them one sees."""
+        """Tokens of the largest of the newest batches, and how many of them a token attends to at most."""
 
     @classmethod
     def of(cls, base: BaseModel, compute: Compute | None = None, room: int = PASS_BYTES) -> Decoder:
-        """Over a folder's weights; raises ``BaseModelError`` where it cannot be read.
+        """Load a folder's weights; raises ``BaseModelError`` where it cannot be read.
 
-        Without ``room`` a pass may take most of what the base leaves of a card.
+        With ``room`` 0, a pass may take most of what the base leaves of a card.
         """
         compute = compute or compute_on("cpu")
-        packed = torch.device("cpu") if compute.precision == "nf4" else None  # else they would be there twice
+        packed = torch.device("cpu") if compute.precision == "nf4" else None  # else it would hold them twice
         tensors = load(base, compute.device, loaded_as(compute.precision), matrices=packed)
         return cls(base.config, tensors, compute, room or pass_room(str(compute.device)))
 
     @property
     def mixes(self) -> bool:
-        """Several policies may be mounted at a time."""
+        """True: several policies may be mounted at the same time."""
         return True
 
     @property
@@ -78,7 +78,7 @@ class Decoder:
         return Layout.of(self._modules, rank)
 
     def mount(self, policies: Sequence[PolicyMemory]) -> None:
-        """Set these policies' weights beside the base's, unless that has been done since they last changed."""
+        """Make the next calls use these policies' weights, unless they are mounted and have not changed since."""
         states = tuple(policy.optimised for policy in policies)
         if len(states) == len(self._mounted) and all(map(operator.is_, states, self._mounted)):
             return
@@ -90,7 +90,7 @@ class Decoder:
         self._over, self._mounted = self.plain, ()
 
     def batches(self, jobs: Sequence[Groups]) -> Iterator[PackedBatch]:
-        """Everything that has trained tokens, in order and within the memory that a pass may take."""
+        """Batches of all sequences with trained tokens, in order and within the memory that a pass may take."""
         jobs = [tuple(groups) for groups in jobs]
         lengths = [len(sequence.tokens) for groups in jobs for group in groups for sequence in group.sequences]
         self._largest = (0, 0)
@@ -107,12 +107,12 @@ class Decoder:
 
     @torch.no_grad()
     def logprobs(self, batch: PackedBatch, temperatures: Temperatures, adapted: bool = True) -> Tensor:
-        """Of the trained tokens, (N,); of the base alone unless ``adapted``."""
+        """Log-probabilities of the trained tokens, (N,); by the base alone unless ``adapted``."""
         return logprobs(self._over if adapted else self.plain, batch, temperatures).cpu()
 
     @torch.no_grad()
     def differentiate(self, batch: PackedBatch, temperatures: Temperatures, criterion: Criterion) -> None:
-        """Run forward, ask ``criterion``, run backward: adds to the mounted policies' gradients."""
+        """Run forward, call ``criterion``, run backward; adds to the mounted policies' gradients."""
         keep = Keep.ALL if self._budget.keeps_all(self._config, *_size(batch)) else Keep.INPUTS
         logp, entropy, tape = run(self._over, batch, temperatures, keep)
         grad = criterion(logp.cpu(), entropy.cpu()).to(logp.device, non_blocking=True)
@@ -120,5 +120,5 @@ class Decoder:
 
 
 def _size(batch: PackedBatch) -> tuple[int, int]:
-    """Its places, and how many of them one may see."""
+    """A batch's number of places, and how many of them one may attend to."""
     return len(batch.tokens), batch.prefixes.shape[1] + batch.rows.shape[2]

@@ -1,11 +1,11 @@
 """Causal attention over packed batches by torch's own fused kernels, which never hold a score: for cards.
 
-Prompts are causal, which flash attention computes; answers see their prompt, padded on the right, and themselves, which
-takes a mask and the memory-efficient kernel. Nothing but queries, keys and values is kept for the way back: there
-attention is computed once more, and differentiated by torch. Query heads that share keys are folded into the queries of
-answers, so that only a family's keys are repeated, once for each answer.
+Prompts are causal, which flash attention computes; answers attend to their prompt, padded on the right, and to
+themselves, which needs a mask and the memory-efficient kernel. Only queries, keys and values are kept for the backward
+pass, which computes attention once more and lets torch differentiate it. Query heads that share keys are folded into
+the queries of answers, so that only a family's keys are repeated, once for each answer.
 
-Shapes as in ``attention``. Equal to it within the precision of ``dtype``; which kernel torch takes is torch's affair.
+Shapes are as in ``attention``. Results are equal to it within the precision of ``dtype``; torch chooses the kernel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .slots import Slots
 
 @dataclass(frozen=True)
 class FusedTape:
-    """What the backward pass needs: what the forward pass read."""
+    """What the backward pass needs: the inputs of the forward pass."""
 
     turned: Tensor
     v: Tensor
@@ -31,13 +31,13 @@ class FusedTape:
 
 @dataclass(frozen=True)
 class FusedAttention:
-    """Implements ``attention.Attention``."""
+    """Implements ``attention.Attention`` with torch's fused kernels."""
 
     heads: HeadShape
     places: int
     """T"""
     dtype: torch.dtype
-    """In which queries, keys and values are multiplied."""
+    """The type in which queries, keys and values are multiplied."""
     families: int
     """F"""
     rows: int
@@ -95,7 +95,7 @@ class FusedAttention:
         return turned, self._scatter(self.values, by_v_prompt, by_v_answer).float()
 
     def _gathered(self, tape: FusedTape) -> tuple[Tensor, ...]:
-        """Slots of queries, keys and values, each of prompts (F · K, …, D) and of answers."""
+        """Queries, keys and values in their slots, each of prompts (F · K, …, D) and of answers."""
         size = self.heads.size
         return (
             *self.queries.gather(tape.turned, size),
@@ -132,7 +132,7 @@ class FusedAttention:
         return torch.cat([shared, answer.view(shape)], 3)
 
     def _scatter(self, slots: Slots, prompt: Tensor, answer: Tensor) -> Tensor:
-        """Back to the table."""
+        """The table (T, heads · D) from vectors in slots."""
         size = self.heads.size
         parts = [prompt.reshape(-1, size), answer.reshape(-1, size), prompt.new_zeros(1, size)]
         return slots.scatter(torch.cat(parts), self.places)

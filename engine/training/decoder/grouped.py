@@ -1,10 +1,10 @@
 """The adapters of several policies on layers with one input, all policies in each product: for cards.
 
-There a launch costs as much as thousands of multiplications, and 32 policies one by one are some 30,000 launches a
+A kernel launch costs as much as thousands of multiplications, and 32 policies one by one need some 30,000 launches a
 pass. So their matrices are stacked, with zeros to the largest rank, and each of the five products is one call: a
-grouped one where the card has kernels for it (``kernel``), else a batched one over rows padded to the longest span
-(``padded``). Products never mix the rows of two policies, so infinities stay with whose they are. Memory: a copy of the
-mounted adapters, and of their gradients of one layer at a time.
+grouped one where the card has kernels for it (``Kernel``), else a batched one over rows padded to the longest span
+(``Padded``). Products never mix the rows of two policies, so infinities of one never reach another. Memory: a copy of
+the mounted adapters, and of the gradients of one layer at a time.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ ROUND_RANK = 8
 
 
 class Jagged(Protocol):
-    """Products of rows that belong to policies with a matrix for each policy."""
+    """Products of the rows of several policies with a matrix for each policy."""
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of all factors."""
+        """The type of all factors."""
 
     def times(self, x: Tensor, matrices: Tensor, spans: Spans) -> Tensor:
-        """(end, m): each row of ``x`` (T, k) times its policy's of ``matrices`` (policies, k, m)."""
+        """(end, m): each row of ``x`` (T, k) times its policy's matrix of ``matrices`` (policies, k, m)."""
 
     def outer(self, left: Tensor, right: Tensor, spans: Spans) -> Tensor:
         """leftᵀ right over each policy's rows of (T, m) and (T, k): (policies, m, k)."""
@@ -53,7 +53,7 @@ class Kernel:
     def outer(self, left: Tensor, right: Tensor, spans: Spans) -> Tensor:
         """See ``Jagged``."""
         result = torch.nn.functional.grouped_mm(left[: spans.end].T, right[: spans.end], offs=spans.stops)
-        for number in spans.empty:  # whose part no kernel promises to write
+        for number in spans.empty:  # kernels need not write the part of an empty span
             result[number].zero_()
         return result
 
@@ -75,7 +75,7 @@ class Padded:
 
 
 def _in_slots(x: Tensor, spans: Spans) -> Tensor:
-    """(policies, longest, k), zero where a policy has no row."""
+    """The rows of ``x`` by policy, (policies, longest, k), with zeros where a policy has fewer."""
     room = x.new_zeros(spans.end + 1, x.shape[1])
     room[:-1] = x[: spans.end]
     return room[spans.slots]
@@ -89,7 +89,7 @@ class Layered:
     b: Tensor
     """(policies, outputs, ranks): s B."""
     grad_b: tuple[Tensor, ...]
-    """Of each policy, (outputs, r)."""
+    """The gradient of B of each policy, (outputs, r)."""
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,14 @@ class Grouped:
 
     jagged: Jagged
     scales: tuple[float, ...]
-    """Of each policy."""
+    """The factor s of each policy."""
     a: Tensor
     """(policies, layers · ranks, in)"""
     layers: tuple[Layered, ...]
     grad_a: tuple[Tensor, ...]
-    """Of each policy and layer, (r, in)."""
+    """The gradient of A of each policy and layer, (r, in)."""
     ranks: tuple[int, ...]
-    """Of each policy."""
+    """The rank of each policy."""
 
     def add(self, y: Tensor, x: Tensor, spans: Spans) -> Downs:
         """See ``Adapters``."""
@@ -131,12 +131,12 @@ class Grouped:
         by_x[: spans.end] += self.jagged.times(by_down, self.a, spans)
 
     def _parts(self, down: Tensor) -> list[Tensor]:
-        """Of each layer its columns."""
+        """The columns of each layer."""
         return [part.contiguous() for part in down.chunk(len(self.layers), 1)]
 
 
 def _add(gradients: Sequence[Tensor], more: Sequence[Tensor]) -> None:
-    """In as few launches as there can be."""
+    """Add to the gradients, in as few launches as possible."""
     torch._foreach_add_(list(gradients), list(more))
 
 

@@ -1,11 +1,11 @@
 """From hidden states to log-probabilities of the trained tokens, and back, one small tile of logits at a time.
 
-The logits of a step can be larger than everything else together: 64 answers of 200 tokens at 152,000 entries are
-7.8 GB. So they are made in tiles that stay in the processor's cache, and nothing of a tile outlives it but running
-sums: of the exponentials, and of the head's rows weighted by them, both relative to the largest logit so far, as in
-flash attention (Dao et al., arXiv 2205.14135). The latter is all that the way back needs, whatever the loss: with
+The logits of a step can be larger than everything else together: 64 answers of 200 tokens with 152,000 entries are
+7.8 GB. So they are computed in tiles that stay in the processor's cache, of which only running sums are kept: of the
+exponentials, and of the head's rows weighted by them, both relative to the largest logit so far, as in flash attention
+(Dao et al., arXiv 2205.14135). The second sum is all that the backward pass needs, whatever the loss: with
 m = Σ softmax_v · W_v, the gradient of log-probability n is (W_target − m) / temperature, and the entropy is
-log Σ exp − hidden · m / temperature. So logits are made once for both ways.
+log Σ exp − hidden · m / temperature. So logits are computed once for forward and backward pass.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from torch import Tensor
 from ...base import add_product, product
 
 Tile = tuple[int, int]
-"""Places and entries."""
+"""Size of a tile: places and entries of the vocabulary."""
 CACHED: Tile = (512, 1024)
 """2 MiB of float32: stays in a processor's cache."""
 WIDE: Tile = (2048, 16384)
-"""128 MiB, for cards: there a call costs more than its memory."""
+"""128 MiB, for cards, where a call costs more than its memory."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class HeadTape:
     """What the backward pass needs."""
 
     mean: Tensor
-    """(M, H): the head's rows in the mean over each place's distribution."""
+    """(M, H): the mean of the head's rows, weighted by each place's distribution."""
     source: Tensor
     """(N,): which of the M places predicts each token."""
     targets: Tensor
@@ -45,9 +45,9 @@ def token_scores(
     temperature: float | Tensor,
     tile: Tile = CACHED,
 ) -> tuple[Tensor, Tensor, HeadTape]:
-    """Log-probabilities of ``targets`` and entropies (nats) of where they came from, both (N,), and the tape.
+    """Log-probabilities of ``targets`` and entropies (nats) of their distributions, both (N,), and the tape.
 
-    Both are of softmax(hidden · headᵀ / temperature): the sampler draws from the same quotient. ``hidden`` is (M, H),
+    Both are of softmax(hidden · headᵀ / temperature), from which the sampler draws, too. ``hidden`` is (M, H),
     ``head`` (V, H), in float32 or in a type that is widened tile by tile; ``temperature`` is one for all or that of
     each place, (M, 1).
     """

@@ -1,6 +1,6 @@
-"""One decoder block: attention and feed-forward part, each behind an RMS norm and added to its input; then backwards.
+"""One decoder block, forward and backward: attention and feed-forward part, each after an RMS norm, added to its input.
 
-Reads as the architecture: Qwen2, Qwen3 and Llama differ in biases, in the norms of queries and keys, in nothing else.
+Qwen2, Qwen3 and Llama differ only in biases and in the norms of queries and keys.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .spans import Spans
 
 @dataclass(frozen=True)
 class Place:
-    """Where the tokens of a pass stand: one for all layers."""
+    """Positions, attention and spans of a pass, which are the same for all layers."""
 
     attention: Attention
     cosine: Tensor
@@ -29,11 +29,11 @@ class Place:
     needed: Tensor
     """(M,): places whose outputs are needed."""
     eps: float
-    """Of the norms."""
+    """Epsilon of the norms."""
     spans: Spans
-    """Of the policies, among the T places."""
+    """Spans of the policies among the T places."""
     needed_spans: Spans
-    """Among the M needed ones."""
+    """Their spans among the M needed places."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class LayerTape:
     qkv: Applied
     head_norm: Normed | None
     attention: Any
-    """As the pass's ``Attention`` left it."""
+    """The tape of the pass's ``Attention``."""
     o: Applied
     mlp_norm: Normed
     gate_up: Applied

@@ -1,8 +1,8 @@
-"""Linear layers under LoRA adapters (Hu et al., arXiv 2106.09685): y = x (W + s B A)ᵀ + b; the gradients of A and B.
+"""Linear layers with LoRA adapters (Hu et al., arXiv 2106.09685): y = x (W + s B A)ᵀ + b, and the gradients of A and B.
 
 The rows of a pass may belong to several policies, each a contiguous span of them: the base's weights are multiplied
 with all rows in one product (``matrix``), each policy's thin matrices with its own span (mLoRA, arXiv 2312.02515;
-``adapters``, and ``grouped`` for cards). Layers that read the same input (q, k, v; gate, up) are one.
+``adapters``, and ``grouped`` for cards). Layers that read the same input (q, k, v; gate, up) are fused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .matrix import Matrix
 from .spans import Spans
 
 Stack = Callable[[Sequence[str], Sequence[int], Sequence[Views]], Adapters]
-"""Makes the adapters of some policies on the named layers with one input and so many outputs each."""
+"""Makes the adapters of some policies on layers with one input, given the layers' names and numbers of outputs."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Applied:
     """What the backward pass of a linear layer needs."""
 
     x: Tensor
-    """(T, in): its input, as the matrix reads it."""
+    """(T, in): its input, in the type that the matrix reads."""
     downs: Downs = ()
 
 
@@ -38,7 +38,7 @@ class Linear:
     modules: tuple[str, ...]
     """Their paths in the Hugging Face model."""
     outputs: tuple[int, ...]
-    """Rows of each."""
+    """Rows of each layer."""
     matrix: Matrix
     """(sum of outputs, in)"""
     bias: Tensor | None

@@ -1,7 +1,7 @@
 """Matrices of the frozen base in four bits (NormalFloat, Dettmers et al., arXiv 2305.14314), by bitsandbytes.
 
-A quarter of bfloat16's memory. For each product a matrix is widened to bfloat16 and thrown away again, forwards and
-backwards. Optional: imported when a trainer is started so, and said to be missing in one sentence.
+They take a quarter of bfloat16's memory. For each product, forward and backward, a matrix is widened to bfloat16 and
+dropped again. bitsandbytes is optional, and imported only when a trainer is started with this precision.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .matrix import product
 
 @dataclass(frozen=True)
 class Quantised:
-    """Implements ``matrix.Matrix``."""
+    """Implements ``matrix.Matrix`` in four bits."""
 
     functional: Any
     """The functions of bitsandbytes."""
     codes: Tensor
-    """uint8: two values in each."""
+    """uint8: two values in each element."""
     state: Any
     """Scales and shape."""
 
@@ -49,7 +49,7 @@ class Quantised:
 
 
 def quantising(device: torch.device) -> Callable[[Tensor], Quantised]:
-    """Quantises on ``device``, one matrix at a time. Raises ``BaseModelError`` where bitsandbytes does not work."""
+    """What quantises matrices on ``device``, one at a time. Raises ``BaseModelError`` if bitsandbytes does not work."""
     try:
         functional: Any = importlib.import_module("bitsandbytes.functional")
     except (ImportError, OSError, RuntimeError) as error:

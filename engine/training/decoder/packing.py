@@ -1,9 +1,9 @@
 """From groups to packed batches: every prompt once, every answer once, no padding between them.
 
-Checked groups flow in, index arrays flow out. Sequences of a group with the same tokens before their first trained one
-are a *family*: that prompt is laid down once, and each member adds only what follows it. Members whose inputs are
-equal, or the beginning of another's, share its row. Knows nothing of models; the sums over trained tokens stay the
-same, so the gradient does (``tests/engine/training/decoder``).
+Sequences of a group with the same tokens before their first trained one are a *family*: that prompt is in the batch
+once, and each member adds only what follows it. Members whose inputs are equal to another's, or its beginning, share
+its row. Sums over trained tokens stay the same, and so does the gradient (``tests/engine/training/decoder``). Knows
+nothing of models.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ..protocol import TrainGroup, TrainSequence
 from ..tokens import Ints, Lesson, lesson_of
 
 PADDED = 2
-"""Slots of attention that a batch may have for each place that it may have."""
+"""The most slots of attention for each place of a batch."""
 ROUND_TOKENS, ROUND_SLOTS = 32, 8
-"""Lengths are rounded up to these, so that few shapes occur: a new one costs a fraction of a millisecond to prepare."""
+"""Lengths are rounded up to these, so that few shapes occur: to prepare a new one takes a fraction of a millisecond."""
 
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """T places: of each policy prompts, then answers; then unused ones. F families of at most G rows; slots index them.
+    """A batch of T places: for each policy its prompts, then its answers; then unused ones.
 
-    The last place is always unused: padding in slots points to it.
+    There are F families of at most G rows each. The last place is always unused: padding in index arrays points to it.
     """
 
     tokens: Ints
@@ -46,11 +46,11 @@ class PackedBatch:
     source: Ints
     """(N,): which of the needed places predicts each trained token."""
     lessons: tuple[Lesson, ...]
-    """N tokens together."""
+    """For each policy its trained tokens, N together."""
     spans: tuple[slice, ...]
-    """Of each mounted policy, those without a lesson included: its places."""
+    """The places of each mounted policy, also of those without trained tokens."""
     needed_spans: tuple[slice, ...]
-    """And its needed ones."""
+    """Those of each mounted policy among the needed places."""
 
     @property
     def targets(self) -> Ints:
@@ -65,38 +65,38 @@ class PackedBatch:
 
 @dataclass(frozen=True)
 class Family:
-    """Sequences of a group with one prompt. Each answer's row is one of ``rows``; none begins with another."""
+    """Sequences of a group with one prompt. Each answer is in one of ``rows``; no row is the beginning of another."""
 
     group: int
     prompt: Ints
     rows: tuple[Ints, ...]
     members: tuple[tuple[TrainSequence, int], ...]
-    """Each with its row."""
+    """The sequences, each with the number of its row."""
 
     @property
     def size(self) -> int:
-        """Places it takes."""
+        """The number of places that it takes."""
         return len(self.prompt) + sum(len(row) for row in self.rows)
 
 
 @dataclass(frozen=True)
 class Extent:
-    """How large a batch of some families is."""
+    """The size of a batch of some families."""
 
     families: int = 0
     places: int = 0
     prompt: int = 0
-    """Tokens of the longest."""
+    """Tokens of the longest prompt."""
     rows: int = 0
     row: int = 0
 
     @property
     def slots(self) -> int:
-        """Places after padding, as attention has them."""
+        """Slots of attention, padding included."""
         return self.families * (self.prompt + self.rows * self.row)
 
     def with_(self, family: Family) -> Extent:
-        """With one more."""
+        """The size with one more family."""
         return Extent(
             self.families + 1,
             self.places + family.size,
@@ -109,8 +109,8 @@ class Extent:
 def packed_batches(jobs: Sequence[Iterable[TrainGroup]], max_tokens: int) -> Iterator[PackedBatch]:
     """Yield the trained tokens of each policy's groups in batches of at most ``max_tokens`` places, in order.
 
-    A family too large is divided by members; a single sequence that is too large gets a batch of its own. Families of
-    very different lengths get different batches: attention pads each to the longest.
+    A family that is too large is divided by members; a single sequence that is too large gets a batch of its own.
+    Families of very different lengths get different batches, because attention pads each to the longest.
     """
     pending: list[tuple[int, Family]] = []
     extent = Extent()
@@ -154,7 +154,7 @@ def family(group: int, sequences: Sequence[TrainSequence]) -> Family:
 
 
 def divide(whole: Family, max_tokens: int) -> Iterator[Family]:
-    """Cut a family that is too large into runs of members, each with the prompt."""
+    """Divide a family that is too large into runs of members, each with the prompt."""
     if whole.size <= max_tokens or len(whole.members) == 1:
         yield whole
         return
@@ -164,7 +164,7 @@ def divide(whole: Family, max_tokens: int) -> Iterator[Family]:
 
 
 def pack(owned: Sequence[tuple[int, Family]], policies: int = 1) -> PackedBatch:
-    """Lay the families down, each given with the policy that it belongs to, in order of policies."""
+    """Make a batch of families, each given with the number of its policy, in order of policies."""
     pieces = [piece for _, piece in owned]
     total = _round(sum(piece.size for piece in pieces) + 1, ROUND_TOKENS)
     tokens, positions = np.zeros(total, dtype=np.int64), np.zeros(total, dtype=np.int64)
@@ -192,7 +192,7 @@ def pack(owned: Sequence[tuple[int, Family]], policies: int = 1) -> PackedBatch:
     needed, source = np.unique(predicting, return_inverse=True)
     spare = _round(len(needed), ROUND_TOKENS) - len(needed)
     needed_borders = np.searchsorted(needed, borders).tolist()
-    if policies == 1:  # which may have the unused places, too: then few shapes occur in its products
+    if policies == 1:  # it gets the unused places, too, so that few shapes occur in its products
         borders[1], needed_borders[1] = total, len(needed) + spare
     return PackedBatch(
         tokens,

@@ -1,6 +1,6 @@
-"""The whole decoder: packed tokens in, log-probabilities of the trained ones out, and the adapters' gradients back.
+"""Passes of the whole decoder: log-probabilities of a packed batch's trained tokens, and the adapters' gradients.
 
-Reads from top to bottom. Knows nothing of losses, optimizers or files.
+Knows nothing of losses, optimizers or files.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from .places import Places
 from .spans import Spans
 
 Temperatures = tuple[float, ...]
-"""Of each policy that has a span in the batch."""
+"""The temperature of each policy that has a span in the batch."""
 
 
 class Keep(Enum):
-    """What a forward pass leaves for its way back."""
+    """What a forward pass keeps for the backward pass."""
 
     NOTHING = auto()
-    """There is no way back."""
+    """Nothing: there is no backward pass."""
     INPUTS = auto()
-    """Of each layer: it is computed once more on the way back (Chen et al., arXiv 1604.06174), a third more work."""
+    """The input of each layer, which is computed once more in the backward pass (Chen et al., arXiv 1604.06174): a
+    third more work."""
     ALL = auto()
 
 
@@ -39,7 +40,7 @@ class Tape:
 
     place: Place
     layers: tuple[LayerTape | Tensor, ...]
-    """Of each layer its tape, or its input (T, H)."""
+    """The tape of each layer, or its input (T, H)."""
     norm: Normed
     head: HeadTape
     temperature: float | Tensor
@@ -47,12 +48,12 @@ class Tape:
 
 @dataclass(frozen=True)
 class Decoding:
-    """What a pass runs over, and how."""
+    """What a pass computes with: the base, its layers, and the kernels."""
 
     base: Base
     compute: Compute
     layers: tuple[Layer[Linear], ...]
-    """With the mounted adapters, or without."""
+    """The layers, with the mounted adapters or without."""
 
 
 def logprobs(over: Decoding, batch: PackedBatch, temperatures: Temperatures) -> Tensor:
@@ -89,7 +90,7 @@ def run_backward(over: Decoding, tape: Tape, grad: Tensor) -> None:
 def _hidden_states(
     over: Decoding, batch: PackedBatch, places: Places, keep: Keep
 ) -> tuple[Tensor, Place, tuple[LayerTape | Tensor, ...], Normed]:
-    """What the head reads, (M, H), and what is kept of the way there."""
+    """The inputs of the output head, (M, H), and what is kept for the backward pass."""
     base, layers, place = over.base, over.layers, _place(over, batch, places)
     x = base.embedding[places.tokens].float()  # (T, H)
     kept: list[LayerTape | Tensor] = []
@@ -98,13 +99,13 @@ def _hidden_states(
         x, tape = forward(layer, given, place, last=number == len(layers) - 1)
         if keep is not Keep.NOTHING:
             kept.append(given if keep is Keep.INPUTS else tape)
-        del tape  # else two would be held while the next layer computes
+        del tape  # else two tapes would be held while the next layer computes
     hidden, *norm = rms_norm(x, base.norm, base.eps)  # (M, H)
     return hidden, place, tuple(kept), Normed(*norm)
 
 
 def _temperature(batch: PackedBatch, temperatures: Temperatures, hidden: Tensor) -> float | Tensor:
-    """The one that all have, or that of each needed place, (M, 1)."""
+    """The temperature if all policies have the same, else that of each needed place, (M, 1)."""
     if len(set(temperatures)) == 1:
         return temperatures[0]
     result = hidden.new_ones(len(hidden), 1)

@@ -1,7 +1,7 @@
-"""The indices of a packed batch on the device that computes it: one copy for all of them.
+"""The indices of a packed batch on the device that computes it, transferred in one copy.
 
-Numpy arrays flow in, views of one tensor flow out. A copy to a card costs some microseconds whatever its size, and the
-program need not wait for one that starts from pinned memory.
+They are views of one tensor, because a copy to a card costs some microseconds whatever its size. From pinned memory,
+the program need not wait for it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .packing import PackedBatch
 
 @dataclass(frozen=True)
 class Places:
-    """As in ``PackedBatch``; all int64."""
+    """The arrays of a ``PackedBatch`` as int64 tensors."""
 
     tokens: Tensor
     """(T,)"""
@@ -38,9 +38,9 @@ class Places:
     targets: Tensor
     """(N,)"""
     stops: Tensor
-    """(policies,): where the span of each ends."""
+    """(policies,): where the span of each policy ends."""
     needed_stops: Tensor
-    """Likewise among the needed."""
+    """(policies,): likewise among the needed places."""
 
     @classmethod
     def of(cls, batch: PackedBatch, device: torch.device) -> Places:
@@ -75,7 +75,7 @@ class Places:
 
     @property
     def device(self) -> torch.device:
-        """Where they are."""
+        """The device that they are on."""
         return self.tokens.device
 
 

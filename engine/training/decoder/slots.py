@@ -1,7 +1,7 @@
 """Between packed places and the padded slots in which attention is computed.
 
 A table (T, heads · D) holds a vector for each head of each place; slots (S, D) hold the same vectors in the order in
-which batched products read them. Every vector has at most one slot, so that going back is a gather, too, and no sum.
+which batched products read them. Every vector has at most one slot, so the way back is a gather, too, and not a sum.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class Slots:
     """The slots of F prompts of P slots, then of F · G answers of L slots, for K · R heads."""
 
     take: Tensor
-    """(S,): row of the table that is gathered from, seen as (T · heads, D)."""
+    """(S,): each slot's row in the table that is gathered from, viewed as (T · heads, D)."""
     give: Tensor
-    """(T · heads,): slot of each row of the table that is scattered to, which holds these heads only; S, where zeros
-    are kept, for places that have none."""
+    """(T · heads,): the slot of each row of the table that is scattered to, which holds these heads only; S, a slot of
+    zeros, for places without one."""
     shape_prompt: tuple[int, int]
     """(F · K, R · P)"""
     shape_answer: tuple[int, int]
@@ -38,7 +38,7 @@ class Slots:
         of_answers = places.rows[:, None, :, None, :], head  # (F, K, G, R, L)
 
         def rows_of(width: int, offset: int) -> Tensor:
-            """Where each slot's vector lies in a table so many heads wide."""
+            """Each slot's row in a table that is ``width`` heads wide, of which these begin at head ``offset``."""
             return torch.cat([(place * width + h).view(-1) for place, h in (of_prompts, of_answers)]).add_(offset)
 
         own, take = rows_of(heads, 0), rows_of(table, first)
@@ -52,13 +52,13 @@ class Slots:
         return self.split(table.view(-1, size).index_select(0, self.take))
 
     def empty(self, like: Tensor) -> Tensor:
-        """Room for all slots, (S + 1, D), with zeros behind them."""
+        """An empty tensor for all slots, (S + 1, D), of which the last is zero."""
         room = like.new_empty(len(self.take) + 1, like.shape[-1])
         room[-1] = 0.0
         return room
 
     def split(self, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """Views of prompts and answers, as from ``gather``."""
+        """Views of prompts' and answers' slots, in the shapes of ``gather``."""
         middle = self.shape_prompt[0] * self.shape_prompt[1]
         size = slots.shape[-1]
         return (
@@ -67,5 +67,5 @@ class Slots:
         )
 
     def scatter(self, slots: Tensor, places: int) -> Tensor:
-        """Back to the table (T, heads · D), from room made by ``empty``; zero for places without a slot."""
+        """The table (T, heads · D) from slots in a tensor made by ``empty``; zero for places without a slot."""
         return slots.index_select(0, self.give).view(places, -1)

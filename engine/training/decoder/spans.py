@@ -1,4 +1,4 @@
-"""Whose rows of a pass are whose: each mounted policy has a contiguous span of them, in the order of policies."""
+"""Which rows of a pass belong to which policy: each mounted policy has a contiguous span, in the order of policies."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Spans:
-    """Of some rows, of which those behind the last span belong to nobody."""
+    """The spans of policies among some rows; rows after the last span belong to no policy."""
 
     rows: tuple[slice, ...]
-    """Of each policy, one after the other from 0; empty where it has none."""
+    """The rows of each policy, one after the other from 0; empty where it has none."""
     stops: Tensor
-    """int32 (policies,): where each ends, on the device that computes."""
+    """int32 (policies,): where each span ends, on the device that computes."""
 
     @property
     def end(self) -> int:
-        """Rows that belong to somebody."""
+        """The number of rows that belong to policies."""
         return self.rows[-1].stop if self.rows else 0
 
     @property
     def empty(self) -> tuple[int, ...]:
-        """Policies without a row."""
+        """Numbers of the policies without a row."""
         return tuple(number for number, span in enumerate(self.rows) if span.start == span.stop)
 
     @cached_property
@@ -39,7 +39,7 @@ class Spans:
 
     @cached_property
     def places(self) -> Tensor:
-        """int64 (end,): where each row stands among the slots."""
+        """int64 (end,): the index of each row among the flattened ``slots``."""
         found = torch.empty(self.end + 1, dtype=torch.int64, device=self.stops.device)
         found[self.slots.view(-1)] = torch.arange(self.slots.numel(), device=self.stops.device)
         return found[:-1]

@@ -1,4 +1,4 @@
-"""The losses: log-probabilities and advantages of trained tokens in, a value for each of them out.
+"""The losses: each computes a value for every trained token from its log-probabilities and its advantage.
 
-One family per file; ``catalogue`` finds them by name, ``engine.spec`` says what their papers set.
+One family per file; ``catalogue`` finds them by name, ``engine.spec`` has what their papers set.
 """

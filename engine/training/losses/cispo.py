@@ -1,7 +1,7 @@
 """``cispo``: the policy gradient with a clipped weight (MiniMax-M1, arXiv 2506.13585, equations 4 and 5).
 
-Clipping the weight, not the objective, leaves every token its gradient: rare tokens on which a chain of thought turns
-are not cut out. There is no lower clip.
+Because the weight is clipped, not the objective, every token keeps its gradient, also rare tokens that are decisive in
+a chain of thought. There is no lower clip.
 """
 
 from __future__ import annotations

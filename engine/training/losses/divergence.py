@@ -1,4 +1,4 @@
-"""The distance to the base, as any loss may add it. Pure functions of log-probabilities."""
+"""The KL divergence to the base, which any loss may add. Pure functions of log-probabilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From logits to the log-probabilities that losses are made of."""
+"""From logits to log-probabilities."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 def token_logprobs(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Log-probabilities of ``targets`` and entropies (nats, no gradient), each (N,), of softmax(logits / temperature).
 
-    ``logits`` is (N, V), ``targets`` int64 (N,). The sampler draws from the same quotient, hence the division here.
+    ``logits`` is (N, V), ``targets`` int64 (N,). The sampler draws from the same distribution.
     """
     if temperature != 1.0:
         logits = logits / temperature

@@ -1,7 +1,6 @@
-"""``ppo``, decoupled: the policy that samples and the one that updates stay close to are two (AReaL, arXiv 2505.24298,
-equation 5).
+"""Decoupled ``ppo``: updates stay close to another policy than the one that sampled (AReaL, arXiv 2505.24298, eq. 5).
 
-The proximal policy is the one before the step's first update. In the first epoch it is the policy itself, so that the
+This proximal policy is the one before the step's first update. In the first epoch it is the policy itself, so that the
 clipped ratio is 1 and the loss is a policy gradient with importance weights; with further epochs the clip keeps the
 updates of one step together.
 """

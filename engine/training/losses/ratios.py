@@ -1,6 +1,6 @@
 """Ratios of probabilities between policies, and the three ways to bound them: truncate, mask, clip.
 
-Log-probabilities (N,) flow in, ratios, weights and clipped objectives (N,) flow out.
+All tensors are (N,), a value for each token.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ...spec import published
 from ..protocol import PolicyConfig
 
 LOG_RATIO_LIMIT = 20.0
-"""Keeps a ratio finite, so that one absurd token cannot make the loss NaN (as in verl)."""
+"""Largest absolute log-ratio, so that one extreme token cannot make the loss NaN (as in verl)."""
 
 
 def ratio(logp: Tensor, old: Tensor) -> Tensor:
@@ -21,7 +21,7 @@ def ratio(logp: Tensor, old: Tensor) -> Tensor:
 
 
 def beyond(ratios: Tensor, config: PolicyConfig) -> Tensor:
-    """Which ratios lie outside of floor and cap, bool."""
+    """Which ratios are below the floor or above the cap, bool."""
     return (ratios > config.importance_cap) | (ratios < config.importance_floor)
 
 
@@ -41,14 +41,14 @@ def importance_weights(logp: Tensor, behaviour: Tensor, config: PolicyConfig) ->
 
 
 def masked_out(ratios: Tensor, config: PolicyConfig) -> Tensor:
-    """Which tokens ``importance = "mask"`` leaves out (bool), for losses whose ratio is not to be weighted again."""
+    """Which tokens ``importance = "mask"`` leaves out (bool), for losses without importance weights beside a ratio."""
     return (
         beyond(ratios.detach(), config) if config.importance == "mask" else torch.zeros_like(ratios, dtype=torch.bool)
     )
 
 
 def clip_range(config: PolicyConfig) -> tuple[float, float]:
-    """The lowest and highest ratio: the configured ones, or those that the loss was published with."""
+    """The lowest and highest ratio: as configured, else those that the loss was published with."""
     usual = published(config.loss)
     low = config.clip_low if config.clip_low is not None else usual.clip_low
     high = config.clip_high if config.clip_high is not None else usual.clip_high
@@ -56,6 +56,6 @@ def clip_range(config: PolicyConfig) -> tuple[float, float]:
 
 
 def clipped_objective(ratios: Tensor, advantage: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
-    """−min(r·A, clip(r, low, high)·A) (PPO, arXiv 1707.06347, equation 7), and where the clip takes the gradient."""
+    """−min(r·A, clip(r, low, high)·A) (PPO, arXiv 1707.06347, equation 7), and where clipping removes the gradient."""
     plain, bounded = ratios * advantage, ratios.clamp(low, high) * advantage
     return -torch.minimum(plain, bounded), bounded < plain

@@ -1,4 +1,4 @@
-"""What goes into a loss and what comes out of it. Knows nothing of models, padding, adapters or other groups."""
+"""The input and the result of a loss. Knows nothing of models, padding, adapters or other groups."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from ..protocol import PolicyConfig
 
 @dataclass(frozen=True)
 class TokenView:
-    """N trained tokens of one batch, all of whole sequences."""
+    """N trained tokens of one batch, of whole sequences."""
 
     logp: Tensor
-    """float32 (N,): of the policy being trained; carries the gradient."""
+    """float32 (N,): log-probabilities by the policy being trained, with a gradient."""
     behaviour: Tensor
-    """float32 (N,): of the policy that sampled."""
+    """float32 (N,): log-probabilities by the policy that sampled."""
     advantage: Tensor
     """float32 (N,): each token has its sequence's."""
     sequence: Tensor
     """int64 (N,): which sequence of the batch, ascending from 0; for losses over whole sequences."""
     proximal: Tensor | None = None
-    """float32 (N,): of the policy before the step's first update; None in the first pass, where that is ``logp``."""
+    """float32 (N,): log-probabilities by the policy before the step's first update; None in the first pass, where
+    these are ``logp``."""
 
 
 @dataclass(frozen=True)

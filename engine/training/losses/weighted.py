@@ -1,8 +1,8 @@
 """The policy gradient with importance weights held constant: ``dr_grpo`` and ``reinforce``.
 
-They are one formula; what tells them apart is the mean (``published``) and the advantage: Dr.GRPO (arXiv 2503.20783)
-divides by a constant number of tokens, RLOO (arXiv 2402.14740) by episodes, with a leave-one-out baseline. At
-staleness 0 the weights are 1 but for rounding, and both are REINFORCE.
+Both use one formula and differ in the mean (``published``) and the advantage: Dr.GRPO (arXiv 2503.20783) divides by a
+constant number of tokens, RLOO (arXiv 2402.14740) by episodes, with a leave-one-out baseline. At staleness 0 the
+weights are 1 except for rounding, and both are REINFORCE.
 """
 
 from __future__ import annotations
