@@ -15,8 +15,8 @@ from pathlib import Path
 
 from marlaas.engine.daemon.main import run
 from marlaas.engine.devices.plan import Place, Placement, SamplerKind
-from marlaas.engine.fleet.placement import cores as processor
-from marlaas.engine.fleet.placement.cores import on_cores
+from marlaas.engine.fleet.placement import processor
+from marlaas.engine.fleet.placement.processor import on_cores
 from marlaas.engine.home.paths import Home
 
 

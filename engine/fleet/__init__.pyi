@@ -10,17 +10,17 @@ from .lone_sampler import (
     open_lone_sampler as open_lone_sampler,
     plan_alone as plan_alone,
 )
-from .placement.asked import (
-    Times as Times,
-)
 from .placement.balance import (
     Balance as Balance,
     Window as Window,
     card_seconds as card_seconds,
     modelled as modelled,
 )
-from .placement.cores import (
+from .placement.processor import (
     on_cores as on_cores,
+)
+from .placement.wishes import (
+    Times as Times,
 )
 from .placement.words import (
     cards as cards,
@@ -69,11 +69,11 @@ from .worker_specs import (
     trainer_spec as trainer_spec,
     with_sampler as with_sampler,
 )
-from .yielding.loop import (
-    YieldLoop as YieldLoop,
-)
-from .yielding.words import (
+from .yielding.decision import (
     TAKEN_BACK as TAKEN_BACK,
     reason as reason,
     state as state,
+)
+from .yielding.loop import (
+    YieldLoop as YieldLoop,
 )

@@ -14,12 +14,11 @@ from ..base import BaseModel, MemoryPlan, least_plan, plan_memory
 from ..devices import Machine, Placement, SamplerKind, Sharing, Software, UsableResources, own_cores
 from ..errors import ConfigError
 from ..home import Settings
-from .placement import cores as by_cores
-from .placement.asked import Times
-from .placement.cores import on_cores
-from .placement.decide import decide
+from .placement import processor
 from .placement.limits import memory_plans
-from .placement.wishes import CPU
+from .placement.place import decide
+from .placement.processor import on_cores
+from .placement.wishes import CPU, Times
 from .worker_specs import of_kind, wanted_of, with_sampler
 
 
@@ -56,7 +55,7 @@ def on_processor(base: BaseModel, settings: Settings, free: int, cores: Sequence
     """
     kinds = sampler_kinds(settings, base)
     return PlacementPlan(
-        by_cores.on_cores(kinds, own_cores(settings.resources.cores) if cores is None else cores),
+        processor.on_cores(kinds, own_cores(settings.resources.cores) if cores is None else cores),
         plans_of(base, settings, free, kinds),
     )
 

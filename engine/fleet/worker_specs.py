@@ -27,9 +27,8 @@ from ..devices import (
 from ..errors import BaseModelError
 from ..home import Home, Settings
 from ..workers import WorkerHandle
-from .placement.cores import on_cores
 from .placement.limits import sampler_limits
-from .placement.processor import usual_sampler
+from .placement.processor import on_cores, usual_sampler
 
 LLAMA = "marlaas.engine.rollout.llama.sampler:LlamaSampler"
 TORCH = "marlaas.engine.rollout.torch_sampler.sampler:TorchSampler"

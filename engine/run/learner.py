@@ -22,11 +22,10 @@ from .background import Background
 from .environment import History, TaskEnvironment
 from .evaluation.held_out import HeldOutPrompts
 from .policy_learner import PolicyLearner
-from .preflight import check_room
+from .preflight import check_room, check_servable
 from .producer import Producer
 from .selfplay.frozen_policies import FrozenPolicies
 from .selfplay.participants import Participants
-from .servable import check_servable
 from .trained_policy import TrainedPolicy
 
 

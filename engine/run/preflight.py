@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..environments import EnvironmentService
-from ..errors import Blocked
+from ..errors import Blocked, ConfigError
+from ..fleet import Services
 from ..spec import TaskSpec, agent_map_of
 from ..store import Store
 from .environment import History, TaskEnvironment
@@ -28,3 +29,20 @@ def check_room(shortage: Callable[[], str]) -> None:
     """Raise ``Blocked`` before the disk is full: the task goes on by itself once there is room."""
     if short := shortage():
         raise Blocked(short)
+
+
+def check_servable(spec: TaskSpec, services: Services) -> None:
+    """Raise ``ConfigError`` for thinking that the base's template does not know, and for what cannot be repeated."""
+    services.rollout.check_thinking(spec.sampling.thinking)
+    endpoints = services.endpoints.values()
+    if not spec.train.deterministic or any(endpoint.repeatable for endpoint in endpoints):
+        return
+    if any(endpoint.kind == "llama.cpp" for endpoint in endpoints):
+        raise ConfigError(
+            "The task asks for 'train.deterministic', but llama.cpp's arithmetic in this precision is not repeatable.",
+            'Set `weights` under [rollout] in marlaas.toml to "q8_0", "f16" or "f32", or leave `deterministic` out.',
+        )
+    raise ConfigError(
+        "The task asks for 'train.deterministic', but the last bits of what vLLM says depend on what else it is asked.",
+        'Set `sampler = "llama.cpp"` or "torch" under [rollout] in marlaas.toml, or leave `deterministic` out.',
+    )

@@ -18,16 +18,13 @@ from ..errors import DatabaseLocked
 from ..faults import Point, reach
 from ..home import Home
 from .database import GuardedConnection, barrier, checkpoint, open_database
-from .devices import DeviceTable
 from .environments import ConformanceTable, OutcomeTable
 from .experience import ExperienceTable
-from .stages import StageTable, StandingTable
+from .machine import DeviceTable, StageTable, StandingTable, YieldTable
 from .tasks import TaskTable
 from .telemetry import TelemetryTable
-from .tenants import TenantTable
-from .usage import UsageTable
+from .tenants import TenantTable, UsageTable
 from .versions import VersionTable
-from .yields import YieldTable
 
 PATIENCE = 0.05
 """Seconds for which the event loop waits for another program's lock. Other writers, like verbs, hold it for a

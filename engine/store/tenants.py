@@ -7,11 +7,14 @@ quota.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, astuple, dataclass, replace
 
 from sqlite_utils import Database
 
+from ..fairness import Usage
 from .database import insert_all, transaction
+from .days import day_of
 
 
 @dataclass(frozen=True)
@@ -49,3 +52,38 @@ class TenantTable:
             insert_all(self._db, "tenants", [row], replace=True)
         self._known[name] = tenant
         return tenant
+
+
+class UsageTable:
+    """The sums of what tasks have used, from which quotas are checked."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def add(self, usages: Iterable[Usage]) -> None:
+        """Add to today's sums; all of it or, with ``StoreError``, nothing."""
+        day = today()
+        rows = [(day, *astuple(usage)) for usage in usages]
+        if not rows:
+            return
+        with transaction(self._db):
+            self._db.conn.executemany(
+                "INSERT INTO usage (day, task, stage, tokens, seconds) VALUES (?, ?, ?, ?, ?)"
+                " ON CONFLICT (day, task, stage)"
+                " DO UPDATE SET tokens = tokens + excluded.tokens, seconds = seconds + excluded.seconds",
+                rows,
+            )
+
+    def tokens_today(self) -> Mapping[str, int]:
+        """Tokens that each tenant's tasks have used today, over all stages; tenants without any are missing."""
+        rows = self._db.query(
+            "SELECT t.tenant, sum(u.tokens) AS tokens FROM usage u JOIN tasks t ON t.id = u.task"
+            " WHERE u.day = ? GROUP BY t.tenant HAVING sum(u.tokens) > 0",
+            [today()],
+        )
+        return {row["tenant"]: row["tokens"] for row in rows}
+
+
+def today() -> str:
+    """The current day in UTC: 2026-11-21."""
+    return day_of(time.time())

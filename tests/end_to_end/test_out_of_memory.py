@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux"),
 ]
 SPARE = 2 << 20
-"""Bytes that the sampler may take beyond what it has: less than a large adapter and a step with many rows do (16 MB)."""
+"""Bytes that the sampler may take beyond what it has: a large adapter and a step with many rows take 16 MB."""
 TIGHT = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "131072"}
 """Has glibc give back what was used: by default a process keeps some 50 MB to itself, in which all of this has room."""
 SAID = re.compile(r"The sampler rollout ran out of memory; it goes on with (\d+) conversations instead of (\d+)\.")

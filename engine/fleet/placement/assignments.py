@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from ...base import Wanted
 from ...devices import Place, Precision, SamplerAssignment, Sharing, TrainerAssignment
-from .asked import Choices, Times
 from .cards import Card
 from .processor import processor_sampler
 from .room import chosen
 from .sharing import Way
+from .wishes import Choices, Times
 
 TRAINER = "training"
 

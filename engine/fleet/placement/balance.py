@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ...devices import Machine, Place, Placement
-from .asked import Times
 from .division import apart_speed, shared_speed
 from .speed import rates_of, sampling_speed, training_speed
+from .wishes import Times
 
 HALF_LIFE = 600.0
 """Seconds after which a window counts half."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from ...base import LEAST, PRECISIONS, Wanted
 from ...devices import Gpu, Machine, Precision, Rates, SamplerKind, Software
-from .asked import Choices
 from .room import SamplerRoom, TrainerRoom, context_of, llama_room, trainer_room, usable, vllm_rooms
 from .speed import rates_of
+from .wishes import Choices
 from .words import size
 
 BF16_FROM = (8, 0)

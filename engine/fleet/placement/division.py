@@ -11,9 +11,9 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from .asked import Times
 from .cards import Card
 from .speed import sampling_speed, training_speed
+from .wishes import Times
 
 GAIN = 2.0
 """How many times as fast a division in which one card serves both stages must be to be preferred to one that keeps the

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...base import Wanted
-from ...devices import Machine, Placement, Precision, SamplerKind, Software
+from ...devices import Machine, Placement, Precision, SamplerKind, Sharing, Software, UsableResources
 from ...errors import ConfigError
+from ...home import Settings
 from . import reasons
-from .asked import Choices, Times
 from .assignments import (
     in_one_process,
     processor_sampler_assignment,
@@ -27,7 +27,7 @@ from .cards import Card, look
 from .division import Division, divide, worth_of
 from .processor import alone, halves, is_small, together
 from .sharing import Way, ways
-from .wishes import Wishes, checked
+from .wishes import Choices, Times, Wishes, checked
 
 KINDS: tuple[SamplerKind, ...] = ("vllm", "llama.cpp")
 """Samplers on cards, the preferred one first; all cards of a plan have the same."""
@@ -190,3 +190,36 @@ def _on_processor(
         before = (*before, reasons.no_cards())
     said = (reasons.on_processor(sampler, "Sampling"), reasons.on_processor(trainer, "Training"))
     return Placement((sampler,), trainer, (*before, *said))
+
+
+def decide(
+    settings: Settings,
+    wanted: Wanted,
+    usable: UsableResources,
+    software: Software,
+    times: Times | None = None,
+    without: Sequence[Sharing] = (),
+) -> Placement:
+    """The placement, with reasons for what is used and for what is not.
+
+    ``without`` names ways of sharing a card that failed when workers were started so. Raises ``ConfigError`` where
+    settings contradict one another or this machine.
+    """
+    placement = place(usable.machine, software, wanted, choices_of(settings, without), times)
+    out = [left.reason for left in usable.left_out]
+    return replace(placement, reasons=(*placement.reasons, *out, *usable.notes))
+
+
+def choices_of(settings: Settings, without: Sequence[Sharing] = ()) -> Choices:
+    """What ``marlaas.toml`` says about the placement."""
+    rollout, training = settings.rollout, settings.training
+    llama = "gguf" if rollout.gguf else "weights" if rollout.weights != "auto" else ""
+    return Choices(
+        sampler=rollout.sampler,
+        rollout=rollout.devices,
+        training=training.devices,
+        precision=training.precision,
+        share=settings.resources.share,
+        llama=llama,
+        without=without,
+    )

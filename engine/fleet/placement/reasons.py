@@ -6,12 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 
 from ...base import FLOAT, SMALL, Wanted
 from ...devices import Machine, SamplerAssignment, Software, TrainerAssignment
-from .asked import Choices, Times
 from .cards import Card
 from .division import Division
 from .room import chosen
 from .sharing import Way
-from .wishes import Wishes
+from .wishes import Choices, Times, Wishes
 from .words import SHARED, card, cards, cores, size, times
 
 BASES = {"f32": "float32", "bf16": "bfloat16", "nf4": "four bits"}

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 
 from ...base import ENOUGH, LEAST, Wanted, unsupported
 from ...devices import Machine, Precision, Rates, SamplerKind, Sharing
-from .asked import Choices
 from .cards import Card
 from .room import CROWD, PROGRAM, SamplerRoom, TrainerRoom, context_of
 from .speed import BUS, REACHED, READ, sampled_per_second, trained_per_second
+from .wishes import Choices
 
 GAIN = 1.2
 """How many times as fast taking turns must be to be preferred: it holds up all replies that are being sampled."""

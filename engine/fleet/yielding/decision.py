@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from ...home import ActiveHours
 from ...store import HOURS, IDLE, YIELDED, Rest, YieldRequest
 
@@ -13,3 +15,32 @@ def yield_at(now: float, yielded: YieldRequest | None, hours: ActiveHours, idle:
     if not hours.active(now):
         return Rest(HOURS, hours.changes(now))
     return Rest(IDLE) if idle else None
+
+
+WEEK = 7
+"""Days ahead within which the name of a weekday is clear."""
+TAKEN_BACK = "`marlaas engine resume` takes it back"
+
+
+def clock(moment: float, now: float) -> str:
+    """A future moment on this machine's clock: 14:05, Tue 14:05, or 2026-11-30 14:05."""
+    then, today = datetime.fromtimestamp(moment), datetime.fromtimestamp(now)
+    days = (then.date() - today.date()).days
+    if days == 0:
+        return f"{then:%H:%M}"
+    return f"{then:%a %H:%M}" if 0 < days < WEEK else f"{then:%Y-%m-%d %H:%M}"
+
+
+def state(rest: Rest, now: float) -> str:
+    """The state of an engine that yields, such as ``yielded until 14:05``."""
+    until = f" until {clock(rest.until, now)}" if rest.until is not None else ""
+    return {YIELDED: f"yielded{until}", HOURS: f"off duty{until}"}.get(rest.kind, rest.kind)
+
+
+def reason(rest: Rest, now: float) -> str:
+    """Why tasks wait while the engine yields."""
+    if rest.kind == YIELDED:
+        until = f" until {clock(rest.until, now)}" if rest.until is not None else ""
+        return f"the engine has yielded the machine{until}; {TAKEN_BACK}"
+    goes_on = f"; goes on at {clock(rest.until, now)}" if rest.until is not None else ""
+    return f"it is outside of the active hours{goes_on}"

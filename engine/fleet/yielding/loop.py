@@ -16,8 +16,7 @@ from ...errors import StoreError
 from ...home import ActiveHours
 from ...store import HOURS, YIELDED, YIELDS, Command, Rest, Store, YieldRequest
 from ..supervisor import WorkerSupervisor
-from .decision import yield_at
-from .words import TAKEN_BACK, clock, state
+from .decision import TAKEN_BACK, clock, state, yield_at
 
 POLL = 0.2
 """Seconds between looks at the database and at the clock."""

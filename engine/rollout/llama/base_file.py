@@ -5,6 +5,7 @@ Files of ours are derived data, written once for each base and precision, in a f
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,8 @@ from ...base import (
     verify,
     write_base,
 )
-from .quantise import quantise
+from ...errors import BaseModelError
+from .native import last_errors, llama
 
 
 @dataclass(frozen=True)
@@ -73,3 +75,24 @@ def _by_way_of_float32(base: BaseModel, weights: str, threads: int, target: Path
         quantise(between, target, weights, threads)
     finally:
         between.unlink(missing_ok=True)
+
+
+TYPES = {"q8_0": 7, "q6_k": 18, "q5_k_m": 17, "q4_k_m": 15}
+"""LLAMA_FTYPE_MOSTLY_… in llama.h, by the names of ``engine/base/precision.py``."""
+
+
+def quantise(source: Path, target: Path, weights: str, threads: int = 1) -> None:
+    """Write ``source`` with its matrices in one of ``TYPES``. Raises ``BaseModelError`` if llama.cpp cannot.
+
+    Matrices whose rows such a type cannot hold get a finer one that can; vectors stay as they are.
+    """
+    library = llama()
+    parameters = library.llama_model_quantize_default_params()
+    parameters.ftype = TYPES[weights]
+    parameters.nthread = threads
+    last_errors()
+    code = library.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(parameters))
+    if code != 0:
+        raise BaseModelError(
+            f"llama.cpp could not write the base model as {weights}{last_errors()}.", "Is there space on the disk?"
+        )

@@ -16,7 +16,6 @@ from ...base import MICRO_BATCH, GgufNames, adapter_in_memory
 from ...errors import AdapterError, BaseModelError
 from ..batching.context import Arrays, DecodeFailed, Handles, Ints, Logits
 from .native import last_errors, llama
-from .rows import Rows
 
 F32, F16 = 0, 1
 """GGML_TYPE_F32 and GGML_TYPE_F16 in ggml.h"""
@@ -156,3 +155,34 @@ class LlamaContext:
         """Free everything; the object cannot be used afterwards. Adapters must have been freed before."""
         self._llama.llama_free(self._context)
         self._llama.llama_model_free(self._model)
+
+
+class Rows:
+    """Room for ``size`` rows of a decode call."""
+
+    def __init__(self, library: Any, size: int) -> None:
+        self._token, self._position, self._sequence = (np.zeros(size, np.int32) for _ in range(3))
+        self._output = np.zeros(size, np.int8)
+        self._one = np.ones(size, np.int32)
+        self._pointers = self._sequence.ctypes.data + np.arange(size, dtype=np.uintp) * self._sequence.itemsize
+        self._batch = library.llama_batch()
+        arrays: dict[str, NDArray[Any]] = {
+            "token": self._token,
+            "pos": self._position,
+            "n_seq_id": self._one,
+            "seq_id": self._pointers,
+            "logits": self._output,
+        }
+        for field, array in arrays.items():
+            kind = dict(library.llama_batch._fields_)[field]
+            setattr(self._batch, field, ctypes.cast(array.ctypes.data, kind))
+
+    def fill(self, tokens: Ints, positions: Ints, sequences: Ints, outputs: NDArray[np.int8]) -> Any:
+        """The batch of these rows, all (n,) with n up to the size; valid until the next call."""
+        count = len(tokens)
+        self._token[:count] = tokens
+        self._position[:count] = positions
+        self._sequence[:count] = sequences
+        self._output[:count] = outputs
+        self._batch.n_tokens = count
+        return self._batch

@@ -10,7 +10,7 @@ from benchmarks.machinery import wide_engine
 from benchmarks.machinery.cores import all_cores
 from benchmarks.machinery.fleet import fleet
 from benchmarks.many_tasks.workload import load
-from marlaas.engine.fleet.placement import cores as processor
+from marlaas.engine.fleet.placement import processor
 
 
 def test_the_wide_engine_gives_all_cores_to_both_workers(monkeypatch: pytest.MonkeyPatch) -> None:

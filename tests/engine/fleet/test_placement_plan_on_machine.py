@@ -21,7 +21,7 @@ from marlaas.engine.fleet.worker_specs import (
 )
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
-from tests.engine.devices.placement.imaginary import ALL, GB, NO_VLLM, NOTHING, SERVER, machine, shape
+from tests.engine.fleet.placement.imaginary import ALL, GB, NO_VLLM, NOTHING, SERVER, machine, shape
 
 BASE = load_base("tiny")
 FREE = 100 * GB

@@ -21,7 +21,7 @@ from marlaas.engine.scheduler.retries import PAUSES
 from marlaas.engine.scheduler.scheduler import Scheduler
 from marlaas.engine.scheduler.task_run import blocked
 from marlaas.engine.spec.task import QueueSpec, TaskSpec
-from marlaas.engine.store import usage
+from marlaas.engine.store import tenants
 from marlaas.engine.store.submissions import command, command_all, submit
 from marlaas.engine.submission.taskfile import submission
 
@@ -210,7 +210,7 @@ async def test_a_tenants_quota_of_tasks_holds_at_once(tmp_path: Path) -> None:
 
 async def test_tokens_of_the_day_hold_what_runs_until_midnight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path, replace(SPEC, steps=30))
-    monkeypatch.setattr(usage, "today", lambda: "2026-11-21")
+    monkeypatch.setattr(tenants, "today", lambda: "2026-11-21")
     async with serving(world, Time()):
         await until(world, reached("running"))
         command(world.home.database, "tenant", None, name=SPEC.tenant, tokens_per_day=10_000)
@@ -221,7 +221,7 @@ async def test_tokens_of_the_day_hold_what_runs_until_midnight(tmp_path: Path, m
             await asyncio.sleep(0)
         assert len(world.query("SELECT id FROM steps")) == before < 30
         world.store.tenants.set(SPEC.tenant, tokens_per_day=10**9)
-        monkeypatch.setattr(usage, "today", lambda: "2026-11-22")
+        monkeypatch.setattr(tenants, "today", lambda: "2026-11-22")
         await until(world, reached("done"))
     assert [row["number"] for row in world.query("SELECT number FROM steps")] == list(range(1, 31))
 

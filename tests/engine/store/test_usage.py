@@ -9,7 +9,7 @@ import pytest
 from marlaas.engine.errors import StoreError
 from marlaas.engine.fairness.ledger import ENVIRONMENT, ROLLOUT, TRAINING, Usage
 from marlaas.engine.spec.task import TaskSpec
-from marlaas.engine.store import usage
+from marlaas.engine.store import tenants
 from marlaas.engine.store.store import Store
 from marlaas.engine.store.submissions import submit
 from marlaas.engine.submission.taskfile import submission
@@ -21,11 +21,11 @@ def test_rows_add_up_within_a_day_and_a_day_begins_at_nothing(
     store: Store, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (other,) = submit(database, [submission(TaskSpec("club", "sums", "arithmetic"))])
-    monkeypatch.setattr(usage, "today", lambda: "2026-11-20")
+    monkeypatch.setattr(tenants, "today", lambda: "2026-11-20")
     store.usage.add([Usage(1, ROLLOUT, 10, 0.5), Usage(1, TRAINING, 5, 0.25), Usage(other, ENVIRONMENT, 0, 2.0)])
     store.usage.add([Usage(1, ROLLOUT, 1, 0.5)])
     assert store.usage.tokens_today() == {"lab": 16}
-    monkeypatch.setattr(usage, "today", lambda: "2026-11-21")
+    monkeypatch.setattr(tenants, "today", lambda: "2026-11-21")
     assert store.usage.tokens_today() == {}
     store.usage.add([Usage(other, ROLLOUT, 7, 0.0)])
     assert store.usage.tokens_today() == {"club": 7}

@@ -10,7 +10,7 @@ from marlaas.engine.devices.survey import Survey
 from marlaas.engine.devices.usable import UsableResources
 from marlaas.engine.home.paths import Home
 from marlaas.engine.home.settings import RolloutSettings, Settings, TrainingSettings
-from tests.engine.devices.placement.imaginary import ALL, NOTHING, machine
+from tests.engine.fleet.placement.imaginary import ALL, NOTHING, machine
 
 
 def seen(found: Machine, software: Software) -> Survey:

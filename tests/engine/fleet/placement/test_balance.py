@@ -9,10 +9,10 @@ from hypothesis import given, settings, strategies as st
 
 from marlaas.engine.devices.machine import Machine
 from marlaas.engine.devices.plan import Place, Placement
-from marlaas.engine.fleet.placement.asked import Choices, Times
 from marlaas.engine.fleet.placement.balance import DWELL, ENOUGH, Balance, Window, card_seconds, cards, modelled
 from marlaas.engine.fleet.placement.place import place
-from tests.engine.devices.placement.imaginary import ALL, B06, machine, shape
+from marlaas.engine.fleet.placement.wishes import Choices, Times
+from tests.engine.fleet.placement.imaginary import ALL, B06, machine, shape
 
 from ....examples import examples
 

@@ -7,9 +7,9 @@ import pytest
 from marlaas.engine.base.needs import Wanted
 from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Software
 from marlaas.engine.errors import ConfigError
-from marlaas.engine.fleet.placement.asked import Choices, Times
 from marlaas.engine.fleet.placement.place import place
-from tests.engine.devices.placement.imaginary import (
+from marlaas.engine.fleet.placement.wishes import Choices, Times
+from tests.engine.fleet.placement.imaginary import (
     ALL,
     B06,
     B8,

@@ -6,8 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from marlaas.engine.fleet.yielding.decision import yield_at
-from marlaas.engine.fleet.yielding.words import clock, reason, state
+from marlaas.engine.fleet.yielding.decision import clock, reason, state, yield_at
 from marlaas.engine.home.active_hours import ActiveHours
 from marlaas.engine.store.rows import HOURS, IDLE, YIELDED, Rest, YieldRequest
 

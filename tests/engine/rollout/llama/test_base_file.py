@@ -13,9 +13,8 @@ from marlaas.engine.base.precision import PRECISIONS, REPEATABLE, WRITTEN
 from marlaas.engine.base.sealed import verify
 from marlaas.engine.errors import BaseModelError
 from marlaas.engine.rollout.llama import base_file as module
-from marlaas.engine.rollout.llama.base_file import base_file, ensure_base_gguf
+from marlaas.engine.rollout.llama.base_file import TYPES, base_file, ensure_base_gguf, quantise
 from marlaas.engine.rollout.llama.opening import open_base
-from marlaas.engine.rollout.llama.quantise import TYPES, quantise
 
 from ..random_base import write_base
 

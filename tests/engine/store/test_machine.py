@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from marlaas.engine.store.machine import DAY, HOUR, KEPT
 from marlaas.engine.store.queries.timeline import StageSample
-from marlaas.engine.store.stages import DAY, HOUR, KEPT
 from marlaas.engine.store.store import Store
 
 from ..by_hand import rows

@@ -7,12 +7,12 @@ from hypothesis import given, strategies as st
 from marlaas.engine.base.needs import Wanted
 from marlaas.engine.devices.machine import Cpu, Gpu, Machine, Rates, Software
 from marlaas.engine.devices.plan import Placement, SamplerAssignment, TrainerAssignment
-from marlaas.engine.fleet.placement.asked import Choices, Times
 from marlaas.engine.fleet.placement.cards import look
 from marlaas.engine.fleet.placement.division import GAIN, divide, worth_of
 from marlaas.engine.fleet.placement.place import place
 from marlaas.engine.fleet.placement.room import usable
-from tests.engine.devices.placement.imaginary import ALL, B06, B8, B17, B32, B70, GB, SERVER, TINY
+from marlaas.engine.fleet.placement.wishes import Choices, Times
+from tests.engine.fleet.placement.imaginary import ALL, B06, B8, B17, B32, B70, GB, SERVER, TINY
 
 BASES = [TINY, B06, B17, B8, B32, B70]
 

@@ -1,11 +1,13 @@
-"""How busy each stage was, and where tenants stand in its line. The engine writes it, screens read it.
+"""Tables of the machine: its cards, how busy stages were, where tenants stand in line, requests to yield. Engine side.
 
 Every heartbeat adds a sample of each stage. After an hour they become one row a minute, after a day one an hour, and
-after a month they are removed: about 25,000 rows stay.
+after a month they are removed: about 25,000 rows stay. A request to yield outlives the engine that received it.
 """
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 
@@ -13,7 +15,9 @@ from sqlite_utils import Database
 
 from ..fairness import Standing
 from .database import insert_all, transaction
+from .queries.devices import DeviceRow
 from .queries.timeline import StageSample
+from .rows import YieldRequest
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 THINNED = ((HOUR, MINUTE), (DAY, HOUR))
@@ -74,3 +78,42 @@ class StandingTable:
             rows = ({"stage": stage, **asdict(one)} for stage, many in standings.items() for one in many if one.tenant)
             insert_all(self._db, "standings", rows)
         self._written = standings
+
+
+class DeviceTable:
+    """Holds what was last seen of the cards."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def replace(self, rows: Sequence[DeviceRow]) -> None:
+        """Write the cards, in the driver's order, in place of those before."""
+        with transaction(self._db):
+            self._db.execute("DELETE FROM devices")
+            insert_all(self._db, "devices", (_columns(place, row) for place, row in enumerate(rows)))
+
+
+def _columns(place: int, row: DeviceRow) -> dict[str, object]:
+    holders = json.dumps([asdict(holder) for holder in row.holders])
+    return {**asdict(row), "place": place, "holders": holders}
+
+
+class YieldTable:
+    """Holds the newest request to yield, until it is taken back."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def get(self) -> YieldRequest | None:
+        """The newest request; its time may be over."""
+        row = self._db.conn.execute("SELECT until FROM yields").fetchone()
+        return YieldRequest(row[0]) if row else None
+
+    def begin(self, until: float | None) -> None:
+        """Yield until a time in seconds since 1970 (None: until taken back), in place of an earlier request."""
+        with transaction(self._db):
+            insert_all(self._db, "yields", [{"id": 1, "since": time.time(), "until": until}], replace=True)
+
+    def end(self) -> None:
+        """Take the request back."""
+        self._db.execute("DELETE FROM yields")
