@@ -1,8 +1,8 @@
 """``python -m tools.lock``: writes ``constraints/hashes``, what ``make install`` may take, file by file and by hash.
 
-``pyproject.toml`` and the versions of ``constraints/cpu.txt`` flow in; for each package, the hashes of all its files
-flow out, for every Python and platform that marlaas promises. Needs uv on the PATH, and an index that it is set up for.
-PyTorch itself has no hash here: which file it is depends on where it is taken from.
+It starts from ``pyproject.toml`` and the versions of ``constraints/cpu.txt``, and lists for each package the hashes of
+all its files, for every Python and platform that marlaas promises. Needs uv on the PATH, and an index that it is set up
+for. PyTorch itself has no hash here: which file it is depends on where it is taken from.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BUILD = "scikit-build-core[pyproject]\ncmake\nninja\n"
 """What compiles llama.cpp."""
 LLAMA = "llama-cpp-python"
 NOT_OURS = ("torch", "pip")
-"""PyTorch, and the pip that every new environment has."""
+"""Not locked: PyTorch, and the pip that every new environment has."""
 CUDA = re.compile(r"(nvidia-(?!ml-py)|cuda-|triton$)")
 """What PyTorch needs for NVIDIA's cards, where it is taken from pip's own index."""
 USES = {
@@ -32,7 +32,7 @@ USES = {
 }
 
 Packages = dict[str, str]
-"""By name: the lines of a requirements file."""
+"""By package name: its lines of a requirements file."""
 
 
 def main() -> int:
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def divided(base: Packages, serve: Packages, dev: Packages) -> dict[str, Packages]:
-    """By file: what is installed by which step, each package once."""
+    """By file: the packages that each step installs, each package once."""
     files: dict[str, Packages] = {"install": {}, "llama": {}, "cuda": {}, "serve": {}, "dev": {}}
     for name, lines in (base | serve | dev).items():
         if name in NOT_OURS:
@@ -60,7 +60,10 @@ def divided(base: Packages, serve: Packages, dev: Packages) -> dict[str, Package
 
 
 def besides(base: Packages, more: Packages) -> Packages:
-    """What is in ``more`` alone; a list that is installed without the others, so that it may repeat what they have."""
+    """The packages of ``more`` that ``base`` lacks.
+
+    The other lists are not looked at: this one may repeat packages of theirs, as it is installed without them.
+    """
     return {name: lines for name, lines in more.items() if name not in base and name not in NOT_OURS}
 
 
