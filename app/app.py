@@ -101,7 +101,7 @@ class MarlaasApp(Acting):
             self._filters.append(Ascii())
 
     def get_css_variables(self) -> dict[str, str]:
-        """What styles may name; see ``legible``."""
+        """Theme variables for the styles, with muted text made ``legible``."""
         return legible(super().get_css_variables())
 
     def on_mount(self) -> None:
@@ -144,7 +144,7 @@ class MarlaasApp(Acting):
         self._timer = self.set_timer(self._interval, self.poll)
 
     def ask(self, view: Asking) -> None:
-        """Answer the question of a view that has come into sight, or has another one."""
+        """Have the next poll answer the question of a view that has come into sight or asks another one."""
         if view is not self.view:
             return
         question = view.question()
@@ -155,7 +155,7 @@ class MarlaasApp(Acting):
     # Moving between views.
 
     def action_open_view(self, name: str) -> None:
-        """A number key."""
+        """Open a view, by its number key."""
         if name != self.current_mode:
             self._before = self.current_mode
             self.switch_mode(name)
@@ -168,14 +168,14 @@ class MarlaasApp(Acting):
         self.action_open_view(view)
 
     def go_back(self) -> None:
-        """From a view that was opened by itself to the one before."""
+        """Go back from a view that another one opened."""
         self.action_open_view(self._before if self._before != self.current_mode else "queue")
 
     # Which policy of the selected task is looked at.
 
     @property
     def learner(self) -> Learner | None:
-        """The selected task, or the policy of it that was chosen; None where none is selected."""
+        """The selected task, or the policy chosen in it; None where no task is selected."""
         task = self.snapshot.task(self.selected)
         return learner(task, self.policy) if task else None if self.selected is None else Learner(self.selected)
 
@@ -205,7 +205,7 @@ class MarlaasApp(Acting):
         self.push_screen(KeysHelp(f"keys of {self.current_mode}", self.screen.HELP or "", key_lines(active)))
 
     def action_palette(self) -> None:
-        """The palette has ctrl+p of its own; a binding of ours to its action would take that away."""
+        """Open the palette, which has ctrl+p of its own: a binding of ours to its action would take that key away."""
         self.action_command_palette()
 
     async def action_quit(self) -> None:
@@ -234,5 +234,5 @@ class MarlaasApp(Acting):
 if TYPE_CHECKING:
 
     def fits(app: MarlaasApp) -> Application:
-        """That it does is for the type checker to find."""
+        """Never called: the type checker finds here that the application fits the protocol."""
         return app

@@ -1,4 +1,4 @@
-"""``logs``: what happened, one event a line: all of it, or what fits."""
+"""``logs``: what happened, one event a line, all events or those of a filter."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from ..web.server import serve
 
     for editor in ("EDITOR", "VISUAL"):
-        os.environ.pop(editor, None)  # nobody in a browser starts one
+        os.environ.pop(editor, None)  # nobody in a browser can use an editor
     command = shlex.join(served(str(home_of(args).root), args.control))
 
     def ready(address: str) -> None:
@@ -67,6 +67,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def served(home: str, control: bool) -> list[str]:
-    """The command line of the application for one page."""
+    """The command line that runs the application for one page."""
     words = [sys.executable, "-P", "-m", "marlaas.app.cli.main", "--home", home, "--web"]
     return words if control else [*words, "--readonly"]

@@ -1,4 +1,4 @@
-"""The views of the application in their order: a number key each, made when they are first looked at."""
+"""The views of the application in the order of their number keys, made when they are first opened."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class Mode:
     name: str
     make: Callable[[], View]
     summary: str
-    """For the palette."""
+    """A sentence about the view, for the palette."""
     of_task: bool = False
-    """Shows the selected task, and has its number beside its name."""
+    """Whether it shows the selected task, with the task's number beside its name."""
 
 
 ALL_MODES = (

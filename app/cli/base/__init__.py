@@ -115,7 +115,7 @@ def run_use(args: argparse.Namespace) -> int:
 
 
 def _before(home: Home) -> HomeBase | None:
-    """The base that the home has had, or None where it cannot be used: that may be why another is wanted."""
+    """The home's base, or None where it cannot be used: that may be why another is wanted."""
     from marlaas.engine.daemon import control
     from marlaas.engine.errors import MarlaasError
 

@@ -76,7 +76,7 @@ async def _report(args: argparse.Namespace) -> dict[str, list[Finding]]:
 
 
 async def _checked(home: Home, name: str, pairs: list[str], prompts: int) -> Checks:
-    """Serve what is meant in a scratch folder that is gone afterwards, and check one after the other."""
+    """Serve the environments in a temporary folder, and check one after the other."""
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
@@ -107,7 +107,7 @@ def _chosen(wish: Meant, infos: Collection[EnvironmentInfo]) -> list[Environment
 
 
 def _ruler(home: Home) -> Ruler | None:
-    """Of the home's base; None where that cannot be used, which is somebody else's to mend."""
+    """What counts tokens for the home's base; None where that base cannot be used, which other checks report."""
     from marlaas.engine.base import load_base
     from marlaas.engine.devices import available_memory
     from marlaas.engine.errors import ConfigError

@@ -10,7 +10,7 @@ from ..verbs import Verbs, add_verb, home_of
 from .config import add_config
 
 LARGEST = 1 << 53
-"""Instances and seeds, on the wire to a plugin."""
+"""Largest instance number or seed that can be sent to a plugin."""
 
 
 def register(family: Verbs) -> None:

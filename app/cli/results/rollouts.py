@@ -99,7 +99,7 @@ def _show(reader: HomeReader, args: argparse.Namespace) -> None:
 
 
 def _in_order(reader: HomeReader, args: argparse.Namespace) -> Sequence[int]:
-    """As they are written: the oldest first; of one group episode by episode."""
+    """The conversations in the order in which they are written: oldest first; of one group episode by episode."""
     found = _ids(reader, args)
     return found if args.group is not None else sorted(found)
 

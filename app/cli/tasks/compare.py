@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ...reading.home_reader import HomeReader
 
 NAMED = ("tenant", "name", "environment")
-"""Keys that the table of results has."""
+"""Keys left out of the comparison: the table of results has them."""
 CELLS = 28
-"""Of one value; `marlaas show ID --json` has all of it."""
+"""Cells of one value; `marlaas show ID --json` has all of it."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ _FILTER = (
     " step<10; all must hold; ! or - before one turns it round; a word alone is looked for in name, tenant, environment"
 )
 REASON_CELLS = 160
-"""Of a reason in the list; `show` has all of it."""
+"""Cells of a reason in the list; `show` has all of it."""
 
 
 def register(verbs: Verbs) -> None:
@@ -97,7 +97,7 @@ def _cells(task: TaskRow) -> tuple[str, ...]:
 
 
 def _policies(task: TaskRow) -> Iterator[tuple[str, ...]]:
-    """Under a task that has several policies, a line for each: who it is, for whom it speaks, how far it has come."""
+    """Lines under a task that has several policies, one for each: who it is, for whom it speaks, how far it is."""
     from ...words.casts import kind, names
 
     for policy in task.policies:
@@ -165,7 +165,7 @@ def show_task(args: argparse.Namespace) -> int:
 
 
 def _policy(policy: PolicyRow, steps: int) -> str:
-    """A policy of several in a line."""
+    """One of several policies in a line."""
     from ...words.casts import kind, names
 
     words = [f"{policy.name} ({names(policy.agents)}), {kind(policy)}"]
@@ -175,7 +175,7 @@ def _policy(policy: PolicyRow, steps: int) -> str:
 
 
 def _held_out(evals: Sequence[EvalRow]) -> str:
-    """The scores on the newest environment version, which alone compare, and how many there are on others."""
+    """The scores on the newest environment version, which alone compare, and how many others there are."""
     from ...words.tasks import newest_series
 
     shown = newest_series(evals)

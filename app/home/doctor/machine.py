@@ -124,7 +124,7 @@ def _home(home: Home) -> Finding:
 
 
 def _lost(home: Home) -> Finding:
-    """What was kept when versions turned out to be damaged; only a person removes it."""
+    """A finding about files kept when versions turned out to be damaged; only a person removes them."""
     from marlaas.engine.adapters import lost_files
 
     found = lost_files(home.lost)
@@ -152,7 +152,7 @@ def _installer(home: Home) -> Finding:
 
 
 def _libraries(home: Home) -> Finding:
-    """What plugins brought along; nothing of it is ever removed by itself."""
+    """A finding about the libraries of plugins; they are never removed automatically."""
     from marlaas.engine.environments import installed
     from marlaas.engine.home import BUNDLED_PLUGINS
 
@@ -179,7 +179,7 @@ def _sandbox(home: Home) -> Finding:
         return Finding("sandbox", "ok", "bwrap")
     try:
         wanted = load_settings(home).environments.sandbox
-    except MarlaasError:  # the base's finding says so
+    except MarlaasError:  # the finding about the base reports it
         wanted = False
     if wanted:
         return Finding(
@@ -189,12 +189,12 @@ def _sandbox(home: Home) -> Finding:
 
 
 def _notify(home: Home) -> Finding:
-    """The command that hears of tasks is looked for as the engine will: else it is missed when the night is over."""
+    """A finding about the command for notifications, looked for as the engine does: else its lack shows too late."""
     from marlaas.engine.home import load_settings
 
     try:
         words = shlex.split(load_settings(home).notify.command)
-    except MarlaasError:  # the base's finding says so
+    except MarlaasError:  # the finding about the base reports it
         words = []
     if not words:
         return Finding("notify", "ok", "nobody is told what becomes of tasks")
