@@ -136,7 +136,7 @@ def _holds(term: Term, task: TaskRow) -> bool:
 
 
 def in_order(tasks: Sequence[TaskRow], field: str, backwards: bool = False) -> list[TaskRow]:
-    """Tasks sorted by a field: words from A to Z, numbers from the largest, or ``backwards``; without it come last.
+    """Tasks sorted by a field: words from A to Z, numbers from the largest, or ``backwards``; those without it last.
 
     Raises ``ConfigError`` for a field that does not exist.
     """
