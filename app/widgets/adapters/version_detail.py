@@ -1,4 +1,4 @@
-"""The version under the cursor in a few lines: what it is, what it scored, and what may be done with it."""
+"""The version under the cursor in a few lines: what it is, its score, and what can be done with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...words.format import line, score, size
 
 
 class VersionDetail(Widget):
-    """What the list has no room for."""
+    """The details of a version that the list has no room for."""
 
     DEFAULT_CSS = """
     VersionDetail { height: 4; padding: 0 1; border-top: solid $panel-lighten-2; }
@@ -20,7 +20,7 @@ class VersionDetail(Widget):
 
     kept: reactive[KeptVersion | None] = reactive(None)
     about: reactive[str] = reactive("")
-    """Its task, in a few safe words."""
+    """The version's task, in a few safe words."""
 
     def render(self) -> Content:
         """Three lines."""

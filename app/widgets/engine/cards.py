@@ -1,4 +1,7 @@
-"""The cards of the machine: what is free of each, how busy it is, who holds the rest, and why one is left alone."""
+"""The cards of the machine: free memory, how busy they are, who holds the other memory, and why a card is not used.
+
+A card that is not used has a second line.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,7 @@ from .pane import Line, table
 
 
 def cards(rows: Sequence[DeviceRow], account: str, width: int) -> list[Line]:
-    """A line a card, and a second one for what is left alone; nothing where there are no cards.
-
-    ``account`` is the reader's own.
-    """
+    """The lines of all cards; empty where there are none. ``account`` is the reader's own."""
     if not rows:
         return []
     cells = [
