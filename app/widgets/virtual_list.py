@@ -113,7 +113,7 @@ class VirtualList(PagedView[Row], can_focus=True):
         return marked or ([] if self.current is None else [self.current])
 
     def show(self, listing: Listing[Row], *, anew: bool = False) -> None:
-        """Show a listing. The cursor stays on its row; with ``anew`` the listing is a new one, and begins at the top."""
+        """Show a listing. The cursor stays on its row; with ``anew`` it is another listing, and begins at the top."""
         current, place, count = self.current, self.cursor, self.count
         if anew:
             self.pages.forget()
