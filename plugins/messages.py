@@ -12,8 +12,7 @@ from typing import Any
 MOST_ASKS = 256
 """Asks of one episode that may wait for their replies at the same time."""
 DEEPEST = 32
-"""Depth of lists and objects within each other in a value sent to the engine; authors rarely nest more than four deep.
-"""
+"""Depth of lists and objects in a value that is sent to the engine; authors rarely nest more than four deep."""
 MOST_VALUES = 1 << 15
 """Entries of lists and objects in what an author sends to the engine at once."""
 

@@ -34,10 +34,7 @@ def stands(venv: Path, flags: str) -> bool:
 
 
 def make(venv: Path, flags: str, words: str) -> int:
-    """Make the environment, unless it is there; an exit code.
-
-    ``words`` say what it is and how long that takes.
-    """
+    """Make the environment, unless it is there; ``words`` describe it and how long that takes. Returns an exit code."""
     if stands(venv, flags):
         return 0
     print(f"Into {venv}: {words}.", flush=True)

@@ -60,10 +60,7 @@ def divided(base: Packages, serve: Packages, dev: Packages) -> dict[str, Package
 
 
 def besides(base: Packages, more: Packages) -> Packages:
-    """The packages of ``more`` that ``base`` lacks.
-
-    The other lists are not looked at: this one may repeat packages of theirs, as it is installed without them.
-    """
+    """The packages of ``more`` that ``base`` lacks; it may repeat packages of the other lists."""
     return {name: lines for name, lines in more.items() if name not in base and name not in NOT_OURS}
 
 

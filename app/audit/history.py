@@ -106,10 +106,7 @@ def files_of(home: Path) -> list[Path]:
 
 
 def check_spare(policies: Sequence[Policy], home: Path, there: Sequence[Path], report: Report) -> None:
-    """List the state files that no row names; they waste room, but are no fault.
-
-    ``there``: the files that were there before the rows were read.
-    """
+    """List files that no row names, of those ``there`` before rows were read: they only waste room."""
     named = {(home / v.path).resolve() for p in policies for v in p.versions if v.state == "committed"}
     spare = [path for path in there if path.resolve() not in named and path.exists()]
     if spare:

@@ -52,10 +52,7 @@ class Canvas:
                 self.dot(x0 + round((x1 - x0) * part / parts), y0 + round((y1 - y0) * part / parts), kind)
 
     def shade(self, x: int, top: int, bottom: int, kind: str) -> None:
-        """Draw sparse dots from ``top`` to ``bottom``, both included, in every second column of cells.
-
-        Lines across them can be told apart without colours.
-        """
+        """Draw sparse dots from ``top`` to ``bottom``, in every second column of cells, so that lines stand out."""
         if x % 4:
             return
         masks: dict[int, int] = {}

@@ -49,10 +49,7 @@ class Measured:
         return {"task": self.task, "policy": self.policy, "kind": kind}
 
     def scalars(self) -> Iterator[Scalars]:
-        """The scalars ``train/NAME``, ``eval/score`` and ``eval/NAME``.
-
-        Evaluations on older environment versions have tags of their own, because their scores do not compare.
-        """
+        """``train/NAME``, ``eval/score``, ``eval/NAME``; evaluations on older environment versions have other tags."""
         newest = self.evals[-1].environment_version if self.evals else ""
         for row in self.steps:
             values = {f"train/{line(name)}": value for name, value in row.metrics.items()}

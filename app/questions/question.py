@@ -11,8 +11,4 @@ class Question(Protocol):
     """Asked by a view while it is shown; compared by ``==``, so that the same question is not read twice."""
 
     def read(self, reader: HomeReader, before: Any) -> Any:
-        """Read the answer, in the feed's thread.
-
-        ``before`` is the last answer to this question, or None: what has not changed can be taken from it. Raises
-        ``StoreError``.
-        """
+        """Read the answer in the feed's thread, or take parts from ``before``, the last one. Raises ``StoreError``."""

@@ -31,11 +31,7 @@ def names(agents: Sequence[str]) -> str:
 
 
 def voice(policy: str, version: int, speaker: str = "", spoke: int | None = None) -> str:
-    """Who spoke in a trajectory of a group.
-
-    That is the ``version`` of the group's ``policy``, or a ``speaker`` who learns nothing from it, of which ``spoke``
-    is the version where that is known.
-    """
+    """Who spoke in a trajectory: the group's policy, or a ``speaker`` that learns nothing and its version, if known."""
     if not speaker:
         return f"{line(policy, LONGEST)} v{version}"
     said = line(speaker, LONGEST)

@@ -134,11 +134,7 @@ def task_json(task: TaskRow) -> dict[str, Any]:
 def task_detail_json(
     task: TaskRow, needs: Sequence[TaskRow], evals: Sequence[EvalRow], newest: StepRow | None, config: dict[str, Any]
 ) -> dict[str, Any]:
-    """A task as in ``show ID --json``.
-
-    That is its row, the numbers of the tasks that it depends on, its evaluations, its newest metrics and its
-    configuration.
-    """
+    """A task as in ``show ID --json``: its row, dependencies, evaluations, newest metrics and configuration."""
     return {
         **asdict(task),
         "depends_on": [needed.id for needed in needs],

@@ -30,10 +30,7 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def typed(pairs: Sequence[str], parameters: Sequence[Parameter]) -> dict[str, Any]:
-    """Values by name; of several pairs for one name the last counts.
-
-    Raises ``ConfigError`` for what is no pair, and for broken JSON.
-    """
+    """Values by name, the last for each. Raises ``ConfigError`` for what is no pair, and for broken JSON."""
     from marlaas.engine.errors import ConfigError
 
     kinds = {parameter.name: parameter.type for parameter in parameters}

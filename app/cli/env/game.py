@@ -37,10 +37,7 @@ class Game:
         """The conversation whose lines were printed last."""
 
     def seats(self, policy: Answer | None) -> Answer:
-        """A function that answers asks: the person for their agents, ``policy`` for the others.
-
-        It raises ``Left`` where the person leaves.
-        """
+        """Answer asks: the person for their agents, ``policy`` for the others; ``Left`` where the person leaves."""
 
         async def answer(ask: Ask) -> Reply:
             self._hear(ask)

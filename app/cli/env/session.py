@@ -183,10 +183,7 @@ class _Sitting:
             output.result("That is why the newest edit is not played; this is the last good version.")
 
     def _prints(self, label: str) -> list[str]:
-        """Print what the plugin has printed since the last look.
-
-        Loading the plugin plays it up to its first question, whose prints are included.
-        """
+        """Print what the plugin has printed since the last look, also while it was loaded and tried out."""
         try:
             with self._log.open("rb") as file:
                 file.seek(self._read)

@@ -1,7 +1,4 @@
-"""The cards of the machine: free memory, how busy they are, who holds the other memory, and why a card is not used.
-
-A card that is not used has a second line.
-"""
+"""The cards of the machine: free memory, how busy they are, who holds them, and why one is not used."""
 
 from __future__ import annotations
 

@@ -167,10 +167,7 @@ class Browser(Vertical):
         self._find()
 
     def turn(self, by: int) -> bool:
-        """Go to the next conversation, or the one before; after the last of a group to the next group's.
-
-        Returns False where there is none.
-        """
+        """Go to the next conversation, or the one before, also of the next group. False where there is none."""
         place = self.conversations.cursor + by
         if 0 <= place < self.conversations.count:
             self.conversations.action_move(by)
