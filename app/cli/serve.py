@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
     def ready(address: str) -> None:
         output.talk(
-            "It can be steered from there." if args.control else "Read-only; --control lets it be steered, too."
+            "Tasks can be changed from there." if args.control else "Read-only; with --control tasks can be changed."
         )
         output.talk("The first browser that opens this address is let in, and no other. Ctrl-C ends it.")
         output.result(address)
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         asyncio.run(serve(command, args.port, Gate(), ready))
     except OSError as error:
         raise ConfigError(
-            f"Port {args.port} cannot be had: {error.strerror or error}.", "Choose another one with --port, 0 for any."
+            f"Port {args.port} is not free: {error.strerror or error}.", "Choose another one with --port, 0 for any."
         ) from error
     return output.OK
 

@@ -24,7 +24,7 @@ CHARACTERS, LINES = 20_000, 300
 TRACEBACK_LINES = 20
 _ENDINGS = {
     "ok": "ended",
-    "skip": "skipped: this draw is no usable task",
+    "skip": "was skipped by the environment",
     "timeout": "ran out of time",
     "error": "failed",
     "cancelled": "was cancelled",

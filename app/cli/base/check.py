@@ -199,7 +199,7 @@ class _Report:
         output.result(
             f"{one.weights:<9} {size(one.file_bytes) if one.file_bytes else 'torch':>7}  a step {spoken(trial.seconds)}"
             f" (sampling {spoken(trial.sampling)}, training {spoken(trial.training)}"
-            f"{'' if trial.whole else ', reckoned from one group'});"
+            f"{'' if trial.whole else ', estimated from one group'});"
             f" {size(one.resident)} in memory; log-p gap {number(trial.gap_mean)}, largest {number(trial.gap_max)}"
         )
 

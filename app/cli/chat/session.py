@@ -75,7 +75,7 @@ class Chat:
             with _interrupting(turn):
                 answers = await turn
         except asyncio.CancelledError:
-            output.talk("Interrupted; it was never said.")
+            output.talk("Interrupted; the message counts as never sent.")
             return
         for side, answer in zip(self._sides, answers, strict=True):
             if isinstance(answer, WorkerDied) or (

@@ -22,7 +22,7 @@ def register(family: Verbs) -> None:
         family,
         "yield",
         leave_machine,
-        "free cards and memory within seconds and keep them free; running tasks stand at their last commit",
+        "free cards and memory within seconds and keep them free; running tasks wait at their last commit",
         epilog="Another `yield` sets another end. It outlives the engine: one that starts meanwhile yields as well.",
     )
     leave.add_argument(

@@ -101,7 +101,7 @@ def _asked() -> bool:
     from marlaas.engine.errors import ConfigError
 
     if not has_terminal():
-        raise ConfigError("Nobody can be asked here: this is no terminal.", "Give --yes to allow it.")
+        raise ConfigError("There is no terminal to ask for your consent in.", "Give --yes to allow it.")
     try:
         return input("Install them? [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:

@@ -27,7 +27,7 @@ def register(verbs: Verbs) -> None:
     add_policy(metrics)
     form = metrics.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="a table: a row for each step, and for each evaluation")
-    form.add_argument("--jsonl", action="store_true", help="the same rows, a JSON object on each line")
+    form.add_argument("--jsonl", action="store_true", help="the same rows, one JSON object per line")
     form.add_argument("--json", action="store_true", help="the same rows as one JSON document")
     form.add_argument("--tensorboard", type=Path, metavar="DIR", help="event files, in a folder of DIR for each task")
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from marlaas.engine.store import EvalRow, PolicyRow, TaskRow
 
 _FILTER = (
-    'only those that fit: state:running tenant:bio env:sums family:x name:"two words" id:17 reward>0.5 score>=0.3'
-    " step<10; all must hold; ! or - before one turns it round; a word alone is looked for in name, tenant, environment"
+    'only those that match: state:running tenant:bio env:sums family:x name:"two words" id:17 reward>0.5 score>=0.3'
+    " step<10; all must hold; ! or - before one negates it; a single word is searched for in name, tenant, environment"
 )
 REASON_CELLS = 160
 """Cells of a reason in the list; `show` has all of it."""
@@ -25,13 +25,13 @@ REASON_CELLS = 160
 
 def register(verbs: Verbs) -> None:
     """Add both verbs."""
-    listing = add_verb(verbs, "list", list_tasks, "list tasks: all, or those that fit", json=True)
+    listing = add_verb(verbs, "list", list_tasks, "list tasks: all, or those that match", json=True)
     listing.add_argument("--tenant", metavar="NAME", help="only of this tenant")
     listing.add_argument("--state", metavar="STATE", help="only in this state: running, queued, paused, done, …")
     listing.add_argument("--family", metavar="NAME", help="only of this sweep")
     listing.add_argument("--filter", metavar="QUERY", default="", help=_FILTER)
     listing.add_argument("--sort", metavar="FIELD", help="words from A, numbers from the largest; fields of --filter")
-    listing.add_argument("--reverse", action="store_true", help="the other way round")
+    listing.add_argument("--reverse", action="store_true", help="reverse the order")
     show = add_verb(verbs, "show", show_task, "show one task", json=True)
     show.add_argument("task", type=task_number, metavar="ID", help="the number of a task")
     add_policy(show)
@@ -65,7 +65,7 @@ def list_tasks(args: argparse.Namespace) -> int:
         output.result_json([task_json(task) for task in tasks])
         return output.OK
     if everything and not tasks:
-        output.talk(f"None of the {len(everything)} tasks fits.")
+        output.talk(f"None of the {len(everything)} tasks matches.")
         return output.OK
     if not tasks:
         output.talk("No tasks yet. `marlaas submit FILE` adds one, `marlaas demo` shows three.")

@@ -37,7 +37,7 @@ def register(verbs: Verbs) -> None:
     )
     how = watch.add_mutually_exclusive_group()
     how.add_argument("--plain", action="store_true", help="sentences without signs or columns, for screen readers")
-    how.add_argument("--json", action="store_true", help="print one JSON object a line")
+    how.add_argument("--json", action="store_true", help="print one JSON object per line")
 
 
 def run(args: argparse.Namespace) -> int:

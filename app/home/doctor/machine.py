@@ -158,7 +158,7 @@ def _libraries(home: Home) -> Finding:
 
     sets = installed(home.venvs, (BUNDLED_PLUGINS, home.plugins))
     value = (
-        f"{len(sets)} of plugins, {size(sum(one.size for one in sets))} in {home.venvs}" if sets else "none of plugins"
+        f"{len(sets)} of plugins, {size(sum(one.size for one in sets))} in {home.venvs}" if sets else "none installed"
     )
     spare = [one for one in sets if not one.claimed]
     if not spare:
@@ -197,7 +197,7 @@ def _notify(home: Home) -> Finding:
     except MarlaasError:  # the finding about the base reports it
         words = []
     if not words:
-        return Finding("notify", "ok", "nobody is told what becomes of tasks")
+        return Finding("notify", "ok", "no command is set, so nobody is told when tasks end")
     program = os.path.expanduser(words[0])
     if found := shutil.which(program):
         return Finding("notify", "ok", line(found, 160))
