@@ -224,8 +224,8 @@ class MarlaasApp(Acting):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The palette: ours first, then Textual's."""
-        yield SystemCommand("Start the engine", "In the background; it outlives this program", self.action_start_engine)
-        yield SystemCommand("Yield the machine", "Cards and memory for others, for as long as you say", self._yield)
+        yield SystemCommand("Start the engine", "It goes on when this program is closed", self.action_start_engine)
+        yield SystemCommand("Yield the machine", "Free cards and memory for others, for some time", self._yield)
         yield SystemCommand("Take the machine back", "End a yield; tasks go on from their last commit", self._take_back)
         yield SystemCommand("Add tasks", "Fill in a form; the command line has `marlaas submit FILE`", self.action_add)
         yield from super().get_system_commands(screen)

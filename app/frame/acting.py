@@ -37,7 +37,7 @@ class Acting(KeyOrder):
 
     def may_act(self) -> str:
         """Why no action is possible; empty where actions are."""
-        return "This is the read-only mode: look, but do not touch." if self.readonly else ""
+        return "This is the read-only mode: nothing can be changed." if self.readonly else ""
 
     def command(self, kind: str, tasks: Sequence[int] = (), done: str = "", **arguments: Any) -> None:
         """Send a command to the engine; the text ``done`` is shown once it is carried out."""
@@ -71,7 +71,7 @@ class Acting(KeyOrder):
         if self._sender.undoable:
             self._sender.undo()
         else:
-            self.say("There is nothing to take back.", bad=True)
+            self.say("There is nothing to undo.", bad=True)
 
     def action_start_engine(self) -> None:
         """Start an engine in the background."""

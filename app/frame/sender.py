@@ -125,7 +125,7 @@ class Sender:
             text = act.done or f"{tasks_named(act.tasks)} {PAST.get(act.kind, act.kind)}."
             undo = act.kind in UNDO
             self._last = act if undo else None
-            yield Notice(f"{text} u takes it back." if undo else text)
+            yield Notice(f"{text} u undoes it." if undo else text)
         shown = act.refused[:_SHOWN]
         more = len(act.refused) - len(shown)
         yield from (Notice(text, bad=True) for text in shown)

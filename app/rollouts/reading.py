@@ -26,7 +26,7 @@ TRACEBACK_LINES = 20
 LINE_END = "↵"
 """Shown before a line break in the tokens, because a line break itself shows no colour."""
 _ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning", "thinking": "$text-muted"}
-_ANEW = "— the prompt was written anew here: turns before it were rewritten, or it is a fork —"
+_ANEW = "— a new prompt begins here: the template rewrote earlier turns, or this is a fork —"
 
 
 def head(conversation: Conversation) -> str:

@@ -77,7 +77,7 @@ def shading_of(name: str, conversation: Conversation) -> Shading:
     sampled = [part.tokens for part in conversation.parts if part.tokens.ids]
     if not sampled:
         given_up = any(part.length for part in conversation.parts)
-        reason = "its tokens were given up for room on the disk" if given_up else "it has no tokens"
+        reason = "its tokens were deleted to save disk space" if given_up else "it has no tokens"
         return Shading(name, lacking=f"There is nothing to shade: {reason}.")
     if name == WEIGHT and not any(tokens.weights for tokens in sampled):
         return Shading(name, lacking=_why_no_weights(conversation))

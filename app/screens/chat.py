@@ -40,10 +40,11 @@ _PLACES = count(1)
 class ChatScreen(View):
     """One column for each side, and a line to type into."""
 
-    HELP = """A talk with a version of an adapter, beside another version or the base: both hear the same message, with
-the same noise. A sampler of its own answers; it starts with the first message and ends with this pane.
+    HELP = """Chat with a version of an adapter, and with another version or the base beside it: both get the same
+message and the same random numbers. A sampler of its own answers; it starts with the first message and ends with this
+pane.
 
-Esc ends an answer that is under way (the message was then never said), and leaves. ctrl+o: system message,
+Esc stops an answer (its message then counts as never sent), and leaves. ctrl+o: system message,
 temperature, length."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+n", "anew", "new", id="chat.anew"),

@@ -35,9 +35,9 @@ class EngineScreen(View):
 
     HELP = """What the machine does, second by second: each cell of the timeline is darker the busier a stage was.
 
-+ and - look closer and further. “behind” is what a tenant has had less, by its weight, than the one that has had most:
-it is served next. Draining finishes the steps under way, stopping loses the episodes that are. Yielding frees cards and
-memory for others within seconds, for as long as you say; tasks stand at their last commit meanwhile.
++ and - look closer and further. “behind”: how much less than the best served tenant this one got, by weight; who is
+furthest behind is served next. Draining finishes the steps under way; stopping loses the episodes under way. Yielding
+frees cards and memory for others within seconds, for a time that you choose; tasks wait at their last commit.
 Tab goes through the panes, z shows one alone."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("plus,equals_sign", "zoom_time(-1)", "closer", key_display="+", id="engine.closer"),

@@ -42,7 +42,7 @@ task."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "filter", key_display="/", id="logs.filter"),
         Binding("right_square_bracket", "turn(1)", "other log", key_display="]", id="logs.next"),
-        Binding("left_square_bracket", "turn(-1)", "log before", key_display="[", show=False, id="logs.before"),
+        Binding("left_square_bracket", "turn(-1)", "previous log", key_display="[", show=False, id="logs.before"),
         Binding("o", "everything", "task/all", id="logs.all"),
         Binding("w", "whole", "whole", id="logs.whole"),
         Binding("L", "level", "level", show=False, id="logs.level"),
@@ -163,7 +163,7 @@ task."""
             bar.tell(error.message, bad=True)
             return
         unknown = self._source != EVENTS and (self._filter.task is not None or self._filter.tenant)
-        bar.tell("files know neither tasks nor tenants" if unknown else "")
+        bar.tell("log files have neither tasks nor tenants" if unknown else "")
         self._again()
 
     def on_filter_bar_left(self, message: FilterBar.Left) -> None:

@@ -40,7 +40,7 @@ _NEED_TASKS = ("filter", "toggle_pause", "cancel")
 class QueueScreen(TasksView):
     """The first view."""
 
-    HELP = """All tasks; those that move come first. Enter opens one, or unfolds a sweep.
+    HELP = """All tasks; active ones come first. Enter opens one, or unfolds a sweep.
 
 f folds a sweep, a tenant, or the policies of a task, and unfolds them.
 Space marks tasks, and p, x, r, y then mean all marked ones; c lays their charts over each other, as on a sweep's line.
@@ -50,7 +50,7 @@ A click on a column's head sorts."""
         Binding("a", "app.add", "add", id="queue.add"),
         Binding("slash", "filter", "filter", key_display="/", id="queue.filter"),
         Binding("s", "sort", "sort", show=False, id="queue.sort"),
-        Binding("S", "turn", "sort the other way", show=False, id="queue.turn"),
+        Binding("S", "turn", "reverse the order", show=False, id="queue.turn"),
         Binding("o", "group", "group by tenant", show=False, id="queue.group"),
         Binding("c", "compare", "compare charts", show=False, id="queue.compare"),
         Binding("f", "fold", "fold or unfold", show=False, id="queue.fold"),
@@ -135,7 +135,7 @@ A click on a column's head sorts."""
         place = SORTS.index(self._how.sort) if self._how.sort in SORTS else 0
         field = SORTS[(place + 1) % len(SORTS)]
         self._rearrange(replace(self._how, sort=field, backwards=False))
-        self.marlaas.say(f"Sorted by {field}." if field else "What moves comes first.")
+        self.marlaas.say(f"Sorted by {field}." if field else "Active tasks come first.")
 
     def action_turn(self) -> None:
         """Reverse the order."""
@@ -184,7 +184,7 @@ A click on a column's head sorts."""
 
     def on_guide_environment_wanted(self, message: Guide.EnvironmentWanted) -> None:
         """Write an environment, and say what comes next."""
-        write_environment(self.marlaas, "a adds a task on it.")
+        write_environment(self.marlaas, "a adds a task that uses it.")
 
     def on_filter_bar_changed(self, message: FilterBar.Changed) -> None:
         """Filter with every letter; while the filter makes no sense yet, the list stays."""

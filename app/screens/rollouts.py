@@ -53,7 +53,7 @@ task trains several policies, P turns to the next one's steps; a group shows all
         Binding("b", "extreme(True)", "best of the group", show=False, id="rollouts.best"),
         Binding("w", "extreme(False)", "worst of the group", show=False, id="rollouts.worst"),
         Binding("v", "shade(1)", "shade", id="rollouts.shade"),
-        Binding("V", "shade(-1)", "shade, the other way", show=False, id="rollouts.unshade"),
+        Binding("V", "shade(-1)", "previous shading", show=False, id="rollouts.unshade"),
         Binding("slash", "search", "search", key_display="/", id="rollouts.search"),
         Binding("c", "compare", "compare", id="rollouts.compare"),
         Binding("P", "policy", "next policy", show=False, id="rollouts.policy"),
@@ -180,7 +180,7 @@ task trains several policies, P turns to the next one's steps; a group shows all
     def action_extreme(self, best: bool) -> None:
         """Show the group's conversation with the highest or lowest reward."""
         if not self._browser.extreme(best):
-            self.marlaas.say("Go to a group first: nobody was paid here.", bad=True)
+            self.marlaas.say("Go to a group first: there are no rewards here.", bad=True)
 
     def action_shade(self, by: int) -> None:
         """Shade the tokens by something else."""
@@ -297,6 +297,6 @@ _NO_TASK = Content(
     "The same on the command line: marlaas rollouts ID"
 )
 _NO_ROLLOUTS = Content(
-    "Nothing was played yet.\n\nThe first conversations come when a group is complete: some seconds after the task has"
-    " started.\nThe queue (1) says what a task waits for."
+    "There are no episodes yet.\n\nThe first conversations come when a group is complete: some seconds after the task"
+    " has started.\nThe queue (1) says what a task waits for."
 )

@@ -20,7 +20,7 @@ from ..widgets.view_bar import ViewBar
 from ..words.tasks import liveness
 
 _NO_ENGINE = "No engine runs: ctrl+p, “Start the engine”, or `marlaas engine start`."
-_SILENT = "The engine is frozen or has much to do; acts wait until it goes on."
+_SILENT = "The engine is suspended or very busy; actions wait until it answers."
 
 
 class View(Screen[None]):

@@ -26,7 +26,7 @@ _FIRST_TURNS, _LAST_TURNS = 30, 10
 _SMALL = 8
 """Rows below which there is no room for whole turns."""
 _ROLES = {"assistant": "bold $text-primary", "tool": "bold $text-warning", "failed": "bold $text-error"}
-_ANEW = Turn("template", "What follows was said to a prompt of its own: turns were rewritten here, or it is a fork.")
+_ANEW = Turn("template", "A new prompt begins here: the template rewrote earlier turns, or this is a fork.")
 
 
 class TrajectoryPane(VerticalScroll, can_focus=True):

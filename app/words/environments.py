@@ -22,7 +22,7 @@ STATES = {
     "loading": "is being loaded; until then the version before serves, if there was one",
     "broken": "no version serves",
     "stale": "an older version serves; the newest edit does not load",
-    "failing": "serves, but with some parameters only errors came of it: tasks with these wait",
+    "failing": "serves, but some parameters gave only errors: tasks with these wait",
     "hidden": "is not served: another plugin has its name",
     "waiting": "waits for somebody to allow its libraries",
     "building": "its libraries are being installed",

@@ -153,7 +153,7 @@ def _where(args: argparse.Namespace) -> str:
 
 def _print_steps(args: argparse.Namespace, steps: list[StepSummary]) -> None:
     if not steps:
-        output.talk("Nothing was played yet.")
+        output.talk("There are no episodes yet.")
         return
     rows = [
         (

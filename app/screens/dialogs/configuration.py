@@ -24,7 +24,7 @@ class Configuration(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,d,q", "dismiss", "close", key_display="esc", id="configuration.close"),
-        Binding("a", "toggle_all", "all or what matters", id="configuration.all"),
+        Binding("a", "toggle_all", "all or changed keys", id="configuration.all"),
         Binding("j", "down", show=False, id="configuration.down"),
         Binding("k", "up", show=False, id="configuration.up"),
     ]
@@ -78,7 +78,7 @@ class Configuration(ModalScreen[None]):
         width = self.query_one("#keys").content_size.width or 70
         title = f"Configuration of task {self._tasks[0]}" if len(self._tasks) == 1 else "Configurations"
         hidden = f" · {len(self._settings) - len(shown)} defaults hidden" if not self._all else ""
-        differing = "   ≠ not the same in all" if len(self._tasks) > 1 else ""
+        differing = "   ≠ differs between tasks" if len(self._tasks) > 1 else ""
         self.query_one("#legend", Static).update(
             Content.assemble((title, "bold"), (hidden, "$text-muted"), ("   ● chosen", "$text-primary"), differing)
         )
@@ -88,7 +88,7 @@ class Configuration(ModalScreen[None]):
 def table(tasks: Sequence[int], rows: Sequence[Setting], width: int) -> Content:
     """A line for each key."""
     if not rows:
-        return Content.styled("All of it is as it is by default.", "$text-muted")
+        return Content.styled("All values are the defaults.", "$text-muted")
     key = min(_KEY, max(cells(row.key) for row in rows) + 1, max(_LEAST, width // 2))
     each = max(_LEAST, (width - key - 2) // len(tasks) - 1)
     lines = []

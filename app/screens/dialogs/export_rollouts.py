@@ -49,7 +49,7 @@ class ExportRollouts(ModalScreen[Export | None]):
                     yield RadioButton(words.replace("[", "\\["), value=place == 0)
             yield Input(str(self._file), max_length=500, select_on_focus=False)
             yield Label(
-                "A record a line; a name that ends with .txt gets plain text. Enter in the name writes.", id="hint"
+                "One record per line; a name that ends with .txt gets plain text. Enter in the name writes.", id="hint"
             )
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

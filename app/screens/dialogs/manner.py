@@ -54,7 +54,7 @@ class MannerDialog(ModalScreen[Settings | None]):
             yield Input(f"{manner.temperature:g}", id="temperature", max_length=10, compact=True)
             yield Label("Tokens of an answer", markup=False)
             yield Input(str(manner.max_tokens), id="tokens", max_length=10, compact=True)
-            yield Label("enter takes them, esc leaves all as it is, tab goes on", id="problem", markup=False)
+            yield Label("enter applies, esc cancels, tab goes to the next field", id="problem", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Answer with the settings, on enter in any field."""

@@ -31,8 +31,8 @@ _ROWS = 300
 """Versions that are shown, spread over all of them."""
 _NONE = (
     "No version of this policy has met another one yet, in plays that are stored.\n\n"
-    "A policy meets others where several speak in an episode: other policies, a pool of what it was, a frozen version,"
-    ' or under [eval] with agents = { second = "player@0" }.'
+    "A policy meets others where several speak in an episode: other policies, a pool of its earlier versions,"
+    ' a frozen one, or under [eval] with agents = { second = "player@0" }.'
 )
 _LEGEND = "row against column: mean reward ± standard error, n episodes in which both spoke"
 

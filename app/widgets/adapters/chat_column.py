@@ -82,7 +82,7 @@ class ChatColumn(VerticalScroll, can_focus=True):
     def withdraw(self) -> None:
         """Remove a message that was never said."""
         if self._answer is not None:
-            self._answer.update(Content.styled("(not said: it was cancelled or could not be)", "$text-muted"))
+            self._answer.update(Content.styled("(not sent: it was cancelled, or failed)", "$text-muted"))
             self._lines[-1:] = []
         self._answer, self._text = None, ""
 

@@ -30,7 +30,7 @@ class VersionDetail(Widget):
         measured = "not measured" if row.score is None else f"held-out {score(row.score)}"
         if self.kept.stderr is not None and row.score is not None:
             measured += f" ± {score(self.kept.stderr)}"
-        optimizer = "trains on as it was" if row.resumable else "trains on with a new optimizer"
+        optimizer = "optimizer kept" if row.resumable else "optimizer gone"
         name = line(f"{row.name}  {row.tenant} / {row.task_name}  ({self.kept.environment})", width)
         words = (f"version {row.number}", self.kept.label, measured, size(row.size), optimizer)
         numbers = line(" · ".join(filter(None, words)), width)

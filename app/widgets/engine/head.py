@@ -15,7 +15,7 @@ _MARKS = {"alive": ("●", "$text-success"), "silent": ("!", "$text-warning"), "
 _HINTS = {
     "never": "S starts an engine in the background, and so does `marlaas engine start`.",
     "down": "S starts an engine.",
-    "silent": "Its process lives and says nothing: logs/engine.log (7, then ]) may tell why.",
+    "silent": "Its process runs but does not answer: logs/engine.log (7, then ]) may tell why.",
 }
 
 

@@ -17,7 +17,7 @@ _TITLES = {
     "sampling": "sampling: how it writes",
     "eval": "eval: how it is measured",
     "policy": "policy: the adapter",
-    "queue": "queue: its place among others",
+    "queue": "queue: priority, dependencies",
     "keep": "keep: versions that stay on the disk",
     "": "more",
 }

@@ -50,10 +50,10 @@ class MetricChart(Widget, can_focus=True):
         step: int
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "inspect(-1)", "point before", show=False, id="chart.before"),
-        Binding("right", "inspect(1)", "point after", show=False, id="chart.after"),
+        Binding("left", "inspect(-1)", "previous point", show=False, id="chart.before"),
+        Binding("right", "inspect(1)", "next point", show=False, id="chart.after"),
         Binding("shift+left", "inspect(-1, True)", "one step back", show=False, id="chart.one_before"),
-        Binding("shift+right", "inspect(1, True)", "one step on", show=False, id="chart.one_after"),
+        Binding("shift+right", "inspect(1, True)", "one step forward", show=False, id="chart.one_after"),
     ]
     ALLOW_MAXIMIZE = True
     DEFAULT_CSS = """
