@@ -136,7 +136,7 @@ class MetricChart(Widget, can_focus=True):
         if plot.points:
             legend.append(("◆ held-out", _STYLES["point"]))
         if plot.floor is not None:
-            name = "best constant answer" if self.content_size.width >= 100 else "floor"
+            name = "best constant answer" if self.content_size.width >= 100 else "baseline"
             legend.append((f"╌ {name} {plot.floor:.2f}", _STYLES["floor"]))
         if any(point.earlier for point in plot.points):
             legend.append(("◇ on an earlier environment", _STYLES["earlier"]))
