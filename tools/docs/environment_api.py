@@ -147,6 +147,6 @@ def _prose(text: str | None) -> str:
                 out[-1] = f"{out[-1].removesuffix('```')}\n{body}\n```"
             else:
                 out.append(f"```python\n{body}\n```")
-        elif not block.startswith("Flows in:"):
+        else:
             out.append(block)
     return "\n\n".join(out)
