@@ -48,7 +48,7 @@ class EnvironmentsScreen(View):
 
     HELP = """Environments: Python files in the plugins folder. A saved file serves at once, or says here why not.
 
-C checks one before hours are spent on it, v shows its first prompts, P lets you play in the model's place, E opens your
+C checks one before you train on it, v shows its first prompts, P lets you play in the model's place, E opens your
 editor on it. N writes a template of another one. i shows which libraries one waits for, and installs them if you
 agree."""
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -64,6 +64,6 @@ def cast_lines(cast: AgentMap, rotate: bool = False, measured_with: Sequence[tup
         lines.append(f"{name} speaks for {names(agents)}: {who}")
     if measured_with or rotate:
         held_out = ", ".join(f"{line(words, LONGEST)} for {line(agent, LONGEST)}" for agent, words in measured_with)
-        turns = "all change places from prompt to prompt" if rotate else ""
+        turns = "the agents change places from prompt to prompt" if rotate else ""
         lines.append("held-out: " + "; ".join(part for part in (held_out, turns) if part))
     return lines
