@@ -1,4 +1,4 @@
-"""The terminal application: its views, the poll that feeds them, and acts on the way to the engine.
+"""The terminal application: its views, the poll that feeds them, and actions on their way to the engine.
 
 It reads the store through ``Feed`` and writes nothing but commands; closing it stops nothing.
 """
@@ -69,7 +69,7 @@ class MarlaasApp(Acting):
         interval: float = 1.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``readonly`` refuses every act; ``web`` besides keeps editors and paths of files away. ``interval`` is the
+        """``readonly`` refuses every action; ``web`` also keeps editors and paths of files away. ``interval`` is the
         time in seconds from one poll to the next."""
         self._feed = Feed(home, clock)
         super().__init__(home, self._feed, Snapshot(now=clock()), readonly)

@@ -70,7 +70,7 @@ class Estimates:
 
     @property
     def memory(self) -> int:
-        """Bytes of memory that the tasks of one time add."""
+        """Bytes of memory that the tasks add that run at the same time."""
         return sum(sorted((task.memory for task in self.tasks), reverse=True)[: self.at_a_time])
 
 
@@ -97,7 +97,7 @@ def estimate_all(home: Home, submissions: Sequence[Submission]) -> Estimates:
 
 
 def _past(reader: HomeReader | None, name: str, base: BaseModel) -> list[PastRun]:
-    """Past runs of an environment: under its name, and under its name with or without its plugin's."""
+    """Past runs of an environment, found under its name with that of its plugin and without it."""
     if reader is None:
         return []
     last = name.rpartition("/")[2]

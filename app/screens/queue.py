@@ -216,7 +216,7 @@ A click on a column's head sorts."""
         self._show_current()
 
     def on_queue_table_marked(self, message: QueueTable.Marked) -> None:
-        """Show what acts on the marked tasks."""
+        """Say how many tasks are marked."""
         self._tell()
 
     def on_keyed_table_opened(self, message: KeyedTable.Opened) -> None:
