@@ -49,7 +49,7 @@ class Measured:
         return {"task": self.task, "policy": self.policy, "kind": kind}
 
     def scalars(self) -> Iterator[Scalars]:
-        """``train/NAME``, ``eval/score``, ``eval/NAME``; evaluations on older environment versions have other tags."""
+        """``train/NAME``, ``eval/score``, ``eval/NAME``; older environments have other tags: they do not compare."""
         newest = self.evals[-1].environment_version if self.evals else ""
         for row in self.steps:
             values = {f"train/{line(name)}": value for name, value in row.metrics.items()}

@@ -12,7 +12,10 @@ from .pane import Line, table
 
 
 def cards(rows: Sequence[DeviceRow], account: str, width: int) -> list[Line]:
-    """The lines of all cards; empty where there are none. ``account`` is the reader's own."""
+    """A line for each card, and a second one for a card that is not used; empty without cards.
+
+    ``account`` is the reader's own.
+    """
     if not rows:
         return []
     cells = [
